@@ -78,6 +78,14 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def _signals_reach_children() -> None:
+    """Take signals again that who started the tests ignores, as `nohup` does: child processes would ignore them too."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) == signal.SIG_IGN:
+            signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
 def _separate_choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Keep the choices of the tests apart from the user's, and let networks run in f32 on a GPU, as the CPU does.
 

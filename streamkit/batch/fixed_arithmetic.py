@@ -71,7 +71,7 @@ def _chosen(card: Any, allowed: Sequence[Arithmetic], device: Device, files: Seq
     """Return what was chosen on this GPU, or is chosen now on the first images of files."""
     if not isinstance(card, Card):
         return F32
-    file = choice_file(card.file, card.input.size, gpu_versions(device.index))
+    file = choice_file(card.file, card.input.size, gpu_versions(device.index), allowed)
     choice = read_choice(file)
     if choice is None and files and not card.takes_prompts:
         logger.info(f"{card.file.name}: comparing precisions on the first images")

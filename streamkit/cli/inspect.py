@@ -128,13 +128,15 @@ def doctor(pipeline: Path | None) -> int:
     Of a pipeline, it reports the packages of its stages that are missing, and whether the endpoints of `ask` answer.
     """
     from streamkit.doctor.machine import examine
+    from streamkit.doctor.networks import network_caches, network_packages
 
     if pipeline is None:
-        return examine(echo)
+        return examine(echo, network_packages, network_caches)
     from functools import partial
 
     from streamkit.config.graph import build
     from streamkit.doctor.pipeline import endpoints, stage_packages
 
     graph = build(read(pipeline, (), None))
-    return examine(echo, partial(stage_packages, graph), partial(endpoints, graph))
+    needs = partial(stage_packages, graph), partial(endpoints, graph)
+    return examine(echo, network_packages, network_caches, *needs)

@@ -86,6 +86,32 @@ class _Launches:
         self.graph = graph
 
 
+class _ProgramMemory:
+    """The buffers and constants of a program on the GPU.
+
+    It is apart from `DeviceProgram` so that no objects refer to each other: memory of the device is freed where the
+    last reference goes, and never by Python's garbage collection, which may run on any thread.
+    """
+
+    def __init__(self, program: Program) -> None:
+        import cupy
+
+        self._buffers = program.buffers
+        self._arena = cupy.zeros(program.arena, np.float16)
+        self._constants = list[Any]()
+
+    def address(self, view: View) -> int:
+        """Return the address of a view's first value."""
+        return int(self._arena.data.ptr) + 2 * (self._buffers[view.buffer].offset + view.offset)
+
+    def constant(self, values: np.ndarray) -> int:
+        """Put an array on the device, keep it, and return its address."""
+        import cupy
+
+        self._constants.append(cupy.asarray(values))
+        return int(self._constants[-1].data.ptr)
+
+
 class DeviceProgram:
     """A program with its memory, which runs on one stream.
 
@@ -102,15 +128,12 @@ class DeviceProgram:
     """
 
     def __init__(self, program: Program, graph: OnnxGraph, weights: Weights, plans: PlanStore) -> None:
-        import cupy
-
         self._program = program
         self._graph = graph
         self._weights = weights
         self._plans = plans
-        self._arena = cupy.zeros(program.arena, np.float16)
-        self._constants = list[Any]()
-        self._launcher = Launcher(self._address, self._constant)
+        self._memory = _ProgramMemory(program)
+        self._launcher = Launcher(self._memory.address, self._memory.constant)
         self._parts: list[_Launches | Import | Export | Attend | Delegate] = []
         for step in program.steps:
             if isinstance(step, Import | Export | Attend | Delegate):
@@ -195,16 +218,6 @@ class DeviceProgram:
             tensors[step.output] = cupy.empty(self._graph.shapes[step.output], np.float32)
             attend(step, tensors, tensors[step.output])(stream)
 
-    def _constant(self, values: np.ndarray) -> int:
-        """Put an array on the device, keep it, and return its address."""
-        import cupy
-
-        self._constants.append(cupy.asarray(values))
-        return int(self._constants[-1].data.ptr)
-
-    def _address(self, view: View) -> int:
-        return int(self._arena.data.ptr) + 2 * (self._program.buffers[view.buffer].offset + view.offset)
-
     def _launches(self, step: Step) -> Iterator[Launch]:
         if not isinstance(step, Convolve):
             yield self._launcher.step(step)
@@ -212,14 +225,14 @@ class DeviceProgram:
         fused = fused_functions(step, self._plans)
         about = convolutions.signature(step, fused)
         addresses = {
-            SOURCE: self._address(step.source),
+            SOURCE: self._memory.address(step.source),
             WEIGHT: self._weights.weight(step.output, "weight", step.weight.astype(np.float16)),
             BIAS: self._weights.weight(step.output, "bias", step.bias),
-            TARGET: self._address(step.target),
+            TARGET: self._memory.address(step.target),
         }
         for operation in fused:
             if isinstance(operation, Added | Multiplied):
-                addresses[OPERAND] = self._address(operation.view)
+                addresses[OPERAND] = self._memory.address(operation.view)
         yield _Convolution(self._plans, about, addresses)
         if fused != step.then:
             yield self._launcher.functions(step.target, step.then[len(fused) :])

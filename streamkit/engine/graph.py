@@ -61,6 +61,12 @@ class OnnxGraph:
         return {name: index for index, node in enumerate(self.nodes) for name in node.outputs if name}
 
     @cached_property
+    def batch(self) -> int:
+        """How many images a run has: the length of the first input of rank 4, 1 without one."""
+        shapes = (self.shapes[name] for name in self.inputs)
+        return next((shape[0] for shape in shapes if len(shape) == 4), 1)
+
+    @cached_property
     def readers(self) -> Mapping[str, tuple[int, ...]]:
         """The indices of the nodes that read a tensor, by tensor name."""
         readers = defaultdict[str, list[int]](list)
@@ -71,10 +77,10 @@ class OnnxGraph:
 
 
 def read_graph(model: Any) -> OnnxGraph:
-    """Return the graph of an `onnx.ModelProto` whose shapes are all fixed.
+    """Return the graph of an `onnx.ModelProto` whose inputs and outputs have fixed shapes.
 
     Raises:
-        ValueError: the shape of a tensor is not fixed.
+        ValueError: such a shape is not fixed, an output is a constant, or there is control flow.
     """
     import onnx
     from onnx import helper, numpy_helper
@@ -84,6 +90,8 @@ def read_graph(model: Any) -> OnnxGraph:
     nodes = []
     for index, proto in enumerate(graph.node):
         attributes = {attribute.name: helper.get_attribute_value(attribute) for attribute in proto.attribute}
+        if any(attribute.HasField("g") or attribute.graphs for attribute in proto.attribute):
+            raise ValueError(f"it has control flow: {proto.op_type}")  # whose branches read tensors unseen
         if proto.op_type == "Constant" and "value" in attributes:
             constants[proto.output[0]] = numpy_helper.to_array(attributes["value"])
             continue
@@ -103,6 +111,9 @@ def read_graph(model: Any) -> OnnxGraph:
         dtypes[tensor.name] = np.dtype(helper.tensor_dtype_to_np_dtype(kind.elem_type))
     inputs = tuple(tensor.name for tensor in graph.input if tensor.name not in constants)
     outputs = tuple(tensor.name for tensor in graph.output)
+    constant = [name for name in outputs if name in constants]
+    if constant:
+        raise ValueError(f"its output {constant[0]} is a constant")
     missing = [name for name in (*inputs, *outputs) if name not in shapes]
     if missing:
         raise ValueError(f"the shape of {missing[0]} is not fixed")
@@ -112,19 +123,22 @@ def read_graph(model: Any) -> OnnxGraph:
 def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:
     """Return a network for fixed input shapes, without its arithmetic on shapes.
 
-    ONNX Runtime folds constants and batch normalization when it optimizes the network; it runs nothing.
+    ONNX Runtime folds constants and batch normalization when it optimizes the network; it runs nothing. What is f16 in
+    the file is f32 in the graph, except for inputs and outputs: the engine rounds where it computes in f16.
 
     Args:
         model: an `onnx.ModelProto`; its shapes are fixed in place.
         shapes: of every input.
 
     Raises:
-        ValueError: ONNX Runtime cannot load it with these shapes, or a shape stays open.
+        ValueError: ONNX Runtime cannot load it with these shapes, or see `read_graph`.
     """
     import onnx
     import onnxruntime as ort
 
     del model.graph.value_info[:]
+    _fix_weights(model)
+    _widen(model)
     for tensor in model.graph.input:
         for dim, length in zip(tensor.type.tensor_type.shape.dim, shapes.get(tensor.name, ()), strict=False):
             dim.dim_value = length  # and no longer a name
@@ -143,6 +157,49 @@ def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:
         except Exception as error:  # ONNX Runtime's and Protobuf's exceptions have no common base but Exception
             raise ValueError(" ".join(str(error).split())) from None
         return read_graph(onnx.load(optimized))
+
+
+def _fix_weights(model: Any) -> None:
+    """Make constants of weights that a caller might replace, in place."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    inputs = [tensor for tensor in model.graph.input if tensor.name not in weights]
+    del model.graph.input[:]
+    model.graph.input.extend(inputs)
+    model.ir_version = max(4, model.ir_version)  # before, shapes are inferred from weights only if they are inputs
+
+
+def _widen(model: Any) -> None:
+    """Turn f16 within a network into f32, in place; its inputs and outputs are not changed.
+
+    The CPU provider, which optimizes the network, would put casts around each f16 convolution.
+    """
+    from onnx import TensorProto, helper, numpy_helper
+
+    graph = model.graph
+    for tensor in graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT16:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).astype(np.float32), tensor.name))
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.name in ("to", "dtype") and attribute.i == TensorProto.FLOAT16:
+                attribute.i = TensorProto.FLOAT
+            if attribute.HasField("t") and attribute.t.data_type == TensorProto.FLOAT16:
+                values = numpy_helper.to_array(attribute.t).astype(np.float32)
+                attribute.t.CopyFrom(numpy_helper.from_array(values, attribute.t.name))
+    narrow = [tensor.name for tensor in graph.input if tensor.type.tensor_type.elem_type == TensorProto.FLOAT16]
+    casts = [helper.make_node("Cast", [name], [f"{name} in f32"], to=TensorProto.FLOAT) for name in narrow]
+    for node in graph.node:
+        node.input[:] = [f"{name} in f32" if name in narrow else name for name in node.input]
+    nodes = [*casts, *graph.node]
+    for tensor in graph.output:
+        if tensor.type.tensor_type.elem_type == TensorProto.FLOAT16:
+            wide = f"{tensor.name} in f32"
+            for node in nodes:
+                node.input[:] = [wide if name == tensor.name else name for name in node.input]
+                node.output[:] = [wide if name == tensor.name else name for name in node.output]
+            nodes.append(helper.make_node("Cast", [wide], [tensor.name], to=TensorProto.FLOAT16))
+    del graph.node[:]
+    graph.node.extend(nodes)
 
 
 def extract(graph: OnnxGraph, nodes: Sequence[int], inputs: Sequence[str], outputs: Sequence[str]) -> Any:

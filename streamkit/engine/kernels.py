@@ -12,6 +12,7 @@ import numpy as np
 
 from streamkit.engine.operators import Activation, Affine
 from streamkit.engine.program import (
+    MAX_FUNCTIONS,
     VECTOR,
     Added,
     Attend,
@@ -35,7 +36,6 @@ _FILE = "engine.cu"
 _THREADS = 128
 _COLUMNS = 4  # outputs of one thread of a depthwise convolution
 _TILE = 32
-_MAX_OPERATIONS = 4
 _LARGEST_F32 = 3e38
 _CODES = {
     name: code
@@ -82,7 +82,7 @@ class _Operation(_Structure):
 
 
 class _Then(_Structure):
-    _fields_ = [*_fields(ctypes.c_int, "count unused"), ("operations", _Operation * _MAX_OPERATIONS)]
+    _fields_ = [*_fields(ctypes.c_int, "count unused"), ("operations", _Operation * MAX_FUNCTIONS)]
 
 
 class _Level(_Structure):

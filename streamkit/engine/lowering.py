@@ -37,6 +37,7 @@ from streamkit.engine.operators import (
 from streamkit.engine.partition import NetworkSegment
 from streamkit.engine.placement import ChannelLines
 from streamkit.engine.program import (
+    MAX_FUNCTIONS,
     VECTOR,
     Added,
     Attend,
@@ -105,16 +106,18 @@ class _Lowering:
         delegated = [name for segment in segments if not segment.fused for name in segment.inputs]
         attended = [name for operator in attention for name in operator.inputs]
         self._exported = {name for name in (*delegated, *attended, *graph.outputs) if name in self._writers}
-        self._batch = graph.shapes[graph.inputs[0]][0]
+        self._batch = graph.batch
         self._lines = ChannelLines()
         self._channels: dict[str, int] = {}
         self._crops: dict[str, tuple[str, Crop]] = {}  # cropped tensors, by their name
-        self._copies: dict[str, list[tuple[str, int]]] = defaultdict(list)  # of a concatenation: part, channel
+        self._copies: dict[str, list[tuple[str, int]]] = {}  # of a concatenation: part, channel
         self._blocks: dict[str, str] = {}  # tensors from outside whose blocks of pixels become channels
-        self._readers = defaultdict[str, list[Operator]](list)
+        self._readers: dict[str, list[Operator]] = {}
         for operator in self._operators:
+            for name in operator.outputs:
+                self._readers[name] = []
             for name in operator.inputs:
-                self._readers[name].append(operator)
+                self._readers.setdefault(name, []).append(operator)
 
     def program(self) -> Program:
         schedule = self._schedule()
@@ -163,6 +166,9 @@ class _Lowering:
             if task is None or len(self._readers[name]) != 1 or name in self._exported:
                 continue
             if not isinstance(task.operator.parameters, Convolution | Activation | Affine | Sum | Product):
+                continue
+            of_its_own = not isinstance(task.operator.parameters, Convolution)
+            if len(task.then) + of_its_own == MAX_FUNCTIONS:
                 continue
             if isinstance(parameters, Activation | Affine):
                 task.then.append(parameters)
@@ -258,15 +264,22 @@ class _Lowering:
         """Let the parts of a concatenation be written in their places; note those that must be copied."""
         output = operator.outputs[0]
         channel = 0
-        parts = list(self._whole_parts(operator.inputs))
-        for place, (name, length) in enumerate(parts):
-            aligned = length % VECTOR == 0 or place == len(parts) - 1
+        groups = defaultdict[tuple[str, int], list[tuple[str, int]]](list)  # parts of one tensor that lies in one place
+        for name, length in self._whole_parts(operator.inputs):
             whole, first = self._whole(name)
-            if not (aligned and whole in self._lines and self._lines.join(whole, output, channel - first)):
-                owner = f"{output} part {place}"
-                self._lines.reserve(output, owner, channel, length)
-                self._copies[output].append((name, channel))
+            groups[whole, channel - first].append((name, channel))
+            self._lines.reserve(output, f"{output} at {channel}", channel, length)
             channel += length
+        copies = []
+        for (whole, place), parts in groups.items():
+            for _, start in parts:
+                self._lines.release(output, f"{output} at {start}")
+            if whole in self._lines and self._lines.join(whole, output, place):
+                continue
+            for name, start in parts:
+                self._lines.reserve(output, f"{output} at {start}", start, self._graph.shapes[name][1])
+                copies.append((name, start))
+        self._copies[output] = sorted(copies, key=lambda copy: copy[1])
 
     def _whole(self, name: str) -> tuple[str, int]:
         """Return the tensor whose consecutive channels a tensor is, and the first of them; itself and 0 otherwise."""
@@ -528,8 +541,11 @@ class _Lowering:
         """Return weight, strides and pads of a convolution on blocks of pixels."""
         writer = self._writers.get(name)
         if writer is not None and isinstance(writer.parameters, SpaceToDepth):
-            weight = np.zeros_like(parameters.weight)
-            weight[:, list(writer.parameters.order)] = parameters.weight
+            outputs, _, *kernel = parameters.weight.shape
+            channels = self._channels[self._blocks[writer.inputs[0]]]
+            weight = np.zeros((outputs, channels, *kernel), np.float32)
+            for place, channel in enumerate(writer.parameters.order):
+                weight[:, channel] += parameters.weight[:, place]
             return weight, parameters.strides, parameters.pads
         _, _, rows, columns = self._graph.shapes[name]
         output = next(reader.outputs[0] for reader in self._readers[name] if reader.parameters is parameters)

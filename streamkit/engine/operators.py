@@ -213,9 +213,8 @@ def recognize(graph: OnnxGraph, without: frozenset[str] = frozenset()) -> dict[i
 
 def _are_images(graph: OnnxGraph, operator: Operator) -> bool:
     """Whether all tensors of an operator are (batch, channels, height, width) of floating-point values."""
-    batch = graph.shapes[graph.inputs[0]][0]
     return all(
-        len(graph.shapes.get(name, ())) == 4 and graph.shapes[name][0] == batch and graph.dtypes[name].kind == "f"
+        len(graph.shapes.get(name, ())) == 4 and graph.shapes[name][0] == graph.batch and graph.dtypes[name].kind == "f"
         for name in (*operator.inputs, *operator.outputs)
     )
 
@@ -505,9 +504,14 @@ def _resize(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
     if after[2] % before[2] or after[3] % before[3]:
         return
     scale = after[2] // before[2], after[3] // before[3]
+    opset_10 = len(node.inputs) == 2  # where scales follow the image, and pixels are mapped by their corners
+    factors = graph.constants.get(node.inputs[1 if opset_10 else 2])
+    if factors is not None and factors.size and not np.array_equal(factors, (1, 1, *scale)):
+        return  # such as 2.1, by which 4 pixels become 8 too
     mode = node.attributes.get("mode", b"nearest")
-    coordinates = node.attributes.get("coordinate_transformation_mode", b"half_pixel")
-    rounding = node.attributes.get("nearest_mode", b"round_prefer_floor")
+    default = b"asymmetric" if opset_10 else b"half_pixel"
+    coordinates = node.attributes.get("coordinate_transformation_mode", default)
+    rounding = node.attributes.get("nearest_mode", b"floor" if opset_10 else b"round_prefer_floor")
     # With integer factors, all of these read pixel floor(x / scale).
     floors = (coordinates, rounding) in ((b"asymmetric", b"floor"), (b"half_pixel", b"round_prefer_floor")) or (
         coordinates,
@@ -521,8 +525,8 @@ def _resize(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
 
 def _padding(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
     pads = graph.constants.get(node.inputs[1]) if len(node.inputs) > 1 else None
-    value = graph.constants.get(node.inputs[2], np.zeros(1)) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
-    if node.attributes.get("mode", b"constant") != b"constant" or pads is None or pads.size != 8:
+    value = graph.constants.get(node.inputs[2]) if len(node.inputs) > 2 and node.inputs[2] else np.zeros(1)
+    if node.attributes.get("mode", b"constant") != b"constant" or pads is None or pads.size != 8 or value is None:
         return
     if len(node.inputs) > 3:  # only some axes
         return

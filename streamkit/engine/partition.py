@@ -51,6 +51,9 @@ def partition(
         operators: what the engine can run, by the index of the last node.
         min_share: least share of the network's multiply-adds in connected operators on images; fewer are left to ONNX
             Runtime.
+
+    Raises:
+        ValueError: the shape of a tensor between two segments is not fixed.
     """
     least = max(1, min_share * multiply_adds(graph))
     candidates = dict(operators)
@@ -151,6 +154,9 @@ def _segments(
         reads = dict.fromkeys(name for unit in units for name in _reads(graph, operators, unit))
         inputs = [name for name in reads if name not in written]
         outputs = [name for name in written if name in graph.outputs or needed_by[name] - {level}]
+        for name in outputs:
+            if name not in graph.shapes:
+                raise ValueError(f"the shape of {name} is not fixed, and two parts of the network use it")
         yield NetworkSegment(fused, tuple(nodes), tuple(inputs), tuple(outputs))
 
 
@@ -179,6 +185,8 @@ def multiply_adds(graph: OnnxGraph) -> int:
             for name in node.inputs
         ]
         output = graph.shapes.get(node.outputs[0], ())
+        if not all(shapes[:2]):
+            continue  # of open length, or not of several values
         if node.operator == "Conv":
             total += math.prod(output) * math.prod(shapes[1][1:])
         elif node.operator == "ConvTranspose":

@@ -79,6 +79,10 @@ class ChannelLines:
         first = line.starts[name] + channel
         line.written[owner] = first, first + channels
 
+    def release(self, name: str, owner: str) -> None:
+        """Undo a reservation on the line of a tensor."""
+        del self._line_of[name].written[owner]
+
     def views(self, batch: int, channels: Mapping[str, int]) -> tuple[dict[str, View], tuple[int, ...]]:
         """Return the view of each tensor, and the size of each buffer in elements.
 

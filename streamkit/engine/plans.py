@@ -25,7 +25,7 @@ import numpy as np
 from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import OutputError
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature, build_graph
-from streamkit.io.outputs import AtomicFile
+from streamkit.io.outputs import write_cache_file
 
 logger = logging.getLogger(__name__)
 
@@ -157,7 +157,7 @@ class PlanStore:
             return None
         try:
             return self._fastest(about, load(self._folder, about))
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        except Exception as error:  # of the file, or cuDNN's, which have no common base but Exception
             file = plan_file(self._folder, about)
             logger.warning(f"{file} is not a plan that can be used ({error}); it is built again")
             return None
@@ -308,7 +308,7 @@ def save(folder: Path, about: Signature, plans: Iterable[SerializedPlan]) -> Non
         for plan in plans
     ]
     head = json.dumps(facts).encode() + b"\n"
-    AtomicFile(plan_file(folder, about), unique=True).write(head + b"".join(plan.data for plan in plans))
+    write_cache_file(plan_file(folder, about), head + b"".join(plan.data for plan in plans))
 
 
 def load(folder: Path, about: Signature) -> list[SerializedPlan]:

@@ -17,6 +17,8 @@ from streamkit.engine.sampling import DeformableAttention
 
 VECTOR = 8
 """Channels in 16 bytes."""
+MAX_FUNCTIONS = 4
+"""Functions of each value that a kernel applies in turn; `ops/cuda/engine.cu` has the same number."""
 
 
 def padded(channels: int) -> int:

@@ -143,6 +143,25 @@ def writing(path: str | Path) -> Iterator[None]:
         raise output_error(path, error) from error
 
 
+def write_cache_file(path: Path, content: bytes) -> None:
+    """Write a whole file that can be made again: of threads and processes that write it at once, the last wins.
+
+    Raises:
+        OutputError: it cannot be written.
+    """
+    part = path.with_name(f".{path.name}.{os.urandom(4).hex()}.part")
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+
+
 def in_use_error(path: Path) -> OutputError:
     """Return the error for a file that another run is writing."""
     return OutputError(f"cannot write {path}: another run is writing it; wait until that run ends, or set another path")

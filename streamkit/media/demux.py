@@ -25,7 +25,7 @@ from streamkit.media.link import ConnectionOptions
 from streamkit.media.live_clock import LiveClock, fill_times
 from streamkit.media.source_errors import DeferredError, cannot_open, cannot_read, not_a_video
 from streamkit.media.stream_info import FILE_OPTIONS, StreamInfo, choose_stream, stream_duration_s
-from streamkit.media.uris import is_http, is_live, is_path, local_path, mask
+from streamkit.media.uris import is_http, is_live, is_path, local_path, mask, scheme
 
 logger = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Demuxer:
         """
         import av
 
-        where, form, options = self._link.open_arguments(self.uri)
+        where, form, options = (self.uri, None, {}) if self._file else self._link.open_arguments(self.uri)
         if self.is_file:
             options |= FILE_OPTIONS
             if not self._file:
@@ -163,7 +163,9 @@ class Demuxer:
             problem = self._content_problem(error)
             if problem is not None:
                 raise SourceError(f"{mask(self.uri)}: {problem}", cause="codec") from error
-            raise cannot_open(self.uri, error, late=self._timed_out(opened_s, opening_s)) from error
+            # FFmpeg reports a silent RTSP server as invalid data
+            allowed_s = self._link.timeout_s if scheme(self.uri) in ("rtsp", "rtsps") else opening_s
+            raise cannot_open(self.uri, error, late=self._timed_out(opened_s, allowed_s)) from error
 
     def _content_problem(self, error: Exception) -> str | None:
         """Why FFmpeg does not recognize what an HTTP address sends; None if unknown, or for any other error."""

@@ -23,6 +23,8 @@ _SILENCE = {
     "rtmps": "rw_timeout", "rtsp": "timeout", "rtsps": "timeout",
 }  # fmt: skip
 """FFmpeg's option of each protocol for the longest silence of a peer, in microseconds."""
+_MAX_SILENCE_S = 2147.0
+"""FFmpeg keeps it in 32 bits; a longer silence ends by the deadline of the whole wait."""
 _LONGEST_OPENING_S = 60.0
 """A peer that is never silent may take so long to open: a camera of one frame in five seconds takes half as long."""
 _PROBED_FRAMES = "4"
@@ -111,7 +113,7 @@ class ConnectionOptions:
             return device_path(uri), "v4l2", device_options(uri)
         kind = scheme(uri)
         options = {"protocol_whitelist": _NETWORK_PROTOCOLS}
-        if kind in _SILENCE:
+        if kind in _SILENCE and self.timeout_s <= _MAX_SILENCE_S:
             options[_SILENCE[kind]] = str(int(self.timeout_s * 1e6))
         if kind in ("rtsp", "rtsps"):
             # connecting takes half a second instead of two if no frames are read to guess the rate

@@ -12,7 +12,9 @@ from streamkit.core.data import Array, Detections, array_module
 from streamkit.models import families
 from streamkit.models.card import Card, family_of
 from streamkit.models.families.base import begin_table
+from streamkit.ops import rle
 from streamkit.ops.boxes import iou_matrix
+from streamkit.ops.rle import Rle
 
 MIN_OBJECTS = 200
 """Confident objects that decide. Fewer say nothing: boxes without objects are almost equal in any arithmetic."""
@@ -20,6 +22,13 @@ MIN_SHARE = 0.99
 """Least share of confident objects that are the same."""
 MIN_IOU = 0.95
 MAX_SCORE_ERROR = 0.02
+MIN_MASK_IOU = 0.9
+"""Of the masks of an object; a mask's border follows values near zero."""
+MAX_POINT_ERROR = 0.025
+"""Largest distance of an object's sure key points, in shares of the root of its area."""
+_SURE_SCORE = 0.5
+_MAX_PARTS = 64
+"""Objects of a run whose masks and key points are compared, which takes some milliseconds each."""
 MIN_IMAGES = 64
 """Images that decide for networks without objects: classes, vectors, maps."""
 MAX_ERROR = 5e-3
@@ -57,6 +66,7 @@ class ArithmeticAgreement:
         self._has_objects = card.task in ("detect", "segment", "pose") and not self._family.regions
         self._confident = 0  # in either arithmetic
         self._same = 0
+        self._other_shape = ""  # the output that has another one
         self.images = 0
         self.objects = 0
         self.error = 0.0
@@ -73,12 +83,20 @@ class ArithmeticAgreement:
         self.images += count
         for name, expected in reference.items():
             if expected.dtype.kind == "f":
-                self.error = max(self.error, _error(expected[:count], outputs[name][:count]))
+                self._compare_values(name, expected[:count], outputs[name][:count])
         if self._has_objects and np.isfinite(self.error):
             before, after = (self._table(values, images) for values in (reference, outputs))
             self._count(before, after)
             self._count(after, before)
             self.objects += int((before.score >= self._card.score).sum())
+
+    def _compare_values(self, name: str, expected: Array, values: Array) -> None:
+        if expected.shape == values.shape:
+            self.error = max(self.error, _error(expected, values))
+        elif not self._has_objects:
+            self._other_shape = name
+        elif not bool(array_module(values).isfinite(values).all()):  # a network may select objects itself
+            self.error = np.inf
 
     @property
     def share(self) -> float:
@@ -88,7 +106,7 @@ class ArithmeticAgreement:
     @property
     def verdict(self) -> Verdict:
         """Whether both find the same; unknown until there was enough to tell."""
-        if not np.isfinite(self.error):
+        if not np.isfinite(self.error) or self._other_shape:
             return "different"
         if self._has_objects:
             if self.objects < MIN_OBJECTS:
@@ -101,6 +119,8 @@ class ArithmeticAgreement:
     def __str__(self) -> str:
         if not np.isfinite(self.error):
             return "it gives values that are not finite"
+        if self._other_shape:
+            return f"its output {self._other_shape} has another shape"
         if not self._has_objects:
             return f"the outputs of {self.images} images differ by {self.error:.2g} (at most {MAX_ERROR:g})"
         if self.objects < MIN_OBJECTS:
@@ -125,26 +145,68 @@ class ArithmeticAgreement:
 
     def _count(self, these: Detections, others: Detections) -> None:
         """Count the confident objects of one side, and those that the other side has."""
+        pairs = [np.empty((2, 0), np.int64)]
         for image in np.unique(these.batch_row):
-            confident = (these.batch_row == image) & (these.score >= self._card.score)
-            near = others.batch_row == image
-            self._confident += int(confident.sum())
-            if not confident.any() or not near.any():
-                continue
+            confident = np.flatnonzero((these.batch_row == image) & (these.score >= self._card.score))
+            near = np.flatnonzero(others.batch_row == image)
+            self._confident += len(confident)
             same = iou_matrix(these.xyxy[confident], others.xyxy[near]) >= MIN_IOU
             same &= these.class_id[confident][:, None] == others.class_id[near][None]
             same &= np.abs(these.score[confident][:, None] - others.score[near][None]) <= MAX_SCORE_ERROR
-            self._same += int(same.any(axis=1).sum())
+            first, second = np.nonzero(same)
+            pairs.append(np.stack([confident[first], near[second]]))
+        self._same += _count_same(these, others, np.concatenate(pairs, axis=1))
+
+
+def _count_same(these: Detections, others: Detections, pairs: np.ndarray) -> int:
+    """Return how many objects are the same with their masks and key points.
+
+    Args:
+        these: objects of one side.
+        others: objects of the other side.
+        pairs: (2, n) rows of both whose boxes, classes and scores are the same.
+    """
+    objects = np.unique(pairs[0])
+    columns = [name for name in ("mask", "keypoints") if name in these.extra]
+    if not columns or not len(objects):
+        return len(objects)
+    examined = objects[:: -(-len(objects) // _MAX_PARTS)]
+    pairs = pairs[:, np.isin(pairs[0], examined)]
+    first, second = these[pairs[0]], others[pairs[1]]
+    same = np.ones(pairs.shape[1], bool)
+    for name in columns:
+        is_same = _same_mask if name == "mask" else _same_points
+        triples = zip(first.extra[name], second.extra[name], first.xyxy, strict=True)
+        same &= np.array([is_same(*triple) for triple in triples], bool)
+    return round(len(objects) * len(np.unique(pairs[0][same])) / len(examined))
+
+
+def _same_mask(expected: Rle | None, mask: Rle | None, _: np.ndarray) -> bool:
+    if expected is None or mask is None:
+        return expected is mask
+    return rle.iou(expected, mask) >= MIN_MASK_IOU
+
+
+def _same_points(expected: np.ndarray, points: np.ndarray, xyxy: np.ndarray) -> bool:
+    sure = expected[:, 2] >= _SURE_SCORE
+    distances = np.linalg.norm(expected[sure, :2] - points[sure, :2], axis=1)
+    side = float(np.sqrt(np.prod(xyxy[2:] - xyxy[:2])))
+    return bool((distances <= MAX_POINT_ERROR * side).all())
 
 
 def _error(expected: Array, values: Array) -> float:
-    """Return the norm of a difference in shares of the expected norm; infinite if a value is not finite."""
+    """Return the norm of a difference in shares of the expected norm.
+
+    It is infinite where one side is not finite and the other is, or is so in another way.
+    """
     xp = array_module(expected)
-    difference = float(xp.linalg.norm((values.astype(np.float32) - expected.astype(np.float32)).ravel()))
-    norm = float(xp.linalg.norm(expected.astype(np.float32).ravel()))
-    if not np.isfinite(difference):
-        return 0.0 if not np.isfinite(norm) and bool((xp.isfinite(values) == xp.isfinite(expected)).all()) else np.inf
-    return difference / max(norm, 1e-30)
+    expected, values = expected.astype(np.float32), values.astype(np.float32)
+    finite = xp.isfinite(expected)
+    alike = finite & xp.isfinite(values) | (expected == values) | (xp.isnan(expected) & xp.isnan(values))
+    if not bool(alike.all()):
+        return float("inf")
+    difference = float(xp.linalg.norm(values[finite] - expected[finite]))
+    return difference / max(float(xp.linalg.norm(expected[finite])), 1e-30)
 
 
 def _on_host(values: Array) -> np.ndarray:

@@ -60,9 +60,16 @@ def has_onnx() -> bool:
     return importlib.util.find_spec("onnx") is not None
 
 
+def missing_package() -> str:
+    """Return the first package of the fused engine that is not installed; empty if all are."""
+    if importlib.util.find_spec("cudnn") is None:
+        return "nvidia-cudnn-frontend"
+    return "" if has_onnx() else "onnx"
+
+
 def can_fuse() -> bool:
     """Whether the packages of the fused engine are installed."""
-    return has_onnx() and importlib.util.find_spec("cudnn") is not None
+    return not missing_package()
 
 
 def candidates(engine: str, precision: str, device: Device) -> tuple[Arithmetic, ...]:

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import os
 import time
 import typing
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
-from streamkit.io.outputs import AtomicFile
+from streamkit.io.outputs import write_cache_file, writing
 from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates
 from streamkit.models.card import Card
 from streamkit.models.network import sha256
@@ -49,15 +51,16 @@ class ArithmeticChoice:
         return Arithmetic(self.engine, self.precision)
 
 
-def choice_file(network: Path, size: tuple[int, int], gpu: str) -> Path:
+def choice_file(network: Path, size: tuple[int, int], gpu: str, allowed: Sequence[Arithmetic]) -> Path:
     """Return the file for a network's choice.
 
     Args:
         network: its ONNX file.
         size: width and height of its images.
         gpu: name of the GPU and versions of what computes, which the choice depends on.
+        allowed: the arithmetics that it is made among.
     """
-    key = json.dumps([_FORMAT, sha256(network), size, gpu])
+    key = json.dumps([_FORMAT, sha256(network), size, gpu, [str(arithmetic) for arithmetic in allowed]])
     return user_cache("arithmetic", f"{network.stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json")
 
 
@@ -87,16 +90,45 @@ def write_choice(file: Path, choice: ArithmeticChoice) -> ArithmeticChoice:
     earlier = read_choice(file)
     if earlier is not None:
         return earlier
-    replace_choice(file, choice)
+    try:
+        with writing(file):
+            _write_first(file, _encoded(choice))
+    except OutputError as error:
+        _warn_of(file, error)
     return read_choice(file) or choice
 
 
 def replace_choice(file: Path, choice: ArithmeticChoice) -> None:
     """Write a choice in place of an earlier one."""
     try:
-        AtomicFile(file, unique=True).write(json.dumps(asdict(choice), indent=1).encode() + b"\n")
+        write_cache_file(file, _encoded(choice))
     except OutputError as error:
-        logger.warning(f"the arithmetic of {file.stem} is chosen again at each start: {error}")
+        _warn_of(file, error)
+
+
+def _write_first(file: Path, content: bytes) -> None:
+    """Write a whole file unless there is one; a damaged one is replaced."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_name(f".{file.name}.{os.urandom(4).hex()}.part")
+    try:
+        part.write_bytes(content)
+        try:
+            os.link(part, file)  # which fails if another process or thread was first
+        except FileExistsError:
+            if read_choice(file) is None:
+                os.replace(part, file)
+        except OSError:  # a file system without links
+            os.replace(part, file)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _encoded(choice: ArithmeticChoice) -> bytes:
+    return json.dumps(asdict(choice), indent=1).encode() + b"\n"
+
+
+def _warn_of(file: Path, error: OutputError) -> None:
+    logger.warning(f"the arithmetic of {file.stem} is chosen again at each start: {error}")
 
 
 def describe_arithmetic(card: Card, engine: str, precision: str, device: Device) -> str:
@@ -104,7 +136,9 @@ def describe_arithmetic(card: Card, engine: str, precision: str, device: Device)
     allowed = candidates(engine, precision, device)
     if len(allowed) == 1:
         return f"{card.file.name} runs in {allowed[0]}"
-    choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index)))
+    if not card.file.is_file():
+        return f"{card.file} is missing"
+    choice = read_choice(choice_file(card.file, card.input.size, gpu_versions(device.index), allowed))
     if choice is None or choice.arithmetic not in allowed:
         return f"{card.file.name} begins in {F32}: the first run decides whether a faster arithmetic finds the same"
     return f"{card.file.name} runs in {choice.arithmetic}: {choice.reason}"

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from streamkit.core.data import Array
+from streamkit.core.text import install_command
 from streamkit.core.user_cache import user_cache
 from streamkit.engine.device import DeviceProgram, EngineError, Weights, signatures
 from streamkit.engine.graph import OnnxGraph, Shape, extract, simplify
@@ -23,6 +24,8 @@ from streamkit.engine.operators import recognize
 from streamkit.engine.partition import fused_share, partition
 from streamkit.engine.plans import PlanStore
 from streamkit.engine.program import Delegate
+from streamkit.models.arithmetic import missing_package
+from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.network_file import ModelInfo, TensorInfo
 from streamkit.models.providers import nodes_by_provider
@@ -41,15 +44,24 @@ class FusedEngine:
     Args:
         info: of the network's file.
         open_part: opens an ONNX Runtime session on the same stream for a part of the network, given as bytes.
+
+    Raises:
+        EngineError: a package is missing or cannot be imported.
     """
 
     def __init__(self, info: ModelInfo, open_part: Callable[[bytes], Any]) -> None:
+        if missing := missing_package():
+            raise EngineError(f"the package {missing} is not installed; install it with: {install_command('gpu')}")
         import cupy
 
         self._info = info
+        self._version = file_version(info.file)
         self._open_part = open_part
         self._weights = Weights()
-        self._folder = user_cache("plans", plan_versions(int(cupy.cuda.runtime.getDevice())))
+        try:
+            self._folder = user_cache("plans", plan_versions(int(cupy.cuda.runtime.getDevice())))
+        except ImportError as error:  # of cuDNN's library
+            raise EngineError(f"nvidia-cudnn-frontend cannot be imported: {error}") from None
 
     def network(self, shapes: Mapping[str, Shape]) -> FusedNetwork:
         """Return the network for these shapes of all inputs.
@@ -57,6 +69,7 @@ class FusedEngine:
         Raises:
             EngineError: it cannot run so; the text says why.
         """
+        check_unchanged(self._info.file, self._version)
         return FusedNetwork(self._info, shapes, self._weights, PlanStore(self._folder), self._open_part)
 
 
@@ -90,9 +103,9 @@ class FusedNetwork:
         """
         try:
             graph = simplify(load_network(info.file), shapes)
+            segments = partition(graph, recognize(graph))
         except ValueError as error:
             raise EngineError(str(error)) from None
-        segments = partition(graph, recognize(graph))
         self.share = fused_share(graph, segments)
         if self.share < MIN_SHARE:
             raise EngineError(f"convolutions are {self.share:.0%} of its work")
@@ -135,6 +148,20 @@ def _part_info(info: ModelInfo, graph: OnnxGraph, step: Delegate) -> ModelInfo:
     return dataclasses.replace(info, inputs=inputs, outputs=outputs, image_input="")
 
 
+def check_unchanged(file: Path, version: FileVersion) -> None:
+    """Check that a file is the one whose weights are on the GPU, which all batch sizes share.
+
+    Raises:
+        EngineError: it was changed, replaced or removed.
+    """
+    try:
+        unchanged = file_version(file) == version
+    except OSError:
+        unchanged = False
+    if not unchanged:
+        raise EngineError(f"{file} has changed since it was loaded: restart the pipeline")
+
+
 def load_network(file: Path) -> Any:
     """Return the network that a GPU runs, as an `onnx.ModelProto`."""
     import onnx
@@ -164,6 +191,7 @@ def share_that_can_be_fused(info: ModelInfo, size: tuple[int, int]) -> float:
     } | {info.image_input: images}
     try:
         graph = simplify(load_network(info.file), shapes)
+        segments = partition(graph, recognize(graph))
     except ValueError as error:
         raise EngineError(str(error)) from None
-    return fused_share(graph, partition(graph, recognize(graph)))
+    return fused_share(graph, segments)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
+import logging
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,14 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.core.errors import ModelError
+from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.user_cache import user_cache
-from streamkit.io.outputs import AtomicFile
+from streamkit.io.outputs import write_cache_file
 from streamkit.models.calibration import CalibrationReader, quiet
 from streamkit.models.network import sha256
 from streamkit.models.network_file import short
 from streamkit.models.onnx_graph import is_quantized, load_onnx, name_nodes, parts
 from streamkit.models.onnxruntime_package import need_onnxruntime
+
+logger = logging.getLogger(__name__)
 
 _FORMAT = 1
 """Of converted networks in the user's folder."""
@@ -92,12 +96,12 @@ def write_f16(file: Path, out: Path, feeds: Iterable[Mapping[str, np.ndarray]]) 
 def f16_file(file: Path) -> Path:
     """Return a network that computes in f16, with the inputs and outputs of a file: itself, or a converted one.
 
-    The converted one is kept in the user's folder. Nodes with values too large for f16 are not known.
+    The converted one is kept in the user's folder; where that cannot be written, in a folder until the process ends.
+    Nodes with values too large for f16 are not known.
 
     Raises:
         MissingPackage: `onnx` is not installed.
         ModelError: the network cannot be converted.
-        OutputError: the converted one cannot be written.
     """
     need_onnxruntime()
     kept = user_cache("networks", f"{sha256(file)}-f16-{_FORMAT}.onnx")
@@ -111,9 +115,20 @@ def f16_file(file: Path) -> Path:
     with _conversion_of(file):
         ends = [tensor.name for tensor in (*model.graph.input, *model.graph.output)]
         converted, _ = _converted(model, set(), ends)
-        data = converted.SerializeToString()
-    AtomicFile(kept, unique=True).write(data)
+        network = converted.SerializeToString()
+    try:
+        write_cache_file(kept, network)
+    except OutputError as error:
+        logger.warning(f"{file.name} is converted to f16 at each start: {error}")
+        kept = Path(_temporary_folder().name, f"{file.stem}-{sha256(file)[:24]}.onnx")
+        kept.write_bytes(network)
     return kept
+
+
+@functools.cache
+def _temporary_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a folder that is removed when the process ends."""
+    return tempfile.TemporaryDirectory(prefix="streamkit-f16-")
 
 
 @contextlib.contextmanager

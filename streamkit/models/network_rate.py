@@ -12,7 +12,7 @@ from pathlib import Path
 from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
-from streamkit.io.outputs import AtomicFile
+from streamkit.io.outputs import write_cache_file
 from streamkit.models.arithmetic import F32, Arithmetic, candidates
 from streamkit.models.arithmetic_choice import choice_file, read_choice
 from streamkit.models.card import Card
@@ -62,7 +62,7 @@ def write_rate(file: Path, rate: NetworkRate) -> None:
     if earlier is not None and earlier.images_per_s >= rate.images_per_s:
         return
     try:
-        AtomicFile(file, unique=True).write(json.dumps(asdict(rate)).encode() + b"\n")
+        write_cache_file(file, json.dumps(asdict(rate)).encode() + b"\n")
     except OutputError as error:
         logger.debug(f"the rate of a network is not kept: {error}")
 
@@ -82,6 +82,6 @@ def expected_rate(card: Card, engine: str, precision: str, device: Device) -> Ne
     allowed = candidates(engine, precision, device)
     arithmetic = allowed[0]
     if len(allowed) > 1:
-        choice = read_choice(choice_file(card.file, card.input.size, gpu))
+        choice = read_choice(choice_file(card.file, card.input.size, gpu, allowed))
         arithmetic = F32 if choice is None else choice.arithmetic
     return read_rate(rate_file(card.file, card.input.size, gpu, arithmetic))

@@ -8,6 +8,7 @@ on the CUDA stream that was current when the session was made, and a run returns
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
@@ -95,7 +96,7 @@ class Session:
         self._gpu: IoBinding | None = None
         self._engine: FusedEngine | None = None
         if device.kind == "cuda" and arithmetic.engine == "fused":
-            self._engine = FusedEngine(self.info, self._open_part)
+            self._engine = FusedEngine(self.info, self._part_opener())
             return
         self._open = self._opener(file, batch_sizes, size)
         self._session = self._shared(file, threads) if device.kind == "cpu" else self._open()
@@ -232,9 +233,13 @@ class Session:
         return self._bind(self._open()) if self._by_batch and not self._one_engine else self._gpu
 
     def _opener(self, file: Path, batch_sizes: Sequence[int], size: tuple[int, int] | None) -> Callable[[], Any]:
-        """Return what opens an ONNX Runtime session of the whole network."""
+        """Return what opens an ONNX Runtime session of the whole network.
+
+        It has no reference to this session, which must be freed where its last reference goes: garbage collection runs
+        on any thread, and in the last moments of a process, when a stream can no longer be waited for.
+        """
         if self.device.kind == "cpu":
-            return lambda: open_session(file, ("cpu",), provider_options(("cpu",), self.device, 0), self._threads)
+            return partial(open_session, file, ("cpu",), provider_options(("cpu",), self.device, 0), self._threads)
         precision = self.arithmetic.precision
         names: tuple[str, ...] = ("cuda", "cpu")
         tensorrt = None
@@ -244,13 +249,13 @@ class Session:
         elif precision == "f16":
             file = f16_file(file)
         options = provider_options(names, self.device, self._stream, precision != "f32", self._quick, tensorrt)
-        return lambda: open_session(file, names, options, self._threads)
+        return partial(open_session, file, names, options, self._threads)
 
-    def _open_part(self, part: bytes) -> Any:
-        """Open an ONNX Runtime session for a part of the network, on the session's stream."""
+    def _part_opener(self) -> Callable[[bytes], Any]:
+        """Return what opens an ONNX Runtime session for a part of the network, on the session's stream."""
         names = ("cuda", "cpu")
         options = provider_options(names, self.device, self._stream, tf32=True)
-        return open_session(self.info.file, names, options, self._threads, part)
+        return partial(open_session, self.info.file, names, options, self._threads)
 
     def _shared(self, file: Path, threads: int) -> Any:
         """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""

@@ -168,7 +168,7 @@ class Problems:
         for text in getattr(self._running, "lost_nodes", list)():
             yield Incident("error", "node_lost", text, link="#/logs", cause=text)
         if why := self._store_problem():
-            yield Incident("error", "store", f"events are not stored: {why}", link="#/events")
+            yield Incident("error", "store", why, link="#/events")
         if why := self._audit_problem():
             yield Incident("error", "audit", f"the audit log is not written: {why}", link="#/audit")
 

@@ -1,5 +1,6 @@
 """Archives on a Ray cluster: two nodes on this machine, of which some are killed."""
 
+import dataclasses
 import filecmp
 import os
 import re
@@ -18,6 +19,7 @@ from support.messages import collect
 
 import streamkit
 from streamkit.batch import ray_cluster, ray_worker_pool
+from streamkit.batch.fixed_arithmetic import arithmetic_overrides
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection
 from streamkit.batch.manager import Manager, RunCounts
@@ -27,6 +29,7 @@ from streamkit.batch.ray_worker_pool import RayWorkerPool
 from streamkit.batch.tables import comparable
 from streamkit.batch.work import opened
 from streamkit.batch.worker_pool import LocalWorkerPool, WorkerDied
+from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, DeviceError, MissingPackage
 from streamkit.runtime.multiprocess.children import ParentConnection
 
@@ -94,6 +97,8 @@ def at_home(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data set of one worker on this machine."""
     out = tmp_path_factory.mktemp("home") / "out"
     settings = settings_of(place, out)
+    precision = arithmetic_overrides(config_for(settings), out, Device())
+    settings = dataclasses.replace(settings, overrides=tuple(precision))
     counts = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
     assert (counts.done, counts.failed) == (6, 1)
     return out

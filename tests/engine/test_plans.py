@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
+from streamkit.core.errors import OutputError
 from streamkit.engine.build_plans import read_signature
 from streamkit.engine.convolutions import Signature
 from streamkit.engine.plans import SerializedPlan, load, plan_file, save
@@ -48,8 +50,26 @@ def test_a_damaged_file_is_an_error(tmp_path, damage):
         load(tmp_path, ABOUT)
 
 
-def test_a_signature_passes_to_another_process():
-    assert read_signature(json.loads(json.dumps(dataclasses.asdict(ABOUT)))) == ABOUT
+@pytest.mark.parametrize("then", [ABOUT.then, (("clip", 0.0, float("inf")),), (("leaky_relu", 0.1, 0.0),)])
+def test_a_signature_passes_to_another_process(then, tmp_path):
+    about = dataclasses.replace(ABOUT, then=then)
+    read = read_signature(json.loads(json.dumps(dataclasses.asdict(about))))
+    assert read == about
+    assert plan_file(tmp_path, read) == plan_file(tmp_path, about)
+
+
+def test_stages_with_the_same_network_keep_a_plan_at_the_same_time(tmp_path):
+    plans = [SerializedPlan(bytes(1_000_000), 3.0)]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(10):
+            list(pool.map(lambda _: save(tmp_path, ABOUT, plans), range(8)))
+    assert load(tmp_path, ABOUT) == plans
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OutputError, match="cannot write"):
+        save(tmp_path / "file", ABOUT, [SerializedPlan(b"plan", 3.0)])
 
 
 # ------------------------------------------------------------------------------------------------ on a GPU

@@ -26,6 +26,11 @@ def test_rtsp():
     assert options("rtsp://h/a", jitter_s=0.2)["max_delay"] == "200000"
 
 
+def test_a_silence_beyond_what_ffmpeg_can_measure_is_not_passed_on():
+    assert "timeout" in options("rtsp://h/a", timeout_s=2147)
+    assert "timeout" not in options("rtsp://h/a", timeout_s=3600)
+
+
 def test_http():
     assert options("http://h/video", timeout_s=2.5) == {"rw_timeout": "2500000", "fpsprobesize": "4"}
     assert options("https://h/a.mp4", timeout_s=2.5) == {"rw_timeout": "2500000"}

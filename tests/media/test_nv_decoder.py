@@ -320,7 +320,7 @@ def test_many_sources_ask_the_driver_once(fake, monkeypatch):
         return fake_gpu.query(*question)
 
     monkeypatch.setattr(nv_caps, "_query", query)
-    threads = [threading.Thread(target=nv_caps.capabilities, args=(0, "hevc")) for _ in range(8)]
+    threads = [threading.Thread(target=nv_caps.capabilities, args=(0, "hevc", 8)) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:

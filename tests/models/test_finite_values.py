@@ -13,7 +13,7 @@ class Clock:
         return self.now_s
 
 
-@pytest.mark.parametrize(("bad", "broken"), [(np.nan, True), (np.inf, True), (65504.0, False)])
+@pytest.mark.parametrize(("bad", "broken"), [(np.nan, True), (np.inf, True), (-np.inf, False), (65504.0, False)])
 def test_a_value_is_noticed_a_second_later(bad, broken):
     clock = Clock()
     values = FiniteValues(clock)

@@ -1,7 +1,9 @@
 """Sessions: one answer for any batch, step, type and device, and what is refused."""
 
+import gc
 import os
 import threading
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +36,14 @@ def noise(card: Card, n: int) -> dict[str, np.ndarray]:
     }
 
 
+@pytest.fixture
+def no_collection():
+    """Objects are freed only where their last reference goes."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
 MODELS = {
     "yolox-nano": "yolox_nano_dyn.onnx",
     "deimv2-atto": "deimv2_hgnetv2_atto_coco.onnx",
@@ -43,6 +53,15 @@ MODELS = {
 
 def card_of(name: str, test_data: Path) -> Card:
     return check_model(load_card(find_card(name)).with_file(test_data / "models" / MODELS[name]))
+
+
+def test_a_session_is_freed_with_its_last_reference(tmp_path, no_collection):
+    """Garbage collection may free it on any thread, and as the process ends, without waiting for the GPU."""
+    session = Session(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}), CPU)
+    session.run({"x": np.zeros((1, 3, 8, 8), np.float32)})
+    freed = weakref.ref(session)
+    del session
+    assert freed() is None
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -228,6 +247,17 @@ def test_faster_arithmetics_stay_near_the_cpus_answer(arithmetic, stream, test_d
     fewer = session.run({name: value[:3].copy() for name, value in there.items()})
     near(fewer, {name: value[:3] for name, value in expected.items()})
     assert (session.fused_share > 0.99) == (arithmetic.engine == "fused")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("arithmetic", [Arithmetic("onnxruntime", "f32"), *FASTER], ids=str)
+def test_what_is_on_the_gpu_is_freed_with_the_last_reference(arithmetic, stream, test_data, no_collection):
+    card = card_of("yolox-nano", test_data)
+    session = Session(card.file, Device("cuda"), arithmetic=arithmetic)
+    session.warm((1,), card.input.size)
+    freed = weakref.ref(session)
+    del session
+    assert freed() is None
 
 
 @pytest.mark.gpu

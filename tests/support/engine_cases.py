@@ -119,6 +119,21 @@ def tensor_twice_in_a_concatenation(network: NetworkBuilder) -> list[str]:
     return [network.convolution(network.node("Concat", first, first, axis=1), 16, 8, 1)]
 
 
+def half_before_the_whole(network: NetworkBuilder) -> list[str]:
+    """Where the half begins, the whole would reach into the next part."""
+    first = network.convolution(network.images, 8, 16)
+    half, _ = network.node("Split", first, outputs=2, axis=1)
+    return [network.convolution(network.node("Concat", half, first, first, axis=1), 40, 8)]
+
+
+def part_that_is_also_in_a_larger_concatenation(network: NetworkBuilder) -> list[str]:
+    """Both concatenations begin with the same tensor."""
+    first = network.convolution(network.images, 8, 8)
+    small = network.node("Concat", first, network.node("Relu", first), axis=1)
+    large = network.node("Concat", first, first, small, axis=1)
+    return [network.convolution(small, 16, 8), network.convolution(large, 32, 8)]
+
+
 def concatenation_in_a_concatenation(network: NetworkBuilder) -> list[str]:
     first, second, third = (network.convolution(network.images, 8, 8) for _ in range(3))
     inner = network.node("Concat", first, second, axis=1)
@@ -235,6 +250,10 @@ def focus_of_slices(network: NetworkBuilder) -> list[str]:
     return [network.silu(network.convolution(network.node("Concat", *parts, axis=1), 4 * 3, 16))]
 
 
+def blocks_that_are_an_output(network: NetworkBuilder) -> list[str]:
+    return [network.node("SpaceToDepth", network.images, blocksize=2), network.convolution(network.images, 3, 8)]
+
+
 def three_channels_with_stride_2(network: NetworkBuilder) -> list[str]:
     return [network.silu(network.convolution(network.images, 3, 16, strides=[2, 2]))]
 
@@ -273,7 +292,8 @@ def attention_between_convolutions(network: NetworkBuilder) -> list[str]:
 EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
     conv_silu, dilation, asymmetric_pads, auto_pad_same_upper, auto_pad_same_lower, residual_after_activation,
     residual_before_activation, two_residuals_in_a_row, branch_that_is_read_twice, c2f_block, half_of_a_split_is_joined,
-    halves_in_the_other_order, tensor_in_two_concatenations, tensor_twice_in_a_concatenation,
+    halves_in_the_other_order, half_before_the_whole, part_that_is_also_in_a_larger_concatenation,
+    tensor_in_two_concatenations, tensor_twice_in_a_concatenation,
     concatenation_in_a_concatenation, channels_that_are_no_multiple_of_8, split_at_odd_channels, output_in_the_middle,
     depthwise_blocks, hard_swish_of_four_nodes, squeeze_and_excitation, sum_with_one_pixel, factors_and_offsets,
     leaky_relu, pools, resized, padding_before_a_pool_and_a_convolution, padding_that_others_read, upconvolution,
@@ -281,7 +301,7 @@ EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
 ]  # fmt: skip
 IMAGES: list[Callable[[NetworkBuilder], list[str]]] = [
     focus_of_slices, three_channels_with_stride_2, six_by_six_first_layer, seven_by_seven_first_layer,
-    first_layer_with_pads_below, first_layer_without_pads, image_that_others_read,
+    first_layer_with_pads_below, first_layer_without_pads, image_that_others_read, blocks_that_are_an_output,
 ]  # fmt: skip
 CASES = [
     *(pytest.param(case, SHAPE, id=case.__name__) for case in EIGHT_CHANNELS),

@@ -14,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +31,8 @@ _LEAST = 20  # batches before the time is checked
 
 _Image = tuple[Surface | None, int, int, tuple[int, int] | None]
 
-
-def _image_of(frame: Frame) -> _Image:
-    """The surface, width and height of a frame, and the size that shapes refer to."""
-    return frame.surface, frame.width, frame.height, frame._state.shape_size
+_image_of: Callable[[Frame], _Image] = attrgetter("surface", "width", "height", "_state.shape_size")
+"""Returns the surface, width and height of a frame, and the size that shapes refer to; without a call in Python."""
 
 
 def _restore_image(frame: Frame, image: _Image) -> None:
@@ -230,11 +229,12 @@ class PixelGuard:
 
     def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
         self._frames = [(frame, _image_of(frame)) for frame in frames]
-        self._sizes = {frame._state.position: (frame.width, frame.height) for frame in frames}
+        self._sizes: dict[int, tuple[int, int]] = {}
         self._given: dict[int, tuple[Surface, Any]] = {}
         self._known: set[int] = set()  # the ids of the surfaces
         arrays = []
         for frame in frames:
+            self._sizes[frame._state.position] = frame.width, frame.height
             if (surface := frame.surface) is not None:
                 self._given[frame._state.position] = surface, surface.data
                 self._known.add(id(surface))

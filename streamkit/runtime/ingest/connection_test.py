@@ -91,7 +91,8 @@ class ConnectionTest:
             finally:
                 self._source.close()
         except SourceError as error:
-            found.cause, found.error = error.cause, self._text(str(error))
+            if not self.late:  # otherwise `stop` has interrupted it
+                found.cause, found.error = error.cause, self._text(str(error))
         except Exception as error:  # of a plugin's source
             found.error = self._text(describe(error))
         found.facts = dict(facts)

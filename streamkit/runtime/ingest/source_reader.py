@@ -166,6 +166,7 @@ class SourceReader:
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
         last = self._last_frames(source, inlet, put)
         held = () if last is None else last.held
+        limited = self._limit is not None
         opened_s = time.monotonic()
         source.open()
         try:
@@ -186,7 +187,7 @@ class SourceReader:
                         if not self._hold(frame):
                             return self._over
                     live = frame.due_s is not None
-                    if self._over or self._has_reached_limit(inlet, live, len(held)):
+                    if self._over or (limited and self._has_reached_limit(inlet, live, len(held))):
                         return True
                     if state.frames == 0 or state.state == "connecting":
                         self._first(frame)
@@ -196,8 +197,12 @@ class SourceReader:
                     if frame.time_s is not None and not isinstance(source, PushedFrames) and self._jumps(frame):
                         source.context.counters.add(JUMPS)
                     frame.index, frame.pts_s = frame.index + self._index, frame.pts_s + self._shift_s
-                    self._relate_shapes(frame)
-                    self._last = state.last = LastFrame(frame.index, frame.pts_s, time.monotonic(), state.shape_size)
+                    if (frame.width, frame.height) == self._size and frame._state.shape_size is None:
+                        frame._state.shape_size = state.shape_size
+                    else:
+                        self._relate_shapes(frame)
+                    position = frame.index, frame.pts_s, time.monotonic(), state.shape_size
+                    self._last = state.last = tuple.__new__(LastFrame, position)  # without a call in Python
                     if packets is not None:
                         packets.passed(frame.pts_s)
                     frame._state.source_state = state
@@ -207,7 +212,7 @@ class SourceReader:
                     else:
                         last.put(frame)
                     del frame
-                    if self._has_reached_limit(inlet, live, len(held)):
+                    if limited and self._has_reached_limit(inlet, live, len(held)):
                         if last is not None:
                             last.finish()
                         return True
@@ -244,8 +249,7 @@ class SourceReader:
         Frames of a live source may still be dropped while they wait for a batch. Once those that wait would reach the
         limit, this waits until they have left.
         """
-        if self._limit is None:
-            return False
+        assert self._limit is not None
         if not live:
             return self.state.frames + held >= self._limit
         return inlet.accepted >= self._limit and inlet.wait_until_empty() >= self._limit

@@ -19,7 +19,7 @@ export class Differences {
     this.shown = "";
     this.list = make("ul", {});
     this.kept = make("p", { class: "help" });
-    this.error = make("p", { class: "error", role: "alert" });
+    this.error = make("p", { class: "failed", role: "alert" });
     this.restore = make("button", { type: "button", title: t("differences.restoring"), onclick: () => this.order(() => this.undo()) }, t("differences.restore"));
     this.write = make("button", { type: "button", "data-needs": "admin", onclick: () => this.order(() => this.save()) }, t("differences.write"));
     this.element = make("section", { class: "differences", "aria-label": t("differences.title"), hidden: true },

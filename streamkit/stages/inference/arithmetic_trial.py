@@ -62,6 +62,7 @@ class ArithmeticTrial:
         file: Any,
     ) -> None:
         self._card = card
+        self._allowed = tuple(allowed)
         self._left = [arithmetic for arithmetic in allowed if arithmetic != F32]
         self._open = open_session
         self._file = file
@@ -92,11 +93,18 @@ class ArithmeticTrial:
 
     def _compare(self, session: Session, reference: Mapping[str, Array], run: Run, images: Images) -> None:
         other = read_choice(self._file)  # of another process
-        if other is not None:
+        if other is not None and other.arithmetic in self._allowed:
             self._decide(other)
             return
-        self._agreement.add(reference, run(session), images)
         self._next_s = time.monotonic() + _EVERY_S
+        try:
+            outputs = run(session)
+        except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: the network runs in f32 all the same
+            self._refused.append(f"{session.arithmetic} cannot be used: {describe(error)}")
+            self._failed = True
+            self._take_next()
+            return
+        self._agreement.add(reference, outputs, images)
         verdict = self._agreement.verdict
         if verdict == "same":
             self._write(session.arithmetic, "; ".join([*self._refused, str(self._agreement)]))
@@ -127,14 +135,19 @@ class ArithmeticTrial:
         """Decide, for all processes and later runs."""
         expires_at_s = time.time() + _FAILED_FOR_S if self._failed else None
         choice = ArithmeticChoice(arithmetic.engine, arithmetic.precision, reason, expires_at_s)
-        self._decide(write_choice(self._file, choice))
+        first = write_choice(self._file, choice)
+        self._decide(first if first.arithmetic in self._allowed else choice)
 
     def _decide(self, choice: ArithmeticChoice) -> None:
-        self.choice = choice
         if self.session is not None and self.session.arithmetic != choice.arithmetic:
             self.session = None
             if choice.arithmetic != F32:
-                self.session = self._open(choice.arithmetic)
+                try:
+                    self.session = self._open(choice.arithmetic)
+                except Exception as error:  # see `_compare`
+                    reason = f"{choice.arithmetic} cannot be used: {describe(error)}"
+                    choice = ArithmeticChoice(F32.engine, F32.precision, reason)
+        self.choice = choice
         logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
 
 

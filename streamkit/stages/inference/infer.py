@@ -138,7 +138,7 @@ class Infer(BatchStage):
         allowed = candidates(self.engine, self.precision, device)
         if len(allowed) == 1 or device.kind == "cpu":
             return allowed[0], None
-        file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index))
+        file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index), allowed)
         choice = read_choice(file)
         if choice is not None and choice.arithmetic in allowed:
             logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
@@ -394,7 +394,8 @@ class Infer(BatchStage):
         reason = f"in {self._session.arithmetic}, it gave values that are not finite"
         logger.error(f"{self.context.id}: {card.file.name} goes on in {F32}: {reason}, and objects were lost")
         choice = ArithmeticChoice(F32.engine, F32.precision, reason)
-        replace_choice(choice_file(card.file, card.input.size, gpu_versions(device.index)), choice)
+        allowed = candidates(self.engine, self.precision, device)
+        replace_choice(choice_file(card.file, card.input.size, gpu_versions(device.index), allowed), choice)
         self._finite = None
         self._open_in(F32)
 

@@ -1,9 +1,11 @@
 """How the arithmetic of a network is chosen, with runs of the demo network in f16 and f32 on the CPU."""
 
 import dataclasses
+import functools
 import json
 import logging
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import cv2
 import numpy as np
@@ -14,7 +16,7 @@ from streamkit.engine.device import EngineError
 from streamkit.media.spread_frames import spread_frames
 from streamkit.models.agreement import Images
 from streamkit.models.arithmetic import F32, Arithmetic
-from streamkit.models.arithmetic_choice import ArithmeticChoice, read_choice, write_choice
+from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, write_choice
 from streamkit.models.card import load_card
 from streamkit.models.half import f16_file
 from streamkit.models.network import check_model
@@ -177,6 +179,76 @@ def test_a_decision_that_cannot_be_kept_holds_for_the_run(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         assert write_choice(tmp_path / "file" / "choice.json", choice) == choice
     assert "chosen again at each start" in caplog.text
+
+
+def test_of_many_decisions_at_once_one_holds_for_all(tmp_path):
+    def decide(file, number):
+        return write_choice(file, ArithmeticChoice("fused", "f16", f"process {number}"))
+
+    with ThreadPoolExecutor(8) as pool:
+        for place in range(40):
+            file = tmp_path / f"{place}.json"
+            decisions = set(pool.map(functools.partial(decide, file), range(8)))
+            assert decisions == {read_choice(file)}
+    assert not list(tmp_path.glob(".*"))
+
+
+def test_a_damaged_decision_is_replaced(tmp_path):
+    file = tmp_path / "choice.json"
+    file.write_text("{")
+    choice = ArithmeticChoice("fused", "f16", "measured")
+    assert write_choice(file, choice) == read_choice(file) == choice
+
+
+def test_options_that_allow_other_arithmetics_have_a_decision_of_their_own(demo):
+    size = demo.input.size
+    of_auto = choice_file(demo.file, size, "H200", (FUSED, TF32, F32))
+    assert choice_file(demo.file, size, "H200", (TF32, F32)) != of_auto
+    assert choice_file(demo.file, size, "H200", (FUSED, TF32, F32)) == of_auto
+
+
+def test_a_decision_that_the_options_forbid_is_not_taken(demo, street, opened, tmp_path):
+    file = tmp_path / "choice.json"
+    trial = ArithmeticTrial(demo, (TF32, F32), opened, file)
+    write_choice(file, ArithmeticChoice("fused", "f16", "other options"))
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == TF32
+    assert FUSED not in opened.calls
+
+
+def test_the_next_is_tried_where_one_fails_on_the_images(demo, street, opened, tmp_path):
+    def failing(feeds):
+        raise RuntimeError("out of memory")
+
+    def open_failing(arithmetic: Arithmetic) -> Session:
+        session = opened(arithmetic)
+        if arithmetic == FUSED:
+            session.run = failing
+        return session
+
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), open_failing, tmp_path / "choice.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == TF32
+    assert "f16 with the fused engine cannot be used: RuntimeError: out of memory" in trial.choice.reason
+
+
+def test_a_decision_of_another_process_that_cannot_be_opened_here_leaves_f32(demo, street, opened, tmp_path):
+    """Such as one whose session no longer fits into the memory of the GPU."""
+    tried = []
+
+    def open_once(arithmetic: Arithmetic) -> Session:
+        tried.append(arithmetic)
+        if arithmetic == TF32:
+            raise RuntimeError("out of memory")
+        return opened(arithmetic)
+
+    file = tmp_path / "choice.json"
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), open_once, file)
+    write_choice(file, ArithmeticChoice("onnxruntime", "tf32", "another process"))
+    compare_until_decided(trial, street, 1)
+    assert trial.choice.arithmetic == F32
+    assert "tf32 with ONNX Runtime cannot be used: RuntimeError: out of memory" in trial.choice.reason
+    assert read_choice(file).arithmetic == TF32
 
 
 def test_a_run_of_files_decides_on_their_first_frames(demo, opened, root, tmp_path):

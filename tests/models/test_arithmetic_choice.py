@@ -1,0 +1,41 @@
+"""What the user reads about the arithmetic of a network."""
+
+import dataclasses
+
+import pytest
+
+from streamkit.core.data import Device
+from streamkit.models.arithmetic import candidates
+from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, describe_arithmetic, write_choice
+from streamkit.models.card import load_card
+from streamkit.models.versions import gpu_versions
+
+GPU = Device("cuda", 0)
+
+
+@pytest.fixture
+def card(root, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return load_card(root / "models" / "demo.yaml")
+
+
+def test_before_a_choice_the_first_run_decides(card):
+    assert describe_arithmetic(card, "auto", "auto", GPU) == (
+        "demo.onnx begins in f32 with ONNX Runtime: the first run decides whether a faster arithmetic finds the same"
+    )
+
+
+def test_a_choice_is_told_with_its_reason(card):
+    allowed = candidates("auto", "auto", GPU)
+    choice = ArithmeticChoice(allowed[0].engine, allowed[0].precision, "all are the same")
+    write_choice(choice_file(card.file, card.input.size, gpu_versions(0), allowed), choice)
+    assert describe_arithmetic(card, "auto", "auto", GPU) == f"demo.onnx runs in {allowed[0]}: all are the same"
+
+
+def test_options_of_one_meaning_need_no_choice(card):
+    assert describe_arithmetic(card, "auto", "tf32", GPU) == "demo.onnx runs in tf32 with ONNX Runtime"
+
+
+def test_a_missing_file_is_told(card, tmp_path):
+    missing = dataclasses.replace(card, file=tmp_path / "net.onnx")
+    assert describe_arithmetic(missing, "auto", "auto", GPU) == f"{tmp_path / 'net.onnx'} is missing"
