@@ -77,5 +77,6 @@ def test_a_node_gets_the_path_and_its_own_token(node):
 
 def test_a_node_that_does_not_answer_is_named(node):
     unused_port = SimpleNamespace(url="http://127.0.0.1:1", token="", node=node.node)
-    with pytest.raises(RequestRejected, match="node a does not answer"):
+    with pytest.raises(RequestRejected, match="node a does not answer") as rejected:
         body_of(unused_port, "/metrics")
+    assert rejected.value.status == 503
