@@ -188,8 +188,9 @@ def _update(
             database.execute("CHECKPOINT")
     except arrow().ArrowInvalid as error:
         raise ConfigError(f"{dataset.address}: a table is damaged, and batch repairs it: {error}") from error
-    except duckdb().IOException as error:
-        raise OutputError(f"cannot write {path.parent.parent / NAME}: {' '.join(str(error).split())}") from error
+    except (duckdb().IOException, duckdb().TransactionException, duckdb().FatalException) as error:
+        index_path = path.parent.parent / path.name
+        raise OutputError(f"cannot write {index_path}: {' '.join(str(error).split())}") from error
 
 
 def _has_tracks(schemas: dict[str, Any]) -> bool:

@@ -130,9 +130,12 @@ def test_a_missing_file_is_refused_with_the_other_problems():
     ]
 
 
-def test_a_source_that_waits_for_its_file_is_not_refused(tmp_path):
+def test_a_source_that_waits_for_its_file_is_warned_of_and_not_refused(tmp_path, caplog):
     path = tmp_path / "later.mp4"
     frames = streamkit.run({"later": {"uri": str(path), "reconnect": True}}, model="demo", device="cpu", limit=2)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"pipeline: source later: there is no file {path}"
+    ]
     path.write_bytes(Path(STREET).read_bytes())
     assert [frame.index for frame in frames] == [0, 1]
 

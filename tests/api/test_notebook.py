@@ -98,15 +98,21 @@ def test_a_table_has_twenty_rows_at_most():
     assert "3 more" in Tags(html).texts["td"]
     assert html.count(".e") == MAX_ROWS
     assert " and 2 more" in html
+    (full,) = frames(1)
+    for number in range(MAX_ROWS):
+        full.emit(f"e{number}")
+    assert " more" not in full._repr_html_()
 
 
 def test_a_table_of_objects_is_a_table():
     html = detections([[1, 2, 30, 40]], [0.5], label=["<b>"], track_id=[7])._repr_html_()
-    found = Tags(html)
-    assert found.texts["td"] == ["<b>", "0.5", "7", "1, 2, 30, 40"]
-    assert found.texts["div"][0].startswith("Detections(1 rows: 1 <b>;")
+    tags = Tags(html)
+    assert tags.texts["td"] == ["<b>", "0.5", "7", "1, 2, 30, 40"]
+    assert tags.texts["div"][0].startswith("Detections(1 rows: 1 <b>;")
     many = detections([[0, 0, 9, 9]] * (MAX_ROWS + 3))._repr_html_()
     assert Tags(many).texts["td"][-1] == "3 more"
+    full = detections([[0, 0, 9, 9]] * MAX_ROWS)._repr_html_()
+    assert Tags(full).tags.count("tr") == 1 + MAX_ROWS  # and no "0 more"
     assert Tags(detections([])._repr_html_()).tags == ["div"]
 
 

@@ -3,6 +3,7 @@
 import signal
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -153,7 +154,7 @@ def test_mistakes_before_the_run():
         pipeline.remove_source("stret")
     with pytest.raises(ConfigError, match="has not begun; call start"):
         pipeline.wait()
-    pipeline.remove_source("street")
+    pipeline.remove_source(Path(STREET).stem)
     with pytest.raises(ConfigError, match="has no source; add one"):
         pipeline.start()
     pipeline.close()

@@ -105,14 +105,15 @@ def test_a_source_that_was_refused_is_tried_again_once_it_is_corrected(head):
 
 @pytest.mark.parametrize("ahead_s", [-5000.0, 5000.0])
 def test_times_continue_although_the_clock_of_the_head_is_another_one(head, ahead_s):
-    asked_s = time.monotonic()
-    head_now_s = asked_s + ahead_s
-    orders = NodeOrders(1, {"one": order("one", 1, after=LastFrame(500, 7.0, head_now_s - 2.0))}, {}, head_now_s)
+    sent_s = time.monotonic()
+    head_now_s = sent_s + ahead_s
+    after = LastFrame(500, 7.0, head_now_s - 2.0)
+    orders = NodeOrders(1, {"one": order("one", 1, after=after)}, {}, head_now_s)
     head.node.sync(orders, 0, 0)
     report = head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].last)
     last = report.worker.states["one"].last
     assert last.number > 500
-    assert 8.5 < last.pts_s < 9.5 + time.monotonic() - asked_s  # two seconds later
+    assert 8.5 < last.pts_s < 9.5 + time.monotonic() - sent_s  # two seconds later
 
 
 def test_events_come_once_and_in_order(head):

@@ -55,6 +55,14 @@ def test_a_flag_alone_is_no_keyframe(tmp_path):
     assert [parser.is_random_access(packet) for packet in demuxer.packets()] == [True] + [False] * 9
 
 
+def test_a_keyframe_of_hevc_that_was_cut_after_its_header_is_read_by_its_kind(tmp_path):
+    demuxer = Demuxer(str(write(tmp_path / "a.ts", frames=10, codec="libx265", options=X265)))
+    parser = PacketParser(demuxer.stream, "hevc")
+    demuxer.close()
+    for kind, can_begin in ((19, True), (1, False)):  # an IDR frame, and one that refers to others
+        assert parser.is_random_access(av.Packet(bytes([0, 0, 0, 1, kind << 1, 1]))) == can_begin
+
+
 @pytest.mark.parametrize(("codec", "kind"), [("libx264", 7), ("libx265", 32)])
 def test_parameter_sets_in_the_stream(tmp_path, codec, kind):
     options = {"g": "10", "x265-params": "log-level=none:repeat-headers=1:keyint=10"}

@@ -12,7 +12,7 @@ from contextlib import closing
 
 import av
 import pytest
-from support.clips import write
+from support.clips import X264, write
 from support.http_cameras import http_camera, transport_stream
 from support.rtsp import free_port, wait_until
 
@@ -259,6 +259,17 @@ def test_a_peer_that_is_silent_while_it_is_opened_is_given_up_after_its_timeout(
             Demuxer(f"{camera.url}/live", ConnectionOptions(0.5))
     assert time.monotonic() - start_s < 4.0
     assert caught.value.cause == "timeout"
+
+
+def test_the_first_packets_of_a_camera_that_reorders_frames_have_times(rtsp, tmp_path):
+    """FFmpeg gives them none: it computes decoding times only once it has seen how many frames are reordered."""
+    server = rtsp({"a": write(tmp_path / "reordered.mp4", 128, 96, 60, options=X264)})
+    with closing(Demuxer(server.url("a"), link=ConnectionOptions(timeout_s=10.0))) as demuxer:
+        packets = list(itertools.islice(demuxer.packets(), 10))
+    decoding_times = [packet.dts for packet in packets]
+    assert None not in [packet.pts for packet in packets]
+    assert None not in decoding_times
+    assert decoding_times == sorted(set(decoding_times))
 
 
 @pytest.mark.alone

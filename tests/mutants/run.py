@@ -149,12 +149,21 @@ def run_random(copy: Path, package: str, tests: tuple[str, ...], count: int, see
 
 
 def mirrored_tests(module: str) -> tuple[str, ...]:
-    """The tests that mirror a module: `tests/rules/test_engine*.py` of `streamkit/rules/engine.py`, else its folder."""
-    mirror = Path("tests", *Path(module).parts[1:-1])
-    found = sorted(str(path) for path in mirror.glob(f"test_{Path(module).stem}*.py"))
-    if not found and not mirror.is_dir():
-        raise SystemExit(f"no tests mirror {module}; name them with --tests")
-    return tuple(found) or (str(mirror),)
+    """The tests that mirror a module: `tests/rules/test_engine*.py` of `streamkit/rules/engine.py`, else its folder.
+
+    Where there is no such folder, those of the module's name, or of its package's, in the folder above.
+    """
+    folder, names = Path("tests", *Path(module).parts[1:-1]), [Path(module).stem]
+    while True:
+        for name in names:
+            if paths := sorted(str(path) for path in folder.glob(f"test_{name}*.py")):
+                return tuple(paths)
+        if folder.is_dir():
+            return (str(folder),)
+        names.append(folder.name)
+        folder = folder.parent
+        if folder == Path("tests"):
+            raise SystemExit(f"no tests mirror {module}; name them with --tests")
 
 
 def _mutants(package: str) -> list[Any]:

@@ -32,6 +32,10 @@ def test_the_tests_of_a_module_are_those_that_mirror_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     assert "tests/rules/test_engine.py" in mirrored_tests("streamkit/rules/engine.py")
     assert mirrored_tests("streamkit/rules/no_such_module.py") == ("tests/rules",)
+    assert mirrored_tests("streamkit/serve/routes/events.py")[0] == "tests/serve/test_events.py"
+    assert mirrored_tests("streamkit/serve/store/sample_table.py") == ("tests/serve/test_store.py",)
+    with pytest.raises(SystemExit, match=r"no tests mirror streamkit/no_such_package/module\.py"):
+        mirrored_tests("streamkit/no_such_package/module.py")
 
 
 def test_a_mutant_whose_text_stands_twice_is_refused():

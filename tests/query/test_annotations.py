@@ -13,6 +13,7 @@ from streamkit.core.data import Frame, Skeleton
 from streamkit.io.yolo_folder import read_yolo_folder
 from streamkit.ops import rle
 from streamkit.query.annotations import CocoAnnotations, CvatAnnotations, YoloAnnotations
+from streamkit.query.label_studio import LabelStudioAnnotations
 from streamkit.query.selected_frames import SelectedFrame
 from streamkit.testing.kit import detections
 
@@ -203,3 +204,16 @@ def test_cvat_polygons_and_points(tmp_path):
     assert root.find("image/polygon").get("points") == "20.00,10.00;60.00,30.00;50.00,50.00;10.00,30.00"
     assert [one.get("points") for one in root.findall("image/points")] == ["12.00,22.00"]
     assert len(root.findall("image/box")) == 1
+
+
+# ------------------------------------------------------------------------------------------------------ Label Studio
+
+
+def test_label_studio_numbers_keypoints_without_names(tmp_path):
+    points = np.array([[[12, 22, 0.9], [50, 40, 0.0], [30, 30, 0.5]], [[np.nan] * 3] * 3], np.float32)
+    written(LabelStudioAnnotations(tmp_path, "export", LABELS, ["keypoints"]), selected(keypoints=points))
+    config = ElementTree.parse(tmp_path / "label_config.xml").getroot()
+    assert [label.get("value") for label in config.find("KeyPointLabels")] == ["point 1", "point 3"]
+    (task,) = json.loads((tmp_path / "tasks.json").read_text())
+    regions = [region for region in task["predictions"][0]["result"] if region["type"] == "keypointlabels"]
+    assert [region["value"]["keypointlabels"] for region in regions] == [["point 1"], ["point 3"]]

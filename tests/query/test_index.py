@@ -1,4 +1,5 @@
 import os
+import resource
 import shutil
 import time
 
@@ -8,7 +9,7 @@ import pytest
 from support.archives import opened
 
 from benchmarks.query import TRUCKS, make, seconds_of
-from streamkit.core.errors import ConfigError
+from streamkit.core.errors import ConfigError, OutputError
 from streamkit.query import index as index_module
 from streamkit.query.dataset_location import DatasetLocation
 from streamkit.query.index import NAME, index_of
@@ -76,6 +77,11 @@ def test_it_follows_the_data_set(small, monkeypatch):
     assert count(small, "SELECT count(*) FROM objects") == 4 + 5 * 30
 
 
+def test_hidden_files_in_a_table_are_not_read(small):
+    (small / "files" / f"._{name(0)}.parquet").write_bytes(b"a file manager wrote this")
+    assert keys(small)["files"] == [name(number) for number in range(5)]
+
+
 def test_a_data_set_may_begin_empty(small, tmp_path):
     empty = tmp_path / "empty"
     make(empty, 0, 1, 1)
@@ -134,6 +140,22 @@ def test_a_query_that_was_killed_leaves_the_old_index_and_its_rest_is_swept(smal
         os.utime(one, (time.time() - 4000,) * 2)
     assert len(keys(small)["files"]) == 7
     assert not left.exists()
+
+
+@pytest.fixture
+def limit_file_size():
+    """Sets the maximum size of a file that this process writes, in bytes, until the test ends."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    yield lambda limit: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("limit", [1_000, 8_000, 100_000], ids=["opening", "commit", "checkpoint"])
+def test_a_full_disk_names_the_index_and_leaves_no_part(small, limit_file_size, limit):
+    limit_file_size(limit)
+    with pytest.raises(OutputError, match=f"cannot write {small / NAME}: .*File too large"):
+        index_of(DatasetLocation(str(small)))
+    assert not [path.name for path in small.iterdir() if path.name.startswith((".", "index"))]
 
 
 def test_frames_of_a_data_set_without_a_table_of_frames_are_those_with_objects(small):

@@ -185,3 +185,22 @@ def test_against_plain_loops(of_frames, of_objects, frames, size):
     with pytest.MonkeyPatch.context() as patch:  # where Numba is not installed
         patch.setattr(kernel, "kernels", lambda: (kernel.count, kernel.advance))
         assert run(made, facts, frames, size) == expected
+
+
+def test_an_area_whose_shape_changes_begins_without_tracks_of_the_others():
+    gate = ((10.0, 0.0), (12.0, 0.0), (12.0, 360.0), (10.0, 360.0))
+    before, after = (
+        Scope(labels=TEXTS, zones={"zone": ZoneScope({"door": DOOR, "gate": shape}, margin=0.0, track_ttl_s=9.0)})
+        for shape in (gate, DOOR)
+    )
+    facts = Facts()
+    rules_of_gate = [make_rule("stays", {"when": "dwell_s(zone.gate) >= 2"}, before, facts)]
+    engine = RuleEngine(rules_of_gate, before, facts, track_ttl_s=9.0, max_frame_gap_s=MAX_PAUSE)
+    engine.begin(0)
+    times_s = []
+    at_the_door = ("car", 1.0, {1: ("car", 3, 0.5, None, None)})
+    for batch in batches([at_the_door] * 8, 1):
+        if batch.frames[0].index == 4:
+            engine.change(after)
+        times_s += [change.frame.pts_s for change in engine.step(batch, {"car": 0})]
+    assert times_s == [7.0]  # two seconds after the change, which the frame at 5 s follows

@@ -152,6 +152,8 @@ def test_what_a_rule_looks_up():
         ("[1, 2]", 1, "a list is allowed after in only"),
         ('state.startsWith("a")', 1, "rules have no methods"),
         ('{"a": 1}', 1, "rules have no maps"),
+        ('-down_s == "a"', 9, '-down_s is a number and "a" is a text; compare -down_s with a number'),
+        ("(not live) > 2", 2, "<, <=, > and >= want numbers, and not live is true or false"),
         ("null == down_s", 1, "null is not allowed in a rule"),
         ("down_s[3] > 1", 8, "only a text is allowed in [ ]"),
         (".down_s > 1", 1, "a name cannot begin with a dot"),

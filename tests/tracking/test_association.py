@@ -388,6 +388,20 @@ def test_a_lost_object_keeps_its_size():
     np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)
 
 
+def test_an_object_keeps_its_size_in_frames_that_the_detector_left_out():
+    growing = scene(*still((100, 100)), *[[(100, 100)]] * 6)
+    for frame in growing:
+        boxes = frame.detections.xyxy + np.array([-1, -1, 1, 1], np.float32) * frame.index
+        frame.detections = frame.detections.with_columns(xyxy=boxes)
+    seen = growing[STEADY - 1].detections.xyxy[0]
+    for frame in growing[STEADY:]:
+        frame.tables = {"detect": frame.detections[:0]}
+        frame._state.skipped_detectors = frozenset({"detect"})
+    for frame in run_stage(Track(), growing)[STEADY:]:
+        (expected,) = frame.detections.xyxy
+        np.testing.assert_allclose(expected[2:] - expected[:2], seen[2:] - seen[:2], atol=0.01)
+
+
 LANDSCAPE = (640, 360)
 START = {"right": (500, 100), "left": (100, 100), "down": (300, 180), "up": (300, 100)}
 STEP = {"right": (6, 0), "left": (-6, 0), "down": (0, 6), "up": (0, -6)}
