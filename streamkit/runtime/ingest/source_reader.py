@@ -176,11 +176,7 @@ class SourceReader:
                         raise self._invalid_frame(frame)
                     if first:
                         first = False
-                        if not isinstance(source, ReconnectingSource):  # which records every attempt
-                            record_operation("open source", opened_s, {"streamkit.source": id_})
-                        with self._changed:
-                            self._can_hold |= frame.time_s is None
-                        self._wait_at_start(frame)
+                        self._has_opened(source, frame, opened_s)
                     if self.paused or self._stopped_by_pause:
                         if last is not None:
                             last.release()
@@ -242,6 +238,14 @@ class SourceReader:
             wait_for_results(self.config.id, state, lambda: self._over)
 
         return LastFrames(count, wait)
+
+    def _has_opened(self, source: Source, frame: Frame, opened_s: float) -> None:
+        """Note when the source began to open, and wait with its first frame until it is due."""
+        if not isinstance(source, ReconnectingSource):  # which records every attempt
+            record_operation("open source", opened_s, {"streamkit.source": self.config.id})
+        with self._changed:
+            self._can_hold |= frame.time_s is None
+        self._wait_at_start(frame)
 
     def _has_reached_limit(self, inlet: Inlet, live: bool, held: int) -> bool:
         """Whether the source has passed on as many frames as `limit` allows; dropped frames do not count.
