@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamkit.cluster.cluster_file import KEYS, environment, read_cluster, read_pipeline
-from streamkit.cluster.head import pack_files
+from streamkit.cluster.head import pack_files, prepare_cluster
 from streamkit.cluster.ray_nodes import connect
 from streamkit.core.errors import ConfigError, MissingPackage
 
@@ -120,3 +120,11 @@ def test_the_page_shows_a_cluster_and_every_key(folder, root):
     config = read_pipeline(known)
     assert ([one.id for one in config.sources], config.problems) == (["gate", "door"], [])
     assert all(f"| `{key}` |" in page for key in KEYS)
+
+
+@pytest.mark.parametrize("ray", ["10.0.0.1:6379", "head:6379"])
+def test_another_ray_cluster_needs_another_start(folder, ray):
+    at_start = read_cluster(cluster(folder, "pipeline: pipeline.yaml\n"))
+    cluster(folder, f"pipeline: pipeline.yaml\nray: {ray}\n")
+    with pytest.raises(ConfigError, match="pipeline, ray and folder are read at the start only"):
+        prepare_cluster(at_start, None, None, lambda: None, allow_files=False, keep_events="1d", keep_size="1GB")

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 from support.cameras import until
-from support.fake_ray import FakeActor, FakeRay, FastClock
+from support.fake_ray import FakeActor, FakeRay, FastClock, Method
 from support.messages import collect
 
 from streamkit.cluster.cluster_run import ClusterRun
 from streamkit.cluster.exchange import LOST_S, NodeJob
+from streamkit.cluster.ray_nodes import NodeHandle, RayNode
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_source, read_text
 from streamkit.config.plan import Graph
@@ -86,6 +87,27 @@ def test_sources_are_shared_out_once_an_earlier_head_can_read_none():
         until(cluster.shared_out)
         assert sorted(map(len, cluster.reads().values())) == [2, 2]
     assert all(actor.killed for actor in cluster.ray.actors)
+
+
+def test_sources_do_not_wait_long_for_a_node_that_never_gets_ready():
+    import ray
+
+    def is_stuck(*_: Any) -> bytes:
+        raise ray.exceptions.ActorUnavailableError("it starts", None)
+
+    def prepare(actor: FakeActor) -> None:
+        if actor.node == "b":
+            actor.sync = Method(is_stuck)
+
+    with running("a", "b", prepare=prepare) as cluster:
+        until(cluster.shared_out)
+        assert cluster.reads() == {"a": sorted(IDS), "b": []}
+
+
+def test_the_sources_of_a_silent_node_are_free_once_its_lease_is_over():
+    node = NodeHandle(RayNode("1", "a", "127.0.0.1", 0), None, "", 1, 0, lambda: 100.0, heard_s=95.0)
+    node.end("does not answer", crashed=False)
+    assert node.free_at_s == 95.0 + LOST_S
 
 
 def test_a_node_that_fails_starts_again_after_pauses_that_grow():

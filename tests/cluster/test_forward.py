@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from streamkit.cluster.cluster_alarms import sum_rules
+from streamkit.cluster.cluster_alarms import ClusterAlarms, sum_rules
 from streamkit.cluster.cluster_run import NodeView
 from streamkit.cluster.forward import Forwarder, merged_metrics
 from streamkit.serve.api_models import RequestRejected
@@ -35,6 +35,13 @@ def test_the_metrics_of_all_nodes_have_their_node_as_label():
 def test_alarms_are_counted_over_nodes():
     rules = sum_rules([{"down": ("down_s > 30", 0)}, {"down": ("down_s > 30", 2)}, {"down": ("down_s > 30", 1)}])
     assert rules == {"down": ("down_s > 30", 3)}
+
+
+def test_an_alarm_is_raised_as_often_as_on_all_nodes():
+    config = SimpleNamespace(name="down", options=SimpleNamespace(when="down_s > 30"))
+    node_report = SimpleNamespace(rules={"down": ("down_s > 30", 2)})
+    alarms = ClusterAlarms(lambda: [node_report, node_report], lambda: None, [config])
+    assert alarms.report() == {"down": {"raised": 4}}
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """A node by itself: it is an ordinary object, so that no Ray is needed."""
 
+import asyncio
 import os
 import pickle
 import time
@@ -13,7 +14,7 @@ import pytest
 import streamkit
 from streamkit.cluster import node as module
 from streamkit.cluster.exchange import NodeJob, NodeOrders, NodeReport
-from streamkit.cluster.node import ClusterNode, write_files
+from streamkit.cluster.node import ClusterNode, WithToken, write_files
 from streamkit.core.data import Event
 from streamkit.runtime.ingest.source_status import LastFrame
 from streamkit.runtime.multiprocess.worker import SourceOrder
@@ -138,6 +139,19 @@ def test_its_api_answers_its_head_only(head):
         assert httpx.get(url + path).status_code == 401
         assert httpx.get(url + path, headers={"authorization": f"Bearer {TOKEN}"}).status_code == 200
     assert httpx.get(f"{url}/live", headers={"authorization": "Bearer another one, long enough"}).status_code == 401
+
+
+def test_a_websocket_without_the_token_is_closed_as_a_violation_of_the_policy():
+    messages = []
+
+    async def receive():
+        return {"type": "websocket.connect"}
+
+    async def send(message):
+        messages.append(message)
+
+    asyncio.run(WithToken(None, TOKEN)({"type": "websocket", "headers": []}, receive, send))
+    assert messages == [{"type": "websocket.close", "code": 1008}]
 
 
 def test_an_edit_is_followed_and_a_bad_one_is_not(head, monkeypatch):

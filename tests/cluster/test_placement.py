@@ -166,3 +166,11 @@ def test_changes_without_a_node():
     assert (order.id, order.paused) == ("one", True)
     sources.remove("one")
     assert sources.removed.sources == 1
+
+
+def test_a_source_that_a_node_reads_is_paused_there():
+    sources, node = sources_of("one"), Node("a")
+    sources.add_process(node)
+    sources.place_waiting()
+    sources.pause("one")
+    assert node.orders[-1] == ("pause", ("one", True))

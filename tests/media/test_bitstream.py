@@ -55,6 +55,12 @@ def test_a_flag_alone_is_no_keyframe(tmp_path):
     assert [parser.is_random_access(packet) for packet in demuxer.packets()] == [True] + [False] * 9
 
 
+def test_a_unit_of_av1_without_a_size_ends_with_its_packet():
+    sized = bytes([1 << 3 | 2, 2, 10, 20, 99])
+    unsized = bytes([1 << 3, 10, 20])
+    assert sequence_header("av1", sized) == sequence_header("av1", unsized) == bytes([10, 20])
+
+
 def test_a_keyframe_of_hevc_that_was_cut_after_its_header_is_read_by_its_kind(tmp_path):
     demuxer = Demuxer(str(write(tmp_path / "a.ts", frames=10, codec="libx265", options=X265)))
     parser = PacketParser(demuxer.stream, "hevc")

@@ -287,6 +287,7 @@ def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, o
         (("h264", 420, 8, 16, 16), "from 48x16"),
         (("prores", 422, 10, 640, 360), "does not support prores"),
         (("h264", 420, 8, 640, 360), None),
+        (("h264", 420, 8, 8192, 8192), None),  # as many macroblocks as it decodes
     ],
 )
 def test_what_nvdec_takes(fake, given, reason):

@@ -43,6 +43,7 @@ def test_the_api_has_them_by_level_and_number_without_secrets(server):
     assert found[0]["time_s"] > 1e9
     assert "fine" not in texts(server, f"?after={last}&level=warning")
     assert texts(server, f"?after={last}&level=error") == ["broken"]
+    assert texts(server, f"?after={2**53}") == []
     assert len(texts(server, "?limit=1")) == 1
     assert any("gate cannot be reached" in text for text in texts(server)), "what was logged as the run began"
     assert SECRET not in server.client.get("/api/v1/logs").text

@@ -71,6 +71,19 @@ def test_events_images_and_numbers_are_there_after_a_restart(tmp_path):
     second.end()
 
 
+def test_images_hide_from_the_event_after_the_change_on_also_after_a_restart(tmp_path):
+    first = Run(tmp_path)
+    assert first.store.masked_from("faces") == 1
+    first.add(crossed(), crossed(frame=4))
+    assert first.store.masked_from("faces") == 1
+    assert first.store.masked_from("faces, plates") == 3
+    first.add(crossed(frame=5))
+    first.end()
+    second = Run(tmp_path)
+    assert second.store.masked_from("faces, plates") == 3
+    second.end()
+
+
 def test_numbers_go_on_after_all_events_were_removed(tmp_path):
     first = Run(tmp_path, keep_events_s=10)
     first.add(crossed(), crossed(), time_s=time.time() - 60)
