@@ -71,8 +71,12 @@ def test_a_test_pattern_takes_its_parameters(server, camera):
     answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=64&height=48"})
     assert answer.status_code == 200, answer.text
     assert answer.json()["address"] == "test://?width=64&height=48"
-    server.until(lambda: server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code == 200)
-    assert picture(server.client.get("/api/v1/sources/cam/snapshot.jpg")).shape == (48, 64, 3)
+
+    def shape():
+        image = server.client.get("/api/v1/sources/cam/snapshot.jpg")
+        return picture(image).shape if image.status_code == 200 else None
+
+    server.until(lambda: shape() == (48, 64, 3))  # the former pattern is shown until then
     answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=1e6"})
     assert answer.status_code == 422
     assert "width must be a number from 2 to 16384, got '1e6'" in answer.json()["error"]
