@@ -61,9 +61,9 @@ def _began_with(engine: str, precision: str, before: Mapping[str, Any], device: 
     allowed = candidates(engine, precision, device or Device("cuda"))
     if len(allowed) == 1:
         return allowed[0]
-    begun = Arithmetic(before.get("engine", F32.engine), before.get("precision", F32.precision))
-    if before and begun in allowed:
-        return begun
+    first_arithmetic = Arithmetic(before.get("engine", F32.engine), before.get("precision", F32.precision))
+    if before and first_arithmetic in allowed:
+        return first_arithmetic
     return F32 if device is None else None
 
 

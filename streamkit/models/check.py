@@ -124,12 +124,13 @@ def check(
 
 def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequence[str]) -> CheckReport:
     reads = family_of(card)
-    given = [_prepared(card, prompts, one) for one in (Device(), device)]
+    devices = (Device(), device)
+    embedded = [_prepared(card, prompts, place) for place in devices]
     plain, session = (
-        Session(card.file, one, shared=mine.shared, ignore_outputs=card.ignore_outputs)
-        for one, mine in zip((Device(), device), given, strict=True)
+        Session(card.file, place, shared=texts.shared, ignore_outputs=card.ignore_outputs)
+        for place, texts in zip(devices, embedded, strict=True)
     )
-    card = replace(card, labels=given[0].texts or card.labels)
+    card = replace(card, labels=embedded[0].texts or card.labels)
     kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task
     compare, judge = _COMPARISONS[kind]
     found: list[Any] = []

@@ -103,7 +103,7 @@ class Followed:
         self.path.write_text(self.text(stages, sources))
 
     def rebuild(self, stages: str, sources: str | None = None) -> None:
-        """Edit the file, and wait for the pipeline that is built anew."""
+        """Edit the file, and wait for the rebuilt pipeline."""
         before = self.run._running
         self.edit(stages, sources)
         until(lambda: self.run._running is not before and self.run.ready)
