@@ -22,6 +22,7 @@ from streamkit.engine.program import (
     Delegate,
     Export,
     Import,
+    Layer,
     Multiplied,
     Pointwise,
     Program,
@@ -175,15 +176,20 @@ class DeviceProgram:
                     part.graph = None
                     logger.info(f"a part of a network runs without a CUDA graph: {error}")
 
-    def compare(
-        self, inputs: Mapping[str, Any], references: Mapping[str, Any], delegated: Delegated
-    ) -> Iterator[tuple[str, float]]:
-        """Run step by step; yield the relative error of each tensor that has a reference, in the order of the steps.
+    @property
+    def tensor_names(self) -> list[str]:
+        """The names of what `tensors` yields."""
+        return [step.output for step in self._program.steps if isinstance(step, Layer)]
+
+    def tensors(self, inputs: Mapping[str, Any], delegated: Delegated) -> Iterator[tuple[str, Any]]:
+        """Run step by step; yield each tensor that the engine computes, in the order of the steps.
 
         Args:
             inputs: as for `run`.
-            references: f32 arrays (batch, channels, rows, columns), by name.
             delegated: as for `run`.
+
+        Yields:
+            Name, and values as a CuPy array (batch, channels, rows, columns) float32.
         """
         import cupy
 
@@ -194,12 +200,10 @@ class DeviceProgram:
                 continue
             for launch in self._launches(step):
                 launch(self._plans.stream)
-            name = getattr(step, "output", "")
-            if name in references:
-                reference = references[name]
-                values = cupy.empty(reference.shape, np.float32)
-                self._launcher.export(Export(name, step.target), values)(self._plans.stream)
-                yield name, relative_error(values, reference)
+            if isinstance(step, Layer):
+                values = cupy.empty(self._graph.shapes[step.output], np.float32)
+                self._launcher.export(Export(step.output, step.target), values)(self._plans.stream)
+                yield step.output, values
 
     def _outside(
         self, step: Import | Export | Attend | Delegate, tensors: dict[str, Any], delegated: Delegated

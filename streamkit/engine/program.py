@@ -156,6 +156,10 @@ class Enlarge:
     scale: Pair
 
 
+Layer = Convolve | ConvolveDepthwise | Calculate | PoolWindows | MeanOfImage | Enlarge
+"""A step that computes a tensor of the network."""
+
+
 @dataclass(frozen=True, slots=True)
 class CopyChannels:
     """A tensor in another place, with so many channels of zeros behind it."""

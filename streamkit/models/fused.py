@@ -27,8 +27,9 @@ from streamkit.engine.program import Delegate
 from streamkit.models.arithmetic import missing_package
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.io_binding import IoBinding
+from streamkit.models.layer_check import LayerCheck, compare_layers, tensors_outside, too_large
 from streamkit.models.network_file import ModelInfo, TensorInfo
-from streamkit.models.providers import nodes_by_provider
+from streamkit.models.providers import nodes_by_provider, open_session
 from streamkit.models.upsample import for_cuda
 from streamkit.models.versions import plan_versions
 
@@ -103,9 +104,11 @@ class FusedNetwork:
         """
         try:
             graph = simplify(load_network(info.file), shapes)
-            segments = partition(graph, recognize(graph))
+            segments = partition(graph, recognize(graph, tensors_outside(info.file)))
         except ValueError as error:
             raise EngineError(str(error)) from None
+        self._info = info
+        self._shapes = shapes
         self.share = fused_share(graph, segments)
         if self.share < MIN_SHARE:
             raise EngineError(f"convolutions are {self.share:.0%} of its work")
@@ -134,6 +137,27 @@ class FusedNetwork:
         self._program.capture()
         self._stream.synchronize()
         return outputs
+
+    def large_tensors(self, feeds: Mapping[str, Array]) -> tuple[str, ...]:
+        """Return the names of the engine's tensors with values too large for f16 on these images."""
+        return too_large(self._program.tensors(feeds, self._delegated))
+
+    def check_layers(self, feeds: Mapping[str, Array]) -> LayerCheck:
+        """Compare each tensor of the engine with ONNX Runtime on the CPU in f32, on the first image if that can be."""
+        batch = len(feeds[self._info.image_input])
+        if self._info.batch is None:
+            batch = 1
+        shapes = {
+            name: (batch, *shape[1:]) if len(feeds[name]) == len(feeds[self._info.image_input]) else shape
+            for name, shape in self._shapes.items()
+        }
+        graph = simplify(load_network(self._info.file), shapes)
+        names = [name for name in self._program.tensor_names if name in graph.producers and name in graph.shapes]
+        part = extract(graph, range(len(graph.nodes)), graph.inputs, names).SerializeToString()
+        session = open_session(self._info.file, ("cpu",), [{}], 0, part)
+        images = {name: feeds[name][: shapes[name][0]].get() for name in graph.inputs}
+        references = dict(zip(names, session.run(names, images), strict=True))
+        return compare_layers(self._program.tensors(feeds, self._delegated), references)
 
     def _delegated(self, step: Delegate, tensors: Mapping[str, Array]) -> dict[str, Array]:
         return self._parts[step].run({name: tensors[name] for name in step.inputs})

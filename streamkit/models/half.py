@@ -158,6 +158,7 @@ def _converted(model: Any, large: set[str], in_f32: list[str]) -> tuple[Any, Hal
     converted = convert_float_to_float16(
         model, keep_io_types=in_f32, node_block_list=sorted(tail | large | without_kernel)
     )
+    _remove_repeated_nodes(converted)
     _remove_round_trips(converted)
     return converted, HalfFacts(nodes, len(tail), len(large), len(without_kernel), 0)
 
@@ -174,6 +175,18 @@ def _check(model: Any, file: Path) -> None:
         raise ModelError(f"{file.name} is quantised; f16 is made from the float network it was made from")
     if _is_f16(model):
         raise ModelError(f"{file.name} is an f16 network already")
+
+
+def _remove_repeated_nodes(model: Any) -> None:
+    """Remove nodes whose outputs exist already, in place.
+
+    The converter of onnxruntime-gpu 1.31 casts a tensor to f32 once for each f32 node that reads it, under one name.
+    """
+    outputs = set[str]()
+    for node in list(model.graph.node):
+        if outputs.issuperset(node.output):
+            model.graph.node.remove(node)
+        outputs.update(node.output)
 
 
 def _remove_round_trips(model: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import io
+import logging
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -17,6 +18,8 @@ from streamkit.core.errors import DeviceError, ModelError
 from streamkit.core.text import gpu_command
 from streamkit.models.network_file import short
 from streamkit.models.upsample import for_cuda
+
+logger = logging.getLogger(__name__)
 
 PROVIDERS = {
     "tensorrt": "TensorrtExecutionProvider",
@@ -68,16 +71,38 @@ def load_libraries() -> str:
     """Load the libraries of CUDA and cuDNN, once in a process; return what ONNX Runtime prints of those that it lacks.
 
     It prints to standard output, which may carry records, and which is replaced for all threads meanwhile.
+
+    ONNX Runtime and cuDNN's frontend search for cuDNN in different places. Two versions of it in one process end in
+    errors and aborts, so that ONNX Runtime takes the one that is loaded.
     """
     with _preloading:
         if not _preloaded:
             import onnxruntime as ort
 
+            with contextlib.suppress(ImportError, OSError):
+                import cudnn  # noqa: F401  it loads cuDNN by its path
+            folders = cudnn_folders()
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):
-                ort.preload_dlls()
+                ort.preload_dlls(cudnn=not folders)
             _preloaded.append(printed.getvalue())
+            folders = cudnn_folders()
+            if len(folders) > 1:
+                logger.warning(
+                    f"cuDNN is loaded from {' and '.join(folders)}, and two versions in one process fail; remove one "
+                    "of them, or take it off LD_LIBRARY_PATH"
+                )
     return _preloaded[0]
+
+
+def cudnn_folders(maps: Path = Path("/proc/self/maps")) -> list[str]:
+    """Return the folders of the cuDNN libraries that this process has loaded; empty where that is not known."""
+    try:
+        lines = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return []
+    libraries = {line.split(maxsplit=5)[5] for line in lines if "/libcudnn" in line}
+    return sorted({str(Path(library).resolve().parent) for library in libraries if ".so" in library})
 
 
 def open_session(

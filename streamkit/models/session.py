@@ -22,6 +22,7 @@ from streamkit.models.file_version import file_version
 from streamkit.models.fused import FusedEngine, FusedNetwork
 from streamkit.models.half import f16_file
 from streamkit.models.io_binding import IoBinding
+from streamkit.models.layer_check import LayerCheck
 from streamkit.models.network_file import inspect, not_run
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
 from streamkit.models.shared_inputs import SharedInputs
@@ -211,6 +212,28 @@ class Session:
             end.synchronize()
             times_ms.append(float(xp.cuda.get_elapsed_time(start, end)))
         return 1000 * batch / min(times_ms)
+
+    def large_tensors(self, feeds: Mapping[str, Array]) -> tuple[str, ...]:
+        """Return the tensors of the fused engine with values too large for f16; none in other engines.
+
+        Args:
+            feeds: as for `run`, of a batch size that is warm.
+        """
+        network = self._fused(feeds)
+        return () if network is None else network.large_tensors(feeds)
+
+    def check_layers(self, feeds: Mapping[str, Array]) -> LayerCheck | None:
+        """Compare each tensor of the fused engine with f32 on the CPU; None in other engines.
+
+        Args:
+            feeds: as for `run`, of a batch size that is warm.
+        """
+        network = self._fused(feeds)
+        return None if network is None else network.check_layers(feeds)
+
+    def _fused(self, feeds: Mapping[str, Array]) -> FusedNetwork | None:
+        network = self._by_batch.get(len(feeds[self.image_input]))
+        return network if isinstance(network, FusedNetwork) else None
 
     def _zeros(self, batch: int, size: tuple[int, int]) -> dict[str, Array]:
         """Return inputs of a batch for a first run."""

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,7 @@ def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypa
     ort = pytest.importorskip("onnxruntime")
     both, calls, mine = threading.Barrier(2, timeout=0.5), [], sys.stdout
 
-    def preload() -> None:
+    def preload(cudnn: bool) -> None:
         calls.append(1)
         print("no such library: libcudnn")
         try:
@@ -30,3 +31,40 @@ def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypa
         thread.join()
     assert (calls, found) == ([1], ["no such library: libcudnn\n"] * 3)
     assert sys.stdout is mine
+
+
+def test_the_folders_of_loaded_cudnn_libraries_are_read_from_the_processs_maps(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "libcudnn_graph.so.9").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "a")
+    maps = tmp_path / "maps"
+    line = "7f00-7f01 r-xp 00000000 08:01 42                 {}"
+    maps.write_text("\n".join(
+        [line.format(tmp_path / name / "libcudnn_graph.so.9") for name in ("b", "a", "link", "b")]
+        + [line.format("/usr/lib/libcublas.so.13"), "7f02-7f03 rw-p 00000000 00:00 0"]
+    ))  # fmt: skip
+    assert providers.cudnn_folders(maps) == [str(tmp_path / "a"), str(tmp_path / "b")]
+    assert providers.cudnn_folders(tmp_path / "none") == []
+
+
+def test_onnxruntime_takes_the_cudnn_that_is_loaded(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+    ort = pytest.importorskip("onnxruntime")
+    preloads = []
+    monkeypatch.setattr(ort, "preload_dlls", lambda cudnn: preloads.append(cudnn))
+    for folders in ([], ["/a"], ["/a", "/b"]):
+        monkeypatch.setattr(providers, "_preloaded", [])
+        monkeypatch.setattr(providers, "cudnn_folders", lambda folders=folders: folders)
+        providers.load_libraries()
+    assert preloads == [True, False, False]
+    (message,) = caplog.messages
+    assert "/a and /b" in message
+
+
+@pytest.mark.gpu
+def test_one_cudnn_serves_onnxruntime_and_the_fused_engine() -> None:
+    providers.load_libraries()
+    import cudnn
+
+    cudnn.create_handle()
+    assert len(providers.cudnn_folders()) == 1

@@ -9,11 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.plus_one import F16, F32, I64, U8, network
+from support.small_networks import NetworkBuilder
 
 from streamkit.core.data import Device
 from streamkit.core.errors import DeviceError, ModelError
 from streamkit.models.arithmetic import Arithmetic
 from streamkit.models.card import Card, find_card, load_card
+from streamkit.models.layer_check import keep_outside
 from streamkit.models.network import check_model, inspect
 from streamkit.models.session import Session
 from streamkit.runtime.execution.future import start
@@ -247,6 +249,38 @@ def test_faster_arithmetics_stay_near_the_cpus_answer(arithmetic, stream, test_d
     fewer = session.run({name: value[:3].copy() for name, value in there.items()})
     near(fewer, {name: value[:3] for name, value in expected.items()})
     assert (session.fused_share > 0.99) == (arithmetic.engine == "fused")
+
+
+@pytest.mark.gpu
+def test_a_layer_that_overflows_f16_is_named_and_runs_outside_of_the_engine(stream, tmp_path, monkeypatch):
+    import cupy
+    import onnx
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    builder = NetworkBuilder((2, 3, 64, 64))
+    first = builder.node("Relu", builder.convolution(builder.images, 3, 16))
+    enlarged = builder.node("Mul", first, builder.constant(1e6))
+    pooled = builder.node("MaxPool", enlarged, kernel_shape=[3, 3], pads=[1] * 4)
+    restored = builder.node("Mul", pooled, builder.constant(1e-6))
+    file = tmp_path / "large.onnx"
+    onnx.save(builder.model(builder.convolution(builder.convolution(restored, 16, 32), 32, 8)), file)
+    images = np.random.default_rng(3).random((2, 3, 64, 64), np.float32)
+    expected = Session(file, CPU).run({"images": images})
+    feeds = {"images": cupy.asarray(images)}
+
+    session = Session(file, Device("cuda"), arithmetic=Arithmetic("fused", "f16"))
+    session.warm((2,), (64, 64))
+    before = session.check_layers(feeds)
+    assert before is not None
+    assert before.large
+    assert session.large_tensors(feeds)
+    keep_outside(file, before.large)
+    session = Session(file, Device("cuda"), arithmetic=Arithmetic("fused", "f16"))
+    session.warm((2,), (64, 64))
+    near(session.run(feeds), expected)
+    after = session.check_layers(feeds)
+    assert (after.first, after.large, session.large_tensors(feeds)) == ("", (), ())
+    assert 0 < session.fused_share <= 1
 
 
 @pytest.mark.gpu

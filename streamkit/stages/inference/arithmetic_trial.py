@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.core.errors import describe
+from streamkit.core.errors import OutputError, describe
 from streamkit.engine.device import EngineError
 from streamkit.media.spread_frames import first_frames
 from streamkit.models.agreement import ArithmeticAgreement, Images
 from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, read_choice, write_choice
 from streamkit.models.card import Card, family_of
+from streamkit.models.layer_check import keep_outside, tensors_outside
 from streamkit.models.session import Session
 from streamkit.ops.preprocess import preprocess
 
@@ -78,20 +79,28 @@ class ArithmeticTrial:
         """Whether a run should be compared now: every half second, and at first."""
         return self.choice is None and time.monotonic() >= self._next_s
 
-    def compare(self, reference: Mapping[str, Array], run: Run, images: Images) -> None:
+    def compare(self, reference: Mapping[str, Array], run: Run, images: Images, feeds: Mapping[str, Array]) -> None:
         """Run the network in faster arithmetics too, compare, and decide if there was enough to tell.
 
         Args:
             reference: outputs in f32.
             run: runs a session on the same images.
             images: which they are.
+            feeds: the network's inputs for them.
         """
         compared = None
         while self.choice is None and self.session is not None and compared is not self.session:
             compared = self.session
-            self._compare(compared, reference, run, images)
+            self._compare(compared, reference, run, images, feeds)
 
-    def _compare(self, session: Session, reference: Mapping[str, Array], run: Run, images: Images) -> None:
+    def _compare(
+        self,
+        session: Session,
+        reference: Mapping[str, Array],
+        run: Run,
+        images: Images,
+        feeds: Mapping[str, Array],
+    ) -> None:
         other = read_choice(self._file)  # of another process
         if other is not None and other.arithmetic in self._allowed:
             self._decide(other)
@@ -106,11 +115,41 @@ class ArithmeticTrial:
             return
         self._agreement.add(reference, outputs, images)
         verdict = self._agreement.verdict
-        if verdict == "same":
+        if verdict == "same" and not self._sets_apart(session, session.large_tensors(feeds)):
             self._write(session.arithmetic, "; ".join([*self._refused, str(self._agreement)]))
         elif verdict == "different":
-            self._refused.append(f"{session.arithmetic} is not used: {self._agreement}")
-            self._take_next()
+            self._refuse(session, feeds)
+
+    def _refuse(self, session: Session, feeds: Mapping[str, Array]) -> None:
+        """Try again without the tensors that f16 cannot hold, or the next arithmetic."""
+        reason = f"{session.arithmetic} is not used: {self._agreement}"
+        try:
+            layers = session.check_layers(feeds)
+        except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: it is not used all the same
+            logger.info(f"{self._card.file.name}: layers cannot be compared: {describe(error)}")
+            layers = None
+        if layers is not None and self._sets_apart(session, layers.large):
+            return
+        self._refused.append(reason if layers is None else f"{reason}, {layers}")
+        self._take_next()
+
+    def _sets_apart(self, session: Session, large: Sequence[str]) -> bool:
+        """Open an arithmetic again without tensors whose values are too large for it; False if there are none."""
+        large = sorted(set(large) - tensors_outside(self._card.file))
+        if not large:
+            return False
+        try:
+            keep_outside(self._card.file, large)
+        except OutputError as error:
+            logger.warning(f"{self._card.file.name}: {len(large)} tensors are too large for f16: {error}")
+            return False
+        logger.info(
+            f"{self._card.file.name}: values of {', '.join(large[:3])}{' ...' if large[3:] else ''} are too large for "
+            f"f16; {len(large)} tensors are computed outside of the fused engine"
+        )
+        self._left.insert(0, session.arithmetic)
+        self._take_next()
+        return True
 
     def __str__(self) -> str:
         return str(self._agreement)
@@ -174,7 +213,7 @@ def compare_on_files(
         tensor, geometry = preprocess(surfaces, sizes, card.input, batch=batch)
         feeds = {reference.image_input: xp.asarray(tensor), **family_of(card).extra_inputs(sizes_wh, xp)}
         images = Images(geometry, sizes_wh[: len(shown)], tuple(labels))
-        trial.compare(reference.run(feeds), partial(_run, feeds), images)
+        trial.compare(reference.run(feeds), partial(_run, feeds), images, feeds)
 
 
 def _run(feeds: Mapping[str, Array], session: Session) -> dict[str, Array]:

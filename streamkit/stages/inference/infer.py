@@ -341,7 +341,7 @@ class Infer(BatchStage):
                 count = min(len(feeds[self._session.image_input]), filled - (rows.start or 0))
                 of_run = None if geometry is None else geometry[rows][:count]
                 images = Images(of_run, shapes[rows][:count], tuple(labels))
-                return self._compared(outputs, lambda session: session.run(feeds, **shared), images)
+                return self._compared(outputs, lambda session: session.run(feeds, **shared), images, feeds)
             return outputs
 
         if isinstance(tensor, LazyRows):
@@ -354,7 +354,7 @@ class Infer(BatchStage):
         batch.tensor, batch.prompts = None, prompts.texts
         return batch
 
-    def _compared(self, outputs: dict[str, Any], run: Run, images: Images) -> dict[str, Any]:
+    def _compared(self, outputs: dict[str, Any], run: Run, images: Images, feeds: dict[str, Any]) -> dict[str, Any]:
         """Compare faster arithmetics on a run's images; return the outputs to go on with.
 
         Files take a decision of their first images, so that all of a run is computed alike; without one, they stay in
@@ -362,7 +362,7 @@ class Infer(BatchStage):
         """
         assert self._trial is not None
         files = self.context.runtime.future.held
-        self._trial.compare(outputs, run, images)
+        self._trial.compare(outputs, run, images, feeds)
         if self._trial.choice is None:
             if files and not self._stays:
                 self._stays = True

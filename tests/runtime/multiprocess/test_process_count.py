@@ -375,8 +375,9 @@ def test_nothing_changes_on_the_cpu(root: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_gpu_is_planned_with_its_memory() -> None:
-    (line,) = gpu_reasons(graph(2))
-    assert line.startswith("1 process on cuda:0: 2 cameras at 30 frames/s need about 60 frames/s")
+    processes, *networks = gpu_reasons(graph(2))
+    assert processes.startswith("1 process on cuda:0: 2 cameras at 30 frames/s need about 60 frames/s")
+    assert [line.partition(":")[0] for line in networks] == ["detect"]
 
 
 # ------------------------------------------------------------------------------------------------ networks that bind

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import json
 import logging
 import time
@@ -19,6 +20,7 @@ from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, write_choice
 from streamkit.models.card import load_card
 from streamkit.models.half import f16_file
+from streamkit.models.layer_check import LayerCheck, tensors_outside
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
 from streamkit.ops.preprocess import preprocess
@@ -76,7 +78,7 @@ def broken_in_f16(open_session):
 def compare_until_decided(trial: ArithmeticTrial, street, most: int = 5) -> None:
     feeds, reference, images = street
     for _ in range(most):
-        trial.compare(reference, lambda session: session.run(feeds), images)
+        trial.compare(reference, lambda session: session.run(feeds), images, feeds)
 
 
 def test_the_fastest_that_finds_the_same_is_taken_and_kept(demo, street, opened, tmp_path, caplog):
@@ -97,6 +99,48 @@ def test_the_next_is_tried_where_one_finds_something_else(demo, street, opened, 
     compare_until_decided(trial, street)
     assert trial.choice.arithmetic == TF32
     assert "f16 with the fused engine is not used: " in trial.choice.reason
+
+
+def with_layers(open_session, checks, large=()):
+    """Return what opens sessions that report these tensors as too large, and these checks of layers, one an opening."""
+    large = itertools.chain(large, itertools.repeat(()))
+    checks = itertools.chain(checks, itertools.repeat(None))
+
+    def open_reporting(arithmetic: Arithmetic) -> Session:
+        session = open_session(arithmetic)
+        if arithmetic == FUSED:
+            names, check = next(large), next(checks)
+            session.large_tensors = lambda feeds: names
+            session.check_layers = lambda feeds: check
+        return session
+
+    return open_reporting
+
+
+def test_layers_with_values_too_large_for_f16_are_set_apart_and_f16_is_tried_again(demo, street, opened, tmp_path):
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), with_layers(opened, [], [("a", "b")]), tmp_path / "c.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == FUSED
+    assert opened.calls == [FUSED, FUSED]
+    assert tensors_outside(demo.file) == {"a", "b"}
+
+
+def test_the_same_large_layers_are_set_apart_once(demo, street, opened, tmp_path):
+    large = itertools.repeat(("a",))
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), with_layers(opened, [], large), tmp_path / "c.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == FUSED
+    assert opened.calls == [FUSED, FUSED]
+
+
+def test_overflow_that_changes_objects_sets_its_layer_apart(demo, street, opened, tmp_path):
+    check = LayerCheck("a", np.inf, ("a",))
+    broken = with_layers(broken_in_f16(opened), [check, LayerCheck("b", 0.4, ())])
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), broken, tmp_path / "c.json")
+    compare_until_decided(trial, street)
+    assert opened.calls == [FUSED, FUSED, TF32]
+    assert trial.choice.arithmetic == TF32
+    assert "the first tensor that differs is b, by 40%" in trial.choice.reason
 
 
 def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
@@ -138,7 +182,9 @@ def test_nothing_is_decided_before_there_was_enough_to_tell(demo, street, opened
     few = {name: values[:2] for name, values in feeds.items()}
     trial = ArithmeticTrial(demo, (FUSED, F32), opened, tmp_path / "choice.json")
     first = Images(images.geometry[:2], images.sizes_wh[:2], images.labels)
-    trial.compare({name: values[:2] for name, values in reference.items()}, lambda session: session.run(few), first)
+    trial.compare(
+        {name: values[:2] for name, values in reference.items()}, lambda session: session.run(few), first, few
+    )
     assert trial.choice is None
     assert not (tmp_path / "choice.json").exists()
     assert not trial.is_due()  # half a second later again

@@ -421,7 +421,10 @@ def test_columns_that_nobody_reads_stay_on_the_gpu(stage_name, name, column, seg
     for reads in (False, True):
         before = traffic.so_far().to_host
         for frame in streamkit.run(
-            video, stages={stage_name: {"model": f"{folder}/{name}.yaml"}}, device="cuda", limit=60
+            video,
+            stages={stage_name: {"model": f"{folder}/{name}.yaml", "precision": "f32"}},
+            device="cuda",
+            limit=60,
         ):
             table = frame.detections
             objects += len(table)
