@@ -498,7 +498,7 @@ class Spared(Played):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         live = SourceLoad(10.0, 0.1, live=True)
-        monkeypatch.setattr(module, "source_loads", lambda graph, realtime: lambda source: live)
+        monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: live)
         super().__init__(monkeypatch, spare_limits={"cpu": 3}, **options)
 
     def begin(self, made: Process) -> None:
