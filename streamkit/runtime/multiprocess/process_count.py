@@ -192,7 +192,8 @@ def plan_processes(
             ]
         )
         served_fps = network_fps[i] if i < len(network_fps) else None
-        overload = _overload(share, served_fps)
+        live_fps = [demand.fps for demand in share if demand.live]
+        overload = overload_text(graph, len(live_fps), sum(live_fps), served_fps)
         _limit_to_networks(share, served_fps, of_device)
         loads |= {one.source: one.load for one in share}
         free = free_bytes[i] if i < len(free_bytes) else None
@@ -467,19 +468,31 @@ def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None, fig
             demand.lock_limit = figures["network_lock"].amount
 
 
-def _overload(demands: Sequence[_Demand], served_fps: float | None) -> str:
-    """Return by how much live sources need more than the networks serve, and the way out; empty if they do not."""
-    live = [demand for demand in demands if demand.live]
-    needed_fps = sum(demand.fps for demand in live)
+def overload_text(graph: Graph, sources: int, needed_fps: float, served_fps: float | None) -> str:
+    """Return by how much live sources need more than the networks serve, and the way out; empty if they do not.
+
+    Args:
+        graph: the pipeline.
+        sources: number of live sources.
+        needed_fps: frames per second of all of them.
+        served_fps: frames per second that the networks serve, see `network_fps`; None if unknown.
+    """
     if served_fps is None or needed_fps <= served_fps:
         return ""
-    fitting = int(served_fps * len(live) / needed_fps)
-    every = math.ceil(needed_fps / served_fps)
+    fitting = int(served_fps * sources / needed_fps)
+    every = math.ceil(_longest_interval(graph) * needed_fps / served_fps)
+    tracks = any(node.type.name == "track" for node in graph.nodes.values())
+    way_out = f"every: {every}" if tracks else f"every: {every} and a tracker"
     return (
-        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_several(len(live), 'live source')} fit "
-        f"at {needed_fps / len(live):g} frames/s, and frames of all will be dropped; with every: {every} and a tracker "
-        "all fit"
+        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_several(sources, 'live source')} fit "
+        f"at {needed_fps / sources:g} frames/s, and frames of all will be dropped; with {way_out} all fit"
     )
+
+
+def _longest_interval(graph: Graph) -> int:
+    """Return the highest `every` of the networks that run on whole frames."""
+    networks = [node for node in graph.nodes.values() if "outputs" in node.type.spec.writes]
+    return max((_frames_between_runs(graph, node) or 1 for node in networks), default=1)
 
 
 def _after_base(nodes: Sequence[Node]) -> list[Node]:

@@ -470,6 +470,20 @@ def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, 
 
 
 @pytest.mark.parametrize(
+    ("stages", "way_out"),
+    [
+        ("detect: {model: demo}, ", "with every: 2 and a tracker all fit"),
+        ("detect: {model: demo}, track: {}, ", "with every: 2 all fit"),
+        ("detect: {model: demo, every: 3}, track: {}, ", "with every: 5 all fit"),  # 3 is not enough
+        ("detect: {model: demo, every: 3}, two: {stage: detect, model: demo}, ", "with every: 5 and a tracker all fit"),
+    ],
+)
+def test_the_way_out_of_an_overload_goes_on_from_what_the_pipeline_has(stages, way_out):
+    plan = plan_processes(graph(40, stages=stages), GPU, cores=16, network_fps=[800.0])
+    assert plan.devices[0].overload.endswith(way_out)
+
+
+@pytest.mark.parametrize(
     ("stages", "fps"),
     [
         ("detect: {model: demo}, ", 1000.0),
