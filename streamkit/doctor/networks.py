@@ -9,7 +9,7 @@ from pathlib import Path
 from streamkit.core.text import install_command
 from streamkit.core.user_cache import user_cache
 from streamkit.doctor.machine import Finding, driver, installed
-from streamkit.media.gpu_figures import GUESS_SOURCE, MEANINGS, figure_file, read_figures
+from streamkit.media.gpu_figures import GUESS_SOURCE, MEANINGS, describe_figure, figure_file, read_figures
 from streamkit.models.arithmetic_choice import read_choice
 from streamkit.models.versions import decoding_versions
 
@@ -65,8 +65,8 @@ def figures_of_gpu(gpu: str) -> Iterator[Finding]:
     figures = read_figures(gpu)
     for name, figure in figures.items():
         if figure.measured_on:
-            text = f"{figure.amount:g} {MEANINGS[name]}, {figure.origin} ({figure_file(gpu, name)})"
-            yield Finding("ok", "processes", text)
+            text = describe_figure(name, figure)
+            yield Finding("ok", "processes", f"{text} ({figure_file(gpu, name)})")
     guesses = [f"{figure.amount:g} {MEANINGS[name]}" for name, figure in figures.items() if not figure.measured_on]
     yield Finding("ok", "processes", f"first guesses, of an {GUESS_SOURCE}: {', '.join(guesses)}")
 

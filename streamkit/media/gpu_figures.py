@@ -147,6 +147,13 @@ def keep_figure(gpu: str, name: str, amount: float) -> None:
         logger.warning(f"what this run measured on the GPU is not kept: {error}")
 
 
+def describe_figure(name: str, figure: GpuFigure) -> str:
+    """Return a figure with its meaning and origin, a text for the user."""
+    text = f"{figure.amount:g} {MEANINGS[name]}, {figure.origin}"
+    uncertain = name == SESSIONS and figure.measured_on and figure.runs < _SESSION_RUNS
+    return f"{text} in one run: the next that is refused at this count makes it the limit" if uncertain else text
+
+
 def session_limit(gpu: str) -> int | None:
     """Return how many NVDEC sessions a GPU opens at once, for all processes together; None if it is not certain.
 

@@ -86,3 +86,9 @@ def test_what_the_number_of_processes_follows_from_is_shown_with_its_origin():
     assert measured.startswith("ok    processes: 180.4 µs of lock time for each H.264 frame, measured here on 20")
     assert measured.endswith(f"({figure_file(gpu, 'lock_us_h264')})")
     assert "each H.264 frame" not in guesses
+    keep_figure(gpu, "sessions", 64)
+    assert (
+        "in one run: the next that is refused at this count makes it the limit" in lines(lambda: figures_of_gpu(gpu))[1]
+    )
+    keep_figure(gpu, "sessions", 64)
+    assert "in one run" not in lines(lambda: figures_of_gpu(gpu))[1]
