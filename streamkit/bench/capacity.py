@@ -25,6 +25,7 @@ from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.io.outputs import ReportFile
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose
+from streamkit.runtime.multiprocess.process_count import network_fps, overload_text
 
 _MIN_DELIVERED = 0.97  # share of the due frames; one frame at each end of the measurement may be missing
 _SATURATED = 0.85
@@ -83,16 +84,20 @@ class Capacity:
         bottleneck: the bottleneck, in words.
         shares: utilization at the first N that did not fit, 0 to 1, the highest first.
         attempts: every N that was tried.
+        overload: by how much the first N that did not fit needs more than the networks serve, in words; empty if it
+            does not, or if the networks' rate is unknown.
     """
 
     streams: int
     bottleneck: str
     shares: dict[str, float]
     attempts: list[Attempt]
+    overload: str = ""
 
     def __str__(self) -> str:
         uses = ", ".join(f"{name} {share:.0%}" for name, share in self.shares.items())
-        return f"{self.streams} streams fit; the bottleneck: {self.bottleneck} (used: {uses})"
+        text = f"{self.streams} streams fit; the bottleneck: {self.bottleneck} (used: {uses})"
+        return f"{text}; {self.overload}" if self.overload else text
 
 
 def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
@@ -130,6 +135,8 @@ class Search:
         rates: frames per second that are due from each of the pipeline's sources; None if unknown.
         folder: for outputs and specifications.
         echo: receives lines of text.
+        overload: returns in words by how much N streams, which need so many frames per second, are more than the
+            networks serve; see `overload_text`. It is called after the measurements, which tune the networks.
     """
 
     pipeline: Path
@@ -139,6 +146,7 @@ class Search:
     rates: Sequence[float | None]
     folder: Path
     echo: Callable[[str], None]
+    overload: Callable[[int, float], str] = lambda streams, due_fps: ""
     attempts: list[Attempt] = field(default_factory=list)
     _printed: set[str] = field(default_factory=set)
 
@@ -154,7 +162,13 @@ class Search:
         if first.found.error and streams == 0:
             raise StreamkitError(f"no stream runs: {first.found.error}")
         shares = used(first.found, cores())
-        return Capacity(streams, bottleneck(first, shares), shares, self.attempts)
+        overload = "" if first.problem is None else self.overload(first.streams, self._due_fps(first.streams))
+        return Capacity(streams, bottleneck(first, shares, overload), shares, self.attempts, overload)
+
+    def _due_fps(self, streams: int) -> float:
+        """Frames per second that are due from N streams, as far as their rates are known."""
+        rates = [self.rates[number % len(self.rates)] for number in range(streams)]
+        return sum(rate for rate in rates if rate is not None)
 
     def _fits(self, streams: int) -> bool:
         options, outputs = self.options, self.folder / f"out-{streams}"
@@ -183,8 +197,7 @@ class Search:
             return "no frame passed the graph in time"
         if p95_ms > most_ms:
             return f"frames are late, more than {most_ms:.0f} ms"
-        rates = [self.rates[number % len(self.rates)] for number in range(streams)]
-        due = sum(rate for rate in rates if rate is not None)
+        due = self._due_fps(streams)
         if found.fps < _MIN_DELIVERED * due:
             return f"the streams fall behind, {due:,.0f} frames/s are due"
         return None
@@ -201,14 +214,22 @@ def used(found: trial.TrialResult, cores_there: int) -> dict[str, float]:
     return utilization(found, cores_there, shares)
 
 
-def bottleneck(attempt: Attempt, shares: dict[str, float]) -> str:
-    """The bottleneck in words, judged by the first number of streams that did not fit."""
+def bottleneck(attempt: Attempt, shares: dict[str, float], overload: str = "") -> str:
+    """The bottleneck in words, judged by the first number of streams that did not fit.
+
+    Args:
+        attempt: of that number.
+        shares: utilization by resource.
+        overload: by how much it needs more than the networks serve, in words; empty if it does not.
+    """
     if attempt.found.error and "no room" in attempt.found.error:
         return "device memory"
     if attempt.problem is None:
         return f"nothing up to {attempt.streams} streams"
     if attempt.found.error:
         return attempt.found.error
+    if overload:
+        return "the networks"
     name, share = max(shares.items(), key=lambda item: item[1])
     if share >= _SATURATED:
         return name
@@ -243,17 +264,22 @@ def capacity(
     if options.start > options.max_streams:
         raise ConfigError(f"--start {options.start} is above --max-streams {options.max_streams}")
     config = read(pipeline, set_=set_, device=device)
-    check_networks(build(config))
+    graph = build(config)
+    check_networks(graph)
     if isinstance(config.device, list) and len(config.device) > 1:
         raise ConfigError("capacity measures one device, but the pipeline has several; select one with --device")
     chosen = choose(config.device)
+
+    def overload(streams: int, needed_fps: float) -> str:
+        return overload_text(graph, streams, needed_fps, network_fps(graph, chosen))
+
     write = None if out is None else ReportFile(out)
     with TemporaryDirectory(prefix="streamkit-capacity-") as name:
         rates = [due_fps(source, options.fps) for source in config.sources]
         multiply(config, 1, options.fps, Path(name))  # reports errors before anything runs
         limit = f"p95 latency at most {options.max_latency_s * 1e3:.0f} ms, nothing dropped"
         echo(f"{pipeline} on {chosen}: {limit}; outputs go to a temporary folder")
-        answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo)()
+        answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo, overload)()
     echo(str(answer))
     if write is not None:
         found: dict[str, Any] = {"schema": "streamkit-capacity/1", "device": str(chosen), **asdict(answer)}

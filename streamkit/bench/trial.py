@@ -16,7 +16,7 @@ from typing import Any
 
 from streamkit.bench.child import main, results
 from streamkit.bench.copies import read_copies
-from streamkit.bench.load import GilSampler, resident_mb, snapshot
+from streamkit.bench.load import resident_mb, snapshot
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.data import Device
@@ -26,6 +26,7 @@ from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.multiprocess.fleet import prepare
 from streamkit.runtime.multiprocess.prestart import prestart_workers
+from streamkit.runtime.observe.gil_sampler import GilSampler
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.inference.infer import UNTUNED
 

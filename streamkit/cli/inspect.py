@@ -128,10 +128,10 @@ def doctor(pipeline: Path | None) -> int:
     Of a pipeline, it reports the packages of its stages that are missing, and whether the endpoints of `ask` answer.
     """
     from streamkit.doctor.machine import examine
-    from streamkit.doctor.networks import network_caches, network_packages
+    from streamkit.doctor.networks import gpu_figures, network_caches, network_packages
 
     if pipeline is None:
-        return examine(echo, network_packages, network_caches)
+        return examine(echo, network_packages, network_caches, gpu_figures)
     from functools import partial
 
     from streamkit.config.graph import build

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a GPU needs to compute networks fast, and what is on disk about them: choices, plans, converted networks."""
+"""What a GPU needs to compute networks fast, and what is on disk about it: choices, plans, networks, speeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 from streamkit.core.text import install_command
 from streamkit.core.user_cache import user_cache
 from streamkit.doctor.machine import Finding, driver, installed
+from streamkit.media.gpu_figures import GUESS_SOURCE, MEANINGS, describe_figure, figure_file, read_figures
 from streamkit.models.arithmetic_choice import read_choice
+from streamkit.models.versions import decoding_versions
 
 _TOPIC = "networks"
 _ENGINE_PACKAGES = ("nvidia-cudnn-frontend", "onnx")
@@ -44,6 +46,29 @@ def network_caches() -> Iterator[Finding]:
             size_mb = sum(file.stat().st_size for file in files) / 1e6
             plural = "s" * (len(files) > 1)
             yield Finding("ok", _TOPIC, f"{len(files)} {kind}{plural}, {size_mb:.1f} MB in {user_cache(part)}")
+
+
+def gpu_figures() -> Iterator[Finding]:
+    """Report, for each GPU, what the number of processes follows from, and where it comes from."""
+    index = 0
+    while gpu := decoding_versions(index):
+        yield from figures_of_gpu(gpu)
+        index += 1
+
+
+def figures_of_gpu(gpu: str) -> Iterator[Finding]:
+    """Report each figure that was measured on a GPU, and the first guesses in one line.
+
+    Args:
+        gpu: the GPU and its versions, see `decoding_versions`.
+    """
+    figures = read_figures(gpu)
+    for name, figure in figures.items():
+        if figure.measured_on:
+            text = describe_figure(name, figure)
+            yield Finding("ok", "processes", f"{text} ({figure_file(gpu, name)})")
+    guesses = [f"{figure.amount:g} {MEANINGS[name]}" for name, figure in figures.items() if not figure.measured_on]
+    yield Finding("ok", "processes", f"first guesses, of an {GUESS_SOURCE}: {', '.join(guesses)}")
 
 
 def _files(folder: Path, pattern: str) -> list[Path]:

@@ -254,7 +254,10 @@ class NvDecoder:
         self._lease = self._session = None
         nv_sessions.discard(lease)
         if not nv_sessions.close_idle(self._device.index):
-            raise nv_sessions.refused(lease.key) from error
+            refusal = nv_sessions.refused(lease.key)
+            if isinstance(refusal, nv_sessions.NoSession):
+                self._counters.add(nv_sessions.REFUSED)
+            raise refusal from error
 
     def _new_session(self) -> Any:
         """Get the decoder of an idle or a new session."""

@@ -31,8 +31,13 @@ _MEMORY_DIVISOR = 16
 _HIGHEST_PRIORITY = -5  # of a CUDA stream
 _EXHAUSTED = re.compile(r"cuvidCreateDecoder\b.*returned error 2\b", re.DOTALL)
 """PyNvVideoCodec's text of `CUDA_ERROR_OUT_OF_MEMORY`: the GPU has no more sessions, or no more memory."""
+REFUSED = "decoders refused by the driver"
 _LEARNED_S = 60.0
 """How long a limit holds that the driver has shown: other programs may end meanwhile."""
+
+
+class NoSession(SourceError):
+    """The driver opens no further session, though there is memory for one."""
 
 
 class SessionKey(NamedTuple):
@@ -187,7 +192,7 @@ def _refusal(key: SessionKey) -> SourceError:
         return SourceError(f"{text}; read fewer sources on it", cause="codec")
     count = _learned[key.device][0]
     text = f"NVDEC of GPU {key.device} opens no further decoder: {count} of this process are open"
-    return SourceError(f"{text}, and a GPU has a limited number for all; read fewer sources on it", cause="codec")
+    return NoSession(f"{text}, and a GPU has a limited number for all; read fewer sources on it", cause="codec")
 
 
 def discard(session: NvdecSession) -> None:
@@ -247,6 +252,12 @@ def keep_only(wanted: Sequence[SessionSample]) -> None:
             with suppress(ValueError):  # another thread took it
                 _idle.remove(session)
                 session.close()
+
+
+def open_count(device: int) -> int:
+    """Number of sessions of this process on a device, used and idle."""
+    with _counting:
+        return _open_count(device)
 
 
 def idle_count() -> int:

@@ -6,6 +6,9 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.metadata
+import sys
+
+from streamkit.core.version import __version__
 
 
 @functools.cache
@@ -32,6 +35,14 @@ def gpu_versions(index: int) -> str:
     name = gpu_name(index)
     packages = ("onnxruntime-gpu", "nvidia-cudnn-cu13", "nvidia-cudnn-frontend")
     return ", ".join([name, *(f"{package} {_version(package)}" for package in packages)]) if name else ""
+
+
+def decoding_versions(index: int) -> str:
+    """Return a GPU's model, its driver's CUDA, and the versions of what decodes; empty without a GPU."""
+    name = gpu_name(index)
+    python = ".".join(map(str, sys.version_info[:2]))
+    decoder = f"PyNvVideoCodec {_version('PyNvVideoCodec')}"
+    return f"{name}, {decoder}, Python {python}, streamkit {__version__}" if name else ""
 
 
 def plan_versions(index: int) -> str:

@@ -99,6 +99,8 @@ class PipelineRun(Controls):
         alarms: the alarms on the run itself.
         listen: passes the frames of each batch to a function; see `GraphOutputs.listen`.
         hung_threads: threads that hung in a call at the end of the run and were abandoned.
+        lessons: functions that measure the GPU while it runs, called each second with the monotonic time in seconds;
+            see `gpu_lessons`.
         future_type: schedules work that need not be done before the first frame; None chooses.
     """
 
@@ -121,6 +123,7 @@ class PipelineRun(Controls):
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
         self.hung_threads: list[threading.Thread] = []
+        self.lessons: list[Callable[[float], None]] = []
         self.seconds = 0.0
         self._begun_s: float | None = None
         self._lock, self._stage_log = threading.Lock(), stage_log()
@@ -277,6 +280,8 @@ class PipelineRun(Controls):
         for state in self.states.values():
             state.sample(now_s)
         self._watchdog.check()
+        for lesson in self.lessons:
+            lesson(now_s)
         heap_trimmer.trim_if_due(now_s)
 
     def _open_lanes(self) -> None:

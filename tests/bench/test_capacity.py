@@ -4,9 +4,13 @@ import json
 
 import pytest
 
+from streamkit.bench import trial
 from streamkit.bench.capacity import Attempt, CapacityOptions, Search, bottleneck, capacity, largest, used
 from streamkit.bench.trial import TrialResult
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError, SourceError
+from streamkit.runtime.multiprocess.process_count import overload_text
 
 GOOD = {"p50_ms": 20.0, "p95_ms": 60.0, "p99_ms": 80.0}
 
@@ -82,6 +86,35 @@ def test_shares_that_could_be_measured_come_in_order():
 )
 def test_what_gives_out_first(problem, found, shares, told):
     assert bottleneck(Attempt(8, problem, found), shares).startswith(told)
+
+
+def test_where_the_networks_bind_it_is_said_in_numbers(tmp_path, monkeypatch):
+    """Up to 12 streams fit, as many as the networks serve."""
+
+    def measured(spec):
+        dropped = max(0, spec.streams - 12)
+        return TrialResult(fps=30.0 * spec.streams, latency=GOOD, dropped=dropped, gpu=0.97)
+
+    monkeypatch.setattr(trial, "measure", measured)
+    pipeline = "sources: {a: 'rtsp://h/a'}\nstages: {detect: {model: demo, every: 2}, jsonl: {path: a.jsonl}}"
+    graph = build(read_text(pipeline))
+
+    def overload(streams, needed_fps):
+        return overload_text(graph, streams, needed_fps, 385.0)
+
+    found = search(tmp_path, (30.0,))
+    found.overload = overload
+    answer = found()
+    assert str(answer) == (
+        "12 streams fit; the bottleneck: the networks (used: GPU 97%, cores 0%); the networks take 2.6 ms a frame: 12 "
+        "of 13 live sources fit at 30 frames/s, and frames of all will be dropped; with every: 3 and a tracker all fit"
+    )
+
+
+def test_streams_that_the_networks_serve_have_another_bottleneck(tmp_path, monkeypatch):
+    monkeypatch.setattr(trial, "measure", lambda spec: TrialResult(fps=1.0, latency=GOOD, gpu=0.97))
+    answer = search(tmp_path, (30.0,))()
+    assert (answer.streams, answer.bottleneck, answer.overload) == (0, "GPU", "")
 
 
 def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tmp_path, monkeypatch):

@@ -9,9 +9,10 @@ import time
 import numpy as np
 import pytest
 
-from streamkit.bench.load import GilSampler, RunSnapshot
+from streamkit.bench.load import RunSnapshot
 from streamkit.runtime.execution.future import side_by_side
 from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.observe.gil_sampler import GilSampler
 
 needs_counts = pytest.mark.skipif(
     not hasattr(resource, "RUSAGE_THREAD") or not getattr(sys, "_is_gil_enabled", lambda: True)(),

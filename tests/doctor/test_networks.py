@@ -3,7 +3,8 @@
 import pytest
 
 from streamkit.doctor import networks
-from streamkit.doctor.networks import network_caches, network_packages
+from streamkit.doctor.networks import figures_of_gpu, network_caches, network_packages
+from streamkit.media.gpu_figures import figure_file, keep_figure
 from streamkit.models.arithmetic import F32
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, write_choice
 
@@ -73,3 +74,21 @@ def test_a_missing_package_is_a_warning_where_there_is_a_gpu(cuda, frontend, exp
     assert (
         cuda is None or frontend or "nvidia-cudnn-frontend is not installed; fix: python -m pip install" in findings[1]
     )
+
+
+def test_what_the_number_of_processes_follows_from_is_shown_with_its_origin():
+    gpu = "NVIDIA L4, CUDA 13.0"
+    (guesses,) = lines(lambda: figures_of_gpu(gpu))
+    assert guesses.startswith("ok    processes: first guesses, of an H200 with 16 CPU cores, 21 to 27 November 2026")
+    assert "112 µs of lock time for each H.264 frame" in guesses
+    keep_figure(gpu, "lock_us_h264", 180.4)
+    measured, guesses = lines(lambda: figures_of_gpu(gpu))
+    assert measured.startswith("ok    processes: 180.4 µs of lock time for each H.264 frame, measured here on 20")
+    assert measured.endswith(f"({figure_file(gpu, 'lock_us_h264')})")
+    assert "each H.264 frame" not in guesses
+    keep_figure(gpu, "sessions", 64)
+    assert (
+        "in one run: the next that is refused at this count makes it the limit" in lines(lambda: figures_of_gpu(gpu))[1]
+    )
+    keep_figure(gpu, "sessions", 64)
+    assert "in one run" not in lines(lambda: figures_of_gpu(gpu))[1]

@@ -477,9 +477,9 @@ def scarce(fake, monkeypatch):
     return fake
 
 
-def opened(path):
+def opened(path, counters=None):
     """A reader of a video on the GPU that has given its first frame, its frames, and its counts."""
-    counters = Counters()
+    counters = Counters() if counters is None else counters
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), counters, low_delay=True)
     frames = reader.frames()
     try:
@@ -493,15 +493,17 @@ def opened(path):
 def test_a_source_beyond_the_sessions_of_the_gpu_fails_with_that_reason(scarce, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     first, second = opened(path), opened(path)
+    counters = Counters()
     for attempt in range(2):
         with pytest.raises(SourceError) as caught:
-            opened(path)
+            opened(path, counters)
         assert str(caught.value) == (
             "NVDEC of GPU 0 opens no further decoder: 2 of this process are open, and a GPU has a limited number for "
             "all; read fewer sources on it"
         )
         assert caught.value.cause == "codec"
         assert scarce._Session.made == 3, f"attempt {attempt}: the driver is not asked again"
+        assert counters[nv_sessions.REFUSED] == 1
     for reader, frames, counters in (first, second):
         assert len(list(frames)) == 19, "the others go on"
         assert counters["packets not decodable"] == 0
@@ -553,5 +555,7 @@ def test_full_memory_is_told_from_sessions_that_are_all_in_use(scarce, tmp_path,
     monkeypatch.setattr(scarce._Session, "limit", scarce._Session.open_count)
     monkeypatch.setattr(fake_gpu.cupy.cuda.runtime, "memGetInfo", lambda: (1 << 10, 1 << 34))
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
+    counters = Counters()
     with pytest.raises(SourceError, match=r"the memory of GPU 0 is full \(0 MiB free\)"):
-        opened(path)
+        opened(path, counters)
+    assert not counters[nv_sessions.REFUSED]

@@ -33,7 +33,9 @@ from streamkit.core.errors import OutputError, StageError, StreamkitError, descr
 from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext, Sink
 from streamkit.core.tracing import Spans
-from streamkit.media.nv_sessions import SessionKey, SessionSample
+from streamkit.media.gpu_figures import SESSIONS
+from streamkit.media.nv_sessions import SessionKey, SessionSample, open_count
+from streamkit.models.versions import decoding_versions
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.execution.cores import ParentCores, process_cores
@@ -58,13 +60,14 @@ from streamkit.runtime.multiprocess.partition import (
     stages_across_sources,
 )
 from streamkit.runtime.multiprocess.prestart import end_idle, end_prestarted, take_prestarted, take_prestarted_daemon
-from streamkit.runtime.multiprocess.process_count import plan_here, source_loads
+from streamkit.runtime.multiprocess.process_count import figures_of, lock_lesson, plan_here, source_loads
 from streamkit.runtime.multiprocess.session_limit import session_limits, sources_beyond
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.event_counts import EventCounter, sum_event_counts
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders, merge_snapshots
+from streamkit.runtime.observe.nvml import Nvml
 from streamkit.runtime.observe.report_merge import (
     MergedCounts,
     WorkerReport,
@@ -99,8 +102,8 @@ process is ready there is no limit: TensorRT builds its engines then, for minute
 _SPARE_AFTER_S = 10.0
 """Time after sources have moved to a spare process until the next one starts: they run again by then, and it tunes its
 networks beside them."""
-_NVDEC_SESSIONS = 270
-"""Number of NVDEC sessions of all processes beyond which none are made ahead: an H200 refused the 287th."""
+_FREE_SESSIONS = 16
+"""Number of NVDEC sessions that are left to sources: none are made ahead beyond the others."""
 _SESSIONS_AFTER_S = 5.0
 """Time without a change of the sessions in use until others are made ahead: they would delay sources that start."""
 _SESSIONS_LATEST_S = 60.0
@@ -274,15 +277,29 @@ def prepare(
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
-        return PipelineRun(
+        run = PipelineRun(
             graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
             live=None if gallery is None else gallery.live, refused=refused,
         )  # fmt: skip
+        if device.kind == "cuda":
+            run.lessons = [_gpu_lesson(run, device, lambda: open_count(device.index))]
+            if gallery is None:  # images for viewers hold the lock, too
+                run.lessons.append(lock_lesson(run, graph, device))
+        return run
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
         trace=trace, process_limits=by_device, refused=refused,
         spare_limits={str(planned.device): planned.spare_limit for planned in plan.devices if planned.spare_limit},
     )  # fmt: skip
+
+
+def _gpu_lesson(
+    run: PipelineRun | WorkerFleet, device: Device, open_sessions: Callable[[], int]
+) -> Callable[[float], None]:
+    from streamkit.runtime.observe.gpu_lessons import GpuLesson
+
+    gpu = decoding_versions(device.index)
+    return GpuLesson(gpu, lambda: run.states, open_sessions, Nvml(device.index))
 
 
 class WorkerFleet(MergedCounts, Controls):
@@ -348,8 +365,10 @@ class WorkerFleet(MergedCounts, Controls):
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
         self.sources = FleetSources(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
-            keep_running, self._paused, source_loads(graph, realtime=realtime), self._start_another,
+            keep_running, self._paused, source_loads(graph, realtime=realtime, figures=figures_of(self.device)),
+            self._start_another,
         )  # fmt: skip
+        self._lesson = self._gpu_lesson()
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         self._live_relay = None if gallery is None else LiveRelay(gallery.live, self._view)
@@ -549,6 +568,17 @@ class WorkerFleet(MergedCounts, Controls):
                     self._keep_none(device, f"it cannot be started: {describe(error)}")
         return started
 
+    def _gpu_lesson(self) -> Callable[[float], None] | None:
+        """What measures the GPU; None with several: which frames are of which is not counted."""
+        if len(self.devices) > 1 or self.device.kind != "cuda":
+            return None
+        return _gpu_lesson(self, self.device, self._open_sessions)
+
+    def _open_sessions(self) -> int:
+        """Number of NVDEC sessions that all processes have, used and idle, as they last reported."""
+        used = sum(sample.number for worker in self._workers if worker.runs for sample in worker.sessions.values())
+        return used + sum(worker.made_ahead for worker in self._workers if worker.spare and worker.runs)
+
     def _keep_sessions_ready(self) -> None:
         """Let spare processes make the NVDEC sessions that sources of another process would need.
 
@@ -560,7 +590,8 @@ class WorkerFleet(MergedCounts, Controls):
         self._sessions_at_s = math.inf
         for spare in [one for one in self._workers if one.spare and one.ready and one.runs]:
             others = [one for one in self._workers if one.device == spare.device and one.takes_sources]
-            free = _NVDEC_SESSIONS - sum(one.number for worker in others for one in worker.sessions.values())
+            limit = int(figures_of(choose(spare.device))[SESSIONS].amount) - _FREE_SESSIONS
+            free = limit - sum(one.number for worker in others for one in worker.sessions.values())
             spare.send(
                 "make_sessions",
                 _largest_needs([worker.sessions for worker in others], min(spare.expected_live, free)),
@@ -739,6 +770,8 @@ class WorkerFleet(MergedCounts, Controls):
             if self.ready:  # the start may use all cores
                 self._own_cores.leave({worker.part for worker in self._workers if worker.takes_sources})
             self._keep_sessions_ready()
+            if self._lesson is not None:
+                self._lesson(time.monotonic())
             if self._spare_is_due():
                 for worker in self._start_spares():
                     self._begin(worker)

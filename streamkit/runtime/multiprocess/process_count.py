@@ -16,16 +16,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.core.data import Device
 from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import FrameStage, Sink, scope_of
 from streamkit.emit.emitter import Emitter
+from streamkit.media.gpu_figures import CODECS, FIRST_GUESSES, GpuFigure, read_figures
 from streamkit.media.uris import is_path
 from streamkit.models.arithmetic_choice import describe_arithmetic
 from streamkit.models.network_rate import expected_rate
+from streamkit.models.versions import decoding_versions
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose, gpu_trouble
 from streamkit.runtime.execution.sizes import FILES_PER_GPU
@@ -41,18 +43,15 @@ from streamkit.runtime.multiprocess.prestart import CORES_PER_PROCESS
 from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.sources.source import PacedSource, VideoSource
 
-# Measured on an H200 with 16 cores, `bench gpu`, YOLOX-nano f16, 1080p, `detect` and `jsonl`;
-# see docs/performance-limits.md.
+if TYPE_CHECKING:
+    from streamkit.runtime.pipeline import PipelineRun
 
-BASE_US = {"h264": 112.0, "hevc": 138.0}
-"""Lock time per frame in microseconds: the lock is free 44 % of the time at 5,000 H.264 frames/s, and held 90 % of the
-time at 6,000 to 7,000 HEVC frames/s."""
+# Lock time of stages and memory: measured on an H200 with 16 cores, like the first guesses of `gpu_figures`; see
+# docs/performance-limits.md. Where a frame costs more or less than the first guess, so does a stage.
+
 READ_US = 64.0
-"""The part of it for reading and decoding: four calls per frame that release the lock, 16 us each."""
-DECODERS_FPS = {"h264": 5000.0, "hevc": 9000.0}
-"""What the decoders of a GPU reach together."""
-DECODER_FPS = {"h264": 700.0, "hevc": 1350.0}
-"""What one decoder reaches; one file uses one, unless `decoders` is set."""
+"""The part of the lock time of a frame for reading and decoding: four calls per frame that release the lock, 16 us
+each."""
 DECODERS = 7
 """Decoders of a GPU that `decoders: auto` uses."""
 
@@ -64,27 +63,11 @@ MODEL_US = 3.0
 """The same for each model after the first. With 230 HEVC cameras, a tracker and two classifiers of tracks, three
 processes dropped 8 % of the frames, four none in two runs, and five 0.1 % in three: each process more costs GPU time,
 which is what these cameras need most."""
-DECODERS_BUSY = 0.9
-"""Above this share of the decoders, live sources get one process more: a packet that comes late from a busy process
-waits at the decoder as well. With 158 H.264 cameras and the same stages, which need 0.95 of the decoders, three
-processes dropped 23 frames of 47,000 with a p95 of 109 ms, four on two other hosts none with 58 and 59 ms."""
 TRACKING_US = 2.0
 """The same for a stage that processes a whole batch in one call: `track` and `zone` together cost 1.6 us."""
 DRAWING_US = 30.0
 """The same for a stage that draws or encodes frames, and for a stage that is called for each frame. An estimate: some
 ten calls."""
-
-LIVE_LOCK, FILES_LOCK = 0.27, 0.50
-"""The share of the time that a process may hold the lock. Cameras need the lower one for their latency: 100 H.264
-cameras at 30 frames/s in one process hold it 34 % of the time by the figures above, and dropped frames in one of two
-runs. 200 HEVC cameras in three processes, 28 % each, dropped none on one host and 6 % on another with slower cores.
-14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and 0.933 on
-another, where two processes reached 0.99."""
-
-NETWORK_LOCK = 0.75
-"""The same for files where the networks are slower than the decoders: there, a process more only makes them share the
-GPU. YOLOv8m (f16, 1,350 frames/s) ran at 0.98 of its rate in one process and at 0.90 in two. One process reaches 6,000
-HEVC frames/s with the lock held 0.87 of the time."""
 
 PROCESS_BYTES = 2 << 30
 """Device memory of a process: CUDA context, weights, buffers. Four sources took 1,891 to 2,065 MiB without surfaces in
@@ -100,6 +83,8 @@ KEYFRAME_EVERY = 30
 """Frames from one keyframe to the next, where only keyframes are taken. An estimate."""
 
 _PROBE_S = 1.0
+_SAMPLING = ("every", "fps", "keyframes")
+"""Options of sources that leave out frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +159,7 @@ def plan_processes(
     independent: bool = False,
     extra_us: float = 0.0,
     network_fps: Sequence[float | None] = (),
+    figures: Sequence[Mapping[str, GpuFigure]] = (),
 ) -> ProcessPlan:
     """Choose the number of processes on each device. Reads no file and no device.
 
@@ -188,27 +174,31 @@ def plan_processes(
         independent: whether the results of each source stand alone, so that no stage forces one process.
         extra_us: more lock time per frame, in microseconds.
         network_fps: frames per second that the networks serve on each device, see `network_fps`; None if unknown.
+        figures: speeds and limits of each device, see `read_figures`; by default, first guesses.
     """
     known, stages_us = facts or {}, extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
     usual = Counter(one.codec for one in known.values() if one.codec).most_common(1)
     file_codec = usual[0][0] if usual else "h264"
-    demands = {
-        source.id: _demand(source, known.get(source.id, SourceFacts()), stages_us, realtime, file_codec)
-        for source in graph.sources
-    }
     forced = "" if independent else _one_process(graph)
     gpus = max(1, sum(device.kind == "cuda" for device in devices))
     plans: list[DevicePlan] = []
     loads: dict[str, float] = {}
     for i, device in enumerate(devices):
-        share = _within_decoders([demands[source.id] for source in graph.sources[i :: len(devices)]])
+        of_device = figures[i] if i < len(figures) else FIRST_GUESSES
+        share = _within_decoders(
+            [
+                _demand(source, known.get(source.id, SourceFacts()), stages_us, realtime, file_codec, of_device)
+                for source in graph.sources[i :: len(devices)]
+            ]
+        )
         served_fps = network_fps[i] if i < len(network_fps) else None
-        overload = _overload(share, served_fps)
-        _limit_to_networks(share, served_fps)
+        live_fps = [demand.fps for demand in share if demand.live]
+        overload = overload_text(graph, len(live_fps), sum(live_fps), served_fps)
+        _limit_to_networks(share, served_fps, of_device)
         loads |= {one.source: one.load for one in share}
         free = free_bytes[i] if i < len(free_bytes) else None
         limits = _limits(len(share), cores // gpus, free)
-        plan = _device_plan(device, share, limits, keep_running, graph.config.processes, forced)
+        plan = _device_plan(device, share, limits, keep_running, graph.config.processes, forced, of_device)
         plans.append(dataclasses.replace(plan, overload=overload))
     return ProcessPlan(tuple(plans), loads, forced)
 
@@ -232,18 +222,21 @@ class SourceLoad:
         return self.load * fps / self.fps
 
 
-def source_loads(graph: Graph, *, realtime: bool = False) -> Callable[[SourceConfig], SourceLoad]:
+def source_loads(
+    graph: Graph, *, realtime: bool = False, figures: Mapping[str, GpuFigure] = FIRST_GUESSES
+) -> Callable[[SourceConfig], SourceLoad]:
     """A function that returns the load of a source that is added to a pipeline, before it is opened.
 
     Args:
         graph: the pipeline.
         realtime: files without a `pace` are played at their own rate.
+        figures: speeds and limits of the device, see `read_figures`.
     """
     stages_us = sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
 
     def load(source: SourceConfig) -> SourceLoad:
-        found = _demand(source, SourceFacts(), stages_us, realtime, "h264")
-        return SourceLoad(found.fps, found.load, found.live)
+        demand = _demand(source, SourceFacts(), stages_us, realtime, "h264", figures)
+        return SourceLoad(demand.fps, demand.load, demand.live)
 
     return load
 
@@ -269,7 +262,36 @@ def plan_here(
         graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
         facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free,
         independent=independent, extra_us=extra_us, network_fps=[network_fps(graph, device) for device in devices],
+        figures=[figures_of(device) for device in devices],
     )  # fmt: skip
+
+
+def figures_of(device: Device) -> dict[str, GpuFigure]:
+    """Return the speeds and limits of a device; those of a CPU are first guesses."""
+    return read_figures(decoding_versions(device.index) if device.kind == "cuda" else "")
+
+
+def frame_lock_us(graph: Graph) -> dict[str, float]:
+    """Return the first guess of a pipeline's lock time per frame in microseconds, by codec, to compare one measured.
+
+    Empty if nothing is to be learned from it: it has a stage whose time is unknown, such as a plugin's, or only an
+    estimate, or its sources leave out frames.
+    """
+    further = _after_base(list(graph.nodes.values()))
+    stages_us = sum(map(_stage_us, further))
+    built_in = all(node.type.__module__.startswith("streamkit.") for node in graph.nodes.values())
+    estimated = any(_stage_us(node) >= DRAWING_US for node in further)
+    sampled = any(source.options.get(name) not in (None, 1, False) for source in graph.sources for name in _SAMPLING)
+    if not built_in or estimated or sampled:
+        return {}
+    return {codec: FIRST_GUESSES[f"lock_us_{codec}"].amount + stages_us for codec in CODECS}
+
+
+def lock_lesson(run: PipelineRun, graph: Graph, device: Device) -> Callable[[float], None]:
+    """Return what measures the lock time of a frame while a run of a graph goes on in this process."""
+    from streamkit.runtime.observe.gpu_lessons import LockLesson
+
+    return LockLesson(decoding_versions(device.index), frame_lock_us(graph), lambda: run.states, run.counts)
 
 
 def network_fps(graph: Graph, device: Device) -> float | None:
@@ -356,7 +378,7 @@ def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceF
 class _Demand:
     """What a source needs: frames per second, seconds of the lock per second, and its share of the decoders.
 
-    `waits_for_networks`: whether the networks give a file less than the decoders would.
+    `lock_limit`: the share of the time that its process may hold the lock.
     """
 
     source: str
@@ -364,7 +386,7 @@ class _Demand:
     fps: float
     lock: float
     decoders: float
-    waits_for_networks: bool = False
+    lock_limit: float
 
     @property
     def live(self) -> bool:
@@ -372,15 +394,16 @@ class _Demand:
 
     @property
     def load(self) -> float:
-        if self.live:
-            return self.lock / LIVE_LOCK
-        return self.lock / (NETWORK_LOCK if self.waits_for_networks else FILES_LOCK)
+        return self.lock / self.lock_limit
 
     def scale(self, by: float) -> None:
         self.fps, self.lock, self.decoders = self.fps * by, self.lock * by, self.decoders * by
 
 
-def _demand(source: SourceConfig, facts: SourceFacts, stages_us: float, realtime: bool, file_codec: str) -> _Demand:
+def _demand(
+    source: SourceConfig, facts: SourceFacts, stages_us: float, realtime: bool, file_codec: str,
+    figures: Mapping[str, GpuFigure],
+) -> _Demand:  # fmt: skip
     """The demand of one source, as if it had the decoders alone."""
     options, video = source.options, issubclass(source.type, VideoSource)
     uri, pace = str(options.get("uri", "")), options.get("pace")
@@ -390,14 +413,15 @@ def _demand(source: SourceConfig, facts: SourceFacts, stages_us: float, realtime
     live = not recorded or pace not in (None, "unpaced")
     # the costlier codec for cameras: theirs is unknown before they are connected
     codec = facts.codec or (file_codec if recorded else "hevc")
-    codec = codec if codec in BASE_US else "h264"
+    codec = codec if codec in CODECS else "h264"
     own_fps = facts.fps or CAMERA_FPS
+    decoders_fps = figures[f"decoders_fps_{codec}"].amount
     if live:
         read_fps = float(pace) if recorded and isinstance(pace, int | float) else own_fps
     elif video:
         decoders = options.get("decoders", 1)
         count = DECODERS if decoders == "auto" else min(int(decoders), DECODERS)
-        read_fps = min(DECODER_FPS[codec] * count, DECODERS_FPS[codec])
+        read_fps = min(_decoder_fps(codec, figures) * count, decoders_fps)
     else:
         read_fps = HOST_FPS
     fps = read_fps / int(options.get("every", 1)) if live else read_fps
@@ -407,9 +431,18 @@ def _demand(source: SourceConfig, facts: SourceFacts, stages_us: float, realtime
         fps /= KEYFRAME_EVERY
     # every frame of a camera is read and decoded; what a file leaves out is not
     read = read_fps if live and not recorded and not options.get("keyframes") else fps
-    lock = (read * READ_US + fps * (BASE_US[codec] - READ_US + stages_us)) / 1e6
+    guess_us = FIRST_GUESSES[f"lock_us_{codec}"].amount
+    slowness = figures[f"lock_us_{codec}"].amount / guess_us
+    lock = slowness * (read * READ_US + fps * (guess_us - READ_US + stages_us)) / 1e6
     kind: Literal["camera", "paced source", "file"] = "file" if not live else "paced source" if recorded else "camera"
-    return _Demand(source.id, kind, fps, lock, read / DECODERS_FPS[codec] if video else 0.0)
+    lock_limit = figures["live_lock" if live else "files_lock"].amount
+    return _Demand(source.id, kind, fps, lock, read / decoders_fps if video else 0.0, lock_limit)
+
+
+def _decoder_fps(codec: str, figures: Mapping[str, GpuFigure]) -> float:
+    """What one decoder reaches: where all of them are faster than the first guess, so is each."""
+    speed = figures[f"decoders_fps_{codec}"].amount / FIRST_GUESSES[f"decoders_fps_{codec}"].amount
+    return figures[f"decoder_fps_{codec}"].amount * speed
 
 
 def _within_decoders(demands: Sequence[_Demand]) -> list[_Demand]:
@@ -422,7 +455,7 @@ def _within_decoders(demands: Sequence[_Demand]) -> list[_Demand]:
     return [*demands]
 
 
-def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None) -> None:
+def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None, figures: Mapping[str, GpuFigure]) -> None:
     """Scale the demands of files to what the networks have left beside live sources: more processes would not help."""
     files = [demand for demand in demands if not demand.live]
     wanted_fps = sum(demand.fps for demand in files)
@@ -431,26 +464,39 @@ def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None) -> 
     left_fps = max(1.0, served_fps - sum(demand.fps for demand in demands if demand.live))
     for demand in files:
         demand.scale(min(1.0, left_fps / wanted_fps))
-        demand.waits_for_networks = left_fps < wanted_fps
+        if left_fps < wanted_fps:
+            demand.lock_limit = figures["network_lock"].amount
 
 
-def _overload(demands: Sequence[_Demand], served_fps: float | None) -> str:
-    """Return by how much live sources need more than the networks serve, and the way out; empty if they do not."""
-    live = [demand for demand in demands if demand.live]
-    needed_fps = sum(demand.fps for demand in live)
+def overload_text(graph: Graph, sources: int, needed_fps: float, served_fps: float | None) -> str:
+    """Return by how much live sources need more than the networks serve, and the way out; empty if they do not.
+
+    Args:
+        graph: the pipeline.
+        sources: number of live sources.
+        needed_fps: frames per second of all of them.
+        served_fps: frames per second that the networks serve, see `network_fps`; None if unknown.
+    """
     if served_fps is None or needed_fps <= served_fps:
         return ""
-    fitting = int(served_fps * len(live) / needed_fps)
-    every = math.ceil(needed_fps / served_fps)
+    fitting = int(served_fps * sources / needed_fps)
+    every = math.ceil(_longest_interval(graph) * needed_fps / served_fps)
+    tracks = any(node.type.name == "track" for node in graph.nodes.values())
+    way_out = f"every: {every}" if tracks else f"every: {every} and a tracker"
     return (
-        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_several(len(live), 'live source')} fit "
-        f"at {needed_fps / len(live):g} frames/s, and frames of all will be dropped; with every: {every} and a tracker "
-        "all fit"
+        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_several(sources, 'live source')} fit "
+        f"at {needed_fps / sources:g} frames/s, and frames of all will be dropped; with {way_out} all fit"
     )
 
 
+def _longest_interval(graph: Graph) -> int:
+    """Return the highest `every` of the networks that run on whole frames."""
+    networks = [node for node in graph.nodes.values() if "outputs" in node.type.spec.writes]
+    return max((_frames_between_runs(graph, node) or 1 for node in networks), default=1)
+
+
 def _after_base(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that `BASE_US` does not contain: all but one model and one sink without pixels."""
+    """The nodes that the lock time of a frame does not contain: all but one model and one sink without pixels."""
     left, seen = [], set()
     for node in nodes:
         kind = "model" if "outputs" in node.type.spec.writes else "sink" if _is_plain_sink(node) else ""
@@ -512,14 +558,15 @@ def _limits(sources: int, cores: int, free_bytes: int | None) -> list[tuple[int,
 
 def _device_plan(
     device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
-    asked: int | None, forced: str,
+    asked: int | None, forced: str, figures: Mapping[str, GpuFigure],
 ) -> DevicePlan:  # fmt: skip
     """The plan of one device with the sources of `share`, within the bounds of the machine."""
     room = min(bounds, key=itemgetter(0))
     most, bound = room if keep_running else min(room, (max(1, len(share)), "one process per source"), key=itemgetter(0))
     wanted = max(1, math.ceil(sum(one.load for one in share) - 1e-9))
     # not in the place of the spare process, and not where the decoders are too slow anyway
-    busy = 1 < wanted < room[0] - 1 and DECODERS_BUSY < sum(one.decoders for one in share if one.live) <= 1
+    decoders = sum(one.decoders for one in share if one.live)
+    busy = 1 < wanted < room[0] - 1 and figures["decoders_busy"].amount < decoders <= 1
     wanted += busy
     live = any(one.live for one in share)
     spare = room if device.kind == "cuda" and (live or keep_running) else None

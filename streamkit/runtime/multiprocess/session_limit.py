@@ -5,15 +5,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
 from typing import NamedTuple
 
 from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Device
-from streamkit.media.nv_limits import session_limit
+from streamkit.media.gpu_figures import session_limit
+from streamkit.models.versions import decoding_versions
 from streamkit.runtime.execution.sizes import FILES_PER_GPU
 from streamkit.runtime.ingest.sources import in_realtime, is_unbounded
-from streamkit.runtime.observe.nvml import Nvml
 from streamkit.stages.sources.source import VideoSource
 
 
@@ -35,11 +34,10 @@ def session_limits(devices: Iterable[Device]) -> dict[str, SessionLimit]:
     for device in devices:
         if device.kind == "cpu":
             continue
-        with closing(Nvml(device.index)) as nvml:
-            name = nvml.name()
-        sessions = session_limit(name)
-        if name is not None and sessions is not None:
-            limits[str(device)] = SessionLimit(name, sessions)
+        gpu = decoding_versions(device.index)
+        sessions = session_limit(gpu)
+        if sessions is not None:
+            limits[str(device)] = SessionLimit(gpu.partition(",")[0], sessions)
     return limits
 
 

@@ -47,6 +47,7 @@ from streamkit.runtime.multiprocess.partition import (
     stages_across_sources,
     without_stages_across_sources,
 )
+from streamkit.runtime.multiprocess.process_count import lock_lesson
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.observe.trace import Recorder
@@ -269,6 +270,8 @@ class WorkerPipeline(PipelineRun):
         if gallery is not None:
             follow_sinks(self, gallery)
         self._relayed = {id_ for id_, node in graph.nodes.items() if node.type is RelaySink}
+        if device.kind == "cuda" and gallery is None and not self._relayed:
+            self.lessons.append(lock_lesson(self, graph, device))
         self._early = early
         self._check_began_s: float | None = None
         self._sessions: dict[Any, int] = {}  # the NVDEC sessions in use, as last sent

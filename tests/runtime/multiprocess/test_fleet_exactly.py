@@ -18,6 +18,7 @@ from streamkit.core.data import Device, Frame
 from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
 from streamkit.core.tracing import Spans
+from streamkit.media.gpu_figures import FIRST_GUESSES, GpuFigure
 from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.ingest.source_status import SourceState
@@ -498,7 +499,7 @@ class Spared(Played):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         live = SourceLoad(10.0, 0.1, live=True)
-        monkeypatch.setattr(module, "source_loads", lambda graph, realtime: lambda source: live)
+        monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: live)
         super().__init__(monkeypatch, spare_limits={"cpu": 3}, **options)
 
     def begin(self, made: Process) -> None:
@@ -1010,7 +1011,7 @@ def test_sessions_are_made_ahead_once_those_in_use_do_not_change(
     fleet._handle(spare, "sessions_ahead", 3)
     fleet._handle(spare, "sessions_ahead", 1)
     assert fleet.sessions_ahead == 1
-    monkeypatch.setattr(module, "_NVDEC_SESSIONS", 6)
+    monkeypatch.setattr(module, "figures_of", lambda device: {**FIRST_GUESSES, "sessions": GpuFigure(22.0)})
     fleet._handle(other, "sessions", [SessionSample(KEY, b"", 5)])
     now_s[0] += 5.1
     fleet._keep_sessions_ready()

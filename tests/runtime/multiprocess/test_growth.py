@@ -17,12 +17,12 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_source
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.media.gpu_figures import FIRST_GUESSES
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet as module
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
 from streamkit.runtime.multiprocess.fleet_sources import FleetSources
 from streamkit.runtime.multiprocess.process_count import (
-    LIVE_LOCK,
     DevicePlan,
     ProcessPlan,
     SourceLoad,
@@ -179,7 +179,7 @@ def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):
     plan = plan_processes(graph, [Device("cuda", 0)], cores=16, keep_running=True)
     loads = source_loads(graph, realtime=True)
     a, b = graph.sources
-    expected = SourceLoad(30.0, pytest.approx(30 * 138e-6 / LIVE_LOCK), live=True)
+    expected = SourceLoad(30.0, pytest.approx(30 * 138e-6 / FIRST_GUESSES["live_lock"].amount), live=True)
     assert loads(a) == SourceLoad(30.0, plan.loads["a"], live=True) == expected
     assert loads(b) == SourceLoad(5.0, plan.loads["b"], live=True)
     assert loads(a).at(15.0) == pytest.approx(plan.loads["a"] / 2)
@@ -195,7 +195,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
         return ProcessPlan((DevicePlan(Device("cpu"), 1, limit, "1 process"),), {})
 
     monkeypatch.setattr(module, "plan_here", plan)
-    monkeypatch.setattr(module, "source_loads", lambda graph, realtime: lambda source: SourceLoad(10.0, 0.45))
+    monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: SourceLoad(10.0, 0.45))
 
 
 def yaml(folder: Any, *sources: str) -> Any:

@@ -11,12 +11,13 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.config.plan import Graph
 from streamkit.core.data import Batch, Device, Frame
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Sink, default_registry, stage
+from streamkit.media.gpu_figures import FIRST_GUESSES, GpuFigure
 from streamkit.models.network_rate import NetworkRate
 from streamkit.runtime.ingest.push_source import PushSource
 from streamkit.runtime.multiprocess import process_count
 from streamkit.runtime.multiprocess.process_count import (
-    LIVE_LOCK,
     SourceFacts,
+    frame_lock_us,
     gpu_reasons,
     network_fps,
     plan_here,
@@ -344,8 +345,8 @@ def test_without_a_source_there_is_one_process_and_room_for_more() -> None:
 def test_loads_add_up_to_the_number_of_processes() -> None:
     found = plan_processes(graph(200), GPU, cores=16)
     assert set(found.loads) == {f"s{i}" for i in range(200)}
-    assert found.loads["s0"] == pytest.approx(30 * 138e-6 / LIVE_LOCK)
-    assert sum(found.loads.values()) == pytest.approx(200 * 30 * 138e-6 / LIVE_LOCK)
+    assert found.loads["s0"] == pytest.approx(30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
+    assert sum(found.loads.values()) == pytest.approx(200 * 30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
 
 
 def test_files_get_what_cameras_leave_of_the_decoders() -> None:
@@ -408,6 +409,48 @@ def test_files_have_what_cameras_leave_of_the_networks():
     )
 
 
+@pytest.mark.parametrize(
+    ("source", "codec", "measured", "processes"),
+    [
+        (CAMERA, "h264", {}, 2),
+        (CAMERA, "h264", {"lock_us_h264": 336.0}, 4),  # limited by the cores
+        (CAMERA, "h264", {"lock_us_h264": 56.0}, 1),
+        (CAMERA, "h264", {"lock_us_hevc": 500.0}, 2),
+        (FILE, "h264", {}, 2),
+        (FILE, "h264", {"decoders_fps_h264": 2000.0}, 1),
+        (FILE, "h264", {"decoders_fps_h264": 12000.0}, 3),
+        (FILE, "h264", {"decoders_fps_h264": 12000.0, "lock_us_h264": 40.0}, 1),
+    ],
+)
+def test_what_was_measured_on_a_gpu_takes_the_place_of_the_first_guess(source, codec, measured, processes):
+    figures = {**FIRST_GUESSES, **{name: GpuFigure(amount, "2026-11-27") for name, amount in measured.items()}}
+    sources = 100 if source == CAMERA else 14
+    assert planned(graph(sources, source), codec, figures=[figures]).processes == processes
+
+
+def test_each_gpu_has_its_own_figures():
+    slow = {**FIRST_GUESSES, "lock_us_hevc": GpuFigure(276.0, "2026-11-27")}
+    gpus = [Device("cuda", 0), Device("cuda", 1)]
+    made = graph(100, CAMERA, device="[cuda:0, cuda:1]")
+    plan = plan_processes(made, gpus, cores=32, figures=[FIRST_GUESSES, slow])
+    assert plan.loads["s1"] == pytest.approx(2 * plan.loads["s0"])
+
+
+@pytest.mark.parametrize(
+    ("stages", "source", "expected"),
+    [
+        (DETECT, CAMERA, {"h264": 112.0, "hevc": 138.0}),
+        (DETECT + "track: {}, ", CAMERA, {"h264": 114.0, "hevc": 140.0}),
+        (DETECT + "unsaid: {}, ", CAMERA, {}),  # a plugin
+        (DETECT + "draw: {}, ", CAMERA, {}),  # an estimate
+        (DETECT, "{uri: 'rtsp://h/#', every: 3}", {}),
+        (DETECT, "{uri: 'rtsp://h/#', every: 1}", {"h264": 112.0, "hevc": 138.0}),
+    ],
+)
+def test_the_lock_time_is_learned_from_stages_whose_time_is_known(stages, source, expected):
+    assert frame_lock_us(graph(2, source, stages)) == expected
+
+
 OVERLOAD = (
     "the networks take 2.6 ms a frame: 12 of 40 live sources fit at 30 frames/s, and frames of all will be dropped; "
     "with every: 4 and a tracker all fit"
@@ -425,6 +468,20 @@ OVERLOAD = (
 def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, overload):
     plan = plan_processes(graph(cameras), GPU, cores=16, network_fps=[served_fps])
     assert plan.devices[0].overload == overload
+
+
+@pytest.mark.parametrize(
+    ("stages", "way_out"),
+    [
+        ("detect: {model: demo}, ", "with every: 2 and a tracker all fit"),
+        ("detect: {model: demo}, track: {}, ", "with every: 2 all fit"),
+        ("detect: {model: demo, every: 3}, track: {}, ", "with every: 5 all fit"),  # 3 is not enough
+        ("detect: {model: demo, every: 3}, two: {stage: detect, model: demo}, ", "with every: 5 and a tracker all fit"),
+    ],
+)
+def test_the_way_out_of_an_overload_goes_on_from_what_the_pipeline_has(stages, way_out):
+    plan = plan_processes(graph(40, stages=stages), GPU, cores=16, network_fps=[800.0])
+    assert plan.devices[0].overload.endswith(way_out)
 
 
 @pytest.mark.parametrize(

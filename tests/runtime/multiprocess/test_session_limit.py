@@ -1,7 +1,6 @@
 """Which sources are refused before the run because their GPU has no NVDEC session for them."""
 
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from support.clips import write
@@ -10,7 +9,7 @@ from support.messages import collect
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.data import Device
-from streamkit.media import nv_limits
+from streamkit.media.gpu_figures import keep_figure
 from streamkit.runtime.multiprocess import fleet, session_limit
 from streamkit.runtime.multiprocess.session_limit import SessionLimit, session_limits, sources_beyond
 
@@ -74,15 +73,17 @@ def test_a_gpu_whose_limit_is_unknown_refuses_nothing():
     assert refused(*[CAMERA] * 5, limits={}) == {}
 
 
-def test_limits_are_known_by_the_name_of_the_gpu(monkeypatch):
-    names = {0: "NVIDIA H200", 1: "Another GPU", 2: None}
-
-    def nvml(index):
-        return SimpleNamespace(name=lambda: names[index], close=lambda: None)
-
-    monkeypatch.setattr(session_limit, "Nvml", nvml)
+def test_limits_are_known_by_the_name_of_the_gpu(monkeypatch, tmp_path):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    names = {0: "NVIDIA H200, CUDA 13.0", 1: "Another GPU, CUDA 13.0", 2: "", 3: "Measured GPU, CUDA 13.0"}
+    monkeypatch.setattr(session_limit, "decoding_versions", names.get)
     devices = [Device("cpu"), *(Device("cuda", index) for index in names)]
-    assert session_limits(devices) == {"cuda:0": SessionLimit("NVIDIA H200", nv_limits.SESSIONS["NVIDIA H200"])}
+    for _ in range(2):
+        keep_figure(names[3], "sessions", 64)
+    assert session_limits(devices) == {
+        "cuda:0": SessionLimit("NVIDIA H200", 286),
+        "cuda:3": SessionLimit("Measured GPU", 64),
+    }
 
 
 @pytest.mark.parametrize("processes", [1, 2])

@@ -31,7 +31,9 @@ class Spared(Live):
     ) -> None:  # fmt: skip
         plan = ProcessPlan((DevicePlan(Device("cpu"), processes, limit, "", spare_limit),), {})
         monkeypatch.setattr(module, "plan_here", lambda graph, **options: plan)
-        monkeypatch.setattr(module, "source_loads", lambda graph, realtime: lambda source: SourceLoad(20.0, 0.45, True))
+        monkeypatch.setattr(
+            module, "source_loads", lambda graph, realtime, figures: lambda source: SourceLoad(20.0, 0.45, True)
+        )
         monkeypatch.setattr(module, "_SPARE_AFTER_S", AFTER_S)
         super().__init__(folder, dict.fromkeys(sources, CAMERA), stages)
 

@@ -1,0 +1,112 @@
+"""What was measured on a GPU is kept on disk; the rest are first guesses."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from support.messages import collect
+
+from streamkit.media.gpu_figures import (
+    FIRST_GUESSES,
+    MEANINGS,
+    MEASURED_BY_RUNS,
+    figure_file,
+    keep_figure,
+    read_figures,
+    session_limit,
+)
+
+GPU = "NVIDIA L4, CUDA 13.0, PyNvVideoCodec 2.2.4, Python 3.12, streamkit 0.1.0"
+H200 = "NVIDIA H200, CUDA 13.0"
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "streamkit" / "gpu"
+
+
+def test_a_gpu_begins_with_first_guesses():
+    assert read_figures(GPU) == dict(FIRST_GUESSES) == read_figures("")
+    assert MEANINGS.keys() == FIRST_GUESSES.keys() >= set(MEASURED_BY_RUNS)
+    assert {figure.origin for figure in FIRST_GUESSES.values()} == {"first guess, of an H200"}
+
+
+def test_a_measured_figure_takes_the_place_of_the_guess_on_that_gpu_only():
+    keep_figure(GPU, "lock_us_h264", 180.5)
+    figures = read_figures(GPU)
+    assert figures["lock_us_h264"].amount == 180.5
+    assert figures["lock_us_h264"].origin.startswith("measured here on 20")
+    assert figures["lock_us_hevc"] == FIRST_GUESSES["lock_us_hevc"]
+    assert read_figures(H200) == dict(FIRST_GUESSES)
+
+
+def test_the_latest_lock_time_and_the_highest_rate_are_kept():
+    for amount in (2000.0, 2500.0, 1000.0):
+        keep_figure(GPU, "decoders_fps_h264", amount)
+        keep_figure(GPU, "lock_us_h264", amount)
+    assert read_figures(GPU)["decoders_fps_h264"].amount == 2500.0
+    assert read_figures(GPU)["lock_us_h264"].amount == 1000.0
+
+
+@pytest.mark.parametrize(
+    ("counts", "limit"),
+    [
+        ([], None),
+        ([64], None),  # another program may have held sessions
+        ([64, 64], 64),
+        ([64, 32], None),
+        ([32, 64, 64], 64),
+        ([64, 64, 32], 64),
+        ([64, 64, 32, 32], 64),
+        ([64, 64, 96], None),
+        ([64, 64, 96, 96], 96),
+    ],
+)
+def test_sessions_are_limited_where_two_runs_were_refused_at_the_same_count(counts, limit):
+    for count in counts:
+        keep_figure(GPU, "sessions", count)
+    assert session_limit(GPU) == limit
+    assert session_limit("") is None
+
+
+def test_the_limit_of_the_first_guess_holds_for_that_card_only():
+    assert session_limit(H200) == 286
+    assert session_limit("NVIDIA H200 NVL, CUDA 13.0") is None
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[1]", "{}", '{"amount": "x", "measured_on": "2026-11-27", "runs": 1}']
+)  # fmt: skip
+def test_a_damaged_file_is_reported_once_and_measured_again(text):
+    keep_figure(GPU, "lock_us_h264", 180.0)
+    figure_file(GPU, "lock_us_h264").write_text(text)
+    logged = collect()
+    assert read_figures(GPU) == read_figures(GPU) == dict(FIRST_GUESSES)
+    assert len(logged) == 1
+    assert "cannot be read" in logged[0]
+    keep_figure(GPU, "lock_us_h264", 170.0)
+    assert read_figures(GPU)["lock_us_h264"].amount == 170.0
+
+
+@pytest.mark.parametrize("amount", ["0", "-1", "NaN", "Infinity"])
+def test_an_impossible_amount_is_left_out(amount):
+    keep_figure(GPU, "lock_us_h264", 180.0)
+    figure_file(GPU, "lock_us_h264").write_text(f'{{"amount": {amount}, "measured_on": "2026-11-27", "runs": 1}}')
+    assert read_figures(GPU) == dict(FIRST_GUESSES)
+
+
+def test_a_folder_that_cannot_be_written_is_reported_and_the_run_goes_on(cache):
+    cache.parent.mkdir()
+    cache.write_text("no folder")
+    logged = collect()
+    keep_figure(GPU, "lock_us_h264", 180.0)
+    assert len([text for text in logged if "is not kept" in text]) == 1
+    assert read_figures(GPU) == dict(FIRST_GUESSES)
+
+
+def test_writers_at_the_same_time_leave_a_whole_file(cache):
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda amount: keep_figure(GPU, "lock_us_h264", float(amount)), range(100, 180)))
+    assert 100 <= read_figures(GPU)["lock_us_h264"].amount < 180
+    assert len(os.listdir(cache)) == 1
