@@ -13,6 +13,7 @@ from typing import Any
 
 from streamkit.core.errors import OutputError
 from streamkit.engine.convolutions import Signature
+from streamkit.engine.frontend import import_cudnn
 from streamkit.engine.plans import CANDIDATES, PlanError, SerializedPlan, build, save
 
 
@@ -20,9 +21,9 @@ def main(folder: str, device: str) -> None:
     """Build plans and write them into a folder; one that cannot be built is left out."""
     signatures = [read_signature(fields) for fields in json.load(sys.stdin)]
     os.nice(10)  # decoders and sources go first
-    import cudnn
     import cupy
 
+    cudnn = import_cudnn()
     with cupy.cuda.Device(int(device)):
         handle = cudnn.create_handle()
         for about in signatures:

@@ -25,6 +25,7 @@ import numpy as np
 from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import OutputError
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature, build_graph
+from streamkit.engine.frontend import import_cudnn
 from streamkit.io.outputs import write_cache_file
 
 logger = logging.getLogger(__name__)
@@ -73,9 +74,9 @@ class PlanStore:
     """
 
     def __init__(self, folder: Path | None, measure: bool = True) -> None:
-        import cudnn
         import cupy
 
+        cudnn = import_cudnn()
         self.index = int(cupy.cuda.runtime.getDevice())
         self.stream = cupy.cuda.get_current_stream()
         self.built = 0
@@ -285,6 +286,8 @@ def build_in_processes(signatures: Sequence[Signature], folder: Path, device: in
         for child in children:
             child.kill()
             child.wait()
+            assert child.stderr is not None
+            child.stderr.close()
 
 
 # ------------------------------------------------------------------------------------------------ files

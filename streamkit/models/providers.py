@@ -16,6 +16,7 @@ from typing import Any
 from streamkit.core.data import Device
 from streamkit.core.errors import DeviceError, ModelError
 from streamkit.core.text import gpu_command
+from streamkit.engine.frontend import import_cudnn
 from streamkit.models.network_file import short
 from streamkit.models.upsample import for_cuda
 
@@ -80,7 +81,7 @@ def load_libraries() -> str:
             import onnxruntime as ort
 
             with contextlib.suppress(ImportError, OSError):
-                import cudnn  # noqa: F401  it loads cuDNN by its path
+                import_cudnn()  # it loads cuDNN by its path
             folders = cudnn_folders()
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -88,7 +89,7 @@ def values_of(info: ModelInfo, size: Size) -> Values:
 
 @functools.lru_cache(maxsize=16)
 def _values(file: Path, version: FileVersion, size: Size) -> Values:
-    session = Session(file, Device())
+    session = Session(file, Device(), threads=len(os.sched_getaffinity(0)))
     shape = (3, size[1], size[0]) if session.layout == "nchw" else (size[1], size[0], 3)
     image = np.full((session.fixed_batch or 1, *shape), 114 if session.dtype == "u8" else 0.447)
     dtype = {"f32": np.float32, "f16": np.float16, "u8": np.uint8}[session.dtype]

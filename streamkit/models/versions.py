@@ -9,6 +9,7 @@ import importlib.metadata
 import sys
 
 from streamkit.core.version import __version__
+from streamkit.engine.frontend import import_cudnn
 
 
 @functools.cache
@@ -47,8 +48,7 @@ def decoding_versions(index: int) -> str:
 
 def plan_versions(index: int) -> str:
     """Return a GPU's model, its driver's CUDA, and the versions of cuDNN and its frontend, fit for a folder's name."""
-    import cudnn
-
+    cudnn = import_cudnn()
     parts = gpu_name(index), f"cudnn {cudnn.backend_version()}", f"frontend {cudnn.__version__}"
     return "-".join(parts).replace(",", "").replace(" ", "-")
 

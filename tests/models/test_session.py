@@ -245,9 +245,10 @@ def test_faster_arithmetics_stay_near_the_cpus_answer(arithmetic, stream, test_d
     session = Session(card.file, Device("cuda"), arithmetic=arithmetic)
     session.warm((2, 4), card.input.size)
     there = {name: cupy.asarray(value) for name, value in feeds.items()}
-    near(session.run(there), expected)
+    error = 2e-2 if arithmetic == Arithmetic("onnxruntime", "f16") else 1e-2  # its sums are in f16, too
+    near(session.run(there), expected, error)
     fewer = session.run({name: value[:3].copy() for name, value in there.items()})
-    near(fewer, {name: value[:3] for name, value in expected.items()})
+    near(fewer, {name: value[:3] for name, value in expected.items()}, error)
     assert (session.fused_share > 0.99) == (arithmetic.engine == "fused")
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -291,7 +292,12 @@ def lock_lesson(run: PipelineRun, graph: Graph, device: Device) -> Callable[[flo
     """Return what measures the lock time of a frame while a run of a graph goes on in this process."""
     from streamkit.runtime.observe.gpu_lessons import LockLesson
 
-    return LockLesson(decoding_versions(device.index), frame_lock_us(graph), lambda: run.states, run.counts)
+    nvml = Nvml(device.index)
+    lesson = LockLesson(
+        decoding_versions(device.index), frame_lock_us(graph), lambda: run.states, run.counts, lambda: nvml.use().gpu
+    )
+    weakref.finalize(lesson, nvml.close)
+    return lesson
 
 
 def network_fps(graph: Graph, device: Device) -> float | None:

@@ -31,6 +31,9 @@ RETRY_S = 60.0
 """From a window in which nothing could be learned to the next one."""
 LEAST_HELD = 0.25
 """Share of the time that the lock must be held: on an idle machine, samples of it are up to 0.3 off."""
+MOST_GPU_USE = 0.9
+"""Share of the time in which the GPU runs kernels: where networks are the limit, what queues them waits for the GPU
+and holds the lock meanwhile."""
 LEAST_DECODING = 0.95
 """Utilization of the decoders, a mean over a window, from which on they are the limit."""
 IDLE_DECODING = 0.02
@@ -61,17 +64,21 @@ class LockLesson:
         expected_us: first guess of the pipeline's lock time per frame, by codec; see `frame_lock_us`.
         states: returns the states of the sources of this process.
         counts: returns the counts of the run.
+        gpu_use: returns the share of the time in which the GPU runs kernels; None if it is not known.
         sampler: creates what samples the lock.
     """
 
     def __init__(
         self, gpu: str, expected_us: Mapping[str, float], states: States, counts: Callable[[], Mapping[str, int]],
+        gpu_use: Callable[[], float | None],
         sampler: Callable[[], LockSampler] = GilSampler,
     ) -> None:  # fmt: skip
         self._gpu = gpu
         self._expected_us = expected_us
         self._states = states
         self._counts = counts
+        self._gpu_use = gpu_use
+        self._gpu_uses: list[float] = []
         self._new_sampler = sampler
         self._window = _FrameWindow(LOCK_WINDOW_S)
         self._sampler: LockSampler | None = None
@@ -85,9 +92,13 @@ class LockLesson:
         states = dict(self._states())
         if self._window.begins(now_s, states):
             self._untuned = self._untuned_batches()
+            self._gpu_uses.clear()
             self._sampler = self._new_sampler()
             start("lock sampler", self._sample)
-        elif self._window.ends(now_s):
+            return
+        use = self._gpu_use()
+        self._gpu_uses.append(1.0 if use is None else use)
+        if self._window.ends(now_s):
             self._over = self._learn(now_s, states)
             self._window.restart(now_s)
 
@@ -106,7 +117,8 @@ class LockLesson:
         fps_by_codec = self._window.rates(now_s, states)
         free = None if self._sampler is None else self._sampler.free
         tuned = self._untuned_batches() == self._untuned
-        if free is None or 1 - free < LEAST_HELD or not tuned or len(fps_by_codec) != 1:
+        gpu_use = sum(self._gpu_uses) / len(self._gpu_uses)
+        if free is None or 1 - free < LEAST_HELD or not tuned or gpu_use > MOST_GPU_USE or len(fps_by_codec) != 1:
             return False
         ((codec, fps),) = fps_by_codec.items()
         if codec not in self._expected_us:

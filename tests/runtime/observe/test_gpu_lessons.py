@@ -60,9 +60,12 @@ class Sources:
                 state.frames += int(self.fps / len(self.states))
 
 
-def locked(sources, seconds=45, free=0.5, expected=EXPECTED_US, start_s=100.0):
+def locked(sources, seconds=45, free=0.5, expected=EXPECTED_US, start_s=100.0, gpu_use=0.5):
     sources.run(
-        LockLesson(GPU, expected, lambda: sources.states, lambda: sources.counts, lambda: Sampler(free)), seconds
+        LockLesson(
+            GPU, expected, lambda: sources.states, lambda: sources.counts, lambda: gpu_use, lambda: Sampler(free)
+        ),
+        seconds,
     )
     return read_figures(GPU)
 
@@ -83,6 +86,8 @@ def test_stages_beside_the_usual_ones_do_not_count():
         ([H264], {"seconds": 25}),  # a short run
         ([H264], {"free": 0.8}),  # of an idle machine
         ([H264], {"free": None}),  # not sampled
+        ([H264], {"gpu_use": 0.95}),  # networks are the limit
+        ([H264], {"gpu_use": None}),
         ([H264], {"expected": {}}),  # stages whose time is unknown
         ([H264, HEVC], {}),
         ([{"codec": "av1"}], {}),
@@ -95,7 +100,9 @@ def test_what_does_not_show_the_lock_time_is_not_learned(facts, options):
 
 def test_nothing_is_learned_while_networks_are_tuned_and_it_is_tried_again():
     sources = Sources(H264, fps=2500)
-    lesson = LockLesson(GPU, EXPECTED_US, lambda: sources.states, lambda: sources.counts, lambda: Sampler(0.5))
+    lesson = LockLesson(
+        GPU, EXPECTED_US, lambda: sources.states, lambda: sources.counts, lambda: 0.5, lambda: Sampler(0.5)
+    )
     sources.run(lesson, 25)
     sources.counts = {UNTUNED: 1}
     sources.run(lesson, 20, 125.0)
