@@ -16,9 +16,9 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
  * @param {Choose} choose
  */
 export function drawTimeline(box, found, choose) {
-  const focused = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
+  const before = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
   const most = Math.max(1, ...found.sources.flatMap((one) => one.counts));
-  const rows = found.sources.map((one) => row(one, found, most, choose));
+  const rows = found.sources.map((one) => row(one, found, most, choose, one.source === before?.source ? Number(before.at) : null));
   const span = found.to_s - found.from_s;
   const axis = make("div", { class: "timeline-axis", "aria-hidden": "true" }, make("div", { class: "ticks" },
     ...timeTicks(found.from_s, found.to_s, innerWidth < 600 ? 4 : 8).map((at) => {
@@ -28,7 +28,7 @@ export function drawTimeline(box, found, choose) {
     })));
   box.replaceChildren(...rows, ...(rows.length ? [axis] : []));
   box.hidden = rows.length === 0;
-  if (focused) /** @type {HTMLElement | null} */ (box.querySelector(`[data-source="${CSS.escape(focused.source ?? "")}"]`))?.focus({ preventScroll: true });
+  if (before) /** @type {HTMLElement | null} */ (box.querySelector(`[data-source="${CSS.escape(before.source ?? "")}"]`))?.focus({ preventScroll: true });
 }
 
 /**
@@ -36,8 +36,9 @@ export function drawTimeline(box, found, choose) {
  * @param {import("../types").Timeline} found
  * @param {number} most
  * @param {Choose} choose
+ * @param {number | null} before the time that the bar of the row's earlier drawing showed
  */
-function row({ source, counts }, found, most, choose) {
+function row({ source, counts }, found, most, choose, before) {
   const drawing = svg("svg", { viewBox: `0 0 ${counts.length} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   counts.forEach((n, place) => {
     if (!n) return;
@@ -47,7 +48,7 @@ function row({ source, counts }, found, most, choose) {
   const cursor = svg("rect", { class: "cursor", x: 0, y: 0, width: 1, height: HIGH, visibility: "hidden" });
   drawing.append(cursor);
   const told = make("output", { class: "timeline-told" });
-  let at = /** @type {any} */ (counts).findLastIndex((/** @type {number} */ n) => n > 0);
+  let at = before === null ? /** @type {any} */ (counts).findLastIndex((/** @type {number} */ n) => n > 0) : Math.round((before - found.from_s) / found.bin_s);
   const from = (/** @type {number} */ place) => found.from_s + place * found.bin_s;
   const point = (/** @type {number} */ place) => {
     at = Math.max(0, Math.min(counts.length - 1, place));
@@ -56,6 +57,7 @@ function row({ source, counts }, found, most, choose) {
     const count = counts[at] === 1 ? t("events.count.one") : t("events.count.many", { count: counts[at] });
     const words = t("events.timeline.bin", { from: moment(from(at)), to: moment(from(at + 1)), count });
     text(told, words);
+    bars.dataset.at = String(from(at));
     bars.setAttribute("aria-valuenow", String(at));
     bars.setAttribute("aria-valuetext", words);
   };
