@@ -55,7 +55,7 @@ def test_a_zone_and_a_line_are_on_every_frame_with_their_counts():
     assert [frame.shown["door "].text for frame in made[:5]] == ["door 1"] * 5
     assert made[-1].shown["door "].text == "door 0"
     texts = [frame.shown["lines gate"].text for frame in made]
-    assert (texts[0], texts[-1]) == ("gate in 0 out 0", "gate in 1 out 0") or texts[-1] == "gate in 0 out 1"
+    assert (texts[0], texts[-1]) == ("gate in 0 out 0", "gate in 0 out 1")
     at = [event.frame for frame in made for event in frame.events if event.kind == "crossed"]
     changed = [i for i in range(1, 30) if texts[i] != texts[i - 1]]
     assert changed == at, "the frame of the event shows it"
@@ -72,7 +72,7 @@ def test_draw_shows_them_by_itself_and_not_where_analytics_is_off():
     assert seen[150:250, 298:302].any(axis=1).all(), "the left edge"
     assert seen[298:302, 300:500].any(axis=0).all(), "the lower edge"
     assert not seen[110:290, 310:490].any(), "the inside is clear"
-    assert (xs.min(), xs.max() + 1, ys.max() + 201) == (298, 502, 300) or xs.max() < 504
+    assert (xs.min(), xs.max() + 1, ys.max() + 201) == (298, 502, 302)
     off = run_stage(Draw(**BARE, analytics=False), made)[0]
     assert not yellow(off).any()
 
