@@ -325,6 +325,7 @@ def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
     assert [one.image for one in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
 
 
+@pytest.mark.alone
 def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.3)
     other = sqlite3.connect(tmp_path / "data" / "serve.db")
