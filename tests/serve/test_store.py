@@ -147,6 +147,15 @@ def test_events_are_removed_by_age_with_their_images(tmp_path):
     run.end()
 
 
+def test_images_are_removed_with_the_last_events(tmp_path):
+    run = Run(tmp_path, keep_events_s=10 * DAY)
+    for age in (20, 11):
+        run.add(crossed(frame=age), time_s=time.time() - age * DAY, jpeg=b"%d" % age)
+    run.tick()
+    assert run.store.counts.values == {"events removed: age": 2, "images removed: age": 2}
+    run.end()
+
+
 def test_the_oldest_images_go_first_and_then_the_oldest_events(tmp_path):
     limit = 600_000
     run = Run(tmp_path, keep_bytes=limit)
