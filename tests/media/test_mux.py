@@ -252,6 +252,7 @@ def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
     for suffix in ("mp4", "mkv"):
         path = copied(tmp_path / f"a.{suffix}", given, -2.0, 0.9)
         assert [float(at) for at in times(path)] == pytest.approx([n / 30 for n in range(88)], abs=0.001)
+        assert all(pts == dts for _, pts, dts in packets_of(path)), "without B frames, both are shifted alike"
 
 
 @pytest.mark.parametrize(("stream", "width"), [(None, 320), (0, 64), (1, 320)])
