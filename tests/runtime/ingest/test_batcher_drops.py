@@ -40,16 +40,16 @@ def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
     inlet = batcher.begin("a")
     for index in range(2):
         inlet.put(live("a", index, 5.0))
-    found: list[Batch | None] = []
-    reader = in_thread(lambda: found.extend([batcher.next(), batcher.next()]))
+    batches: list[Batch | None] = []
+    reader = in_thread(lambda: batches.extend([batcher.next(), batcher.next()]))
     reader.join(0.2)
     assert reader.is_alive()
     inlet.put(live("a", 2))
     inlet.end()
     reader.join(5)
-    assert [one.index for one in found[0].frames] == [2]
-    assert found[0].ended == ("a",)
-    assert found[1] is None
+    assert [frame.index for frame in batches[0].frames] == [2]
+    assert batches[0].ended == ("a",)
+    assert batches[1] is None
     assert inlet.drops[TOO_OLD] == 2
 
 
