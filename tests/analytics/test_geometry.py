@@ -108,6 +108,13 @@ def test_nothing_is_measured_beyond_the_horizon():
     assert np.isnan(plane.metres(np.array([[150.0, -200.0]]))).all()
 
 
+@pytest.mark.parametrize(("y", "measured"), [(99.0, False), (100.9, False), (101.1, True)])
+def test_nothing_is_measured_close_to_the_horizon(y, measured):
+    """The horizon is at y = 100. A pixel at y = 101 is 100 m, and its neighbors would be at infinity."""
+    plane = Plane.of_matrix(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, -100.0]]))
+    assert np.isfinite(plane.metres(np.array([[5.0, y]]))).tolist() == [[measured, measured]]
+
+
 @pytest.mark.parametrize(
     ("points", "told"),
     [

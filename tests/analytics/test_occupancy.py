@@ -345,6 +345,20 @@ def test_an_area_that_moves_begins_empty():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("areas", [{"door": SIDE, "till": BOX}, {"door": SIDE}])
+def test_a_window_goes_on_with_its_area_when_the_order_of_areas_changes(areas):
+    walked = walk({1: [IN] * 5, 2: [IN, OUT, OUT, OUT, OUT], 3: [BESIDE] * 5}, times=[0, 0.5, 1, 1.5, 2])
+    zone = Zone(polygon={"till": BOX, "door": SIDE}, margin=5, window=2.0)
+    events = told(changing(zone, 2, polygon=areas), walked, batch=1)
+    windows_by_area = {
+        data["zone"]: [data[key] for key in ("mean", "max", "entered", "left")]
+        for _, kind, _, data in events
+        if kind == "occupancy"
+    }
+    expected = {"till": [1.25, 2, 2, 1], "door": [1.0, 1, 1, 0]}
+    assert windows_by_area == {name: expected[name] for name in areas}
+
+
 def test_an_area_counts_on_its_sources_only():
     zones = {"a": BOX, "b": BOX}
     given_ = [one for source in ("gate", "yard") for one in walk({1: [OUT, IN, IN, OUT]}, source=source, step_s=1)]

@@ -66,7 +66,10 @@ def place(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 
 def settings_of(place: Path, out: Path, look: FrameSelection | None = None) -> BatchSettings:
-    return BatchSettings(place / "pipeline.yaml", (), out, ("parquet",), look or FrameSelection(end_s=2.0))
+    """Settings as the command makes them, with the arithmetic of the networks."""
+    settings = BatchSettings(place / "pipeline.yaml", (), out, ("parquet",), look or FrameSelection(end_s=2.0))
+    arithmetic = arithmetic_overrides(config_for(settings), out, Device())
+    return dataclasses.replace(settings, overrides=tuple(arithmetic))
 
 
 def run(
@@ -97,8 +100,6 @@ def at_home(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data set of one worker on this machine."""
     out = tmp_path_factory.mktemp("home") / "out"
     settings = settings_of(place, out)
-    precision = arithmetic_overrides(config_for(settings), out, Device())
-    settings = dataclasses.replace(settings, overrides=tuple(precision))
     counts = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
     assert (counts.done, counts.failed) == (6, 1)
     return out

@@ -298,6 +298,16 @@ def test_a_batch_of_nothing_has_no_lines():
     assert [json.loads(one)["objects"] for one in batch_lines(Batch([frame(), frame()]))] == [[], []]
 
 
+def test_facts_never_replace_what_a_record_says_of_its_frame():
+    plain, described = frame(), frame()
+    names = "schema source frame pts_s time width height error damaged objects events"
+    described.facts = dict.fromkeys(names.split(), "of a plugin") | {"weather": "dry"}
+    expected = {**record(plain), "weather": "dry"}
+    assert record(described) == expected
+    assert json.loads(line(described)) == expected
+    assert [json.loads(text) for text in batch_lines(Batch([described]))] == [expected]
+
+
 def test_attributes_and_facts():
     from streamkit.testing.kit import detections, frames
 

@@ -360,19 +360,15 @@ def test_nothing_is_lost_and_nothing_is_there_twice_when_the_pipeline_is_killed(
 
 def test_a_folder_that_goes_away_is_waited_for(tmp_path):
     there = Folder(tmp_path)
-    life = Life(with_spool(there, tmp_path, max_backoff="500ms"), ["gate"], 1500, 1000)
+    life = Life(with_spool(there, tmp_path, max_backoff="500ms", drain_timeout="1h"), ["gate"], 1500, 1000)
     life.wait_for_first()
     deadline_s = time.monotonic() + 60
     while not files(tmp_path) and time.monotonic() < deadline_s:
         time.sleep(0.01)
     there.restart()
     assert life.end() == 0
-    for n in range(5):  # it may have ended while the folder was away; a slow machine needs more than one
-        if "are left in" in life.logged:
-            life = Life(with_spool(there, tmp_path), [f"last{n}"], 1, 1)
-            assert life.end() == 0
     assert "are left in" not in life.logged, life.logged
-    assert [row["frame"] for row in there.got() if row["source"] == "gate"] == list(range(1500))
+    assert [row["frame"] for row in there.got()] == list(range(1500))
     assert leftovers(tmp_path / "out") == []
 
 

@@ -46,6 +46,7 @@ def test_a_record_that_is_larger_than_the_spool_costs_itself_alone(tmp_path, whe
     assert logged == ["a record of 2 MB is larger than spool.size; new records are dropped, and counted"]
 
 
+@pytest.mark.alone
 def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)

@@ -83,6 +83,15 @@ def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
     assert "webhook-signature" not in hook.got[0][0]
 
 
+def test_at_the_end_of_the_run_a_delivery_stops_after_one_request(hook, client):
+    webhook = client(batch=2)
+    webhook.over = lambda: True
+    with pytest.raises(SendError, match="the run ends") as caught:
+        webhook.deliver(messages(5))
+    assert caught.value.done == 2
+    assert [len(json.loads(body)) for _, body in hook.got] == [2]
+
+
 @pytest.mark.parametrize(
     ("code", "kind"),
     [(400, RecordRejected), (413, RecordRejected), (401, SendError), (404, SendError), (429, SendError)],

@@ -109,6 +109,21 @@ def test_a_track_on_an_ignored_region_is_no_false_positive():
     assert tracking_scores(truth, found, FRAMES, ["person"])["mota"] == 1
 
 
+def test_a_track_on_an_object_counts_although_an_ignored_region_covers_it():
+    truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, -1, 1) for frame in range(8)))
+    truth.ignore = truth.track_id < 0
+    tracks = of(*((frame, 1, 0) for frame in range(8)))
+    assert tracking_scores(truth, tracks, FRAMES, ["person"])["mota"] == 1
+
+
+def test_a_track_in_a_large_ignored_region_does_not_count_although_it_touches_an_object():
+    truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, -1, 0) for frame in range(8)))
+    truth.ignore = truth.track_id < 0
+    truth.xyxy[truth.ignore, 2:] = 200
+    beside = of(*((frame, 1, 5) for frame in range(8)))
+    assert tracking_scores(truth, beside, FRAMES, ["person"])["mota"] == 0  # missed, and no false positive
+
+
 def test_a_missing_trackeval_comes_with_the_commands_that_install_it(monkeypatch):
     import sys
 

@@ -161,6 +161,12 @@ def test_crowds_and_hidden_objects_are_ignored_not_left_out(tmp_path):
     assert len(read(tmp_path / "v.jsonl", min_visible=0.3).table("a", 0, W, H)) == 1  # it still crosses lines
 
 
+def test_an_object_that_is_just_visible_enough_counts(tmp_path):
+    objects = [{"id": i, "label": "car", "box": [0, 0, 9, 9], "visible": share} for i, share in enumerate((0.24, 0.25))]
+    (tmp_path / "v.jsonl").write_text(json.dumps({"frame": 0, "objects": objects}))
+    assert read(tmp_path / "v.jsonl", min_visible=0.25).of("a", 0, W, H).ignore.tolist() == [True, False]
+
+
 def test_frames_that_the_file_does_not_list_are_not_labelled(tmp_path):
     truth = read(jsonl(tmp_path))
     assert [truth.is_labelled("a", frame) for frame in (0, 1, 2, 3)] == [True, True, True, False]

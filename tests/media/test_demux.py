@@ -249,15 +249,16 @@ def test_opening_a_slow_camera_does_not_count_against_its_timeout(tmp_path):
 
 @pytest.mark.parametrize("sends", [[], [b"\x47" * 50]], ids=["nothing", "a start"])
 def test_a_peer_that_is_silent_while_it_is_opened_is_given_up_after_its_timeout(sends):
+    released = threading.Event()
+
     def body(_):
         yield from sends
-        time.sleep(5.0)
+        released.wait(3600)
 
     with http_camera(body, "video/mp2t") as camera:
-        start_s = time.monotonic()
         with pytest.raises(SourceError, match="no answer in time") as caught:
             Demuxer(f"{camera.url}/live", ConnectionOptions(0.5))
-    assert time.monotonic() - start_s < 4.0
+        released.set()
     assert caught.value.cause == "timeout"
 
 

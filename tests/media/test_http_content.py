@@ -80,6 +80,7 @@ def test_a_camera_whose_answer_is_not_recognized_says_why(answer, problem):
 # ------------------------------------------------------------------------------------------------------- still images
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize(("path", "content_type"), [("snapshot.jpg", "image/jpeg"), ("shot", None)])
 def test_a_still_image_is_polled(path, content_type):
     numbers = itertools.count()
@@ -145,12 +146,10 @@ def test_a_camera_that_does_not_answer_a_poll_is_lost_after_its_timeout():
 
 def test_a_wait_for_the_next_poll_ends_with_the_source():
     with http_camera(lambda _: [jpeg()], "image/jpeg") as camera:
-        source = opened(f"{camera.url}/snapshot.jpg", poll=60.0)
+        source = opened(f"{camera.url}/snapshot.jpg", poll=3600.0)
         timer = threading.Timer(0.3, source.stop)
         timer.start()
-        start_s = time.monotonic()
         assert len(list(source.frames())) == 1
-        assert time.monotonic() - start_s < 5.0
         timer.join()
 
 

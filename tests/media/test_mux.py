@@ -248,10 +248,11 @@ def test_a_copy_begins_with_the_first_keyframe_where_none_comes_before(tmp_path)
 
 def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
     first = write(tmp_path / "first.nut", frames=90, rate=30, options={"bf": "0"})
-    given = shifted(tmp_path / "given.mp4", first, -2.0, movflags="frag_keyframe+empty_moov+delay_moov")
+    negative = shifted(tmp_path / "given.mp4", first, -2.0, movflags="frag_keyframe+empty_moov+delay_moov")
     for suffix in ("mp4", "mkv"):
-        path = copied(tmp_path / f"a.{suffix}", given, -2.0, 0.9)
+        path = copied(tmp_path / f"a.{suffix}", negative, -2.0, 0.9)
         assert [float(at) for at in times(path)] == pytest.approx([n / 30 for n in range(88)], abs=0.001)
+        assert all(pts == dts for _, pts, dts in packets_of(path)), "without B frames, both are shifted alike"
 
 
 @pytest.mark.parametrize(("stream", "width"), [(None, 320), (0, 64), (1, 320)])

@@ -31,3 +31,26 @@ def test_the_converted_network_is_kept(root, tmp_path, monkeypatch):
     written_ns = file.stat().st_mtime_ns
     assert f16_file(root / "models" / "color.onnx") == file
     assert file.stat().st_mtime_ns == written_ns
+
+
+def test_the_networks_own_rounding_to_f16_stays(tmp_path, monkeypatch):
+    """It lies behind the last layer, which is computed in f32."""
+    import onnx
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    network = """
+        <ir_version: 8, opset_import: ["" : 17]>
+        rounds (float[1, 3, 8, 8] images) => (float[1, 2, 8, 8] scores)
+        <float[2, 3, 1, 1] weights = {0.1, 0.2, 0.3, 0.4, 0.5, 0.6}> {
+            sums = Conv(images, weights)
+            shares = Sigmoid(sums)
+            rounded = Cast<to = 10>(shares)
+            scores = Cast<to = 1>(rounded)
+        }
+    """
+    onnx.save(onnx.parser.parse_model(network), tmp_path / "rounds.onnx")
+    session = Session(f16_file(tmp_path / "rounds.onnx"), Device())
+    images = np.random.default_rng(0).uniform(size=(1, 3, 8, 8)).astype(session.inputs["images"].dtype)
+    scores = session.run({"images": images})["scores"]
+    assert len(np.unique(scores)) > 20
+    np.testing.assert_array_equal(scores, scores.astype(np.float16))

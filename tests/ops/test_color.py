@@ -144,6 +144,16 @@ def test_as_ffmpeg(color: Color) -> None:
     assert error.max() <= 5
 
 
+@pytest.mark.parametrize("chroma_y", [0.0, 0.5, 1.0])
+def test_a_tall_image_has_no_seams_in_its_chroma(chroma_y: float) -> None:
+    """`from_rgb` converts rows in bands; 64 columns make 4,096 rows a band."""
+    rgb = np.random.default_rng(0).integers(0, 256, (4224, 64, 3), dtype=np.uint8)
+    color = Color("bt709", False, 0.0, chroma_y)
+    whole = np.empty((6336, 64), np.uint8)
+    write_nv12(rgb, color, whole)
+    assert np.abs(from_rgb(rgb, color).astype(int) - whole.astype(int)).max() <= 1
+
+
 @pytest.mark.parametrize(
     "rgb", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)]
 )

@@ -104,9 +104,12 @@ def test_a_mask_is_drawn_on_its_blocks_over_a_share():
     fours = mask.reshape(180, 2, 320, 2).sum((1, 3)) >= 2
     wanted = fours.repeat(2, 0).repeat(2, 1)
     assert np.array_equal(luma != 128, wanted)
-    fill = int(palette_yuv(COLOR)[0][0]) & 255
-    assert set(luma[wanted].tolist()) == {(128 * 127 + fill * 128 + 127) // 255}
-    assert np.array_equal(after.data[360:, 0::2] != 128, fours) or np.array_equal(after.data[360:, 1::2] != 128, fours)
+    fills = [int(palette_yuv(COLOR)[0][0]) >> shift & 255 for shift in (0, 8, 16)]
+    y, cb, cr = ((128 * 127 + fill * 128 + 127) // 255 for fill in fills)
+    assert 128 not in (cb, cr)
+    assert set(luma[wanted].tolist()) == {y}
+    assert np.array_equal(after.data[360:, 0::2], np.where(fours, cb, 128))
+    assert np.array_equal(after.data[360:, 1::2], np.where(fours, cr, 128))
 
 
 def test_masks_may_be_left_out_and_empty_ones_draw_nothing():

@@ -48,6 +48,17 @@ def test_a_minimum_score_counts_surer_objects_only(archive, database):
     assert 0 < len(expected) < 40
 
 
+def test_a_minimum_score_counts_an_object_of_this_very_score(archive, database):
+    frame, scores = next(
+        (frame, [score for label, score in objects if label == "person"])
+        for frame, objects in sorted(objects_of(archive).items())
+        if len({score for label, score in objects if label == "person"}) > 1
+    )
+    for number, score in enumerate(sorted(scores, reverse=True), 1):
+        rows = database.query(f"SELECT count_of('person', {score}) AS people FROM frames WHERE frame = {frame}")
+        assert list(rows) == [(number,)]
+
+
 def test_frames_have_another_name_in_a_query_and_join_with_other_tables(database):
     sql = "SELECT f.frame, o.label FROM frames f JOIN objects o USING (key, frame) WHERE count_of('car', 0) > 0 LIMIT 1"
     assert len(list(database.query(sql))) == 1

@@ -140,3 +140,52 @@ def test_a_camera_has_one_color_in_all_charts_and_its_lines_differ_by_dashes(ope
     dashes = {name: dash for name, _, dash in lines[3:]}
     assert dashes["street path in"] == dashes["gate path in"] == ""
     assert dashes["street path out"] != ""
+
+
+# --------------------------------------------------------------------------------------------------------------- focus
+
+
+def answered(page, series):
+    """Answer each request for a chart's values with those of its name in `series`."""
+
+    def answer(route):
+        name = parse_qs(urlsplit(route.request.url).query)["name"][0]
+        lines = [{"source": "", "label": name, "values": values} for values in series.get(name, [])]
+        period = {"from_s": 0, "to_s": 200, "name": name, "series": lines}
+        route.fulfill(body=json.dumps({**FIELDS, **period}), content_type="application/json")
+
+    page.route("**/api/v1/series?*", answer)
+
+
+def test_a_chart_keeps_the_focus_when_it_loses_its_values(open_page, server):
+    page = open_page()
+    page.clock.install()
+    series = {"gpu": [[[100, 1.0], [110, 2.0]]]}
+    answered(page, series)
+    page.evaluate("location.hash = '#/charts'")
+    chart = page.locator(".chart").filter(has=page.get_by_role("heading", name="GPU load"))
+    area = chart.locator(".chart-area")
+    area.focus()
+    page.keyboard.press("End")
+    expect(chart.locator(".chart-told")).not_to_be_empty()
+    series.clear()
+    page.clock.fast_forward(10_000)
+    expect(chart.locator(".empty")).to_be_visible()
+    expect(area).to_be_focused()
+    expect(chart.locator(".chart-told")).to_be_empty()
+    expect(area.locator("svg")).to_have_count(0)
+    page.keyboard.press("Tab")
+    expect(chart.locator("summary")).to_be_focused()
+    page.keyboard.press("Shift+Tab")
+    page.keyboard.press("Shift+Tab")
+    expect(chart).to_be_hidden()
+    assert page.evaluate("document.activeElement !== document.body")
+
+
+def test_charts_are_not_reached_before_their_values_are_there(open_page, server):
+    page = open_page()
+    page.route("**/api/v1/series?*", lambda route: None)
+    page.evaluate("location.hash = '#/charts'")
+    expect(page.get_by_role("heading", name="Frames", exact=True)).to_be_visible()
+    assert page.locator(".chart-area:visible, .chart summary:visible").count() == 0
+    assert page.get_by_role("heading", name="GPU load").count() == 0

@@ -242,6 +242,22 @@ def test_text_can_be_read_in_light_and_dark(open_page, server, address):
         assert not [one for one in found if one["ratio"] < 4.5]
 
 
+def test_the_timeline_keeps_the_focus_and_its_time_when_it_is_drawn_again(open_page, server):
+    page = open_page()
+    page.clock.install()
+    page.evaluate("location.hash = '#/events?period=day'")
+    bars = page.get_by_role("slider", name=re.compile("^yard"))
+    bars.focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowLeft")
+    words = bars.get_attribute("aria-valuetext")
+    bars.evaluate("bars => { bars.dataset.drawing = 'first'; }")
+    page.clock.fast_forward(15_000)
+    expect(page.locator("[data-drawing]")).to_have_count(0)
+    expect(bars).to_be_focused()
+    assert bars.get_attribute("aria-valuetext") == words
+
+
 def test_the_view_is_used_with_the_keyboard(open_page, server):
     page = view(open_page, "#/events?source=yard&text=truck+149")
     expect(rows(page)).to_have_count(1)

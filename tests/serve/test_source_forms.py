@@ -104,6 +104,7 @@ def test_what_is_no_video_is_said(server, web):
     assert (found["ok"], found["cause"]) == (False, "codec")
 
 
+@pytest.mark.alone
 def test_a_peer_that_is_silent_is_said_within_its_timeout(server, silent):
     begun_s = time.monotonic()
     found = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1s"})

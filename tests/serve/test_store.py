@@ -147,6 +147,15 @@ def test_events_are_removed_by_age_with_their_images(tmp_path):
     run.end()
 
 
+def test_images_are_removed_with_the_last_events(tmp_path):
+    run = Run(tmp_path, keep_events_s=10 * DAY)
+    for age in (20, 11):
+        run.add(crossed(frame=age), time_s=time.time() - age * DAY, jpeg=b"%d" % age)
+    run.tick()
+    assert run.store.counts.values == {"events removed: age": 2, "images removed: age": 2}
+    run.end()
+
+
 def test_the_oldest_images_go_first_and_then_the_oldest_events(tmp_path):
     limit = 600_000
     run = Run(tmp_path, keep_bytes=limit)
@@ -325,6 +334,7 @@ def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
     assert [one.image for one in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
 
 
+@pytest.mark.alone
 def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.3)
     other = sqlite3.connect(tmp_path / "data" / "serve.db")

@@ -374,3 +374,13 @@ def test_values_that_are_no_numbers_are_counted(bad, made):
     packed = family("yolox").read(outputs, *(a[:1] for a in frames_of("yolox")), SIZE, per_class("yolox"))
     assert packed.counts[0, 1 + CAUSES.index("not_finite")] == 4 if np.isnan(bad) else 3
     assert np.isfinite(packed.rows).all()
+
+
+def test_a_person_without_a_sure_point_has_the_box_of_all_points():
+    points = np.full((1, 1, 17, 3), 0.125, np.float32)
+    points[0, 0, :, 0] = np.linspace(0.25, 0.75, 17)
+    points[0, 0, :, 1] = np.linspace(0.5, 1.0, 17)
+    geometry, options = np.array([[1, 1, 0, 0]], np.float32), ReadOptions(np.array([0.1], np.float32))
+    packed = family("movenet").read({"points": points}, geometry, np.array([SIZE]), SIZE, options)
+    assert packed.counts[0, 0] == 1
+    assert packed.rows[0, 0, :5].tolist() == [48, 16, 96, 48, 0.125]

@@ -40,15 +40,16 @@ def test_a_batch_of_old_frames_alone_does_not_leave_and_ends_nothing():
     inlet = batcher.begin("a")
     for index in range(2):
         inlet.put(live("a", index, 5.0))
-    found: list[Batch | None] = []
-    reader = in_thread(lambda: found.extend([batcher.next(), batcher.next()]))
+    batches: list[Batch | None] = []
+    reader = in_thread(lambda: batches.extend([batcher.next(), batcher.next()]))
     reader.join(0.2)
     assert reader.is_alive()
     inlet.put(live("a", 2))
     inlet.end()
     reader.join(5)
-    assert [one.index for one in found[0].frames] == [2]
-    assert found[1] is None or found[1].ended == ("a",)
+    assert [frame.index for frame in batches[0].frames] == [2]
+    assert batches[0].ended == ("a",)
+    assert batches[1] is None
     assert inlet.drops[TOO_OLD] == 2
 
 
@@ -67,21 +68,19 @@ def test_a_live_source_never_waits_and_loses_its_oldest():
 
 
 @pytest.mark.parametrize(("age_s", "count", "cause", "dropped"), [(5.0, 4, TOO_OLD, 2), (0.0, 18, QUEUE_FULL, 3)])
-def test_what_a_source_has_told_with_a_frame_outlives_it(age_s, count, cause, dropped):
+def test_events_of_dropped_frames_precede_those_of_the_next_frame(age_s, count, cause, dropped):
     batcher = Batcher(4, LONG_S, np, 1, 1.0)
     batcher.expect(1)
     inlet = batcher.begin("a")
-    for index in range(2):
-        lost = live("a", index, age_s)
-        lost.events.append(Event(f"told{index}", "decode", "a", index, 0.0))
-        inlet.put(lost)
-    for index in range(2, count):
-        inlet.put(live("a", index))
+    for index in range(count):
+        pushed = live("a", index, age_s if index < 2 else 0.0)
+        pushed.events.append(Event("seen", "decode", "a", index, 0.0))
+        inlet.put(pushed)
     inlet.end()
     first, *others = batcher.next().frames
     assert inlet.drops[cause] == dropped
-    assert [event.kind for event in first.events] == ["told0", "told1"]
-    assert not any(one.events for one in others)
+    assert [event.frame for event in first.events] == list(range(dropped + 1))
+    assert [[event.frame for event in frame.events] for frame in others] == [[frame.index] for frame in others]
 
 
 def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():

@@ -234,6 +234,7 @@ def test_what_a_paced_source_shows_in_a_freeze_is_missed():
     assert np.median([late_s for _, late_s in arrived]) < 0.2  # a machine that stands still makes some late, not all
 
 
+@pytest.mark.alone
 def test_away_by_the_clock():
     camera = Camera(paced(), away={"at": 0.4, "for": 0.5})
     begun = time.monotonic()

@@ -112,6 +112,7 @@ def test_a_source_that_is_ended_waits_for_no_release():
     assert line.wait(0, lambda: True) < 5
 
 
+@pytest.mark.alone
 def test_clocks_of_paced_sources_start_when_the_slowest_has_its_first_frame(run_pipeline, due_s):
     opened_s: list[float] = []
 

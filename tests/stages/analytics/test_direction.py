@@ -24,6 +24,13 @@ def test_direction_names_the_sides_and_arrows():
     ]  # fmt: skip
 
 
+def test_a_track_at_the_tolerance_moves_in_the_direction():
+    right = walk({1: [(100 + 4 * i, 100) for i in range(40)]})
+    upward = {"up": ((0, 9), (0, 0))}
+    assert [data["direction"] for *_, data in told(Direction(directions=upward, tolerance=90), right)] == ["up"]
+    assert told(Direction(directions=upward, tolerance=89.9), right) == []
+
+
 def test_heading_is_a_compass_s_in_the_picture_also_in_shares():
     places = {1: [(100 + 4 * i, 300 - 4 * i) for i in range(40)]}
     for units in ("pixels", "share"):

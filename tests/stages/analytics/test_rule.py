@@ -6,6 +6,7 @@ from support.ruled import MONDAY, ZONE, nodes, people, scene, shown, told
 
 from streamkit.core.data import Batch, EventFilter
 from streamkit.core.errors import MissingPackage
+from streamkit.core.records import as_json
 from streamkit.rules.engine import RuleEngine
 from streamkit.rules.rule import make_rule
 from streamkit.rules.scope import Facts, Scope, ZoneScope
@@ -40,6 +41,22 @@ def test_what_an_event_has():
         "lasted_s": 2.0,
         "values": {"count(person)": 1, "score": 1},
     }
+
+
+def test_values_of_an_event_are_texts_flags_and_rounded_numbers():
+    condition = 'class == "person" and x1 > 100 and x2 > 100 and in_zone(zone.door)'
+    stages = f"{ZONE}  r: {{stage: rule, when: '{condition}'}}\n"
+    (frame,) = run_nodes(nodes(stages), scene([("person", 1, 200.123456)]))
+    (raised,) = [event for event in frame.events if event.kind == "raised"]
+    values = {"class": "person", "x1": 190.1235, "x2": 210.1235, "in_zone(zone.door)": True}
+    assert as_json(raised.data["values"]) == as_json(values)  # in Python, true equals 1
+
+
+def test_an_event_has_the_label_that_its_track_has_now():
+    stages = "  r: {stage: rule, when: age_s >= 1, track_ttl: 1s}\n"
+    walk = scene([("person", 1, 50)], [("car", 1, 50)], [("bike", 1, 50)], [], [], [])
+    events = [event for frame in run_nodes(nodes(stages), walk) for event in frame.events]
+    assert [(event.kind, event.data["label"]) for event in events] == [("raised", "car"), ("cleared", "bike")]
 
 
 def test_each_track_has_its_own_state_and_is_forgotten():

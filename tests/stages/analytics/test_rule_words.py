@@ -91,6 +91,13 @@ def test_directions_in_shares_of_the_picture():
     assert [track for *_, track in shown(made, given)] == [0, 1, 4]
 
 
+def test_a_heading_at_the_tolerance_is_a_direction():
+    stages = "  direction: {directions: {up: [[0, 9], [0, 0]]}, tolerance: 10}\n"
+    rule = nodes(f"{stages}  r: {{stage: rule, when: 'direction == \"up\"'}}\n")[-1:]
+    cars = scene([("car", i, 50, {"heading_deg": heading}) for i, heading in enumerate((10.0, 350.0, 10.01, 349.99))])
+    assert [track for *_, track in shown(rule, cars)] == [0, 1]
+
+
 def test_attributes_of_objects_and_of_frames():
     stages = "  color: {stage: classify, model: color, of: detect}\n  weather: {stage: classify, model: color}\n"
     rules = (

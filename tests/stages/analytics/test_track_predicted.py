@@ -27,6 +27,21 @@ def test_lost_objects_are_given_as_predicted_where_they_are_expected():
         assert flags == {1: True if 20 <= frame.index < 30 else None, 2: None}
 
 
+def test_predicted_objects_are_in_the_table_of_their_detector():
+    walk = walkers(30, [(0, 0), (0, 200)])
+    for frame in walk:
+        cars, people = frame.detections[:1], frame.detections[1:]
+        frame.tables = {
+            "cars": cars[:0] if frame.index >= 20 else cars,
+            "people": people[:0] if 10 <= frame.index < 20 else people,
+        }
+    for frame in run_stage(Track(predicted=True), walk, batch=4):
+        cars, people = frame.tables["cars"], frame.tables["people"]
+        assert (cars.track_id.tolist(), people.track_id.tolist()) == ([1], [2])
+        assert cars.extra["predicted"].tolist() == [frame.index >= 20]
+        assert people.extra["predicted"].tolist() == [10 <= frame.index < 20]
+
+
 def test_predicted_may_be_a_time():
     given = walkers(40, [(0, 0), (0, 200)])
     for frame in given[20:]:

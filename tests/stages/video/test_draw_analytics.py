@@ -50,30 +50,30 @@ def yellow(frame):
 
 
 def test_a_zone_and_a_line_are_on_every_frame_with_their_counts():
-    made = run_stage(Zone(polygon=[(90, 90), (130, 90), (130, 300), (90, 300)]), walked(30), stage_id="door")
-    made = run_stage(LineCounter(line={"gate": [(150, 0), (150, 300)]}), made, stage_id="lines")
-    assert [frame.shown["door "].text for frame in made[:5]] == ["door 1"] * 5
-    assert made[-1].shown["door "].text == "door 0"
-    texts = [frame.shown["lines gate"].text for frame in made]
-    assert (texts[0], texts[-1]) == ("gate in 0 out 0", "gate in 1 out 0") or texts[-1] == "gate in 0 out 1"
-    at = [event.frame for frame in made for event in frame.events if event.kind == "crossed"]
+    analyzed = run_stage(Zone(polygon=[(90, 90), (130, 90), (130, 300), (90, 300)]), walked(30), stage_id="door")
+    analyzed = run_stage(LineCounter(line={"gate": [(150, 0), (150, 300)]}), analyzed, stage_id="lines")
+    assert [frame.shown["door "].text for frame in analyzed[:5]] == ["door 1"] * 5
+    assert analyzed[-1].shown["door "].text == "door 0"
+    texts = [frame.shown["lines gate"].text for frame in analyzed]
+    assert (texts[0], texts[-1]) == ("gate in 0 out 0", "gate in 0 out 1")
+    at = [event.frame for frame in analyzed for event in frame.events if event.kind == "crossed"]
     changed = [i for i in range(1, 30) if texts[i] != texts[i - 1]]
     assert changed == at, "the frame of the event shows it"
-    assert made[0].shown["door "].closed
-    assert not made[0].shown["lines gate"].closed
-    assert "shown" not in made[0].facts
+    assert analyzed[0].shown["door "].closed
+    assert not analyzed[0].shown["lines gate"].closed
+    assert "shown" not in analyzed[0].facts
 
 
 def test_draw_shows_them_by_itself_and_not_where_analytics_is_off():
-    made = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(3))
-    drawn = run_stage(Draw(**BARE), made)[0]
+    analyzed = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(3))
+    drawn = run_stage(Draw(**BARE), analyzed)[0]
     seen = yellow(drawn)
     ys, xs = np.nonzero(seen[200:, :])
     assert seen[150:250, 298:302].any(axis=1).all(), "the left edge"
     assert seen[298:302, 300:500].any(axis=0).all(), "the lower edge"
     assert not seen[110:290, 310:490].any(), "the inside is clear"
-    assert (xs.min(), xs.max() + 1, ys.max() + 201) == (298, 502, 300) or xs.max() < 504
-    off = run_stage(Draw(**BARE, analytics=False), made)[0]
+    assert (xs.min(), xs.max() + 1, ys.max() + 201) == (298, 502, 302)
+    off = run_stage(Draw(**BARE, analytics=False), analyzed)[0]
     assert not yellow(off).any()
 
 
@@ -85,10 +85,10 @@ def test_level_and_upright_edges_are_as_thick_as_a_line_throughout():
 
 
 def test_shares_are_of_the_frame():
-    made = run_stage(LineCounter(line=[(0.5, 0.0), (0.5, 1.0)], units="share"), walked(1))
-    seen = yellow(run_stage(Draw(**BARE), made)[0])
+    analyzed = run_stage(LineCounter(line=[(0.5, 0.0), (0.5, 1.0)], units="share"), walked(1))
+    seen = yellow(run_stage(Draw(**BARE), analyzed)[0])
     assert seen[20:350, 316:322].any(axis=1).all()
-    assert not seen[:, 330:].any() or seen[20:, 330:].sum() == 0
+    assert not seen[20:, 330:].any(), "only the label, at the top, is beside the line"
 
 
 def test_a_shape_may_reach_as_far_as_it_likes():

@@ -39,8 +39,12 @@ class Fed:
         self.made = Record(**{"when": "door.crossed", "before": 0.0, "after": 0.0, "path": "c/{time}.mp4", **options})
         self.made.context = Context(id="record", counters=Counters())
         self.made.open()
-        self.ring = PacketRing(("record",), limit_bytes=limit)
-        self.limit, self.places = limit, []
+        self.limit = limit
+        self.connect(video, skip)
+
+    def connect(self, video, skip=0):
+        """Read a video into a ring of its own, as a source does that starts or restarts."""
+        self.ring = PacketRing(("record",), limit_bytes=self.limit)
         with av.open(str(video)) as source:
             stream = source.streams.video[0]
             self.ring.begin(stream)
@@ -159,6 +163,17 @@ def test_a_long_recording_goes_on_at_the_first_keyframe_behind_its_length(videos
     assert told == [(30, 0, 30), (60, 30, 30), (90, 60, 30)], "the last is whole when the source has ended"
     assert [round(data["clip_s"] * 25) for _, data in fed.data("crossed")] == [5, 25, 10, 25]
     assert fed.counts == {"clips recorded": 4}
+
+
+def test_a_clip_that_ends_with_the_restart_of_its_source_is_reported_with_the_next_frame(videos):
+    fed = Fed(videos[0], after=60.0).write(range(40), at=[25])
+    fed.connect(videos[0])
+    fed.write(range(3))
+    ((index, recorded),) = fed.data("recorded")
+    ((_, crossed),) = fed.data("crossed")
+    assert (index, len(fed.out)) == (0, 43)
+    assert (recorded["clip"], recorded["start_s"], recorded["duration_s"]) == (crossed["clip"], 0.8, 3.2)
+    assert fed.counts == {"clips recorded": 1}
 
 
 def test_packets_that_are_gone_are_counted(videos):

@@ -39,8 +39,12 @@ function styled(element, { color, dash }) {
 }
 
 export class Chart {
-  /** @param {string} title */
-  constructor(title) {
+  /**
+   * @param {string} title
+   * @param {boolean} optional hidden without values
+   */
+  constructor(title, optional) {
+    this.optional = optional;
     this.title = make("h3", {}, title);
     this.legend = make("ul", { class: "legend" });
     this.area = make("div", { class: "chart-area", tabindex: 0, role: "img", "aria-label": title,
@@ -52,7 +56,7 @@ export class Chart {
     this.table = make("details", { class: "chart-table", ontoggle: () => this.fillTable() }, make("summary", {}, t("charts.table")),
       make("div", { class: "chart-scroll", tabindex: 0, role: "region", "aria-label": title }, make("table", {}, make("thead", {}, this.head), this.rows)));
     this.empty = make("p", { class: "empty" }, t("charts.none"));
-    this.element = make("section", { class: "chart", "aria-label": title }, this.title, this.legend, make("div", { class: "chart-box" }, this.area, this.told), this.empty, this.table);
+    this.element = make("section", { class: "chart", "aria-label": title, onfocusout: (event) => this.hideEmpty(event.relatedTarget) }, this.title, this.legend, make("div", { class: "chart-box" }, this.area, this.told), this.empty, this.table);
     /** @type {Line[]} */
     this.lines = [];
     /** @type {Map<number, number>[]} */
@@ -68,6 +72,7 @@ export class Chart {
     this.cursor = null;
     this.size = new ResizeObserver(() => this.draw());
     this.size.observe(this.area);
+    this.hideEmpty(null);
   }
 
   close() {
@@ -85,14 +90,23 @@ export class Chart {
     this.period = period;
     this.times = [...new Set(lines.flatMap((one) => one.values.map(([at]) => at)))].sort((a, b) => a - b);
     this.maps = lines.map((one) => new Map(one.values));
-    const none = this.times.length === 0;
-    this.empty.hidden = !none;
-    this.area.hidden = this.table.hidden = none;
+    this.hideEmpty(document.activeElement);
     this.legend.replaceChildren(...lines.map((line) => make("li", {},
       svg("svg", { viewBox: "0 0 24 10", "aria-hidden": "true" }, styled(svg("path", { class: "line", d: "M0 5H24" }), line)), line.name)));
     this.area.setAttribute("aria-label", t("charts.help", { title, lines: lines.map((one) => one.name).join(", ") }));
     this.draw();
     this.fillTable();
+  }
+
+  /**
+   * Hides what has no values. What has the focus stays until it loses it, or the user would start again at the top.
+   * @param {Element | null} focused
+   */
+  hideEmpty(focused) {
+    const none = this.times.length === 0, hidden = none && !this.element.contains(focused);
+    this.empty.hidden = !none;
+    this.area.hidden = this.table.hidden = hidden;
+    this.element.hidden = hidden && this.optional;
   }
 
   /** @param {number} at */
@@ -107,6 +121,10 @@ export class Chart {
 
   draw() {
     this.wide = this.area.clientWidth;
+    if (!this.times.length) {
+      this.area.replaceChildren();
+      text(this.told, "");
+    }
     if (!this.wide || !this.times.length) return;
     const { from_s, to_s, step_s } = this.period, span = to_s - from_s;
     const ticks = valueTicks(Math.max(0, ...this.lines.flatMap((line) => line.values.map(([, value]) => value))));

@@ -28,7 +28,7 @@ export function open(root, params) {
   let closed = false, turn = 0;
   const wanted = params.get("period") ?? "";
   let chosen = params.get("source") ?? "", span = wanted in PERIODS ? wanted : "hour";
-  const charts = new Map(NAMES.map((name) => [name, new Chart(t(`charts.name.${name}`))]));
+  const charts = new Map(NAMES.map((name) => [name, new Chart(t(`charts.name.${name}`), OPTIONAL.has(name))]));
   const period = make("select", { id: "charts-period", onchange: () => { span = period.value; change(); } },
     ...Object.keys(PERIODS).map((name) => make("option", { value: name }, t(`charts.period.${name}`))));
   const cameras = make("select", { id: "charts-cameras", onchange: () => { chosen = cameras.value; change(); } });
@@ -83,7 +83,6 @@ export function open(root, params) {
       color: WHOLE.has(name) ? colorOfSlot(place) : colorOf(series.source), values: filled(found, series.values.filter(([at]) => whole(at))) }))
       .filter(({ values }) => values.length);
     if (chosen === TOGETHER && !WHOLE.has(name)) lines = together(name, lines);
-    chart.element.hidden = !lines.length && OPTIONAL.has(name);
     const step = found.step_s < 60 ? t("charts.step.seconds", { n: found.step_s }) : t("charts.step.minutes", { n: found.step_s / 60 });
     const title = t(found.sums ? "charts.unit.sum" : "charts.unit", { name: t(`charts.name.${name}`), unit: found.unit, step });
     chart.show(title, lines, found);

@@ -12,56 +12,58 @@ const STEPS = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 };
 
 /**
  * @param {HTMLElement} box
- * @param {import("../types").Timeline} found
+ * @param {import("../types").Timeline} timeline
  * @param {Choose} choose
  */
-export function drawTimeline(box, found, choose) {
-  const focused = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
-  const most = Math.max(1, ...found.sources.flatMap((one) => one.counts));
-  const rows = found.sources.map((one) => row(one, found, most, choose));
-  const span = found.to_s - found.from_s;
+export function drawTimeline(box, timeline, choose) {
+  const before = box.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement).dataset : null;
+  const largest = Math.max(1, ...timeline.sources.flatMap(({ counts }) => counts));
+  const rows = timeline.sources.map((events) => row(events, timeline, largest, choose, events.source === before?.source ? Number(before.at) : null));
+  const span = timeline.to_s - timeline.from_s;
   const axis = make("div", { class: "timeline-axis", "aria-hidden": "true" }, make("div", { class: "ticks" },
-    ...timeTicks(found.from_s, found.to_s, innerWidth < 600 ? 4 : 8).map((at) => {
+    ...timeTicks(timeline.from_s, timeline.to_s, innerWidth < 600 ? 4 : 8).map((at) => {
       const mark = make("span", {}, tick(at, span));
-      mark.style.left = `${((at - found.from_s) / span) * 100}%`;
+      mark.style.left = `${((at - timeline.from_s) / span) * 100}%`;
       return mark;
     })));
   box.replaceChildren(...rows, ...(rows.length ? [axis] : []));
   box.hidden = rows.length === 0;
-  if (focused) /** @type {HTMLElement | null} */ (box.querySelector(`[data-source="${CSS.escape(focused.source ?? "")}"]`))?.focus({ preventScroll: true });
+  if (before) /** @type {HTMLElement | null} */ (box.querySelector(`[data-source="${CSS.escape(before.source ?? "")}"]`))?.focus({ preventScroll: true });
 }
 
 /**
- * @param {import("../types").SourceTimeline} one
- * @param {import("../types").Timeline} found
- * @param {number} most
+ * @param {import("../types").SourceTimeline} events
+ * @param {import("../types").Timeline} timeline
+ * @param {number} largest
  * @param {Choose} choose
+ * @param {number | null} before the time that the bar of the row's earlier drawing showed
  */
-function row({ source, counts }, found, most, choose) {
+function row({ source, counts }, timeline, largest, choose, before) {
   const drawing = svg("svg", { viewBox: `0 0 ${counts.length} ${HIGH}`, preserveAspectRatio: "none", "aria-hidden": "true" });
   counts.forEach((n, place) => {
     if (!n) return;
-    const high = Math.max(3, (n / most) * (HIGH - 2));
+    const high = Math.max(3, (n / largest) * (HIGH - 2));
     drawing.append(svg("rect", { x: place + 0.08, y: HIGH - high, width: 0.84, height: high }));
   });
   const cursor = svg("rect", { class: "cursor", x: 0, y: 0, width: 1, height: HIGH, visibility: "hidden" });
   drawing.append(cursor);
-  const told = make("output", { class: "timeline-told" });
-  let at = /** @type {any} */ (counts).findLastIndex((/** @type {number} */ n) => n > 0);
-  const from = (/** @type {number} */ place) => found.from_s + place * found.bin_s;
+  const output = make("output", { class: "timeline-told" });
+  let at = before === null ? /** @type {any} */ (counts).findLastIndex((/** @type {number} */ n) => n > 0) : Math.round((before - timeline.from_s) / timeline.bin_s);
+  const from = (/** @type {number} */ place) => timeline.from_s + place * timeline.bin_s;
   const point = (/** @type {number} */ place) => {
     at = Math.max(0, Math.min(counts.length - 1, place));
     cursor.setAttribute("x", String(at));
     cursor.setAttribute("visibility", "visible");
     const count = counts[at] === 1 ? t("events.count.one") : t("events.count.many", { count: counts[at] });
     const words = t("events.timeline.bin", { from: moment(from(at)), to: moment(from(at + 1)), count });
-    text(told, words);
+    text(output, words);
+    bars.dataset.at = String(from(at));
     bars.setAttribute("aria-valuenow", String(at));
     bars.setAttribute("aria-valuetext", words);
   };
   const leave = () => {
     cursor.setAttribute("visibility", "hidden");
-    text(told, "");
+    text(output, "");
   };
   const place = (/** @type {MouseEvent} */ event) => {
     const area = bars.getBoundingClientRect();
@@ -83,5 +85,5 @@ function row({ source, counts }, found, most, choose) {
       else return;
       event.preventDefault();
     } }, drawing);
-  return make("div", { class: "timeline-row" }, make("span", { class: "timeline-name", title: source }, source), bars, told);
+  return make("div", { class: "timeline-row" }, make("span", { class: "timeline-name", title: source }, source), bars, output);
 }

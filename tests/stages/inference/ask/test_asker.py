@@ -40,6 +40,18 @@ def test_a_question_is_not_lost_when_another_one_finds_out_that_the_server_does_
     assert (found.counts["ask calls"], found.counts["ask retries"]) == (2, 0)
 
 
+def test_a_refused_call_is_not_repeated_without_the_form_once_the_server_has_taken_it(vlm, ask):
+    vlm.answers = lambda call, number: 400 if number else {"injured": True, "why": "lies there"}
+    answered, refused = ask(), ask()
+    assert (answered.counts["ask calls"], refused.counts["ask calls"]) == (1, 1)
+    assert (answered.answer is None, refused.answer) == (False, None)
+
+
+def test_a_server_that_refuses_a_call_also_without_the_form_is_tried_both_ways_once(vlm, ask):
+    vlm.answers = lambda call, number: 400
+    assert [ask().counts["ask calls"] for _ in range(3)] == [2, 1, 1]
+
+
 class Clock:
     """A clock that only sleep moves."""
 
