@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 
 Shape = tuple[int, ...]
+
+_LARGEST_SHAPE = 1024
+"""Values of a constant from which shapes follow, at most: lengths, axes, pads, factors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +101,7 @@ def read_graph(model: Any) -> OnnxGraph:
             continue
         name = proto.name or f"{proto.op_type}_{index}"
         nodes.append(OnnxNode(name, proto.op_type, tuple(proto.input), tuple(proto.output), attributes))
-    typed = onnx.shape_inference.infer_shapes(model).graph
+    typed = onnx.shape_inference.infer_shapes(_without_weights(model)).graph
     shapes = dict[str, Shape]()
     dtypes = dict[str, np.dtype[Any]]()
     for tensor in (*typed.input, *typed.value_info, *typed.output):
@@ -118,6 +122,29 @@ def read_graph(model: Any) -> OnnxGraph:
     if missing:
         raise ValueError(f"the shape of {missing[0]} is not fixed")
     return OnnxGraph(tuple(nodes), constants, shapes, dtypes, inputs, outputs, model)
+
+
+def _without_weights(model: Any) -> Any:
+    """Return a network whose large constants are inputs: shapes do not follow from their values."""
+    import onnx
+    from onnx import helper
+
+    graph = model.graph
+    small = []
+    inputs = list(graph.input)
+    for tensor in graph.initializer:
+        if math.prod(tensor.dims) <= _LARGEST_SHAPE:
+            small.append(tensor)
+        else:
+            inputs.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    light = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import, functions=model.functions)
+    light.graph.name = graph.name
+    light.graph.node.extend(graph.node)
+    light.graph.input.extend(inputs)
+    light.graph.output.extend(graph.output)
+    light.graph.value_info.extend(graph.value_info)
+    light.graph.initializer.extend(small)
+    return light
 
 
 def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:

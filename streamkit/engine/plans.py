@@ -83,6 +83,11 @@ class PlanStore:
         self.loaded = 0
         self._handle = cudnn.create_handle()
         cudnn.set_stream(handle=self._handle, stream=self.stream.ptr)
+        # To load a plan, cuDNN's frontend captures a run on the handle's stream and throws it away. Whatever another
+        # thread queues there meanwhile would be thrown away with it, so that plans are loaded on another stream.
+        self._loading_stream = cupy.cuda.Stream(non_blocking=True)
+        self._loading_handle = cudnn.create_handle()
+        cudnn.set_stream(handle=self._loading_handle, stream=self._loading_stream.ptr)
         self._folder = folder
         self._measure = measure
         self._graphs = dict[Signature, Any]()
@@ -137,7 +142,9 @@ class PlanStore:
 
     def _build(self, about: Signature) -> Any:
         try:
-            plans = [SerializedPlan(data) for data in build(about, self._handle, CANDIDATES if self._measure else 1)]
+            plans = [
+                SerializedPlan(data) for data in build(about, self._loading_handle, CANDIDATES if self._measure else 1)
+            ]
         except PlanError as error:
             self._unsupported[about] = str(error)
             raise
@@ -179,8 +186,8 @@ class PlanStore:
         import cudnn
         import cupy
 
-        graph = cudnn.pygraph(handle=self._handle)
-        graph.deserialize(self._handle, list(data))
+        graph = cudnn.pygraph(handle=self._loading_handle)
+        graph.deserialize(self._loading_handle, list(data))
         size = int(graph.get_workspace_size())
         if size > self._workspace.size:
             self._workspace = cupy.empty(size, np.uint8)
@@ -203,9 +210,9 @@ class PlanStore:
         end = cupy.cuda.Event()
         for run in range(_RUNS + 2):
             if run == 2:
-                start.record(self.stream)
-            graph.execute(addresses, int(self._workspace.data.ptr), self._handle)
-        end.record(self.stream)
+                start.record(self._loading_stream)
+            graph.execute(addresses, int(self._workspace.data.ptr), self._loading_handle)
+        end.record(self._loading_stream)
         end.synchronize()
         return 1000 * float(cupy.cuda.get_elapsed_time(start, end)) / _RUNS
 

@@ -64,6 +64,7 @@ MEANINGS: Mapping[str, str] = MappingProxyType(
         "live_lock": "of the time a process with cameras may hold the lock",
         "files_lock": "of the time a process with files may hold the lock",
         "network_lock": "of the time it may where the networks are slower than the decoders",
+        "queue_share": "of a network's time on the GPU from which on queueing it takes a second process",
         "decoders_busy": "of the decoders from which cameras get one process more",
         SESSIONS: "NVDEC sessions at once",
     }
@@ -87,10 +88,14 @@ FIRST_GUESSES: Mapping[str, GpuFigure] = MappingProxyType(
         # 14 H.264 files in one process hold it 56 % of the time; they reached 0.994 of the decoders on one host and
         # 0.933 on another, where two processes reached 0.99.
         "files_lock": GpuFigure(0.50),
-        # For files where the networks are slower than the decoders: there, a process more only makes them share the
-        # GPU. YOLOv8m (f16, 1,350 frames/s) ran at 0.98 of its rate in one process and at 0.90 in two. One process
-        # reaches 6,000 HEVC frames/s with the lock held 0.87 of the time.
-        "network_lock": GpuFigure(0.75),
+        # For files where the networks are slower than the decoders. Threads then wait for the GPU with the lock held,
+        # two to three times as long a frame. In the fused engine, YOLO11m ran at 0.86 of its rate in one process, and
+        # at 0.98 in two and three; YOLOv8m at 0.97 and 0.99. In ONNX Runtime (f16, 1,350 frames/s), YOLOv8m ran at
+        # 0.98 in one process and at 0.90 in two.
+        "network_lock": GpuFigure(0.35),
+        # D-FINE-L, queued in 0.88 of the time that the GPU takes, ran at 0.86 to 0.93 of its rate in one process, at
+        # more than it in three; RT-DETR R50, 0.80, at 0.95 in one.
+        "queue_share": GpuFigure(0.5),
         # A packet that comes late from a busy process waits at the decoder as well. With 158 H.264 cameras, a tracker
         # and two classifiers, which need 0.95 of the decoders, three processes dropped 23 frames of 47,000 with a p95
         # of 109 ms, four on two other hosts none with 58 and 59 ms.

@@ -21,7 +21,7 @@ from streamkit.models.versions import gpu_versions
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,12 @@ class NetworkRate:
     Attributes:
         images_per_s: of the network alone.
         batch: images in a run.
+        queue_share: time to queue a run, in shares of the time that the GPU takes for it.
     """
 
     images_per_s: float
     batch: int
+    queue_share: float = 0.0
 
 
 def rate_file(network: Path, size: tuple[int, int], gpu: str, arithmetic: Arithmetic) -> Path:
@@ -47,7 +49,7 @@ def read_rate(file: Path) -> NetworkRate | None:
     """Return the rate in a file; None if there is none that can be read."""
     try:
         fields = json.loads(file.read_bytes())
-        rate = NetworkRate(float(fields["images_per_s"]), int(fields["batch"]))
+        rate = NetworkRate(float(fields["images_per_s"]), int(fields["batch"]), float(fields["queue_share"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None  # it is measured again
     return rate if rate.images_per_s > 0 else None

@@ -7,6 +7,7 @@ on the CUDA stream that was current when the session was made, and a run returns
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from streamkit.models.half import f16_file
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.layer_check import LayerCheck
 from streamkit.models.network_file import inspect, not_run
+from streamkit.models.network_rate import NetworkRate
 from streamkit.models.providers import nodes_by_provider, open_session, provider_options
 from streamkit.models.shared_inputs import SharedInputs
 from streamkit.models.tensorrt import tensorrt_options
@@ -189,8 +191,8 @@ class Session:
                     raise not_run(self.info.file, size, error) from None
         return {name: output.shape for name, output in outputs.items()}
 
-    def measure(self, batch: int, size: tuple[int, int], runs: int = 3) -> float:
-        """Return the images per second of a warm batch size on a GPU, from the fastest of some runs on random images.
+    def measure(self, batch: int, size: tuple[int, int], runs: int = 3) -> NetworkRate:
+        """Return the rate of a warm batch size on a GPU, from the fastest of some runs on random images.
 
         Args:
             batch: images in a run.
@@ -203,15 +205,18 @@ class Session:
         images[...] = (xp.random.random(images.shape, np.float32) * (255 if self.dtype == "u8" else 1)).astype(
             images.dtype
         )
-        times_ms = []
+        times_s = []
         for _ in range(runs):
             start, end = xp.cuda.Event(), xp.cuda.Event()
             start.record()
+            begun_s = time.perf_counter()
             self._run(feeds)
+            queued_s = time.perf_counter() - begun_s
             end.record()
             end.synchronize()
-            times_ms.append(float(xp.cuda.get_elapsed_time(start, end)))
-        return 1000 * batch / min(times_ms)
+            times_s.append((float(xp.cuda.get_elapsed_time(start, end)) / 1000, queued_s))
+        run_s, queued_s = min(times_s)
+        return NetworkRate(batch / run_s, batch, round(queued_s / run_s, 3))
 
     def large_tensors(self, feeds: Mapping[str, Array]) -> tuple[str, ...]:
         """Return the tensors of the fused engine with values too large for f16; none in other engines.

@@ -3,10 +3,12 @@
 import dataclasses
 import json
 import logging
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from support.small_networks import NetworkBuilder
 
 from streamkit.core.errors import OutputError
 from streamkit.engine.build_plans import read_signature
@@ -148,3 +150,44 @@ def test_a_convolution_that_cudnn_lacks_is_an_error(tmp_path, stream):
         with pytest.raises(PlanError):
             store.prepare(impossible)
     assert np.sum([store.built, store.loaded]) == 0
+
+
+@pytest.mark.gpu
+def test_work_that_another_thread_queues_while_plans_are_loaded_is_done(tmp_path, stream):
+    import cupy
+    import onnx
+
+    from streamkit.core.data import Device
+    from streamkit.engine.plans import PlanStore
+    from streamkit.models.session import Session
+
+    builder = NetworkBuilder((1, 3, 64, 64))
+    values = builder.images
+    for _ in range(300):  # which ONNX Runtime queues without Python's lock
+        values = builder.node("Add", values, builder.constant(1.0))
+    file = tmp_path / "additions.onnx"
+    onnx.save(builder.model(values), file)
+    session = Session(file, Device("cuda"))
+    session.warm((1,), (64, 64))
+    images = cupy.zeros((1, 3, 64, 64), np.float32)
+    PlanStore(tmp_path).prepare(ABOUT)
+    stop = threading.Event()
+    sums = []
+
+    def run() -> None:
+        with cupy.cuda.Device(0), stream:
+            while not stop.is_set():
+                (total,) = session.run({session.image_input: images}).values()
+                sums.append(total.min())
+                stream.synchronize()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run)
+        try:
+            for _ in range(40):
+                PlanStore(tmp_path).prepare(ABOUT)
+        finally:
+            stop.set()
+        running.result()
+    assert len(sums) > 10
+    assert {float(total) for total in sums} == {300.0}

@@ -7,7 +7,7 @@ from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.card import load_card
 from streamkit.models.network_rate import NetworkRate, expected_rate, rate_file, read_rate, write_rate
 
-RATE = NetworkRate(1234.5, 32)
+RATE = NetworkRate(1234.5, 32, 0.25)
 
 
 @pytest.fixture(autouse=True)

@@ -160,6 +160,7 @@ def plan_processes(
     independent: bool = False,
     extra_us: float = 0.0,
     network_fps: Sequence[float | None] = (),
+    queue_shares: Sequence[float] = (),
     figures: Sequence[Mapping[str, GpuFigure]] = (),
 ) -> ProcessPlan:
     """Choose the number of processes on each device. Reads no file and no device.
@@ -175,6 +176,7 @@ def plan_processes(
         independent: whether the results of each source stand alone, so that no stage forces one process.
         extra_us: more lock time per frame, in microseconds.
         network_fps: frames per second that the networks serve on each device, see `network_fps`; None if unknown.
+        queue_shares: time to queue the networks' work on each device, in shares of the GPU's time for it.
         figures: speeds and limits of each device, see `read_figures`; by default, first guesses.
     """
     known, stages_us = facts or {}, extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
@@ -195,11 +197,13 @@ def plan_processes(
         served_fps = network_fps[i] if i < len(network_fps) else None
         live_fps = [demand.fps for demand in share if demand.live]
         overload = overload_text(graph, len(live_fps), sum(live_fps), served_fps)
-        _limit_to_networks(share, served_fps, of_device)
+        networks_bind = _limit_to_networks(share, served_fps, of_device) or bool(overload)
+        queue_share = queue_shares[i] if i < len(queue_shares) else 0.0
+        least = 2 if networks_bind and queue_share >= of_device["queue_share"].amount else 1
         loads |= {one.source: one.load for one in share}
         free = free_bytes[i] if i < len(free_bytes) else None
         limits = _limits(len(share), cores // gpus, free)
-        plan = _device_plan(device, share, limits, keep_running, graph.config.processes, forced, of_device)
+        plan = _device_plan(device, share, limits, keep_running, graph.config.processes, forced, of_device, least)
         plans.append(dataclasses.replace(plan, overload=overload))
     return ProcessPlan(tuple(plans), loads, forced)
 
@@ -263,6 +267,7 @@ def plan_here(
         graph, devices, cores=cores(), keep_running=keep_running, realtime=realtime,
         facts=probe_sources(graph) if on_gpu and facts is None else facts, free_bytes=free,
         independent=independent, extra_us=extra_us, network_fps=[network_fps(graph, device) for device in devices],
+        queue_shares=[queue_share(graph, device) for device in devices],
         figures=[figures_of(device) for device in devices],
     )  # fmt: skip
 
@@ -315,6 +320,17 @@ def network_fps(graph: Graph, device: Device) -> float | None:
         if every is not None and rate is not None:
             seconds += 1 / (rate.images_per_s * every)
     return 1 / seconds if seconds else None
+
+
+def queue_share(graph: Graph, device: Device) -> float:
+    """Return the largest share of a network's time on a GPU that queueing its work takes; 0 if none was measured."""
+    shares = [0.0]
+    for node in graph.nodes.values():
+        if device.kind == "cuda" and "outputs" in node.type.spec.writes:
+            engine, precision = node.options.get("engine", "auto"), node.options.get("precision", "auto")
+            rate = expected_rate(node.options["model"], engine, precision, device)
+            shares.append(0.0 if rate is None else rate.queue_share)
+    return max(shares)
 
 
 def _frames_between_runs(graph: Graph, node: Node) -> int | None:
@@ -461,17 +477,18 @@ def _within_decoders(demands: Sequence[_Demand]) -> list[_Demand]:
     return [*demands]
 
 
-def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None, figures: Mapping[str, GpuFigure]) -> None:
-    """Scale the demands of files to what the networks have left beside live sources: more processes would not help."""
+def _limit_to_networks(demands: Sequence[_Demand], served_fps: float | None, figures: Mapping[str, GpuFigure]) -> bool:
+    """Scale the demands of files to what the networks have left beside live sources; return whether that is less."""
     files = [demand for demand in demands if not demand.live]
     wanted_fps = sum(demand.fps for demand in files)
     if served_fps is None or not wanted_fps:
-        return
+        return False
     left_fps = max(1.0, served_fps - sum(demand.fps for demand in demands if demand.live))
     for demand in files:
         demand.scale(min(1.0, left_fps / wanted_fps))
         if left_fps < wanted_fps:
             demand.lock_limit = figures["network_lock"].amount
+    return left_fps < wanted_fps
 
 
 def overload_text(graph: Graph, sources: int, needed_fps: float, served_fps: float | None) -> str:
@@ -564,9 +581,9 @@ def _limits(sources: int, cores: int, free_bytes: int | None) -> list[tuple[int,
 
 def _device_plan(
     device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
-    asked: int | None, forced: str, figures: Mapping[str, GpuFigure],
+    asked: int | None, forced: str, figures: Mapping[str, GpuFigure], least: int = 1,
 ) -> DevicePlan:  # fmt: skip
-    """The plan of one device with the sources of `share`, within the bounds of the machine."""
+    """The plan of one device with the sources of `share`, within the bounds of the machine; `least` processes."""
     room = min(bounds, key=itemgetter(0))
     most, bound = room if keep_running else min(room, (max(1, len(share)), "one process per source"), key=itemgetter(0))
     wanted = max(1, math.ceil(sum(one.load for one in share) - 1e-9))
@@ -574,6 +591,8 @@ def _device_plan(
     decoders = sum(one.decoders for one in share if one.live)
     busy = 1 < wanted < room[0] - 1 and figures["decoders_busy"].amount < decoders <= 1
     wanted += busy
+    queues = wanted < least <= most
+    wanted = max(wanted, least)
     live = any(one.live for one in share)
     spare = room if device.kind == "cuda" and (live or keep_running) else None
     if asked is not None:
@@ -583,6 +602,7 @@ def _device_plan(
     if forced and (wanted > 1 or not share):
         return _chosen(device, 1, 1, forced)
     text = _need(share) + "; one more because these keep the decoders busy" * busy
+    text += "; one more because one is busy with queueing the networks' work" * queues
     if wanted > most:
         text += f"; limited by {bound}"
     return _chosen(device, min(wanted, most), 1 if forced else most, text, live, None if forced else spare)

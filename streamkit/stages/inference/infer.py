@@ -27,7 +27,7 @@ from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
 from streamkit.models.finite_values import FiniteValues
 from streamkit.models.network import check_model, wrong
-from streamkit.models.network_rate import NetworkRate, rate_file, write_rate
+from streamkit.models.network_rate import rate_file, write_rate
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.prompts import Prompts, check_prompts, prepare
@@ -265,7 +265,7 @@ class Infer(BatchStage):
         file = rate_file(card.file, card.input.size, gpu_versions(device.index), session.arithmetic)
         batch = session.fixed_batch or self._sizes[-1]
         if session.is_warm(batch):
-            write_rate(file, NetworkRate(session.measure(batch, card.input.size), batch))
+            write_rate(file, session.measure(batch, card.input.size))
 
     def _tune_if_sustained(self, due: _Sustained) -> None:
         """Count a batch of a size that is not tuned, and tune the other sizes if such batches keep coming."""

@@ -388,10 +388,37 @@ def test_files_get_no_more_processes_than_the_networks_keep_busy():
     files = graph(14, FILE)
     facts = {source.id: SourceFacts("hevc", 30.0) for source in files.sources}
     unlimited = plan_processes(files, GPU, cores=16, facts=facts)
-    limited = plan_processes(files, GPU, cores=16, facts=facts, network_fps=[3_700.0])
+    limited = plan_processes(files, GPU, cores=16, facts=facts, network_fps=[1_400.0])
     assert unlimited.devices[0].processes > 1
     assert limited.devices[0].processes == 1
-    assert "about 3,700 frames/s" in limited.reasons[0]
+    assert "about 1,400 frames/s" in limited.reasons[0]
+
+
+@pytest.mark.parametrize(("network_fps", "processes"), [(3_850.0, 2), (3_500.0, 2), (1_750.0, 1)])
+def test_a_fast_network_that_binds_gets_a_second_process(network_fps, processes):
+    files = graph(14, FILE)
+    facts = {source.id: SourceFacts("h264", 30.0) for source in files.sources}
+    plan = plan_processes(files, GPU, cores=16, facts=facts, network_fps=[network_fps])
+    assert plan.devices[0].processes == processes
+
+
+@pytest.mark.parametrize(
+    ("source", "network_fps", "queue_share", "cores", "processes"),
+    [
+        (FILE, 1_200.0, 0.5, 16, 2),
+        (FILE, 1_200.0, 0.49, 16, 1),
+        (FILE, 1_200.0, 0.9, 3, 1),  # too few cores
+        (FILE, 20_000.0, 0.9, 16, 2),  # the decoders bind, which takes two anyway
+        (CAMERA, 40.0, 0.9, 16, 2),
+        (CAMERA, 4_000.0, 0.9, 16, 1),  # all cameras fit
+    ],
+)
+def test_a_network_that_takes_long_to_queue_gets_a_second_process(source, network_fps, queue_share, cores, processes):
+    sources = graph(14 if source == FILE else 2, source)
+    facts = {one.id: SourceFacts("h264", 30.0) for one in sources.sources}
+    plan = plan_processes(sources, GPU, cores=cores, facts=facts, network_fps=[network_fps], queue_shares=[queue_share])
+    assert plan.devices[0].processes == processes
+    assert ("queueing" in plan.reasons[0]) == (processes == 2 and network_fps < 10_000)
 
 
 def test_networks_that_are_faster_than_the_decoders_change_nothing():
