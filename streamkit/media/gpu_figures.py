@@ -93,9 +93,9 @@ FIRST_GUESSES: Mapping[str, GpuFigure] = MappingProxyType(
         # at 0.98 in two and three; YOLOv8m at 0.97 and 0.99. In ONNX Runtime (f16, 1,350 frames/s), YOLOv8m ran at
         # 0.98 in one process and at 0.90 in two.
         "network_lock": GpuFigure(0.35),
-        # D-FINE-L, queued in 0.88 of the time that the GPU takes, ran at 0.86 to 0.93 of its rate in one process, at
-        # more than it in three; RT-DETR R50, 0.80, at 0.95 in one.
-        "queue_share": GpuFigure(0.5),
+        # D-FINE-L and RT-DETR R50 are queued in 0.42 of the time that the GPU takes. In one process they ran at 0.86 to
+        # 0.96 of their rates; D-FINE-L in three processes at more than the rate that one alone has. YOLO11m: 0.11.
+        "queue_share": GpuFigure(0.35),
         # A packet that comes late from a busy process waits at the decoder as well. With 158 H.264 cameras, a tracker
         # and two classifiers, which need 0.95 of the decoders, three processes dropped 23 frames of 47,000 with a p95
         # of 109 ms, four on two other hosts none with 58 and 59 ms.

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import io
+import logging
 import os
+import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from streamkit.core.data import Device
-from streamkit.core.errors import ModelError
+from streamkit.core.errors import ModelError, OutputError
+from streamkit.core.user_cache import user_cache
+from streamkit.io.outputs import write_cache_file
 from streamkit.models.file_version import FileVersion, file_version
+from streamkit.models.network import sha256
 from streamkit.models.network_file import ModelInfo, not_run
+from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session
 from streamkit.models.shape_facts import Candidate, Size
 
@@ -27,6 +34,9 @@ Values = Mapping[str, np.ndarray]
 Doubt = Callable[[Values, Size, int | None], str]
 """Returns why outputs are not a family's, of values, size of the input and number of classes; empty if they may be."""
 
+logger = logging.getLogger(__name__)
+
+_FORMAT = 1
 _RUN = "in a run on a gray image"
 _SLACK = 0.01
 """By how much a score may be outside of 0 to 1: f16 and int8 round."""
@@ -89,6 +99,32 @@ def values_of(info: ModelInfo, size: Size) -> Values:
 
 @functools.lru_cache(maxsize=16)
 def _values(file: Path, version: FileVersion, size: Size) -> Values:
+    """Return the outputs of a run, which is kept: each process that begins needs them again."""
+    width, height = size
+    runtime = need_onnxruntime().__version__
+    kept = user_cache("networks", f"{sha256(file)}-gray-{width}x{height}-{_FORMAT}-{runtime}.npz")
+    values = _kept_values(kept)
+    if values is None:
+        values = _run(file, size)
+        content = io.BytesIO()
+        np.savez(content, **values)
+        try:
+            write_cache_file(kept, content.getvalue())
+        except OutputError as error:
+            logger.debug(f"a run of {file.name} on a gray image is not kept: {error}")
+    return values
+
+
+def _kept_values(file: Path) -> Values | None:
+    """Return the outputs in a file; None if there is none that can be read."""
+    try:
+        with np.load(file) as arrays:
+            return dict(arrays)
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        return None
+
+
+def _run(file: Path, size: Size) -> Values:
     session = Session(file, Device(), threads=len(os.sched_getaffinity(0)))
     shape = (3, size[1], size[0]) if session.layout == "nchw" else (size[1], size[0], 3)
     image = np.full((session.fixed_batch or 1, *shape), 114 if session.dtype == "u8" else 0.447)

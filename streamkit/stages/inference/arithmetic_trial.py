@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from streamkit.core.data import Array
 from streamkit.core.errors import OutputError, describe
 from streamkit.engine.device import EngineError
+from streamkit.io.image_file import IMAGE_SUFFIXES
 from streamkit.media.spread_frames import first_frames
 from streamkit.models.agreement import ArithmeticAgreement, Images
 from streamkit.models.arithmetic import F32, Arithmetic
@@ -28,8 +30,8 @@ logger = logging.getLogger(__name__)
 
 _EVERY_S = 0.5
 """Between two comparisons beside a run, each of which costs a run of the network and a copy of its outputs."""
-_FILES = 8
-"""Of a run of files, the first ones are compared."""
+_VIDEOS = 8
+"""Of a run of files, the first videos are compared, and the first images."""
 _FILE_STEP = 4
 """Of these, every fourth frame is compared before the run begins."""
 _FILE_IMAGES = 256
@@ -204,7 +206,9 @@ def compare_on_files(
         batch: images of a run.
     """
     xp = reference.device.xp
-    frames = islice(first_frames(files[:_FILES], _FILE_STEP), _FILE_IMAGES)
+    images = [file for file in files if Path(file).suffix.lower() in IMAGE_SUFFIXES]
+    others = [file for file in files if Path(file).suffix.lower() not in IMAGE_SUFFIXES]
+    frames = islice(first_frames([*others[:_VIDEOS], *images[:_FILE_IMAGES]], _FILE_STEP), _FILE_IMAGES)
     while trial.choice is None and (shown := list(islice(frames, batch))):
         sizes_wh = np.ones((batch, 2), np.int64)
         sizes_wh[: len(shown)] = [(frame.width, frame.height) for frame in shown]

@@ -405,8 +405,8 @@ def test_a_fast_network_that_binds_gets_a_second_process(network_fps, processes)
 @pytest.mark.parametrize(
     ("source", "network_fps", "queue_share", "cores", "processes"),
     [
-        (FILE, 1_200.0, 0.5, 16, 2),
-        (FILE, 1_200.0, 0.49, 16, 1),
+        (FILE, 1_200.0, 0.35, 16, 2),
+        (FILE, 1_200.0, 0.34, 16, 1),
         (FILE, 1_200.0, 0.9, 3, 1),  # too few cores
         (FILE, 20_000.0, 0.9, 16, 2),  # the decoders bind, which takes two anyway
         (CAMERA, 40.0, 0.9, 16, 2),

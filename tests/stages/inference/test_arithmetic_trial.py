@@ -305,6 +305,16 @@ def test_a_run_of_files_decides_on_their_first_frames(demo, opened, root, tmp_pa
     assert read_choice(tmp_path / "choice.json") == trial.choice
 
 
+def test_a_run_of_images_decides_on_many_of_them(demo, opened, root, tmp_path):
+    video = cv2.VideoCapture(str(root / "samples" / "street.mp4"))
+    files = [tmp_path / f"{number:02}.png" for number in range(30)]
+    for file in files:
+        assert cv2.imwrite(str(file), video.read()[1])
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, tmp_path / "choice.json")
+    compare_on_files(trial, Session(demo.file, Device()), demo, demo.labels, list(map(str, files)), 6)
+    assert trial.choice.arithmetic == FUSED
+
+
 def test_files_with_few_objects_decide_nothing(demo, opened, tmp_path):
     image = tmp_path / "gray.png"
     cv2.imwrite(str(image), np.full((360, 640, 3), 128, np.uint8))
