@@ -118,7 +118,7 @@ def _values(file: Path, version: FileVersion, size: Size) -> Values:
 def _kept_values(file: Path) -> Values | None:
     """Return the outputs in a file; None if there is none that can be read."""
     try:
-        with np.load(file) as arrays:
+        with np.load(io.BytesIO(file.read_bytes())) as arrays:
             return dict(arrays)
     except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
         return None

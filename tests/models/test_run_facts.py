@@ -45,7 +45,7 @@ def test_a_run_is_kept_and_read_again(network, tmp_path):
         np.testing.assert_array_equal(again[name], array + 1)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no archive", b"no archive"])
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"no archive"])
 def test_a_damaged_file_is_made_again(network, tmp_path, content):
     values = values_of(inspect(network), SIZE)
     (file,) = kept(tmp_path)
