@@ -148,7 +148,7 @@ def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["
         path = Path(model)
         return (str(path.resolve()) if path.is_file() else model), model
     if data is None:
-        raise ConfigError("bench gpu needs a network: name a card with --model, or the data folder with --data")
+        raise ConfigError("bench gpu needs a network: name a card with --models, or the data folder with --data")
     text = CARDS[_NETWORK].replace("FOLDER", str((data / "models").resolve()))
     if dtype == "f16":
         given = data / "models" / "yolox_nano_dyn.onnx"
@@ -171,7 +171,7 @@ def half(given: Path, out: Path) -> None:
     except ImportError as error:
         raise ConfigError(
             f"bench gpu converts YOLOX-nano to f16, and the package {error.name} is missing: pip install onnx "
-            "onnxconverter-common; or --dtype f32, or --model CARD with your network"
+            "onnxconverter-common; or --dtype f32, or --models CARD with your network"
         ) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it warns of each weight that f16 rounds

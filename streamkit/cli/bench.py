@@ -64,7 +64,8 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @_DATA
 @click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="video to use instead of the data folder's")
 @click.option("--codecs", default="h264,hevc", show_default=True, help="codecs of the data folder's clips to use")
-@click.option("--model", metavar="CARD", help="network to use instead of the data folder's YOLOX-nano")
+@click.option("--models", metavar="CARD,...", default="",
+              help="networks to use instead of the data folder's YOLOX-nano, one after the other")  # fmt: skip
 @click.option("--dtype", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="of YOLOX-nano")
 @click.option("--batches", type=_NUMBERS, default="8,32,64,128", show_default=True, help="batch sizes")
 @click.option("--sources", type=_NUMBERS, default="1,7,14,32", show_default=True, help="numbers of sources")
@@ -81,10 +82,13 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @click.option("--device", default="cuda", show_default=True, help="cuda, cuda:N or cpu")
 @SET
 def bench_gpu(
-    out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, model: str | None, device: str,
+    out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, models: str, device: str,
     max_s: float | None, extra_stages: Path | None, quick: bool, set_: tuple[str, ...], **given: Any,
 ) -> int:  # fmt: skip
-    """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines."""
+    """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines.
+
+    With several networks, --out gets a file for each: bench.json becomes bench-yolo11m.json.
+    """
     from streamkit.bench.gpu import QUICK_S, WHOLE_S, GpuBenchOptions, stages_of
     from streamkit.bench.gpu import bench as measure
     from streamkit.bench.inputs import clip_of, data_folder
@@ -99,13 +103,20 @@ def bench_gpu(
     missing = [str(path) for path in own.values() if not path.is_file()]
     if missing:
         raise ConfigError(f"--clip: there is no {' and no '.join(missing)}")
-    folder = None if own and model else data_folder(data)
+    networks: list[str | None] = [name.strip() for name in models.split(",") if name.strip()]
+    folder = None if own and networks else data_folder(data)
     videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
-    options = GpuBenchOptions(
-        videos, folder, model, device=device, max_s=max_s or (QUICK_S if quick else WHOLE_S),
-        extra_stages={} if extra_stages is None else stages_of(extra_stages), set_=pairs(set_), **given,
-    )  # fmt: skip
-    return measure(options.quick() if quick else options, out, echo)
+    codes = []
+    for network in networks or [None]:
+        options = GpuBenchOptions(
+            videos, folder, network, device=device, max_s=max_s or (QUICK_S if quick else WHOLE_S),
+            extra_stages={} if extra_stages is None else stages_of(extra_stages), set_=pairs(set_), **given,
+        )  # fmt: skip
+        file = out
+        if out is not None and network is not None and len(networks) > 1:
+            file = out.with_name(f"{out.stem}-{Path(network).stem}{out.suffix}")
+        codes.append(measure(options.quick() if quick else options, file, echo))
+    return max(codes)
 
 
 @click.command()

@@ -179,7 +179,7 @@ def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
 
 def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
     out = tmp_path / "bench.json"
-    command = [sys.executable, str(root / "run.py"), "bench", "gpu", "--device", "cpu", "--model", "demo", "--clip",
+    command = [sys.executable, str(root / "run.py"), "bench", "gpu", "--device", "cpu", "--models", "demo", "--clip",
                f"h264={root / 'samples' / 'street.mp4'}", "--seconds", "0.3", "--sources", "1,2", "--batches", "2,3",
                "--out", str(out)]  # fmt: skip
     running = subprocess.Popen(

@@ -34,7 +34,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         (["bench", "gpu", "--sources", "0"], "give whole numbers from 1"),
         (["bench", "gpu", "--processes", "auto,0"], "give auto or whole numbers from 1"),
         (["bench", "gpu", "--processes", "many"], "give auto or whole numbers from 1"),
-        (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--model", "demo"], "there is no none.mp4"),
+        (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--models", "demo"], "there is no none.mp4"),
         (["bench", "gpu", "--device", "cpu", "--data", "samples"], "bench needs"),
         (["bench", "gpu", "--device", "cuda:0,cuda:1"], "only one device is measured"),
         (["capacity", "pipeline.yaml", "--device", "cuda:0,cuda:1"], "capacity measures one device"),
@@ -55,9 +55,25 @@ def test_wrong_arguments_exit_with_2(arguments, told, root, here):
 def test_processes_are_the_runtime_s_choice_or_numbers(given, taken, root, monkeypatch):
     asked = []
     monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: asked.append(options) or 0)
-    line = ["--device", "cpu", "--model", "demo", "--clip", f"h264={root}/samples/street.mp4", *given]
+    line = ["--device", "cpu", "--models", "demo", "--clip", f"h264={root}/samples/street.mp4", *given]
     bench_gpu.main(line, standalone_mode=False)
     assert asked[0].processes == taken
+
+
+@pytest.mark.parametrize(
+    ("models", "networks", "files"),
+    [
+        ("demo", ["demo"], ["bench.json"]),
+        ("demo, nets/yolo11m.onnx", ["demo", "nets/yolo11m.onnx"], ["bench-demo.json", "bench-yolo11m.json"]),
+    ],
+)
+def test_networks_are_measured_one_after_the_other(models, networks, files, root, monkeypatch):
+    runs = []
+    monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: runs.append((options, out)) or 0)
+    line = ["--device", "cpu", "--models", models, "--clip", f"h264={root}/samples/street.mp4", "--out", "bench.json"]
+    bench_gpu.main(line, standalone_mode=False)
+    assert [options.model for options, _ in runs] == networks
+    assert [out.name for _, out in runs] == files
 
 
 def test_both_kinds_of_bench_are_named(root):
