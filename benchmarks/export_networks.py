@@ -60,7 +60,10 @@ def _ultralytics(name: str, classes: int) -> Path:
 
     network = (RTDETR if name.startswith("rtdetr") else YOLO)(f"{name}.yaml")
     if classes != CLASSES:
-        network.model = type(network.model)(network.model.yaml, nc=classes, verbose=False)
+        model = type(network.model)(network.model.yaml, nc=classes, verbose=False)
+        model.args = network.model.args
+        model.task = network.model.task
+        network.model = model
     return Path(network.export(format="onnx", dynamic=True, imgsz=640))
 
 

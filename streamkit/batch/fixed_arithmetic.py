@@ -12,7 +12,7 @@ from streamkit.batch.folder import MANIFEST, manifest
 from streamkit.config.plan import Graph
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
-from streamkit.models.arithmetic import F32, Arithmetic, candidates
+from streamkit.models.arithmetic import F32, Arithmetic, candidates, pinned_precision
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice
 from streamkit.models.card import Card
 from streamkit.models.session import Session
@@ -42,14 +42,15 @@ def arithmetic_overrides(
         if not hasattr(stage.type, "precision"):
             continue
         engine = str(stage.options.get("engine", "auto"))
+        card = stage.options.get("model")
         precision = str(stage.options.get("precision", "auto"))
+        if isinstance(card, Card):
+            precision = pinned_precision(card.precision, precision)
         before = stages.get(stage.id, {})
         arithmetic = _began_with(engine, precision, before, device)
         if arithmetic is None:
             assert device is not None
-            arithmetic = _chosen(
-                stage.options.get("model"), candidates(engine, precision, device), device, files, graph
-            )
+            arithmetic = _chosen(card, candidates(engine, precision, device), device, files, graph)
         yield f"stages.{stage.id}.engine", arithmetic.engine
         yield f"stages.{stage.id}.precision", arithmetic.precision
 

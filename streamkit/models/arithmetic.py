@@ -55,6 +55,11 @@ def check_arithmetic(engine: str, precision: str) -> None:
         raise ValueError("engine: tensorrt computes in f32 or f16, and precision is tf32; use one of those")
 
 
+def pinned_precision(of_card: str, of_stage: str) -> str:
+    """Return the precision that a stage's option or, where that is `auto`, a card sets."""
+    return of_card if of_stage == "auto" else of_stage
+
+
 def has_onnx() -> bool:
     """Whether the package that reads networks is installed."""
     return importlib.util.find_spec("onnx") is not None

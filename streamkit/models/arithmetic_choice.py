@@ -20,7 +20,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file, writing
-from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates
+from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates, pinned_precision
 from streamkit.models.card import Card
 from streamkit.models.network import sha256
 from streamkit.models.versions import gpu_versions
@@ -133,7 +133,7 @@ def _warn_of(file: Path, error: OutputError) -> None:
 
 def describe_arithmetic(card: Card, engine: str, precision: str, device: Device) -> str:
     """Return how a network will be computed, as a text for the user."""
-    allowed = candidates(engine, precision, device)
+    allowed = candidates(engine, pinned_precision(card.precision, precision), device)
     if len(allowed) == 1:
         return f"{card.file.name} runs in {allowed[0]}"
     if not card.file.is_file():

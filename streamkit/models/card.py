@@ -68,6 +68,7 @@ class Card:
         text: how texts become its second input, or the text encoder that belongs to it; None if it knows no texts.
         score: default of a stage's `min_score`, 0..1.
         iou: default of a stage's `iou`, 0..1.
+        precision: how a GPU computes it where the stage's `precision` is `auto`, see `arithmetic.Precision`.
         license: of the network's weights.
         note: anything that users must know, such as where to get the file.
     """
@@ -83,6 +84,7 @@ class Card:
     sha256: str = ""
     score: float = 0.25
     iou: float = 0.45
+    precision: str = "auto"
     license: str = ""
     note: str = ""
     skeleton: Skeleton | None = None

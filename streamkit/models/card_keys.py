@@ -384,6 +384,11 @@ class CardKeys(TypedDict, total=False):
     ]
     score: Annotated[float, _SHARE, "default of a stage's min_score"]
     iou: Annotated[float, _SHARE, "default of a stage's iou"]
+    precision: Annotated[
+        str,
+        _one_of("auto", "f32", "tf32", "f16"),
+        "how a GPU computes the network, where the stage's precision is auto; on a CPU, f32",
+    ]
     license: Annotated[str, _By(text), "license of the weights"]
     note: Annotated[str, _By(text), "what a user must know, such as where to get the file"]
     select: Annotated[

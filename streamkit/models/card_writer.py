@@ -76,6 +76,8 @@ def card_text(
         made["blank"] = card.blank
     if card.ignore_outputs:
         made["ignore_outputs"] = list(card.ignore_outputs)
+    if card.precision != "auto":
+        made["precision"] = card.precision
     made |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
     text = yaml.dump(made, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {line}\n" for line in comments) + str(text)

@@ -13,7 +13,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file
-from streamkit.models.arithmetic import F32, Arithmetic, candidates
+from streamkit.models.arithmetic import F32, Arithmetic, candidates, pinned_precision
 from streamkit.models.arithmetic_choice import choice_file, read_choice
 from streamkit.models.card import Card
 from streamkit.models.network import sha256
@@ -81,7 +81,7 @@ def expected_rate(card: Card, engine: str, precision: str, device: Device) -> Ne
     gpu = gpu_versions(device.index) if device.kind == "cuda" else ""
     if not gpu or not card.file.is_file():
         return None
-    allowed = candidates(engine, precision, device)
+    allowed = candidates(engine, pinned_precision(card.precision, precision), device)
     arithmetic = allowed[0]
     if len(allowed) > 1:
         choice = read_choice(choice_file(card.file, card.input.size, gpu, allowed))

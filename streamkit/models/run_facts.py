@@ -16,6 +16,7 @@ import os
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -107,7 +108,7 @@ def _values(file: Path, version: FileVersion, size: Size) -> Values:
     if values is None:
         values = _run(file, size)
         content = io.BytesIO()
-        np.savez(content, **values)
+        np.savez(content, **cast(Any, values))
         try:
             write_cache_file(kept, content.getvalue())
         except OutputError as error:

@@ -43,6 +43,13 @@ def test_what_the_yaml_says_holds(tmp_path):
     assert overrides(graph, tmp_path, CPU) == F32  # which is what a CPU computes
 
 
+def test_what_the_card_says_holds_where_the_yaml_does_not(tmp_path, root):
+    card = (root / "models" / "demo.yaml").read_text().replace("file: ", f"precision: tf32\nfile: {root}/models/")
+    (tmp_path / "pinned.yaml").write_text(card)
+    assert overrides(graph_of(tmp_path, "{model: pinned.yaml}"), tmp_path, GPU) == TF32
+    assert overrides(graph_of(tmp_path, "{model: pinned.yaml, precision: f32}"), tmp_path, GPU) == F32
+
+
 def test_a_data_set_goes_on_as_it_began(tmp_path):
     begun_with(tmp_path / "out", "onnxruntime", "tf32")
     assert overrides(graph_of(tmp_path), tmp_path, GPU) == TF32

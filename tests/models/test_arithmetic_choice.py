@@ -39,3 +39,9 @@ def test_options_of_one_meaning_need_no_choice(card):
 def test_a_missing_file_is_told(card, tmp_path):
     missing = dataclasses.replace(card, file=tmp_path / "net.onnx")
     assert describe_arithmetic(missing, "auto", "auto", GPU) == f"{tmp_path / 'net.onnx'} is missing"
+
+
+@pytest.mark.parametrize(("of_card", "of_stage", "precision"), [("f32", "auto", "f32"), ("tf32", "f32", "f32")])
+def test_a_precision_of_the_card_holds_where_the_stage_leaves_it_open(card, of_card, of_stage, precision):
+    pinned = dataclasses.replace(card, precision=of_card)
+    assert describe_arithmetic(pinned, "auto", of_stage, GPU) == f"demo.onnx runs in {precision} with ONNX Runtime"

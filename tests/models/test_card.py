@@ -437,3 +437,10 @@ def test_mistakes_in_a_card_of_a_reader(tmp_path, old, new, told):
     with pytest.raises(ModelError) as caught:
         load_card(write(tmp_path, READER.replace(old, new)))
     assert told in str(caught.value)
+
+
+def test_a_card_pins_a_precision(tmp_path):
+    assert load_card(write(tmp_path, GOOD)).precision == "auto"
+    assert load_card(write(tmp_path, GOOD + "precision: f32\n")).precision == "f32"
+    (problem,) = problems(tmp_path, GOOD + "precision: fp16\n")
+    assert "must be one of auto, f32, tf32, f16, got 'fp16'" in problem

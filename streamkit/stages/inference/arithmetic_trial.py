@@ -206,9 +206,9 @@ def compare_on_files(
         batch: images of a run.
     """
     xp = reference.device.xp
-    images = [file for file in files if Path(file).suffix.lower() in IMAGE_SUFFIXES]
+    pictures = [file for file in files if Path(file).suffix.lower() in IMAGE_SUFFIXES]
     others = [file for file in files if Path(file).suffix.lower() not in IMAGE_SUFFIXES]
-    frames = islice(first_frames([*others[:_VIDEOS], *images[:_FILE_IMAGES]], _FILE_STEP), _FILE_IMAGES)
+    frames = islice(first_frames([*others[:_VIDEOS], *pictures[:_FILE_IMAGES]], _FILE_STEP), _FILE_IMAGES)
     while trial.choice is None and (shown := list(islice(frames, batch))):
         sizes_wh = np.ones((batch, 2), np.int64)
         sizes_wh[: len(shown)] = [(frame.width, frame.height) for frame in shown]

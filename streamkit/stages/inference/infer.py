@@ -21,7 +21,15 @@ from streamkit.core.tasks import Future
 from streamkit.engine.device import EngineError
 from streamkit.media.uris import is_device, is_path, local_path
 from streamkit.models.agreement import Images
-from streamkit.models.arithmetic import F32, Arithmetic, Engine, Precision, candidates, check_arithmetic
+from streamkit.models.arithmetic import (
+    F32,
+    Arithmetic,
+    Engine,
+    Precision,
+    candidates,
+    check_arithmetic,
+    pinned_precision,
+)
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, replace_choice
 from streamkit.models.card import family_of
 from streamkit.models.card_option import Model
@@ -95,7 +103,12 @@ class Infer(BatchStage):
     def __post_init__(self) -> None:
         """Check the prompts, and that engine and precision do not contradict each other."""
         check_prompts(self.model, self.prompts)
-        check_arithmetic(self.engine, self.precision)
+        check_arithmetic(self.engine, self._pinned)
+
+    @property
+    def _pinned(self) -> str:
+        """The precision that the option or the card sets; `auto` if neither does."""
+        return pinned_precision(self.model.precision, self.precision)
 
     def probe(self) -> None:
         """Check that ONNX Runtime is installed, and the tokenizer's package if the network takes prompts."""
@@ -135,7 +148,7 @@ class Infer(BatchStage):
         If none was chosen before, compare faster ones with f32: on the run's files, and otherwise beside the run.
         """
         device = self.context.device
-        allowed = candidates(self.engine, self.precision, device)
+        allowed = candidates(self.engine, self._pinned, device)
         if len(allowed) == 1 or device.kind == "cpu":
             return allowed[0], None
         file = choice_file(self._card.file, self._card.input.size, gpu_versions(device.index), allowed)
@@ -383,7 +396,7 @@ class Infer(BatchStage):
         """Leave an arithmetic in which values overflowed, in this run and in later ones."""
         card, device = self._card, self.context.device
         self.context.counters.add(NOT_FINITE)
-        if self.precision != "auto":
+        if self._pinned != "auto":
             if not self._stays:
                 logger.error(
                     f"{self.context.id}: {card.file.name} gave values that are not finite "
@@ -394,7 +407,7 @@ class Infer(BatchStage):
         reason = f"in {self._session.arithmetic}, it gave values that are not finite"
         logger.error(f"{self.context.id}: {card.file.name} goes on in {F32}: {reason}, and objects were lost")
         choice = ArithmeticChoice(F32.engine, F32.precision, reason)
-        allowed = candidates(self.engine, self.precision, device)
+        allowed = candidates(self.engine, self._pinned, device)
         replace_choice(choice_file(card.file, card.input.size, gpu_versions(device.index), allowed), choice)
         self._finite = None
         self._open_in(F32)
