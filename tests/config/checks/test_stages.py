@@ -95,7 +95,8 @@ def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, ro
 @pytest.mark.parametrize(
     ("stages", "told"),
     [
-        ("  track: {}\n", "track reads detections, which no earlier stage writes; put a detector such as detect above it"),
+        ("  track: {}\n",
+         "track reads detections, which no earlier stage writes; put a detector such as detect above it"),
         ("  infer: {model: demo}\n", "infer reads tensor, which no earlier stage writes; put preprocess above it"),
         ("  door: {stage: line_counter, line: [[0, 0], [9, 9]]}\n",
          "door reads track_id, which no earlier stage writes; put a tracker above it"),

@@ -104,6 +104,12 @@ def test_a_track_that_was_gone_for_long_begins_anew():
     assert [i for _, i, _ in asked(given, every=60, track_ttl=5)[0]] == [0, 2]
 
 
+@pytest.mark.parametrize(("away_s", "times"), [(9.9, 1), (10.1, 2)])
+def test_a_track_begins_anew_after_ten_seconds_unless_another_time_is_set(away_s, times):
+    given = film(2, away_s)
+    assert len(asked(given, every=60)[0]) == times
+
+
 def test_what_is_forgotten_is_let_go():
     given = frames(200, step_s=0.1)
     for frame in given:
