@@ -376,7 +376,8 @@ def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
 @pytest.mark.parametrize(
     ("resample", "antialias", "note"),
     [(2, True, ""), (3, True, "the bicubic filter (resample: 3), and streamkit with the bilinear one, antialiased;"),
-     (1, True, "the lanczos filter (resample: 1)"), (0, False, "the nearest filter (resample: 0), and streamkit with "
+     (1, True, "the lanczos filter (resample: 1)"), (4, True, "the box filter (resample: 4)"),
+     (5, True, "the hamming filter (resample: 5)"), (0, False, "the nearest filter (resample: 0), and streamkit with "
      "the bilinear one;")],
 )  # fmt: skip
 def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, tmp_path):

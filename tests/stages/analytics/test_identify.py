@@ -385,8 +385,8 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
             LOOK + "  identify: {travel: {north: {south: 5s}, south: {north: 8s}}}",
             "travel counts in both directions: give one time for south and north, got 5 s and 8 s",
         ),
-        (LOOK + "  identify: {forget: 10s}", "left_after and forget must be in ascending order, got 2 s, 60 s and 10 s"),
-        (LOOK + "  identify: {left_after: 1s}", "left_after and forget must be in ascending order, got 2 s, 1 s and 3600"),
+        (LOOK + "  identify: {forget: 10s}", "forget must be in ascending order, got 2 s, 60 s and 10 s"),
+        (LOOK + "  identify: {left_after: 1s}", "forget must be in ascending order, got 2 s, 1 s and 3600 s"),
         (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),
     ],
 )  # fmt: skip
