@@ -102,6 +102,16 @@ def test_it_is_opencv_s_homography():
     assert np.allclose(Plane(FOUR, METRES).metres(points), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("side", [0.02, 2.0, 1000.0])
+@pytest.mark.parametrize("place", [0.0, 1e4])
+def test_a_plane_measures_areas_of_any_size_and_place(side, place):
+    square = np.array([(0, 0), (side, 0), (side, side), (0, side)]) + place
+    plane = Plane(FOUR, square)
+    assert np.allclose(plane.metres(np.array(FOUR)), square, atol=1e-6 * side + 1e-8)
+    middle = plane.metres(np.array([[150.0, 200.0]]))
+    assert np.allclose((middle - place) / side, (Plane(FOUR, METRES).metres(np.array([[150.0, 200.0]])) / [4, 20]))
+
+
 def test_nothing_is_measured_beyond_the_horizon():
     plane = Plane(FOUR, METRES)
     assert not np.isnan(plane.metres(np.array([[150.0, 60.0]]))).any()

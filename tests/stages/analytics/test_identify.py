@@ -130,12 +130,13 @@ def test_a_better_match_that_comes_later_wins():
     assert found["a", 2] == found["b", 1] != found["a", 1]
 
 
-def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better():
-    worse = seen("b", {1: (1, 50, 50)}, seconds=0.5)
-    better = seen("b", {1: (0, 50, 50)}, 0.5, seconds=4.0)
+@pytest.mark.parametrize("start_s", [0.0, 100.0])
+def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better(start_s):
+    worse = seen("b", {1: (1, 50, 50)}, start_s, seconds=0.5)
+    better = seen("b", {1: (0, 50, 50)}, start_s + 0.5, seconds=4.0)
     stage = Identify()
-    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=4.5), worse, better), batch=2)
-    early = identities([frame for frame in done if frame.pts_s < 0.7])
+    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, start_s, seconds=4.5), worse, better), batch=2)
+    early = identities([frame for frame in done if frame.pts_s < start_s + 0.7])
     assert early == {("a", 1): 1, ("b", 1): 2}
     assert identities(done) == {("a", 1): 1, ("b", 1): 1}
     assert stage.context.counters.values["identities: merged"] == 1
@@ -237,6 +238,18 @@ def test_seen_and_left_tell_the_path():
         "Person 1 was seen at yard, 6.1 s after gate.",
         "Person 1 left after 15 s: gate for 3.9 s, then yard for 4.9 s.",
     ]
+
+
+@pytest.mark.parametrize(("back_s", "cameras"), [(103.0, ["gate", "yard"]), (105.0, ["gate", "yard", "gate"])])
+def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back_s, cameras):
+    given = merged(
+        seen("gate", {1: (0, 100, 100)}, 100.0), seen("yard", {1: (0, 50, 50)}, 101.0, seconds=6.0),
+        seen("gate", {2: (0, 100, 100)}, back_s), seen("yard", {}, 107.0, seconds=10.0),
+    )  # fmt: skip
+    ((_, _, data),) = events(run_stage(Identify(left_after=7.0), given), "left")
+    assert [stay["source"] for stay in data["path"]] == cameras
+    assert max(stay["to_s"] for stay in data["path"] if stay["source"] == "gate") == pytest.approx(back_s + 1.9)
+    assert data["path"][0]["from_s"] == 100.0
 
 
 def test_a_glimpse_is_no_event():
