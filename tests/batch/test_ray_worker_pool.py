@@ -215,10 +215,14 @@ def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     pool = RayWorkerPool(settings, ray_nodes.address)
     try:
-        most = []
-        counts = run(settings, place / "videos" / "broken.mp4", pool, lambda manager: most.append(len(pool.workers())))
+        names = []
+        counts = run(
+            settings, place / "videos" / "broken.mp4", pool,
+            lambda manager: names.append([worker.name.split()[-1] for worker in pool.workers()]),
+        )  # fmt: skip
         assert counts.failed == 1
-        assert max(most) == 1
+        assert max(map(len, names)) == 1
+        assert {name for row in names for name in row} == {"1"}
         assert pool._wanted == 2
     finally:
         pool.close()

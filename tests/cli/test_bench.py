@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import click
 import pytest
 
-from streamkit.cli.bench import bench_gpu
+from streamkit.bench.capacity import CapacityOptions
+from streamkit.cli.bench import bench_gpu, capacity
 
 
 def run(root, *arguments):
@@ -58,6 +60,34 @@ def test_processes_are_the_runtime_s_choice_or_numbers(given, taken, root, monke
     line = ["--device", "cpu", "--model", "demo", "--clip", f"h264={root}/samples/street.mp4", *given]
     bench_gpu.main(line, standalone_mode=False)
     assert asked[0].processes == taken
+
+
+@pytest.mark.parametrize(
+    ("given", "options"),
+    [
+        ([], CapacityOptions()),
+        (["--max-latency", "40"], CapacityOptions(max_latency_s=0.04)),
+        (["--max-latency", "2500"], CapacityOptions(max_latency_s=2.5)),
+        (
+            ["--fps", "12.5", "--seconds", "0.5", "--start", "3", "--max-streams", "9"],
+            CapacityOptions(fps=12.5, seconds=0.5, start=3, max_streams=9),
+        ),
+    ],
+)
+def test_capacity_searches_as_it_is_told(given, options, root, monkeypatch):
+    calls = []
+    monkeypatch.setattr("streamkit.bench.capacity.capacity", lambda *given: calls.append(given) or 0)
+    capacity.main([f"{root}/pipeline.yaml", "--device", "cpu", *given], standalone_mode=False)
+    assert [(call[2], call[3]) for call in calls] == [("cpu", options)]
+
+
+@pytest.mark.parametrize(
+    "given", [["--seconds", "0.4"], ["--seconds", "-0.5"], ["--start", "0"], ["--max-streams", "0"], ["--fps", "0"],
+              ["--max-latency", "0.9"]],
+)  # fmt: skip
+def test_capacity_refuses_what_measures_nothing(given, root):
+    with pytest.raises(click.BadParameter, match=r"is not in the range"):
+        capacity.main([f"{root}/pipeline.yaml", *given], standalone_mode=False)
 
 
 def test_both_kinds_of_bench_are_named(root):
