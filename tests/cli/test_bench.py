@@ -38,6 +38,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         (["bench", "gpu", "--processes", "many"], "give auto or whole numbers from 1"),
         (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--model", "demo"], "there is no none.mp4"),
         (["bench", "gpu", "--device", "cpu", "--data", "samples"], "bench needs"),
+        (["bench", "gpu", "--device", "cpu", "--data", "samples", "--model", "demo"], "bench needs"),
         (["bench", "gpu", "--device", "cuda:0,cuda:1"], "only one device is measured"),
         (["capacity", "pipeline.yaml", "--device", "cuda:0,cuda:1"], "capacity measures one device"),
         (["capacity", "nothing.yaml"], "nothing.yaml: there is no such file"),
@@ -60,6 +61,15 @@ def test_processes_are_the_runtime_s_choice_or_numbers(given, taken, root, monke
     line = ["--device", "cpu", "--model", "demo", "--clip", f"h264={root}/samples/street.mp4", *given]
     bench_gpu.main(line, standalone_mode=False)
     assert asked[0].processes == taken
+
+
+def test_clips_and_a_network_of_ones_own_need_no_test_data(root, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: calls.append(options) or 0)
+    street = root / "samples" / "street.mp4"
+    line = ["--device", "cpu", "--data", str(tmp_path), "--model", "demo", "--clip", f"h264={street}"]
+    bench_gpu.main(line, standalone_mode=False)
+    assert (calls[0].clips, calls[0].data) == ({"h264": street}, None)
 
 
 @pytest.mark.parametrize(
