@@ -12,7 +12,6 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
 from streamkit.evaluate.detection import match
 from streamkit.evaluate.observe import Observations, detectors_of
-from streamkit.evaluate.report import Evaluation
 from streamkit.evaluate.worst import draw_worst, worst_frames
 
 NAMES = ("car", "person")
