@@ -75,6 +75,11 @@ def test_what_follows_a_convolution_is_part_of_it(case):
     assert set(counts(case)) == {"Import", "Convolve", "Export"}
 
 
+@pytest.mark.parametrize(("case", "shape"), [case for case in CASES if case.id != "attention_between_convolutions"])
+def test_all_that_the_engine_knows_runs_in_it(case, shape):
+    assert counts(case, shape)["Delegate"] == 0
+
+
 def functions_after(case: Callable[[NetworkBuilder], list[str]]) -> list[list[str]]:
     """Return the functions that each convolution of a case computes in its kernel."""
     network = NetworkBuilder(SHAPE)
