@@ -181,6 +181,17 @@ def test_objects_at_different_places_are_two_however_alike():
     assert len(set(identities(run_stage(fast, later)).values())) == 1
 
 
+@pytest.mark.parametrize(("x", "parted"), [(104, 0), (400, 1)])
+def test_who_walks_away_from_the_place_of_an_identity_has_another_one(x, parted):
+    """Two people of one look meet; one of them walks on, which one camera sees."""
+    stage = Identify(planes={"a": PLANE, "b": PLANE})
+    meets, goes = seen("b", {1: (0, 100, 100)}, seconds=2.0), seen("b", {1: (0, x, 100)}, 2.0, seconds=6.0)
+    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=8.0), meets, goes), batch=2)
+    assert len(set(identities([frame for frame in done if frame.pts_s < 2.0]).values())) == 1
+    assert len(set(identities(done).values())) == 1 + parted
+    assert ("identities: parted" in stage.context.counters.values) is bool(parted)
+
+
 def test_at_one_place_a_worse_look_is_enough():
     given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, 0.45), 105, 100)}))
     assert len(set(identities(run_stage(Identify(min_similarity=0.9), given, batch=2)).values())) == 2
