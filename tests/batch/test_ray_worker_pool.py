@@ -69,6 +69,12 @@ def settings_of(place: Path, out: Path, look: FrameSelection | None = None) -> B
     return BatchSettings(place / "pipeline.yaml", (), out, ("parquet",), look or FrameSelection(end_s=2.0))
 
 
+def decided(settings: BatchSettings) -> BatchSettings:
+    """The settings with the arithmetic of the networks, as the command decides it once for all workers."""
+    precision = arithmetic_overrides(config_for(settings), settings.out, Device())
+    return dataclasses.replace(settings, overrides=tuple(precision))
+
+
 def run(
     settings: BatchSettings, videos: Path, pool: Any, look: Callable[[Manager], None] = lambda manager: None
 ) -> RunCounts:
@@ -96,9 +102,7 @@ def same(one: Path, other: Path) -> bool:
 def at_home(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The data set of one worker on this machine."""
     out = tmp_path_factory.mktemp("home") / "out"
-    settings = settings_of(place, out)
-    precision = arithmetic_overrides(config_for(settings), out, Device())
-    settings = dataclasses.replace(settings, overrides=tuple(precision))
+    settings = decided(settings_of(place, out))
     counts = run(settings, place / "videos", LocalWorkerPool(settings, ["cpu"], cores=1))
     assert (counts.done, counts.failed) == (6, 1)
     return out
@@ -133,7 +137,8 @@ def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_
 
 @pytest.mark.long
 def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_home, tmp_path):
-    settings, lost = settings_of(place, tmp_path / "out"), []
+    settings = decided(settings_of(place, tmp_path / "out"))
+    lost = []
 
     def harm(manager: Manager) -> None:
         if not lost and manager.counts.done >= 1 and (workers := ray_nodes.workers("a")):
