@@ -140,6 +140,15 @@ def test_yolo_labels_are_found_by_the_names_of_the_images_of_a_source(tmp_path):
         read(folder / "labels" / "val", images={"a": ["in/x.jpg"]})
 
 
+def test_of_several_folders_of_label_files_the_first_three_are_named(tmp_path):
+    for name in ("val", "train", "test", "more"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a_1.txt").touch()
+    names = ", ".join(f"{tmp_path}/{name}" for name in ("more", "test", "train"))
+    with pytest.raises(ConfigError, match=rf"has folders of label files; name one of them: {names}$"):
+        read(tmp_path)
+
+
 def test_tracks_are_numbered_from_0(tmp_path):
     truth = read(wrong_yolo("0 0.5 0.5 0.1 0.1 0\n1 0.2 0.2 0.1 0.1 3")(tmp_path))
     _, class_id, track_id, *_ = truth.of("a", 1, W, H)
