@@ -220,4 +220,4 @@ def test_the_speed_is_measured_on_files_of_medium_length(lengths_s, sampled_s, t
         for number, length_s in enumerate(lengths_s)
     ]
     estimate = dryrun._Estimate(None, settings(tmp_path), good, None)
-    assert [one.probe.duration_s for one in estimate.samples()] == sampled_s
+    assert [file.probe.duration_s for file in estimate.samples()] == sampled_s

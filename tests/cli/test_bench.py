@@ -73,7 +73,7 @@ def test_clips_and_a_network_of_ones_own_need_no_test_data(root, tmp_path, monke
 
 
 @pytest.mark.parametrize(
-    ("given", "options"),
+    ("arguments", "options"),
     [
         ([], CapacityOptions()),
         (["--max-latency", "40"], CapacityOptions(max_latency_s=0.04)),
@@ -84,20 +84,20 @@ def test_clips_and_a_network_of_ones_own_need_no_test_data(root, tmp_path, monke
         ),
     ],
 )
-def test_capacity_searches_as_it_is_told(given, options, root, monkeypatch):
+def test_capacity_searches_as_it_is_told(arguments, options, root, monkeypatch):
     calls = []
-    monkeypatch.setattr("streamkit.bench.capacity.capacity", lambda *given: calls.append(given) or 0)
-    capacity.main([f"{root}/pipeline.yaml", "--device", "cpu", *given], standalone_mode=False)
+    monkeypatch.setattr("streamkit.bench.capacity.capacity", lambda *call: calls.append(call) or 0)
+    capacity.main([f"{root}/pipeline.yaml", "--device", "cpu", *arguments], standalone_mode=False)
     assert [(call[2], call[3]) for call in calls] == [("cpu", options)]
 
 
 @pytest.mark.parametrize(
-    "given", [["--seconds", "0.4"], ["--seconds", "-0.5"], ["--start", "0"], ["--max-streams", "0"], ["--fps", "0"],
+    "arguments", [["--seconds", "0.4"], ["--seconds", "-0.5"], ["--start", "0"], ["--max-streams", "0"], ["--fps", "0"],
               ["--max-latency", "0.9"]],
 )  # fmt: skip
-def test_capacity_refuses_what_measures_nothing(given, root):
+def test_capacity_refuses_what_measures_nothing(arguments, root):
     with pytest.raises(click.BadParameter, match=r"is not in the range"):
-        capacity.main([f"{root}/pipeline.yaml", *given], standalone_mode=False)
+        capacity.main([f"{root}/pipeline.yaml", *arguments], standalone_mode=False)
 
 
 def test_both_kinds_of_bench_are_named(root):

@@ -151,15 +151,15 @@ def test_what_does_not_fit_is_told_once_at_its_place(text, told):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "problem"),
     [
         ("{first: 3}", "1:9: it.first 3 is odd or auto"),  # its own words have the number
         ("{last: 3}", "1:8: it.last must be auto or 3 is odd, got 3"),
         ("{first: x}", "1:9: it.first must be a whole number or auto, got 'x'"),
     ],
 )
-def test_a_number_that_the_words_of_its_check_have_is_not_repeated(text, told):
-    assert check(text, Paired)[1] == [told]
+def test_a_number_that_the_words_of_its_check_have_is_not_repeated(text, problem):
+    assert check(text, Paired)[1] == [problem]
 
 
 def test_all_are_told_at_once():

@@ -27,8 +27,8 @@ class Plans:
 def convolution_of(function):
     network = NetworkBuilder(SHAPE)
     _, program = program_of(network.model(function(network, network.convolution(network.images, 8, 8))), SHAPE)
-    (step,) = (one for one in program.steps if isinstance(one, Convolve))
-    return step
+    (convolution,) = (step for step in program.steps if isinstance(step, Convolve))
+    return convolution
 
 
 def two_functions(network, name):
@@ -41,7 +41,7 @@ def two_functions(network, name):
 def test_as_many_of_the_first_functions_are_fused_as_there_is_a_plan_for(limit, tried, fused):
     plans = Plans(limit)
     functions = fused_functions(convolution_of(two_functions), plans)
-    assert [type(one).__name__ for one in functions] == fused
+    assert [type(function).__name__ for function in functions] == fused
     assert plans.prepared == tried
 
 

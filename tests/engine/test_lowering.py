@@ -85,7 +85,7 @@ def functions_after(case: Callable[[NetworkBuilder], list[str]]) -> list[list[st
     network = NetworkBuilder(SHAPE)
     _, program = program_of(network.model(*case(network)), SHAPE)
     steps = [step for step in program.steps if isinstance(step, Convolve | ConvolveDepthwise)]
-    return [[getattr(one, "name", type(one).__name__) for one in step.then] for step in steps]
+    return [[getattr(function, "name", type(function).__name__) for function in step.then] for step in steps]
 
 
 def test_a_hard_swish_of_four_nodes_is_a_function_of_its_convolution():

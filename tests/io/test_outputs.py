@@ -498,7 +498,7 @@ def test_a_writer_has_its_file_once_it_is_finished(tmp_path):
     writer.finish()
     assert path.read_text() == "one\ntwo\n"
     assert [text.closed for text in opened] == [1]
-    assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 def test_a_writer_that_nothing_was_written_to_makes_no_file(tmp_path):

@@ -65,9 +65,9 @@ def test_without_frames_that_nothing_refers_to_the_others_are_as_they_were(tmp_p
         context = av.CodecContext.create(demuxer.info.codec, "r")
         context.extradata = demuxer.stream.codec_context.extradata
         frames = []
-        for data, pts, is_disposable in packets:
+        for payload, pts, is_disposable in packets:
             if disposable or not is_disposable:
-                packet = av.Packet(data)
+                packet = av.Packet(payload)
                 packet.pts = pts
                 frames += context.decode(packet)
         return {frame.pts: frame.to_ndarray().tobytes() for frame in (*frames, *context.decode(None))}

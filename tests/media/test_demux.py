@@ -346,10 +346,10 @@ def test_a_device_that_is_not_there():
 )
 def test_frames_of_more_than_100_megapixels_are_refused_before_any_is_decoded(tmp_path, width, height, is_refused):
     _, encoded = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))
-    data = bytearray(encoded.tobytes())
-    size = data.index(b"\xff\xc0") + 5  # in the header of the frame
-    data[size : size + 4] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
-    (tmp_path / "a.mjpeg").write_bytes(bytes(data) * 3)
+    payload = bytearray(encoded.tobytes())
+    size = payload.index(b"\xff\xc0") + 5  # in the header of the frame
+    payload[size : size + 4] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    (tmp_path / "a.mjpeg").write_bytes(bytes(payload) * 3)
     if not is_refused:
         Demuxer(str(tmp_path / "a.mjpeg")).close()
         return

@@ -49,12 +49,12 @@ def test_a_quadrilateral_is_straightened_as_by_opencv(color):
 def test_beyond_the_frame_its_edge_goes_on_without_the_padding_of_odd_sizes(move, size):
     width, height = size
     rgb = smooth_picture()[:height, :width]
-    one = surface(rgb)
-    one.data[:80, width:] = 255  # padding
-    one.data[height:80] = 255
+    picture = surface(rgb)
+    picture.data[:80, width:] = 255  # padding
+    picture.data[height:80] = 255
     corners = QUAD + move
-    made, _ = preprocess([one], [size], SPEC, rects=[(26, 20, 96, 58)], corners=corners[None])
-    difference = np.abs(made[0] - plain(to_rgb(one, *size), corners, (64, 24)))
+    straightened, _ = preprocess([picture], [size], SPEC, rects=[(26, 20, 96, 58)], corners=corners[None])
+    difference = np.abs(straightened[0] - plain(to_rgb(picture, *size), corners, (64, 24)))
     assert difference.mean() < 1.5
     assert difference.max() < 25
 

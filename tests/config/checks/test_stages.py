@@ -93,7 +93,7 @@ def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, ro
 
 
 @pytest.mark.parametrize(
-    ("stages", "told"),
+    ("stages", "text"),
     [
         ("  track: {}\n",
          "track reads detections, which no earlier stage writes; put a detector such as detect above it"),
@@ -105,8 +105,8 @@ def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, ro
         ("  preprocess: {model: demo}\n  infer: {model: demo}\n", ""),
     ],
 )  # fmt: skip
-def test_what_a_stage_reads_is_written_above_it(stages, told, root):
-    assert "|".join(problems_of(HEAD + stages, root)) == told
+def test_what_a_stage_reads_is_written_above_it(stages, text, root):
+    assert "|".join(problems_of(HEAD + stages, root)) == text
 
 
 @pytest.mark.parametrize(

@@ -253,14 +253,14 @@ def test_seen_and_left_tell_the_path():
 
 @pytest.mark.parametrize(("back_s", "cameras"), [(103.0, ["gate", "yard"]), (105.0, ["gate", "yard", "gate"])])
 def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back_s, cameras):
-    given = merged(
+    sightings = merged(
         seen("gate", {1: (0, 100, 100)}, 100.0), seen("yard", {1: (0, 50, 50)}, 101.0, seconds=6.0),
         seen("gate", {2: (0, 100, 100)}, back_s), seen("yard", {}, 107.0, seconds=10.0),
     )  # fmt: skip
-    ((_, _, data),) = events(run_stage(Identify(left_after=7.0), given), "left")
-    assert [stay["source"] for stay in data["path"]] == cameras
-    assert max(stay["to_s"] for stay in data["path"] if stay["source"] == "gate") == pytest.approx(back_s + 1.9)
-    assert data["path"][0]["from_s"] == 100.0
+    ((_, _, left),) = events(run_stage(Identify(left_after=7.0), sightings), "left")
+    assert [stay["source"] for stay in left["path"]] == cameras
+    assert max(stay["to_s"] for stay in left["path"] if stay["source"] == "gate") == pytest.approx(back_s + 1.9)
+    assert left["path"][0]["from_s"] == 100.0
 
 
 def test_a_glimpse_is_no_event():

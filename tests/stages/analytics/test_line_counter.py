@@ -38,8 +38,8 @@ def walk(source, *xs, label="car"):
 
 
 def crossings(done):
-    found = [(frame.source, event.data) for frame in done for event in frame.events if event.kind == "crossed"]
-    return [(source, data["line"], data["direction"], data["in"], data["out"]) for source, data in found]
+    events = [(frame.source, event.data) for frame in done for event in frame.events if event.kind == "crossed"]
+    return [(source, facts["line"], facts["direction"], facts["in"], facts["out"]) for source, facts in events]
 
 
 THERE_AND_BACK = *range(20, 101, 10), *range(90, 19, -10)
@@ -47,13 +47,13 @@ THERE_AND_BACK = *range(20, 101, 10), *range(90, 19, -10)
 
 def test_each_line_counts_both_ways_for_its_own_sources():
     lines = {"near": ((60, 0), (60, 200)), "far": ((75, 0), (75, 200))}
-    given = [*walk("gate", *THERE_AND_BACK), *walk("yard", *THERE_AND_BACK)]
+    walked = [*walk("gate", *THERE_AND_BACK), *walk("yard", *THERE_AND_BACK)]
     every = [
         (source, *row)
         for source in ("gate", "yard")
         for row in (("near", "out", 0, 1), ("far", "out", 0, 1), ("far", "in", 1, 1), ("near", "in", 1, 1))
     ]
-    assert crossings(run_stage(LineCounter(line=lines), given)) == every
-    of_yard = crossings(run_stage(LineCounter(line=lines, sources={"far": ["yard"]}), given))
+    assert crossings(run_stage(LineCounter(line=lines), walked)) == every
+    of_yard = crossings(run_stage(LineCounter(line=lines, sources={"far": ["yard"]}), walked))
     assert of_yard == [row for row in every if row[:2] != ("gate", "far")]
-    assert crossings(run_stage(LineCounter(line=lines, sources=["yard"]), given)) == every[4:]
+    assert crossings(run_stage(LineCounter(line=lines, sources=["yard"]), walked)) == every[4:]

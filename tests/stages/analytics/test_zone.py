@@ -68,12 +68,12 @@ stages:
 
 def test_each_kind_of_event_has_its_own_facts():
     """A car comes into the zone after 0.3 s, stays for two seconds, and leaves it."""
-    given = frames(30, "gate", step_s=0.1)
-    for frame in given:
+    stay = frames(30, "gate", step_s=0.1)
+    for frame in stay:
         x = 20 if frame.index < 3 or frame.index >= 23 else 100
         frame.tables = {"detect": detections([[x - 5, 80, x + 5, 100]], track_id=[7], label=["car"])}
     zone = Zone(polygon={"till": ((60, 0), (200, 0), (200, 200), (60, 200))}, loitering=1.0, debounce=0.0)
-    events = {event.kind: event for frame in run_stage(zone, given) for event in frame.events}
+    events = {event.kind: event for frame in run_stage(zone, stay) for event in frame.events}
     assert {kind: event.frame for kind, event in events.items()} == {"entered": 3, "loitering": 13, "left": 23}
     assert {kind: event.data["count"] for kind, event in events.items()} == {"entered": 1, "loitering": 1, "left": 0}
     assert all((event.data["zone"], event.data["label"]) == ("till", "car") for event in events.values())
@@ -88,11 +88,11 @@ def test_each_kind_of_event_has_its_own_facts():
 
 @pytest.mark.parametrize("begin", [0, 5])
 def test_what_appears_in_a_zone_and_is_lost_there_says_so(begin):
-    given = frames(60, "gate", step_s=0.1)
-    for frame in given:
+    stay = frames(60, "gate", step_s=0.1)
+    for frame in stay:
         there = [[95, 80, 105, 100]] if begin <= frame.index < 10 else []
         frame.tables = {"detect": detections(there, track_id=[7] * len(there), label=["car"] * len(there))}
     zone = Zone(polygon={"till": ((60, 0), (200, 0), (200, 200), (60, 200))}, debounce=0.0, track_ttl=2.0)
-    events = {event.kind: event for frame in run_stage(zone, given) for event in frame.events}
+    events = {event.kind: event for frame in run_stage(zone, stay) for event in frame.events}
     facts = {kind: {"appeared", "lost"} & event.data.keys() for kind, event in events.items()}
     assert facts == {"entered": {"appeared"}, "left": {"lost"}}

@@ -9,13 +9,13 @@ from streamkit.stages.inference.select_best_views import SelectBestViews
 from streamkit.testing.kit import _batches, detections, frames
 
 
-def chosen(given, batch=1, **options):
+def chosen(views, batch=1, **options):
     """The frames of which an object is chosen."""
     stage = SelectBestViews(of=Of("detect"), **options)
     stage.context = type(stage.context)("x")
     states = {"test": stage.new_state("test")}
     indices = []
-    for part in _batches(given, (batch,)):
+    for part in _batches(views, (batch,)):
         done = stage.process(part, states)
         indices += [done.frames[row].index for row in done.rows.tolist()]
     return indices
@@ -23,11 +23,11 @@ def chosen(given, batch=1, **options):
 
 def film(heights, tracks=(7,), step_s=0.1):
     """Frames on which a gray object is 40 pixels wide, and of these heights."""
-    given = frames(len(heights), "test", step_s=step_s, pixels=True)
-    for frame, height in zip(given, heights, strict=True):
+    views = frames(len(heights), "test", step_s=step_s, pixels=True)
+    for frame, height in zip(views, heights, strict=True):
         boxes = [[100, 100, 140, 100 + height]] * len(tracks)
         frame.tables = {"detect": detections(boxes, track_id=list(tracks), label=["car"] * len(tracks))}
-    return given
+    return views
 
 
 @pytest.mark.parametrize(
@@ -46,10 +46,10 @@ def test_a_track_is_asked_about_again_when_it_is_much_larger(heights, expected, 
 
 
 def test_a_sharper_view_of_the_same_size_is_better():
-    given = film([40, 40, 40])
-    noise = np.random.default_rng(0).integers(0, 256, given[1].surface.data.shape, dtype=np.uint8)
-    given[1].surface = Surface(noise, given[1].surface.color)
-    assert chosen(given) == [0, 1]
+    views = film([40, 40, 40])
+    noise = np.random.default_rng(0).integers(0, 256, views[1].surface.data.shape, dtype=np.uint8)
+    views[1].surface = Surface(noise, views[1].surface.color)
+    assert chosen(views) == [0, 1]
 
 
 def test_an_object_without_a_track_is_never_chosen():

@@ -64,19 +64,19 @@ def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
 )
 def test_whole_frames_are_asked_about_every_so_often(every, times_s, rows):
     stage = SelectFrames(every=every)
-    given = frames(len(times_s), "a")
-    for frame, time_s in zip(given, times_s, strict=True):
+    timed = frames(len(times_s), "a")
+    for frame, time_s in zip(timed, times_s, strict=True):
         frame.pts_s = time_s
     states = {"a": stage.new_state("a")}
     from streamkit.testing.kit import _batches
 
-    asked_rows = []
-    for batch in _batches(given, (2,)):
+    chosen = []
+    for batch in _batches(timed, (2,)):
         first = batch.frames[0].index
         done = stage.process(batch, states)
-        asked_rows += [first + row for row in done.rows.tolist()]
+        chosen += [first + row for row in done.rows.tolist()]
         assert done.crops.rects.tolist() == [[0, 0, 640, 360]] * len(done.rows)
-    assert asked_rows == rows
+    assert chosen == rows
 
 
 def test_the_frame_rate_changes_nothing():
@@ -131,8 +131,8 @@ def test_a_track_that_was_gone_for_long_begins_anew():
 
 @pytest.mark.parametrize(("away_s", "times"), [(9.9, 1), (10.1, 2)])
 def test_a_track_begins_anew_after_ten_seconds_unless_another_time_is_set(away_s, times):
-    given = film(2, away_s)
-    assert len(asked(given, every=60)[0]) == times
+    sightings = film(2, away_s)
+    assert len(asked(sightings, every=60)[0]) == times
 
 
 def test_what_is_forgotten_is_let_go():

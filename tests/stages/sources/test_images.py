@@ -88,7 +88,7 @@ def test_what_is_taken(dozen, given, indices):
 
 
 @pytest.mark.parametrize(
-    ("given", "count"),
+    ("options", "count"),
     [
         ({}, 12),
         ({"start": 1.0}, 10),
@@ -101,8 +101,8 @@ def test_what_is_taken(dozen, given, indices):
         ({"loop": True}, None),
     ],
 )
-def test_the_number_of_frames_is_expected_before_the_first(dozen, given, count):
-    source, coming = frames(dozen, rate=2.0, **given)
+def test_the_number_of_frames_is_expected_before_the_first(dozen, options, count):
+    source, coming = frames(dozen, rate=2.0, **options)
     next(coming)
     assert source.context.runtime.facts["expected_frames"] == count
     if count is not None:
