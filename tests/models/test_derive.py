@@ -316,6 +316,22 @@ STEPS = {"do_resize": True, "size": {"height": 640, "width": 640}, "do_rescale":
 RAW = {"logits": ["N", 300, 2], "pred_boxes": ["N", 300, 4]}
 
 
+@pytest.mark.parametrize("count", [2, 40, 300])
+def test_long_lists_of_labels_are_wrapped_and_read_back(tmp_path, count):
+    labels = {str(number): f"a thing of kind {number}" for number in range(count)}
+    write_json(tmp_path, "config.json", RT_DETR | {"id2label": labels})
+    write_json(tmp_path, "preprocessor_config.json", STEPS)
+    file = shaped(tmp_path / "model.onnx", {"logits": ["N", 300, count], "pred_boxes": ["N", 300, 4]})
+    text = derive(file).text(tmp_path)
+    (tmp_path / "model.yaml").write_text(text)
+    assert load_card(tmp_path / "model.yaml").labels == tuple(labels.values())
+    listed = text[text.index("labels: [") :].splitlines()[1:-1] if count > 2 else []
+    wrapped = [line for line in listed if line.startswith("  ")]
+    assert all(len(line) < 112 for line in wrapped)
+    assert all(len(line) > 85 for line in wrapped[:-1]), "no line ends early"
+    assert bool(wrapped) is (count > 2)
+
+
 def test_a_detr_of_hugging_face(tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     write_json(tmp_path, "preprocessor_config.json", STEPS)
