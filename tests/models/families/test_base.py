@@ -89,6 +89,19 @@ def test_check_accepts(name, outputs, classes):
         ("yolo_e2e", {"output0": (1, 300, 7)}, 80, r"dimension 2 of output 'output0' must be 6 \(x1, y1"),
         ("detr", {"labels": (1, 300), "boxes": (1, 300, 4)}, 80, "the network lacks scores and has labels"),
         (
+            "ssd",
+            {"detection_boxes": (1, 9, 4)},
+            80,
+            "the network lacks detection_scores, detection_classes and has det",
+        ),
+        (
+            "ssd",
+            {"bboxes": (1, 9, 4)},
+            80,
+            r"reads the outputs bboxes, scores, labels; the network lacks scores, labels",
+        ),
+        ("ssd", {"boxes": (1, 9, 4)}, 80, r"reads the outputs boxes, scores, labels; the network lacks scores, labels"),
+        (
             "detr",
             {"labels": (1, 9), "boxes": (1, 9, 5), "scores": (1, 9)},
             80,
