@@ -180,7 +180,8 @@ class Plane:
         Raises:
             ValueError: the matrix has no inverse.
         """
-        if not np.isfinite(matrix).all() or not abs(np.linalg.det(matrix / np.abs(matrix).max())) > _SINGULAR:
+        largest = np.abs(matrix).max()
+        if not 0 < largest < np.inf or not abs(np.linalg.det(matrix / largest)) > _SINGULAR:
             raise ValueError("must be a homography: three rows of three numbers, which do not depend on each other")
         below = matrix[2, 1] or matrix[2, 2]  # the ground is where the third row is positive, below the horizon
         plane = cls.__new__(cls)

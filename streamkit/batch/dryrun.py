@@ -203,7 +203,8 @@ class _Estimate:
         ]  # fmt: skip
         known.sort(key=lambda one: lengths[one.file.uri])
         places = {round(len(known) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
-        some = [known[min(place, len(known) - 1)] for place in sorted(places)] if known else []
+        places = {min(place, len(known) - 1) for place in places}  # of one or two files, each once
+        some = [known[place] for place in sorted(places)] if known else []
         return some[:1] + some
 
 

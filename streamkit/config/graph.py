@@ -189,9 +189,11 @@ def _order(nodes: dict[str, Node], problems: list[Problem]) -> tuple[dict[str, N
 def _sole_reader(graph: Graph, node: Node) -> bool:
     """Whether no other branch reads the surfaces that come to `node`, and no stage above keeps them."""
     while node.inputs != [DECODE]:
+        if len(node.inputs) > 1:
+            return False
         above = graph.nodes[node.inputs[0]]
         keeps = issubclass(above.type, Sink) or above.type.spec.late_results
-        if len(node.inputs) > 1 or len(above.readers) > 1 or keeps:
+        if len(above.readers) > 1 or keeps:
             return False
         if "pixels" in above.type.spec.writes and not ships(above.type):
             return False  # a plugin may give several frames the same surface

@@ -146,9 +146,9 @@ def _why(seen: Observations, error: CountError, misses: Sequence[Miss], wrong: S
     """What happened to the object of a count that is missing, around its event."""
     if error.kind == "extra" or error.track_id is None:
         return "no such event in the truth within a second"
-    place = {(one.source, one.index): number for number, one in enumerate(seen.frames)}
-    at = place.get((error.source, error.frame), -1)
-    around = range(at - 25, at + 26)
+    places = [number for number, frame in enumerate(seen.frames) if frame.source == error.source]
+    at = next((number for number in places if seen.frames[number].index == error.frame), -1_000)
+    around = {number for number in places if abs(number - at) <= 25}  # objects of other sources have the same ids
     lost = Counter(
         one.cause for one in misses
         if seen.truth.track_id[one.row] == error.track_id and int(seen.truth.frame[one.row]) in around

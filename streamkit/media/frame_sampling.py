@@ -127,7 +127,8 @@ def expected_frames(
     if math.isinf(turns) or not (length_s and (frames or rate)):
         return None
     span_s = max(0.0, min(length_s, math.inf if end_s is None else end_s) - start_s)
-    taken: float = frames * span_s / length_s if frames else rate * span_s
+    decoded: float = frames * span_s / length_s if frames else rate * span_s
+    taken = math.ceil(round(decoded, 3) / every)
     if fps is not None:
-        taken = min(taken, math.ceil(span_s * fps))
-    return int(turns * math.ceil(round(taken, 3) / every))
+        taken = min(taken, math.ceil(round(span_s * fps, 3)))
+    return int(turns * taken)

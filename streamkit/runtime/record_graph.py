@@ -31,7 +31,7 @@ def with_sinks(graph: Graph, inputs: list[str], added: list[Node]) -> Graph:
         name = wanted.pop()
         if name in graph.nodes and name not in kept:
             kept.add(name)
-            wanted += graph.nodes[name].inputs
+            wanted += past_sinks(graph, graph.nodes[name])
     before = [node for node in graph.nodes.values() if node.id in kept]
     return with_nodes(graph, [*(replace(node, inputs=past_sinks(graph, node)) for node in before), *added])
 

@@ -102,6 +102,35 @@ def test_it_is_opencv_s_homography():
     assert np.allclose(Plane(FOUR, METRES).metres(points), expected, atol=1e-3)
 
 
+@pytest.mark.parametrize("side", [0.02, 2.0, 1000.0])
+@pytest.mark.parametrize("place", [0.0, 1e4])
+def test_a_plane_measures_areas_of_any_size_and_place(side, place):
+    square = np.array([(0, 0), (side, 0), (side, side), (0, side)]) + place
+    plane = Plane(FOUR, square)
+    assert np.allclose(plane.metres(np.array(FOUR)), square, atol=1e-6 * side + 1e-8)
+    middle = plane.metres(np.array([[150.0, 200.0]]))
+    assert np.allclose((middle - place) / side, (Plane(FOUR, METRES).metres(np.array([[150.0, 200.0]])) / [4, 20]))
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6, -3.0])
+def test_a_matrix_measures_as_its_four_points_do_at_any_scale(scale):
+    import cv2
+
+    matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METRES, np.float32))
+    plane = Plane.of_matrix(scale * matrix)
+    assert np.allclose(plane.metres(np.array(FOUR)), METRES, atol=1e-3)
+    assert np.isnan(plane.metres(np.array([[150.0, -200.0]]))).all(), "beyond the horizon"
+
+
+@pytest.mark.parametrize(
+    "matrix", [np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 1.0, 0.0]), np.full((3, 3), np.nan),
+               np.array([[1.0, 2, 3], [2, 4, 6], [0, 0, 1]])],
+)  # fmt: skip
+def test_a_matrix_without_an_inverse_is_refused(matrix):
+    with pytest.raises(ValueError, match="three rows of three numbers, which do not depend on each other"):
+        Plane.of_matrix(matrix)
+
+
 def test_nothing_is_measured_beyond_the_horizon():
     plane = Plane(FOUR, METRES)
     assert not np.isnan(plane.metres(np.array([[150.0, 60.0]]))).any()

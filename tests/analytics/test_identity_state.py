@@ -60,6 +60,14 @@ def test_times_go_on_with_the_new_clock():
     step(again, labels, 3.0, [2])
     seen_s = dict(zip((1, 2), again.gallery["seen_s"][:2].tolist(), strict=True))
     assert seen_s == {1: pytest.approx(-4.0, abs=0.5), 2: pytest.approx(3.0, abs=0.5)}
+    stays = {
+        identity.number: [(stay.from_s, stay.to_s) for stay in identity.path]
+        for identity in again.gallery.identities.values()
+    }
+    for number, time_s in ((1, -4.0), (2, 3.0)):
+        ((from_s, to_s),) = stays[number]
+        assert from_s == pytest.approx(time_s, abs=0.5)
+        assert from_s <= to_s < from_s + 0.5
 
     live = matcher()
     wall_s = time.time()

@@ -202,3 +202,22 @@ def test_a_look_that_no_file_could_answer():
         FrameSelection(9.0, 3.0)
     with pytest.raises(ConfigError, match="--every must be 1 with --keyframes, got 5"):
         FrameSelection(every=5, keyframes=True)
+
+
+@pytest.mark.parametrize(
+    ("lengths_s", "sampled_s"),
+    [
+        (range(1, 9), [3, 3, 5, 7]),  # from the first, the second and the third quarter, and the first to warm up
+        (range(100, 0, -1), [26, 26, 51, 76]),
+        ([5.0], [5.0, 5.0]),
+        ([1.0, 2.0], [1.0, 1.0, 2.0]),
+        ([], []),
+    ],
+)
+def test_the_speed_is_measured_on_files_of_medium_length(lengths_s, sampled_s, tmp_path):
+    good = [
+        ProbedFile(VideoFile(f"/v/{number}.mp4", f"{number}.mp4", 1, "1"), Probe(duration_s=length_s, fps=25.0))
+        for number, length_s in enumerate(lengths_s)
+    ]
+    estimate = dryrun._Estimate(None, settings(tmp_path), good, None)
+    assert [file.probe.duration_s for file in estimate.samples()] == sampled_s

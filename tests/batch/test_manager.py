@@ -284,6 +284,17 @@ def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock
     assert looks[1][2] == "2 of 3 files, 4.0 s of video, 0.4 times real time, about 6.7 s left"
 
 
+def test_files_that_no_worker_has_yet_are_part_of_the_time_left(clock):
+    def look(manager: Manager) -> None:
+        lefts.append(manager.left_s)
+        clock.now_s += 5.0
+
+    lefts: list[float | None] = []
+    Manager(Halfway(slots=1), [job(name, 100) for name in "abcd"], lambda outcome: None, on_progress=look).run()
+    # after 5 s two are done and none is in hand: 200 bytes of 400; after 10 s three are
+    assert lefts[1:3] == [pytest.approx(5.0), pytest.approx(10.0 / 3)]
+
+
 def test_the_last_large_file_is_one_workers_work(clock):
     def look(manager: Manager) -> None:
         lefts.append(manager.left_s)

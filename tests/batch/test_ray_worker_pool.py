@@ -134,7 +134,8 @@ def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_
 
 @pytest.mark.long
 def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_home, tmp_path):
-    settings, lost = settings_of(place, tmp_path / "out"), []
+    settings = settings_of(place, tmp_path / "out"))
+    lost = []
 
     def harm(manager: Manager) -> None:
         if not lost and manager.counts.done >= 1 and (workers := ray_nodes.workers("a")):
@@ -216,10 +217,14 @@ def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     pool = RayWorkerPool(settings, ray_nodes.address)
     try:
-        most = []
-        counts = run(settings, place / "videos" / "broken.mp4", pool, lambda manager: most.append(len(pool.workers())))
+        names = []
+        counts = run(
+            settings, place / "videos" / "broken.mp4", pool,
+            lambda manager: names.append([worker.name.split()[-1] for worker in pool.workers()]),
+        )  # fmt: skip
         assert counts.failed == 1
-        assert max(most) == 1
+        assert max(map(len, names)) == 1
+        assert {name for row in names for name in row} == {"1"}
         assert pool._wanted == 2
     finally:
         pool.close()

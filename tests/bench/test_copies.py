@@ -89,7 +89,7 @@ def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
         batch: {{max_latency: 2s}}
         sources: {{street: {{uri: {root}/samples/street.mp4, start: 1s}}, test: "test://?width=64&height=48"}}
         stages:
-          draw: {{}}
+          draw: {{thickness: 6, labels: false}}
           mqtt: {{url: "mqtt://127.0.0.1:1", topic: a}}
           jsonl: {{from: mqtt, path: "out/all.jsonl"}}
     """)
@@ -106,6 +106,7 @@ def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
         assert (one.sources[0].options["loop"], one.sources[0].options["start"]) == (True, 1.0)
         assert one.stages[-1].options["path"] == str(tmp_path / "o" / "jsonl" / "{source}.jsonl")
         assert one.stages[-1].inputs == ["draw"]
+        assert (one.stages[0].options["thickness"], one.stages[0].options["labels"]) == (6, False)
 
 
 def test_numbers_and_texts_come_through(tmp_path):

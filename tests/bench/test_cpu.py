@@ -63,6 +63,7 @@ def test_stages_that_do_nothing_run_to_the_end():
     found = graph_cost.graph_cost(3_000)
     assert found["frames"] == 3_000
     assert 0 < found["cpu_us_per_frame"] / found["calls_us"] < 100
+    assert 0.1 < found["calls_us"] < 1_000  # of 100 calls
     assert found["us_per_frame"] > 0
     assert sorted(found["memory_mb"]) == [1_000, 2_000, 3_000]
     assert all(value > 1 for value in found["memory_mb"].values())
@@ -103,6 +104,14 @@ def test_the_start_is_measured_with_compiled_modules(tmp_path, monkeypatch):
 def test_a_command_that_fails_is_told_with_what_it_said():
     with pytest.raises(RuntimeError, match=r"ended with 1:\n(.|\n)*ZeroDivisionError"):
         cpu._measured([cpu.sys.executable, "-c", "1 / 0"])
+
+
+def test_of_a_command_that_fails_the_end_is_told():
+    with pytest.raises(RuntimeError) as error:
+        cpu._measured([cpu.sys.executable, "-c", "import sys; sys.exit('a' * 9000 + 'the end')"])
+    text = str(error.value).partition(" ended with 1:\n")[2]
+    assert text.rstrip().endswith("aaathe end")
+    assert len(text) == 2000
 
 
 @pytest.mark.parametrize("shipped", [True, False], ids=["shipped", "data folder"])

@@ -147,6 +147,28 @@ def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch
     assert {device for device, _ in asked} == {made.options.device}
 
 
+@pytest.mark.parametrize(
+    ("what", "sources", "seconds", "times"),
+    [
+        ("whole", 10, 7.0, (7.0, trial.TrialSpec("p").warmup_s, trial.TrialSpec("p").start_s)),
+        ("paced", 10, 7.0, (7.0, 2.0, 62.5)),  # sources that start one after the other
+        ("paced", 300, 0.3, (5.0, 2.0, 135.0)),
+    ],
+)
+def test_paced_runs_have_time_to_start_and_to_settle(what, sources, seconds, times, root, tmp_path, monkeypatch):
+    specs = []
+
+    def measure(spec, until_s):
+        specs.append((spec.seconds, spec.warmup_s, spec.start_s))
+        raise TimeoutError
+
+    monkeypatch.setattr(trial, "measure", measure)
+    benchmark = gpu.GpuBenchmark(options(root, seconds=seconds), tmp_path, print)
+    benchmark.clips = benchmark.options.clips
+    benchmark._whole("h264", sources, 3, what)
+    assert specs == [times]
+
+
 @pytest.mark.long
 def test_a_row_says_how_many_processes_ran(root, tmp_path):
     told = []

@@ -5,10 +5,12 @@ import random
 import resource
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from streamkit.bench import load
 from streamkit.bench.load import RunSnapshot
 from streamkit.runtime.execution.future import side_by_side
 from streamkit.runtime.execution.meters import Histogram
@@ -108,3 +110,22 @@ def test_latency_is_that_of_the_end_that_is_last():
     after = snapshot([0], [0.0], {"fast": fast.counts, "slow": slow.counts})
     found = after.latency_since(snapshot([0], [0.0], {"slow": np.array(early.counts)}))
     assert found["p50_ms"] == pytest.approx(40, rel=0.1), "what came before does not count"
+
+
+def test_a_core_that_idles_or_waits_for_a_disk_is_not_busy(tmp_path, monkeypatch):
+    (tmp_path / "stat").write_text(
+        "cpu  9 9 9 9 9 9 9 9 0 0\n"
+        "cpu0 100 20 30 1000 500 4 5 6 7 8\n"  # user nice system idle iowait irq softirq steal guest guest_nice
+        "cpu1 1 1 1 1 1 1 1 1 1 1\n"
+        "cpu3 200 0 0 700 100 0 0 0 0 0\n"
+        "intr 5 5\n"
+    )
+    monkeypatch.setattr(load, "Path", lambda name: tmp_path / Path(name).name)
+    monkeypatch.setattr(load.os, "sched_getaffinity", lambda pid: {0, 3})
+    monkeypatch.setattr(load.os, "sysconf", lambda name: 100)
+    assert load.core_times() == (3.65, 26.65)
+
+
+def test_cores_that_the_system_does_not_report_are_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "Path", lambda name: tmp_path / "none")
+    assert load.core_times() is None

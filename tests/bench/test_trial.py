@@ -112,3 +112,11 @@ def test_a_child_that_dies_is_told(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
     assert "ended with 3" in trial.measure(trial.TrialSpec("pipeline.yaml")).error
+
+
+def test_of_a_child_that_dies_the_end_of_its_words_is_told(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("import sys\nsys.stderr.write('a' * 9000 + 'the end')\nraise SystemExit(3)")
+    monkeypatch.syspath_prepend(tmp_path)
+    error = trial.measure(trial.TrialSpec("pipeline.yaml")).error
+    assert error.endswith("aaathe end")
+    assert len(error) < 2100

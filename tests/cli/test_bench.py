@@ -3,9 +3,11 @@
 import subprocess
 import sys
 
+import click
 import pytest
 
-from streamkit.cli.bench import bench_gpu
+from streamkit.bench.capacity import CapacityOptions
+from streamkit.cli.bench import bench_gpu, capacity
 
 
 def run(root, *arguments):
@@ -36,6 +38,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         (["bench", "gpu", "--processes", "many"], "give auto or whole numbers from 1"),
         (["bench", "gpu", "--device", "cpu", "--clip", "h264=none.mp4", "--models", "demo"], "there is no none.mp4"),
         (["bench", "gpu", "--device", "cpu", "--data", "samples"], "bench needs"),
+        (["bench", "gpu", "--device", "cpu", "--data", "samples", "--models", "demo"], "bench needs"),
         (["bench", "gpu", "--device", "cuda:0,cuda:1"], "only one device is measured"),
         (["capacity", "pipeline.yaml", "--device", "cuda:0,cuda:1"], "capacity measures one device"),
         (["capacity", "nothing.yaml"], "nothing.yaml: there is no such file"),
@@ -74,6 +77,43 @@ def test_networks_are_measured_one_after_the_other(models, networks, files, root
     bench_gpu.main(line, standalone_mode=False)
     assert [options.model for options, _ in runs] == networks
     assert [out.name for _, out in runs] == files
+
+
+def test_clips_and_a_network_of_ones_own_need_no_test_data(root, tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: calls.append(options) or 0)
+    street = root / "samples" / "street.mp4"
+    line = ["--device", "cpu", "--data", str(tmp_path), "--models", "demo", "--clip", f"h264={street}"]
+    bench_gpu.main(line, standalone_mode=False)
+    assert (calls[0].clips, calls[0].data) == ({"h264": street}, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ([], CapacityOptions()),
+        (["--max-latency", "40"], CapacityOptions(max_latency_s=0.04)),
+        (["--max-latency", "2500"], CapacityOptions(max_latency_s=2.5)),
+        (
+            ["--fps", "12.5", "--seconds", "0.5", "--start", "3", "--max-streams", "9"],
+            CapacityOptions(fps=12.5, seconds=0.5, start=3, max_streams=9),
+        ),
+    ],
+)
+def test_capacity_searches_as_it_is_told(arguments, options, root, monkeypatch):
+    calls = []
+    monkeypatch.setattr("streamkit.bench.capacity.capacity", lambda *call: calls.append(call) or 0)
+    capacity.main([f"{root}/pipeline.yaml", "--device", "cpu", *arguments], standalone_mode=False)
+    assert [(call[2], call[3]) for call in calls] == [("cpu", options)]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--seconds", "0.4"], ["--seconds", "-0.5"], ["--start", "0"], ["--max-streams", "0"], ["--fps", "0"],
+              ["--max-latency", "0.9"]],
+)  # fmt: skip
+def test_capacity_refuses_what_measures_nothing(arguments, root):
+    with pytest.raises(click.BadParameter, match=r"is not in the range"):
+        capacity.main([f"{root}/pipeline.yaml", *arguments], standalone_mode=False)
 
 
 def test_both_kinds_of_bench_are_named(root):

@@ -13,7 +13,7 @@ import pytest
 
 import streamkit
 from streamkit.cluster import node as module
-from streamkit.cluster.exchange import NodeJob, NodeOrders, NodeReport
+from streamkit.cluster.exchange import LEASE_S, LOST_S, NodeJob, NodeOrders, NodeReport
 from streamkit.cluster.node import ClusterNode, WithToken, write_files
 from streamkit.core.data import Event
 from streamkit.runtime.ingest.source_status import LastFrame
@@ -52,14 +52,15 @@ class Head:
 
 
 @pytest.fixture
-def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Head]:
-    """A head with a node that runs."""
+def head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Head]:
+    """A head with a node that runs `PIPELINE`, or the files that a test names by its parameter."""
     monkeypatch.chdir(tmp_path)  # the node has a working folder of its own
-    job = NodeJob("a", tmp_path, {"p.yaml": PIPELINE}, "p.yaml", {}, "127.0.0.1", TOKEN, False, "1d", "1GB")
-    made = Head(ClusterNode(streamkit.__version__, pickle.dumps(job)))
-    made.until(lambda report: report.ready)
-    yield made
-    made.node.stop()
+    files = getattr(request, "param", {"p.yaml": PIPELINE})
+    job = NodeJob("a", tmp_path, files, "p.yaml", {}, "127.0.0.1", TOKEN, False, "1d", "1GB")
+    head = Head(ClusterNode(streamkit.__version__, pickle.dumps(job)))
+    head.until(lambda report: report.ready)
+    yield head
+    head.node.stop()
 
 
 def order(id_: str, number: int, entry: dict[str, Any] | None = None, **more: Any) -> SourceOrder:
@@ -183,6 +184,42 @@ def test_without_the_head_it_stops_its_sources(head, monkeypatch):
     time.sleep(0.3)
     assert running.states["one"].frames == frames
     assert "no contact with the head for 1 s" in head.sync().failure
+
+
+BLOCKED = b"""
+import time
+from pathlib import Path
+from streamkit import Sink, stage
+
+@stage("blocked")
+class Blocked(Sink):
+    def write(self, frame):
+        while not Path("release").exists():
+            time.sleep(0.02)
+"""
+
+
+@pytest.mark.alone
+@pytest.mark.parametrize("head", [{
+    "p.yaml": b"device: cpu\nplugins: [blocked.py]\nsources: {one: 'test://'}\nstages:\n  blocked: {}\n",
+    "blocked.py": BLOCKED,
+}], indirect=True)  # fmt: skip
+def test_a_node_that_cannot_drain_exits_before_the_head_gives_its_sources_to_others(head, monkeypatch):
+    ended: list[float] = []
+    lease_s = 0.5
+    monkeypatch.setattr(module, "end_at_once", lambda: ended.append(time.monotonic()))
+    head.wanted = {"one": order("one", 1)}
+    head.sync(changed=True)
+    head.until(lambda report: report.worker.states.get("one") and report.worker.states["one"].frames > 3)
+    acknowledged_s = head.node._reported_s
+    head.sync()
+    monkeypatch.setattr(module, "LEASE_S", lease_s)
+    while not ended:
+        assert time.monotonic() - acknowledged_s < 10.0, "it never exits"
+        time.sleep(0.02)
+    Path("release").touch()
+    silent_s = ended[0] - acknowledged_s
+    assert lease_s + 1.5 < silent_s < lease_s + LOST_S - LEASE_S  # after a chance to write what is decoded
 
 
 def test_a_report_that_the_head_did_not_get_does_not_extend_the_lease(head, monkeypatch):

@@ -213,3 +213,15 @@ def test_two_stages_of_one_name_between_the_parts_have_ids_of_their_own():
 def test_an_inserted_stage_leaves_a_part_its_name():
     made = graph("detect: {model: demo, insert: {after: infer, stage: postprocess, model: demo}}")
     assert list(made.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess_2", "detect.postprocess"]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "in_place"), [("track", True), ("[decode, track]", False), ("[track, decode]", False), ("decode", False)]
+)
+def test_only_what_alone_has_the_pixels_draws_on_them(inputs, in_place):
+    text = (
+        "sources: {a: samples/street.mp4}\nstages:\n  detect: {model: demo}\n  track: {}\n"
+        f"  draw: {{from: {inputs}}}\n  video: {{path: out/a.mp4}}\n"
+    )
+    graph = build(read_text(text, folder=ROOT))
+    assert graph.nodes["draw"].in_place is in_place

@@ -147,7 +147,10 @@ def test_every_option_has_its_help(name: str) -> None:
     assert kind is not None
     schema = json_schema(REGISTRY)["$defs"][f"stage.{name}"]
     for option in options(kind):
-        assert schema["properties"][option.name]["description"] == option.help
+        described = schema["properties"][option.name]
+        assert described["description"] == option.help
+        has_default = not option.required and isinstance(option.default, (bool, int, float, str))
+        assert described.get("default") == (option.default if has_default else None)
     assert "title" not in schema
 
 

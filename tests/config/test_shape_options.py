@@ -56,6 +56,19 @@ def test_shapes_with_their_names_and_units():
     assert found("stages: {draw: }", "blur.zone").units == "share"  # of shapes that are yet to be drawn
 
 
+@pytest.mark.parametrize("option", ["blur", "pixelate"])
+@pytest.mark.parametrize(
+    ("hides", "reason"),
+    [
+        ("[person]", "hides objects; it cannot hide a part of the frame as well"),
+        ("all", "hides objects; it cannot hide a part of the frame as well"),
+        ("{labels: [person]}", "hides objects; with a zone it would hide only those in it"),
+    ],
+)
+def test_why_what_hides_objects_is_not_made_a_mask(option, hides, reason):
+    assert found(f"stages: {{draw: {{{option}: {hides}}}}}", f"{option}.zone").fixed == f"{option} {reason}"
+
+
 @pytest.mark.parametrize("blur", ["all", "[person]", "{labels: [person]}"])
 def test_what_hides_objects_is_not_made_a_mask(blur):
     one = found(f"stages: {{draw: {{blur: {blur}}}}}", "blur.zone")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import pytest
+from pydantic import AfterValidator
 
 from streamkit import Count, FrameStage, Point, Score, Seconds
 from streamkit.config.validate import OptionValidator
@@ -25,6 +26,12 @@ class Zone:
     def __post_init__(self):
         if self.share == 0:
             raise RuntimeError("no share")
+
+
+def even(number: int) -> int:
+    if number % 2:
+        raise ValueError(f"{number} is odd")
+    return number
 
 
 with Collecting(Registry()):
@@ -52,6 +59,13 @@ with Collecting(Registry()):
                 raise ValueError("text must be good")
             if self.text == "worse":
                 raise KeyError("no such text")
+
+    @stage("paired")
+    class Paired(FrameStage):
+        """Take an even number, whose own check says what a number is."""
+
+        first: Annotated[int, AfterValidator(even)] | Literal["auto"] = 2
+        last: Literal["auto"] | Annotated[int, AfterValidator(even)] = 2
 
     @stage("carded")
     class Carded(FrameStage):
@@ -134,6 +148,18 @@ def test_what_does_not_fit_is_told_once_at_its_place(text, told):
     assert values is None
     assert len(problems) == 1, problems
     assert told in problems[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{first: 3}", "1:9: it.first 3 is odd or auto"),  # its own words have the number
+        ("{last: 3}", "1:8: it.last must be auto or 3 is odd, got 3"),
+        ("{first: x}", "1:9: it.first must be a whole number or auto, got 'x'"),
+    ],
+)
+def test_a_number_that_the_words_of_its_check_have_is_not_repeated(text, problem):
+    assert check(text, Paired)[1] == [problem]
 
 
 def test_all_are_told_at_once():

@@ -97,6 +97,18 @@ def test_an_option_is_removed():
     assert changed("stages.till.nothing.there", REMOVED) == []
 
 
+@pytest.mark.parametrize("before", ["", "\n", "\n\n", "# first\n", "\n# first\n"])
+def test_lines_before_what_is_removed_stay(before):
+    assert replaced(f"{before}a: 1\nb: 2\n", ["a"], REMOVED) == f"{before}b: 2\n"
+
+
+@pytest.mark.parametrize("text", ["Tür: außen", "入口 #1", "🚪: 1"])
+def test_text_that_is_not_ascii_stays_readable(text):
+    changed_text = replaced("a: b\n", ["a"], text)
+    assert text in changed_text
+    assert yaml.safe_load(changed_text) == {"a": text}
+
+
 def test_a_shape_without_a_name_becomes_several_with_names_and_back():
     text = "stages:\n  zone:\n    polygon: [[1, 2], [3, 4], [5, 9]]  # all\n    margin: 3\n"
     made = replaced(text, ["stages", "zone", "polygon"], {"a": [[1, 2], [3, 4], [5, 9]], "b": [[1, 2], [3, 4], [5, 8]]})

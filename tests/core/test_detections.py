@@ -115,6 +115,22 @@ def test_concat_fills_what_a_table_lacks():
         Detections.concat([])
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "filled", "kept"),
+    [
+        (np.array([1, 2]), np.array(["a"]), ["1", "2", "a"], [1, 2, "a"]),
+        (np.array([True, False]), None, [True, False, False], [True, False, None]),
+        (np.array([1, 2]), None, [1, 2, -1], [1, 2, -1]),
+        (np.array([1, 2]), np.array([3]), [1, 2, 3], [1, 2, 3]),
+        (np.array([{"a": 1}, None]), None, [{"a": 1}, None, None], [{"a": 1}, None, None]),
+    ],
+)
+def test_an_exact_concat_keeps_the_values_of_each_table(first, second, filled, kept):
+    tables = [table(2).with_columns(n=first), table(1) if second is None else table(1).with_columns(n=second)]
+    assert Detections.concat(tables).extra["n"].tolist() == filled
+    assert Detections.concat(tables, exact=True).extra["n"].tolist() == kept
+
+
 def test_a_loop_over_a_table_yields_its_rows():
     found = [one.track_id.tolist() for one in table(3, tracks=[5, 6, 7])]
     assert found == [[5], [6], [7]]

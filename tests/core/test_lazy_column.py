@@ -97,6 +97,15 @@ def test_only_the_rows_that_are_asked_for_are_made(made):
     assert made.read == [[1], [3]]
 
 
+@pytest.mark.parametrize(
+    ("rows", "read_rows"), [([0], [[0]]), ([1, 0], [[1, 0]]), ([2], [[2]]), ([3], [[3]]), ([1, 2], [[0, 1], [2], [3]])]
+)
+def test_rows_of_one_of_the_joined_tables_are_read_without_the_others(made, rows, read_rows):
+    joined = Detections.concat(made.table.split(3), rows=range(3), exact=True)
+    assert numbers(joined[rows].extra["mask"]) == rows
+    assert made.read == read_rows
+
+
 def test_rows_without_the_column_are_missing(made):
     plain = Detections.empty(("a",)).with_columns()
     other = Detections(*(getattr(made.table, name) for name in ("xyxy", "score", "class_id")), labels=("a",))

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as hnp
 from jsonschema import Draft202012Validator
 
 from streamkit.core.data import Batch, Detections, Event, Frame
-from streamkit.core.records import SCHEMA, batch_lines, line, record, wall_clock
+from streamkit.core.records import SCHEMA, batch_lines, line, points_of, record, wall_clock
 from streamkit.io.formats.schemas import json_schema
 
 JSON_SCHEMA = Draft202012Validator(json_schema())
@@ -83,6 +83,20 @@ def test_live_and_failed_frames():
 )
 def test_boxes_are_clipped_and_rounded(box, expected):
     assert record(frame(tables={"d": table([box])}))["objects"][0]["box"] == expected
+
+
+def test_key_points_are_rounded_to_a_hundredth_of_a_pixel_and_their_scores_to_four_digits():
+    points = np.array([[[20.126, 31.337, 0.91237]]])
+    assert points_of(points).tolist() == [[[20.13, 31.34, 0.9124]]]
+    objects = table([[0, 0, 100, 100]], keypoints=points.astype(np.float32))
+    assert record(frame(tables={"d": objects}))["objects"][0]["keypoints"] == [[20.13, 31.34, 0.9124]]
+
+
+def test_corners_are_rounded_to_a_hundredth_of_a_pixel():
+    corners = np.array([[[20.126, 31.337], [40.004, 31.0], [40.0, 50.5], [20.0, 50.55]]], np.float32)
+    objects = table([[20, 31, 40, 51]], corners=corners)
+    expected = [[20.13, 31.34], [40.0, 31.0], [40.0, 50.5], [20.0, 50.55]]
+    assert record(frame(tables={"d": objects}))["objects"][0]["corners"] == expected
 
 
 def test_labels_and_tracks_that_are_not_there():

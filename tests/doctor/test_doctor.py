@@ -2,9 +2,11 @@
 
 import re
 import shutil
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -56,6 +58,31 @@ def test_the_resources_are_those_of_this_machine() -> None:
     assert free == pytest.approx(psutil.virtual_memory().available / doctor.GIB, rel=0.5, abs=1.0)
     assert disk == pytest.approx(shutil.disk_usage(Path.cwd()).free / doctor.GIB, rel=0.1, abs=1.0)
     assert re.search(r"ok    cores: [1-9]", text)
+
+
+@pytest.mark.parametrize(
+    ("free", "line"),
+    [
+        (2**30 - 1, "warn  memory: 1.0 GiB free; fix: end other programs, or set batch: 1"),
+        (2**30, "ok    memory: 1.0 GiB free"),
+        (7 * 2**29, "ok    memory: 3.5 GiB free"),
+    ],
+)
+def test_little_memory_and_a_full_disk_come_with_the_way_out(free, line, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "free_memory", lambda: free)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    _, memory, disk = told(doctor.host())
+    assert memory == line
+    low = "; fix: write outputs to another disk, or free some space" if line.startswith("warn") else ""
+    assert disk == f"{line.split()[0]:<4}  disk: {free / 2**30:.1f} GiB free in {Path.cwd()}{low}"
+
+
+def test_the_demo_network_has_its_own_time_per_frame() -> None:
+    begun_s = time.perf_counter()
+    text = "\n".join(told(doctor.demo()))
+    took_ms = (time.perf_counter() - begun_s) * 1e3
+    (shown_ms,) = re.findall(r"the network runs on the CPU, (\d+) ms per frame", text)
+    assert 0 <= int(shown_ms) <= 0.6 * took_ms  # it ran once before, and the network was loaded
 
 
 def test_the_last_line_counts_what_is_broken_and_the_warnings() -> None:

@@ -11,10 +11,13 @@ from support.engine_cases import (
     SHAPE,
     attention_between_convolutions,
     c2f_block,
+    channel_factors_after_a_convolution,
+    channel_factors_after_a_depthwise_convolution,
     concatenation_in_a_concatenation,
     conv_silu,
     half_of_a_split_is_joined,
     halves_in_the_other_order,
+    hard_swish_of_four_nodes,
     leaky_relu,
     padding_before_a_pool_and_a_convolution,
     padding_that_others_read,
@@ -27,7 +30,7 @@ from support.engine_cases import (
 )
 from support.small_networks import NetworkBuilder, run_network
 
-from streamkit.engine.program import Attend, Convolve, Delegate, Export, Import
+from streamkit.engine.program import Attend, Convolve, ConvolveDepthwise, Delegate, Export, Import
 
 
 @pytest.mark.parametrize(("case", "shape"), CASES)
@@ -70,6 +73,28 @@ def counts(case: Callable[[NetworkBuilder], list[str]], shape: tuple[int, ...] =
 @pytest.mark.parametrize("case", [conv_silu, residual_after_activation, residual_before_activation, leaky_relu])
 def test_what_follows_a_convolution_is_part_of_it(case):
     assert set(counts(case)) == {"Import", "Convolve", "Export"}
+
+
+@pytest.mark.parametrize(("case", "shape"), [case for case in CASES if case.id != "attention_between_convolutions"])
+def test_all_that_the_engine_knows_runs_in_it(case, shape):
+    assert counts(case, shape)["Delegate"] == 0
+
+
+def functions_after(case: Callable[[NetworkBuilder], list[str]]) -> list[list[str]]:
+    """Return the functions that each convolution of a case computes in its kernel."""
+    network = NetworkBuilder(SHAPE)
+    _, program = program_of(network.model(*case(network)), SHAPE)
+    steps = [step for step in program.steps if isinstance(step, Convolve | ConvolveDepthwise)]
+    return [[getattr(function, "name", type(function).__name__) for function in step.then] for step in steps]
+
+
+def test_a_hard_swish_of_four_nodes_is_a_function_of_its_convolution():
+    assert functions_after(hard_swish_of_four_nodes) == [["hard_swish"]]
+
+
+def test_channel_factors_after_a_convolution_are_part_of_its_weights():
+    assert functions_after(channel_factors_after_a_convolution) == [["Affine"]]  # only the second
+    assert functions_after(channel_factors_after_a_depthwise_convolution) == [[]]
 
 
 @pytest.mark.parametrize("case", [c2f_block, half_of_a_split_is_joined, concatenation_in_a_concatenation])

@@ -7,7 +7,7 @@ from onnx import TensorProto, helper, numpy_helper
 from support.engine_cases import SHAPE, program_of, run_program
 from support.small_networks import NetworkBuilder, run_network
 
-from streamkit.engine.graph import simplify
+from streamkit.engine.graph import read_graph, simplify
 from streamkit.engine.operators import recognize
 from streamkit.engine.partition import fused_share, partition
 from streamkit.engine.program import MAX_FUNCTIONS
@@ -188,6 +188,19 @@ def test_weights_that_are_listed_as_inputs_are_constants():
     assert [node.operator for node in graph.nodes] == ["Conv", "Relu"]
     assert fused_share(graph, partition(graph, recognize(graph))) == 1
     np.testing.assert_allclose(run_program(graph, program, images)[name], expected, rtol=1e-4, atol=3e-5)
+
+
+def test_only_constants_are_taken_out_of_the_nodes():
+    network = NetworkBuilder(SHAPE)
+    number = network.node("Constant", value=numpy_helper.from_array(np.float32(2.0)))
+    shape = network.node("Constant", value=numpy_helper.from_array(np.array([8, 1, 1])))
+    filled = network.node("ConstantOfShape", shape, value=numpy_helper.from_array(np.array([3.0], np.float32)))
+    name = network.node("Add", network.node("Mul", network.images, number), filled)
+    graph = read_graph(network.model(name))
+    assert [node.operator for node in graph.nodes] == ["ConstantOfShape", "Mul", "Add"]
+    assert graph.constants[number] == 2.0
+    assert graph.constants[shape].tolist() == [8, 1, 1]
+    assert graph.inputs == ("images",)
 
 
 def in_f16(model):

@@ -1,5 +1,7 @@
 """Which tensors may share a line of channels."""
 
+import pytest
+
 from streamkit.engine.placement import ChannelLines
 
 
@@ -65,8 +67,25 @@ def test_a_tensor_may_begin_before_the_whole():
     assert views["joined"].offset == 8
 
 
-def test_reserved_channels_are_kept_free():
+@pytest.mark.parametrize(("reserved", "free"), [(0, 8), (8, 0)])
+def test_reserved_channels_are_kept_free(reserved, free):
     placed = lines(part=8, joined=16)
-    placed.reserve("joined", "copy", 0, 8)
-    assert not placed.join("part", "joined", 0)
-    assert placed.join("part", "joined", 8)
+    placed.reserve("joined", "copy", reserved, 8)
+    assert not placed.join("part", "joined", reserved)
+    assert placed.join("part", "joined", free)
+
+
+def test_channels_are_reserved_where_a_tensor_lies_in_its_line():
+    placed = lines(part=8, joined_inner=16, joined=32)
+    assert placed.join("joined_inner", "joined", 16)
+    placed.reserve("joined_inner", "copy", 8, 8)
+    assert not placed.join("part", "joined", 24)
+    placed.release("joined_inner", "copy")
+    assert placed.join("part", "joined", 24)
+
+
+def test_a_buffer_holds_a_tensor_that_nothing_has_written_yet():
+    placed = lines(part=8, joined=24)
+    assert placed.join("part", "joined", 0)
+    _, sizes = placed.views(1, {"part": 8, "joined": 24})
+    assert sizes == (4 * 4 * 24,)

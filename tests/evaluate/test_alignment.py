@@ -72,7 +72,11 @@ def test_labels_of_yolo_that_count_from_0_have_their_option(tmp_path):
     assert checked(Truth(TruthOptions(str(tmp_path), first_frame=0), ["a"], ["car"])) == []
 
 
-@pytest.mark.parametrize(("scale", "told"), [(0.5, "times 2, "), (1.5, "times 2/3, "), (2 / 3, "times 3/2, ")])
+@pytest.mark.parametrize(
+    ("scale", "told"),
+    [(3.0, "times 1/3, "), (2.0, "times 1/2, "), (1.5, "times 2/3, "), (4 / 3, "times 3/4, "), (0.75, "times 4/3, "),
+     (2 / 3, "times 3/2, "), (0.5, "times 2, "), (1 / 3, "times 3, ")],
+)  # fmt: skip
 def test_boxes_of_another_size_are_told(tmp_path, scale, told):
     with pytest.raises(ConfigError, match=f"is of another size than the source a: {told}its boxes .* by 1.00"):
         checked(truth_of(tmp_path, scale=scale))

@@ -8,7 +8,7 @@ import pytest
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.evaluate.boxes import EvaluatedFrame, FlatBoxes
-from streamkit.evaluate.causes import attribute
+from streamkit.evaluate.causes import CANDIDATE_SCORE, Miss, attribute, suggestions
 from streamkit.evaluate.detection import match
 from streamkit.evaluate.observe import Observations, detectors_of
 
@@ -28,8 +28,13 @@ def boxes(*rows):
     )])  # fmt: skip
 
 
-def causes(truth, found=(), low=(), raw=(), *, options="", track=None, inferred=(0,), frames=FRAMES):
-    stages = f"  detect: {{model: demo{options}}}\n" + (f"  track: {track}\n" if track else "")
+FROM_A_FILE = "{stage: detections, path: samples/street.truth.jsonl"
+
+
+def causes(
+    truth, found=(), low=(), raw=(), *, options="", track=None, inferred=(0,), frames=FRAMES, detector="{model: demo"
+):  # fmt: skip
+    stages = f"  detect: {detector}{options}}}\n" + (f"  track: {track}\n" if track else "")
     text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
     graph = build(read_text(text, folder=Path(__file__).resolve().parents[2]))
     parts = (boxes(*part) for part in (truth, found, low, raw))
@@ -48,6 +53,7 @@ CAR = ("car", AT, 1, 1)
         ("not detected", {}),
         ("not detected", {"low": [("car", AT, 0.04, -1)]}),
         ("min_score", {"low": [("car", AT, 0.2, -1)]}),
+        ("min_score", {"low": [("car", AT, CANDIDATE_SCORE, -1)]}),
         ("nms", {"raw": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)], "low": [("car", FAR, 0.9, -1)]}),
         ("size", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)], "options": ", min_size: 150"}),
         ("size", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)], "options": ", max_size: 50"}),
@@ -64,6 +70,26 @@ CAR = ("car", AT, 1, 1)
 )  # fmt: skip
 def test_the_cause_of_a_miss(cause, given):
     assert causes([CAR], **given) == [(0, cause)]
+
+
+@pytest.mark.parametrize(("label", "other"), [("car", "bike"), ("bike", "car")])
+def test_a_box_of_a_class_before_or_after_is_a_wrong_class(label, other):
+    assert causes([(label, AT, 1, 1)], found=[(other, AT, 0.6, 1)]) == [(0, "wrong class")]
+
+
+@pytest.mark.parametrize(
+    ("score", "options", "cause"),
+    [
+        (0.6, "", "removed by a later stage"),
+        (0.06, "", "removed by a later stage"),
+        (0.6, ", min_score: 0.7", "min_score"),
+        (0.6, ", min_score: 0.5", "removed by a later stage"),
+        (0.04, "", "not detected"),
+    ],
+)
+def test_boxes_of_a_file_have_no_threshold_unless_the_stage_has(score, options, cause):
+    low = [("car", AT, score, -1)]
+    assert causes([CAR], low=low, options=options, detector=FROM_A_FILE) == [(0, cause)]
 
 
 @pytest.mark.parametrize(("bottom", "cause"), [(95, "roi"), (105, "min_score")])
@@ -90,3 +116,18 @@ def test_a_detected_object_without_a_track_has_the_threshold_of_the_tracker(scor
 
 def test_a_hit_has_no_cause():
     assert causes([CAR], [("car", BESIDE, 0.9, 4)], track="{}") == []
+
+
+def test_the_three_most_frequent_causes_suggest_what_to_change():
+    counts = {"min_score": 6, "track.new_score": 5, "track.high_score": 4, "track.low_score": 3}
+    misses = [Miss(row, cause, 0.1 * row) for cause, count in counts.items() for row in range(count)]
+    assert suggestions(None, misses[::-1]) == [
+        "min_score: half of these 6 boxes have a score of 0.25 or more",
+        "track.new_score: half of these 5 boxes have a score of 0.20 or more",
+        "track.high_score: half of these 4 boxes have a score of 0.15 or more",
+    ]
+
+
+def test_what_is_seldom_or_has_no_threshold_suggests_nothing():
+    misses = [*(Miss(row, "min_score", 0.2) for row in range(2)), *(Miss(row, "nms", 0.9) for row in range(9))]
+    assert suggestions(None, misses) == []

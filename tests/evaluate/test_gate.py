@@ -17,6 +17,8 @@ def report_of(**parts):
     ("name", "least", "told"),
     [
         ("ap", 0.5, []),
+        ("ap", 0.3, []),
+        ("fps", 19.5, []),
         ("ap", 0.51, ["ap is 0.500, below the minimum 0.51"]),
         ("fps", 20.5, ["fps is 20.000, below the minimum 20.5"]),
         ("ap_large", 0.1, ["ap_large is not measured (there is nothing to measure it on), minimum 0.1"]),

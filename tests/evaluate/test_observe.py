@@ -41,6 +41,15 @@ def test_the_boxes_are_those_of_the_configured_run(root, run_pipeline):
     assert not any("evaluate" in name for name in plain.report["stages"])
 
 
+def test_a_part_of_a_video_may_end_before_its_truth(root):
+    text = TEXT.replace("samples/street.mp4", "{{uri: samples/street.mp4, end: 200ms}}")
+    graph = build(read_text(text.format(device="cpu", detect="min_score: 0.4", last="draw"), folder=root))
+    classes = known_classes(detectors_of(graph))
+    truth = Truth(TruthOptions(str(root / "samples/street.truth.jsonl")), ["street"], *classes)
+    seen = observe(graph, truth, lambda _: contextlib.nullcontext())
+    assert [frame.index for frame in seen.frames] == list(range(5))
+
+
 def test_candidates_go_below_the_threshold_and_past_suppression(root):
     seen, _ = observed(root, 8, detect="min_score: 0.4, labels: [car]")
     assert seen.names[: seen.classes] == ("car",)

@@ -135,8 +135,24 @@ def test_yolo_labels_are_found_by_the_names_of_the_images_of_a_source(tmp_path):
     truth = read(folder / "labels" / "val", images={"a": files})
     assert shown(truth) == [(1, *ROWS[0][1:]), (1, *ROWS[1][1:]), (2, *ROWS[2][1:])]
     assert [truth.is_labelled("a", frame) for frame in range(3)] == [False, True, True]
+    assert truth.notes == [f"images of {folder}/labels/val that the source a lacks are left out: 1"]
     with pytest.raises(ConfigError, match=r"no label file in .*val has the name of one of the source's 1 images"):
         read(folder / "labels" / "val", images={"a": ["in/x.jpg"]})
+
+
+def test_of_several_folders_of_label_files_the_first_three_are_named(tmp_path):
+    for name in ("val", "train", "test", "more"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a_1.txt").touch()
+    names = ", ".join(f"{tmp_path}/{name}" for name in ("more", "test", "train"))
+    with pytest.raises(ConfigError, match=rf"has folders of label files; name one of them: {names}$"):
+        read(tmp_path)
+
+
+def test_tracks_are_numbered_from_0(tmp_path):
+    truth = read(wrong_yolo("0 0.5 0.5 0.1 0.1 0\n1 0.2 0.2 0.1 0.1 3")(tmp_path))
+    _, class_id, track_id, *_ = truth.of("a", 1, W, H)
+    assert (class_id.tolist(), track_id.tolist()) == ([0, 1], [0, 3])
 
 
 def test_a_class_is_renamed_and_the_others_are_noted(tmp_path):
@@ -239,13 +255,15 @@ def coco_with(**parts):
         (coco_with(images={"a": 1}), {}, "images must be a list"),
         (coco_with(images=[{"id": 1}, {"id": 1}]), {}, "two entries of images have the same id"),
         (coco_with(images=[{"id": 1, "frame_id": 0}, {"id": 2, "frame_id": 0}]), {}, "have the same frame_id 0"),
-        (coco_with(images=[{"id": 1, "width": "w", "height": 1}]), {}, "height of the image 1 must"),
+        (coco_with(images=[{"id": 1, "width": "w", "height": 1}]), {}, "t.json: width and height of the image 1 must"),
         (coco_with(categories=["car"]), {}, "entry 1 of categories must have id"),
         (coco_with(categories=[{"id": 1}]), {}, "entry 1 of categories must have name"),
         (coco_with(annotations=[3]), {}, "annotation 1 needs image_id"),
         (wrong_yolo("0 0.5 0.5 0.1"), {}, "shot_002.txt:1:1: a line must have the 5 numbers"),
         (wrong_yolo("0 0.5 0.5 0.1 0.1 0.2 0.2"), {}, "polygons of segments cannot be used"),
         (wrong_yolo("0 320 180 64 36"), {}, "must be shares of the frame, 0 to 1"),
+        (wrong_yolo("0 0.5 0.5 0.1 0.1 -2"), {}, "shot_002.txt:1:1: .* must be a track id, a whole number, got -2"),
+        (wrong_yolo("0 0.5 0.5 0.1 0.1 1.5"), {}, "must be a track id, a whole number, got 1.5"),
         (wrong_yolo("9 0.5 0.5 0.1 0.1"), {}, r"class 9 has no name: there are 2 \(car, person\)"),
         (lambda folder: yolo(folder, first=0), {"first_frame": 1}, "frame 0, before --first-frame 1"),
         (lambda folder: yolo(folder, names="nc: 2"), {}, "data.yaml must have names"),

@@ -15,6 +15,7 @@ from streamkit.core.errors import OutputError
 from streamkit.io import outputs
 from streamkit.io.outputs import (
     AtomicFile,
+    AtomicWriter,
     ReportFile,
     WrittenOutputs,
     check_path,
@@ -473,3 +474,44 @@ def test_a_placeholder_that_is_not_known_is_named_with_those_that_are():
     with pytest.raises(ValueError, match=r"^path knows the placeholders \{a\}, \{b\}, got \{source\} in "):
         check_path("{a}/{source}", ("a", "b"))
     check_path("{a}/{b}", ("a", "b"))
+
+
+class Text:
+    """What `AtomicWriter` opens: a file that keeps its lines until it is closed."""
+
+    def __init__(self, part):
+        self.part, self.lines, self.closed = part, [], 0
+
+    def close(self):
+        self.closed += 1
+        self.part.write_text("".join(self.lines))
+
+
+def test_a_writer_has_its_file_once_it_is_finished(tmp_path):
+    path = tmp_path / "a.txt"
+    opened = []
+    writer = AtomicWriter(path, lambda part: opened.append(Text(part)) or opened[-1])
+    for text in ("one\n", "two\n"):
+        with writer.out() as out:
+            out.lines.append(text)
+    assert not path.exists()
+    writer.finish()
+    assert path.read_text() == "one\ntwo\n"
+    assert [text.closed for text in opened] == [1]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_writer_that_nothing_was_written_to_makes_no_file(tmp_path):
+    with AtomicWriter(tmp_path / "a.txt", Text):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_writer_that_an_error_has_broken_raises_it_again_and_leaves_nothing(tmp_path):
+    writer = AtomicWriter(tmp_path / "a.txt", Text)
+    with pytest.raises(OutputError, match="the disk is full"), writer.out():
+        raise OSError(errno.ENOSPC, "No space left on device")
+    for use in (writer.finish, lambda: writer.out().__enter__()):
+        with pytest.raises(OutputError, match="the disk is full"):
+            use()
+    assert list(tmp_path.iterdir()) == []

@@ -42,6 +42,45 @@ def test_where_decoding_can_begin(tmp_path, name, codec, options):
     assert entered == called
 
 
+@pytest.mark.parametrize(
+    ("name", "codec", "options"),
+    [
+        ("a.mp4", "libx264", {"preset": "medium", "g": "10", "bf": "3", "b-pyramid": "none"}),
+        ("a.ts", "libx264", {"preset": "medium", "g": "10", "bf": "3", "b-pyramid": "none"}),
+        ("a.mp4", "libx265", X265),
+        ("a.ts", "libx265", X265),
+        ("a.mp4", "mpeg4", {"bf": "2"}),
+        ("a.ts", "mpeg2video", {"bf": "2"}),
+        ("a.mpg", "mpeg1video", {"bf": "2"}),
+        ("a.ts", "mpeg2video", {"bf": "0"}),
+        ("a.webm", "libvpx-vp9", {"g": "10"}),
+    ],
+)
+def test_without_frames_that_nothing_refers_to_the_others_are_as_they_were(tmp_path, name, codec, options):
+    demuxer = Demuxer(str(write(tmp_path / name, 128, 96, 40, codec=codec, options=options)))
+    parser = PacketParser(demuxer.stream, demuxer.info.codec)
+    packets = [(bytes(packet), packet.pts, parser.is_disposable(packet)) for packet in demuxer.packets()]
+
+    def decoded(*, disposable):
+        context = av.CodecContext.create(demuxer.info.codec, "r")
+        context.extradata = demuxer.stream.codec_context.extradata
+        frames = []
+        for payload, pts, is_disposable in packets:
+            if disposable or not is_disposable:
+                packet = av.Packet(payload)
+                packet.pts = pts
+                frames += context.decode(packet)
+        return {frame.pts: frame.to_ndarray().tobytes() for frame in (*frames, *context.decode(None))}
+
+    whole, others = decoded(disposable=True), decoded(disposable=False)
+    count = sum(is_disposable for *_, is_disposable in packets)
+    assert (count > 5) is (options.get("bf") != "0" and codec != "libvpx-vp9")
+    assert len(whole) == 40
+    assert len(others) == 40 - count
+    assert others.items() <= whole.items()
+    demuxer.close()
+
+
 def test_a_refresh_over_many_pictures_is_no_beginning(tmp_path):
     called, entered = entries(write(tmp_path / "a.ts", 128, 96, 60, options=REFRESH))
     assert len(called) > 3

@@ -11,6 +11,8 @@ import time
 from contextlib import closing
 
 import av
+import cv2
+import numpy as np
 import pytest
 from support.clips import X264, write
 from support.http_cameras import http_camera, transport_stream
@@ -328,7 +330,30 @@ def test_srt_says_what_is_missing():
     assert "secret" not in str(caught.value)
 
 
+def test_a_device_that_is_no_camera():
+    with pytest.raises(SourceError, match="/dev/null: not a V4L2 capture device, or not with these settings"):
+        Demuxer("v4l2:///dev/null")
+
+
 def test_a_device_that_is_not_there():
     with pytest.raises(SourceError, match="there is no such device") as caught:
         Demuxer("v4l2:///dev/video97?size=640x480&fps=30")
     assert caught.value.cause == "not_found"
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "is_refused"),
+    [(12000, 12000, True), (20000, 5001, True), (5001, 20000, True), (9999, 10000, False)],
+)
+def test_frames_of_more_than_100_megapixels_are_refused_before_any_is_decoded(tmp_path, width, height, is_refused):
+    _, encoded = cv2.imencode(".jpg", np.zeros((16, 16, 3), np.uint8))
+    payload = bytearray(encoded.tobytes())
+    size = payload.index(b"\xff\xc0") + 5  # in the header of the frame
+    payload[size : size + 4] = height.to_bytes(2, "big") + width.to_bytes(2, "big")
+    (tmp_path / "a.mjpeg").write_bytes(bytes(payload) * 3)
+    if not is_refused:
+        Demuxer(str(tmp_path / "a.mjpeg")).close()
+        return
+    with pytest.raises(SourceError, match=rf"a\.mjpeg: {width}x{height} is more than 100 megapixels") as caught:
+        Demuxer(str(tmp_path / "a.mjpeg"))
+    assert caught.value.cause == "codec"

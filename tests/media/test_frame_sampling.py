@@ -137,7 +137,7 @@ FILE = {"frames": 400, "fps": 25.0, "duration_s": 16.0}
         (FILE, {"fps": 5.0}, 80),
         (FILE, {"fps": 50.0}, 400),
         (FILE, {"fps": 5.0, "end_s": 4.1}, 21),
-        (FILE, {"fps": 5.0, "every": 2}, 40),
+        (FILE, {"fps": 5.0, "every": 2}, 80),
         (FILE, {"turns": 3}, 1200),
         (FILE, {"turns": math.inf}, None),
     ],

@@ -297,6 +297,14 @@ def test_a_reader_that_is_too_slow_measures_nothing():
     assert times_s == pytest.approx([n / 25 for n in range(2000)])
 
 
+@pytest.mark.parametrize(("share", "measured"), [(0.05, False), (0.08, False), (0.12, True), (0.15, True), (0.5, True)])
+def test_a_reader_that_waits_a_tenth_of_the_time_measures_in_every_window(share, measured):
+    camera = Camera()
+    for stamp_s, arrived_s in drifting(1.2, frames=1000):
+        camera.send(stamp_s, arrived_s, waited_s=share * STEP_S)
+    assert camera.counts == ({RATES: 1} if measured else {})
+
+
 @pytest.mark.parametrize(("speed", "is_camera"), [(1.5, True), (3.0, False)])
 def test_a_download_over_http_is_no_camera_that_is_too_fast(speed, is_camera):
     camera = Camera(real_time=False)

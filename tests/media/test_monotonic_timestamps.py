@@ -92,6 +92,14 @@ def test_pictures_without_any_time_come_one_frame_time_apart():
     holds(times)
 
 
+def test_a_packet_without_any_time_moves_no_later_one():
+    timestamps = clock(live=False)
+    for number in range(50):
+        timestamps.times(number * TICK, number * TICK, keyframe=number % 10 == 0)
+    assert timestamps.times(None, None, keyframe=False) == (50 * STEP, 50 * STEP)
+    assert timestamps.times(51 * TICK, 51 * TICK, keyframe=False) == (51 * STEP, 51 * STEP)
+
+
 def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])

@@ -60,3 +60,14 @@ def test_both_files_or_neither(tmp_path, root, monkeypatch):
     assert sorted(one.name for one in out.iterdir()) == ["n.onnx", "n.yaml"]
     made = load_card(out / "n.yaml")
     assert sha256(made.file) == made.sha256 == sha256(card.file)
+
+
+@pytest.mark.parametrize(("scale", "text"), [(1 / 255, "scale: 1/255"), (1 / 128, "scale: 1/128"), (0.3, "scale: 0.3")])
+def test_a_scale_is_written_as_people_do(scale, text, tmp_path, root):
+    card = load_card(root / "models" / "demo.yaml")
+    card = dataclasses.replace(
+        card, input=dataclasses.replace(card.input, scale=scale, mean=(0.0,) * 3, std=(1.0,) * 3)
+    )
+    (tmp_path / "made.yaml").write_text(card_text(card, "made.onnx", "ab" * 32))
+    assert text + "}" in (tmp_path / "made.yaml").read_text() or text + "," in (tmp_path / "made.yaml").read_text()
+    assert load_card(tmp_path / "made.yaml").input.scale == scale

@@ -316,6 +316,22 @@ STEPS = {"do_resize": True, "size": {"height": 640, "width": 640}, "do_rescale":
 RAW = {"logits": ["N", 300, 2], "pred_boxes": ["N", 300, 4]}
 
 
+@pytest.mark.parametrize("count", [2, 40, 300])
+def test_long_lists_of_labels_are_wrapped_and_read_back(tmp_path, count):
+    labels = {str(number): f"a thing of kind {number}" for number in range(count)}
+    write_json(tmp_path, "config.json", RT_DETR | {"id2label": labels})
+    write_json(tmp_path, "preprocessor_config.json", STEPS)
+    file = shaped(tmp_path / "model.onnx", {"logits": ["N", 300, count], "pred_boxes": ["N", 300, 4]})
+    text = derive(file).text(tmp_path)
+    (tmp_path / "model.yaml").write_text(text)
+    assert load_card(tmp_path / "model.yaml").labels == tuple(labels.values())
+    listed = text[text.index("labels: [") :].splitlines()[1:-1] if count > 2 else []
+    wrapped = [line for line in listed if line.startswith("  ")]
+    assert all(len(line) < 112 for line in wrapped)
+    assert all(len(line) > 85 for line in wrapped[:-1]), "no line ends early"
+    assert bool(wrapped) is (count > 2)
+
+
 def test_a_detr_of_hugging_face(tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     write_json(tmp_path, "preprocessor_config.json", STEPS)
@@ -376,7 +392,8 @@ def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
 @pytest.mark.parametrize(
     ("resample", "antialias", "note"),
     [(2, True, ""), (3, True, "the bicubic filter (resample: 3), and streamkit with the bilinear one, antialiased;"),
-     (1, True, "the lanczos filter (resample: 1)"), (0, False, "the nearest filter (resample: 0), and streamkit with "
+     (1, True, "the lanczos filter (resample: 1)"), (4, True, "the box filter (resample: 4)"),
+     (5, True, "the hamming filter (resample: 5)"), (0, False, "the nearest filter (resample: 0), and streamkit with "
      "the bilinear one;")],
 )  # fmt: skip
 def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, tmp_path):

@@ -284,6 +284,25 @@ def test_objects_near_the_threshold_are_no_loss_and_others_are(new, agreement, a
     assert found.loss == pytest.approx(1 - min(agreement, ap), abs=0.001)
 
 
+@pytest.mark.parametrize(
+    ("before", "agreement", "ap"),
+    [
+        (0.18, 1.0, 1.0),  # half of the threshold of 0.35 and more: neither right nor wrong
+        (0.16, 0.8, 0.6667),  # the original does not find it: it is wrong, and before the two that are right
+    ],
+)
+def test_an_object_that_the_original_finds_weakly_is_no_false_one(before, agreement, ap, demo):
+    from streamkit.models.card_comparison import _Boxes, _Outputs, _Speed
+
+    tally = _Boxes(demo, None)
+    old = table((0.9, 0), (0.8, 0), (before, 0))
+    new = table((0.9, 0), (0.8, 0), (0.95, 0))
+    tally.add(Frame("a", 0, 0.0, 400, 60), _Outputs(old, None), _Outputs(new, None))
+    comparison = tally.result(1, _Speed((1.0, 1.0), 1.0, "a test"))
+    assert comparison.agreement == pytest.approx(agreement)
+    assert comparison.ap == pytest.approx((1.0, ap), abs=0.001)
+
+
 def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):
     """Truth made of some objects: a network that finds them has AP 1; its class is known by the label's name."""
     card = check_model(demo)

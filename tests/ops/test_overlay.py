@@ -1,8 +1,11 @@
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from streamkit.core.data import Color, Detections, Skeleton, Surface
-from streamkit.ops import rle
+from streamkit.ops import overlay, rle
 from streamkit.ops.annotate import annotate
 from streamkit.ops.glyphs import Atlas
 from streamkit.ops.overlay import LINE, MARK, STENCIL, draw
@@ -321,3 +324,10 @@ def test_device_draws_a_batch_in_one_launch_on_the_current_stream(monkeypatch):
         found[0].ready.synchronize()
         assert launches == [(("overlay.cu", "overlay"), stream.ptr)]
         assert all(np.array_equal(a.data.get(), b.data) for a, b in zip(found, expected, strict=True))
+
+
+def test_the_kernel_has_the_same_numbers_of_lines_and_stencils():
+    code = Path(overlay.__file__).with_name("cuda").joinpath("overlay.cu").read_text()
+    numbers = dict(re.findall(r"\b(LINE|STENCIL) = (-?\d+)", code))
+    assert {name: int(number) for name, number in numbers.items()} == {"LINE": LINE, "STENCIL": STENCIL}
+    assert max(LINE, STENCIL) < -1, "-1 is no sprite, and from 0 on it is a place in the atlas"

@@ -44,6 +44,21 @@ def test_a_quadrilateral_is_straightened_as_by_opencv(color):
     assert np.abs(made[0] - expected).max() < 12  # chroma is interpolated on its own grid
 
 
+@pytest.mark.parametrize("move", [(60, 0), (-50, 0), (0, 45), (0, -40), (70, 40)])
+@pytest.mark.parametrize("size", [(128, 80), (127, 79)])
+def test_beyond_the_frame_its_edge_goes_on_without_the_padding_of_odd_sizes(move, size):
+    width, height = size
+    rgb = smooth_picture()[:height, :width]
+    picture = surface(rgb)
+    picture.data[:80, width:] = 255  # padding
+    picture.data[height:80] = 255
+    corners = QUAD + move
+    straightened, _ = preprocess([picture], [size], SPEC, rects=[(26, 20, 96, 58)], corners=corners[None])
+    difference = np.abs(straightened[0] - plain(to_rgb(picture, *size), corners, (64, 24)))
+    assert difference.mean() < 1.5
+    assert difference.max() < 25
+
+
 def test_the_whole_frame_as_corners_is_the_plain_preprocess():
     one = surface(smooth_picture())
     corners = np.array([[[0, 0], [128, 0], [128, 80], [0, 80]]], np.float64)

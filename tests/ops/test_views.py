@@ -66,7 +66,9 @@ def test_what_is_around_a_polygon(corners, rect):
     assert views.bounding_rect(np.array(corners, float), 640, 360) == rect
 
 
-def merged(boxes, scores, view=None, classes=None, cut=None, frame=None, iou=0.5, agnostic=False, top_k=9):
+def merged(
+    boxes, scores, view=None, classes=None, cut=None, frame=None, iou=0.5, agnostic=False, top_k=9, corners=None
+):
     n = len(boxes)
     none = np.zeros(n, int)
     rows, taken, left_out = views.merge(
@@ -79,6 +81,7 @@ def merged(boxes, scores, view=None, classes=None, cut=None, frame=None, iou=0.5
         iou=iou,
         agnostic=agnostic,
         top_k=top_k,
+        corners=corners,
     )
     return rows.tolist(), taken, left_out
 
@@ -111,6 +114,28 @@ def test_two_views_tell_an_object_by_looser_boxes_than_one_does():
 
 def test_two_parts_that_share_little_both_stay():
     assert merged([[0, 0, 10, 12], [0, 10, 10, 20]], [0.5, 0.9], cut=[True, True]) == ([1, 0], 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("other", "cut", "view", "kept"),
+    [
+        (PART, [False, True], [0, 1], [0]),
+        (PART, [False, False], [0, 1], [1, 0]),
+        (PART, [False, True], [3, 3], [1, 0]),
+        (FAR, [False, True], [0, 1], [1, 0]),
+        (FAR, [False, True], [3, 3], [1, 0]),
+        ([0, 16, 10, 36], [False, True], [0, 1], [1, 0]),
+    ],
+)
+@pytest.mark.parametrize("degrees", [0.0, 30.0])
+def test_rotated_parts_give_way_as_upright_ones_do(other, cut, view, kept, degrees):
+    boxes = np.array([A, other], np.float32)
+    turned = np.deg2rad(degrees)
+    upright = np.stack([boxes[:, [0, 1]], boxes[:, [2, 1]], boxes[:, [2, 3]], boxes[:, [0, 3]]], axis=1)
+    matrix = np.array([[np.cos(turned), -np.sin(turned)], [np.sin(turned), np.cos(turned)]])
+    corners = (upright @ matrix.T).astype(np.float32)
+    assert merged(boxes, [0.5, 0.9], cut=cut, view=view, corners=corners)[0] == kept
+    assert merged(boxes, [0.5, 0.9], cut=cut, view=view)[0] == kept
 
 
 def test_the_best_of_each_frame():

@@ -195,6 +195,18 @@ def factors_and_offsets(network: NetworkBuilder) -> list[str]:
     return [network.convolution(network.node("Div", shifted, network.constant(0.25)), 8, 8)]
 
 
+def channel_factors_after_a_convolution(network: NetworkBuilder) -> list[str]:
+    """ONNX Runtime does not fold these into the convolution."""
+    factors, offsets = (network.constant(np.linspace(*ends, 8).reshape(8, 1, 1)) for ends in ((0.5, 2.0), (-1.0, 1.0)))
+    divided = network.node("Div", network.convolution(network.images, 8, 8), factors)
+    return [network.node("Sub", offsets, divided)]
+
+
+def channel_factors_after_a_depthwise_convolution(network: NetworkBuilder) -> list[str]:
+    factors = network.constant(np.linspace(0.5, 2.0, 8).reshape(8, 1, 1))
+    return [network.node("Div", network.convolution(network.images, 8, 8, groups=8), factors)]
+
+
 def leaky_relu(network: NetworkBuilder) -> list[str]:
     return [network.node("LeakyRelu", network.convolution(network.images, 8, 8), alpha=0.1)]
 
@@ -296,6 +308,7 @@ EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
     tensor_in_two_concatenations, tensor_twice_in_a_concatenation,
     concatenation_in_a_concatenation, channels_that_are_no_multiple_of_8, split_at_odd_channels, output_in_the_middle,
     depthwise_blocks, hard_swish_of_four_nodes, squeeze_and_excitation, sum_with_one_pixel, factors_and_offsets,
+    channel_factors_after_a_convolution, channel_factors_after_a_depthwise_convolution,
     leaky_relu, pools, resized, padding_before_a_pool_and_a_convolution, padding_that_others_read, upconvolution,
     attention_between_convolutions,
 ]  # fmt: skip

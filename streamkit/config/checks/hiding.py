@@ -42,7 +42,7 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
         clear = _cleared(node)
         shown = [stage.id for stage in hides if stage.id not in frame_ancestors(graph, node)] if clear else []
         if shown:
-            way = f"write from: {shown[0]}, first where there are several, or {clear} where that is meant"
+            way = f"write from: {shown[-1]}, first where there are several, or {clear} where that is meant"
             problems.append(node.problem(f"{node.id} would show what {', '.join(shown)} hides; {way}"))
 
 

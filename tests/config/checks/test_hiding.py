@@ -72,6 +72,16 @@ def test_what_is_hidden_on_every_frame_is_not_refused(blur, detect, root):
     assert not any("draw.blur" in one for one in warnings)
 
 
+def test_with_the_way_out_nothing_shows_what_any_stage_above_it_hides(root):
+    hiding = "faces: {stage: draw, blur: all}", "zones: {stage: draw, pixelate: {zone: [[0, 0], [90, 0], [90, 90]]}}"
+    above = "detect: {model: demo}", "track: {}", "door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
+    problems, _ = told(root, *above, *hiding, "snapshot: {path: 'out/{source}/{time}.jpg', when: door, from: door}")
+    assert len(problems) == 1
+    assert "snapshot would show what faces, zones hides; write from: zones, first where" in problems[0]
+    problems, _ = told(root, *above, *hiding, "snapshot: {path: 'out/{source}/{time}.jpg', when: door, from: zones}")
+    assert problems == []
+
+
 @pytest.mark.parametrize(
     ("detect", "track", "way"),
     [

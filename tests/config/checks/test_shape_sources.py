@@ -4,6 +4,7 @@ import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
+from streamkit.core.errors import ConfigError
 
 TEXT = """
 sources: {{gate: "test://", yard: "test://"}}
@@ -29,3 +30,22 @@ def warned(sources):
 )
 def test_each_unknown_source_is_a_warning_at_its_place(sources, expected):
     assert warned(sources) == expected
+
+
+@pytest.mark.parametrize(
+    ("planes", "text"),
+    [
+        ("{gate: PLANE, yart: PLANE}", "identify.planes.yart: there is no source 'yart'; did you mean 'yard'?"),
+        ("{lane: PLANE}", "identify.planes.lane: there is no source 'lane'; known: gate, yard"),
+    ],
+)
+def test_an_option_for_a_source_that_is_not_there_is_refused(planes, text):
+    four = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
+    stages = (
+        "sources: {gate: 'test://', yard: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\n"
+        "  embed: {model: demo-embed}\n  identify: {planes: "
+        + planes.replace("PLANE", f"{{points: {four}, ground: {four}}}") + "}\n"
+    )  # fmt: skip
+    with pytest.raises(ConfigError) as error:
+        build(read_text(stages))
+    assert text in [problem.text for problem in error.value.problems]

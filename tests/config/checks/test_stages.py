@@ -71,6 +71,60 @@ def told(text, root):
     return [str(one) for one in caught.value.problems]
 
 
+def problems_of(text, root, registry=None):
+    try:
+        build(read_text(text, folder=root, registry=registry))
+    except ConfigError as error:
+        return [problem.text for problem in error.problems]
+    return []
+
+
+ALARM = "alarms:\n  slow: total_fps < 1 for 30s\n"
+HOOK = "  hook: {stage: webhook, url: 'https://host/x', send: events, when: WHEN}\n"
+
+
+@pytest.mark.parametrize(("alarms", "refused"), [(ALARM, False), ("", True)])
+def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, root):
+    problems = problems_of(alarms + HEAD + HOOK.replace("WHEN", "alarms.raised"), root)
+    assert bool(problems) == refused
+    problems = problems_of(alarms + HEAD + HOOK.replace("WHEN", "alarms.rised"), root)
+    assert len(problems) == 1
+    assert ("did you mean 'alarms.raised'?" in problems[0]) != refused
+
+
+@pytest.mark.parametrize(
+    ("stages", "text"),
+    [
+        ("  track: {}\n",
+         "track reads detections, which no earlier stage writes; put a detector such as detect above it"),
+        ("  infer: {model: demo}\n", "infer reads tensor, which no earlier stage writes; put preprocess above it"),
+        ("  door: {stage: line_counter, line: [[0, 0], [9, 9]]}\n",
+         "door reads track_id, which no earlier stage writes; put a tracker above it"),
+        ("  preprocess: {model: demo}\n  infer: {model: demo}\n  more: {stage: infer, model: demo}\n",
+         "more reads tensor, which infer uses up; put it between preprocess and infer"),
+        ("  preprocess: {model: demo}\n  infer: {model: demo}\n", ""),
+    ],
+)  # fmt: skip
+def test_what_a_stage_reads_is_written_above_it(stages, text, root):
+    assert "|".join(problems_of(HEAD + stages, root)) == text
+
+
+@pytest.mark.parametrize(
+    ("sources", "count"),
+    [
+        ("{a: samples/street.mp4}", 0),
+        ("{a: samples/street.mp4, b: samples/street.mp4}", 2),
+        ("{a: samples/street.mp4, b: samples/street.mp4, c: samples/street.mp4}", 3),
+    ],
+)
+def test_one_file_takes_one_source(sources, count, root):
+    stages = "  video: {path: out/all.mp4}\n  boxes: {stage: detections, path: samples/street.truth.jsonl}\n"
+    problems = problems_of(f"sources: {sources}\nstages:\n{stages}", root)
+    written = f'video: {count} sources into the one file out/all.mp4; write "{{source}}" into the path'
+    assert (written in problems) == bool(count)
+    assert len(problems) <= 2
+
+
 def without(monkeypatch, module):
     for name in [module, *(name for name in sys.modules if name.startswith(f"{module}."))]:
         monkeypatch.setitem(sys.modules, name, None)

@@ -75,13 +75,32 @@ def test_check_accepts(name, outputs, classes):
 @pytest.mark.parametrize(
     ("name", "outputs", "classes", "text"),
     [
-        ("yolox", {"output": (1, 3549, 85)}, 79, "holds 80 classes beside 5 other values, and the label list has 79"),
+        (
+            "yolox",
+            {"output": (1, 3549, 85)},
+            79,
+            "holds 80 classes beside 5 other values, and the label list has 79; "
+            "it is trained on 80: give the card the labels",
+        ),
         ("yolox", {"a": (1, 85), "b": (1, 2)}, 80, r"one output of 3 dimensions, .*; the network has a\[1, 85\], b"),
-        ("yolov5", {"output": (1, 6, 3)}, 80, "holds 0 classes"),
+        ("yolov5", {"output": (1, 6, 3)}, 80, "holds 0 classes .* 80; it is no output of this family: give the card"),
         ("yolov8", {"output0": (1, 84, 8400)}, 81, "holds 80 classes beside 4 .* has 81; .* give the card the labels"),
         ("yolov8", {}, 80, "the network has no outputs"),
         ("yolo_e2e", {"output0": (1, 300, 7)}, 80, r"dimension 2 of output 'output0' must be 6 \(x1, y1"),
         ("detr", {"labels": (1, 300), "boxes": (1, 300, 4)}, 80, "the network lacks scores and has labels"),
+        (
+            "ssd",
+            {"detection_boxes": (1, 9, 4)},
+            80,
+            "the network lacks detection_scores, detection_classes",
+        ),
+        (
+            "ssd",
+            {"bboxes": (1, 9, 4)},
+            80,
+            r"reads the outputs bboxes, scores, labels; the network lacks scores, labels",
+        ),
+        ("ssd", {"boxes": (1, 9, 4)}, 80, "reads the outputs boxes, scores, labels; the network lacks scores"),
         (
             "detr",
             {"labels": (1, 9), "boxes": (1, 9, 5), "scores": (1, 9)},

@@ -4,6 +4,7 @@ A stand-in for NVIDIA's program shows this without a GPU; see `support/mps_contr
 """
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -128,6 +129,22 @@ def test_nothing_is_left_when_the_run_ends_before_the_daemon_answers(control: Pa
     assert daemons
     assert _until_gone(*(one.pid for one in daemons))
     assert not (tmp_path / "folder").exists()
+
+
+def test_a_guard_whose_folder_is_removed_ends_without_an_error(control: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    guard = subprocess.Popen(
+        [sys.executable, mps_guard.__file__, str(control), str(folder)], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert guard.stdout is not None
+    word, pid = guard.stdout.readline().split()
+    assert word == "ready"
+    shutil.rmtree(folder)  # as a cleaner of /tmp does
+    _, error = guard.communicate(timeout=20)
+    assert (guard.returncode, error) == (0, "")
+    assert _until_gone(int(pid))
 
 
 def test_a_daemon_that_ignores_quit_is_killed_with_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:

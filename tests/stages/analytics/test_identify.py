@@ -130,12 +130,13 @@ def test_a_better_match_that_comes_later_wins():
     assert found["a", 2] == found["b", 1] != found["a", 1]
 
 
-def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better():
-    worse = seen("b", {1: (1, 50, 50)}, seconds=0.5)
-    better = seen("b", {1: (0, 50, 50)}, 0.5, seconds=4.0)
+@pytest.mark.parametrize("start_s", [0.0, 100.0])
+def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better(start_s):
+    worse = seen("b", {1: (1, 50, 50)}, start_s, seconds=0.5)
+    better = seen("b", {1: (0, 50, 50)}, start_s + 0.5, seconds=4.0)
     stage = Identify()
-    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=4.5), worse, better), batch=2)
-    early = identities([frame for frame in done if frame.pts_s < 0.7])
+    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, start_s, seconds=4.5), worse, better), batch=2)
+    early = identities([frame for frame in done if frame.pts_s < start_s + 0.7])
     assert early == {("a", 1): 1, ("b", 1): 2}
     assert identities(done) == {("a", 1): 1, ("b", 1): 1}
     assert stage.context.counters.values["identities: merged"] == 1
@@ -178,6 +179,17 @@ def test_objects_at_different_places_are_two_however_alike():
     slow, fast = (Identify(planes={"a": PLANE, "b": PLANE}, max_speed_kmh=one) for one in (30.0, 200.0))
     assert len(set(identities(run_stage(slow, later)).values())) == 2
     assert len(set(identities(run_stage(fast, later)).values())) == 1
+
+
+@pytest.mark.parametrize(("x", "parted"), [(104, 0), (400, 1)])
+def test_who_walks_away_from_the_place_of_an_identity_has_another_one(x, parted):
+    """Two people of one look meet; one of them walks on, which one camera sees."""
+    stage = Identify(planes={"a": PLANE, "b": PLANE})
+    meets, goes = seen("b", {1: (0, 100, 100)}, seconds=2.0), seen("b", {1: (0, x, 100)}, 2.0, seconds=6.0)
+    done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=8.0), meets, goes), batch=2)
+    assert len(set(identities([frame for frame in done if frame.pts_s < 2.0]).values())) == 1
+    assert len(set(identities(done).values())) == 1 + parted
+    assert ("identities: parted" in stage.context.counters.values) is bool(parted)
 
 
 def test_at_one_place_a_worse_look_is_enough():
@@ -237,6 +249,18 @@ def test_seen_and_left_tell_the_path():
         "Person 1 was seen at yard, 6.1 s after gate.",
         "Person 1 left after 15 s: gate for 3.9 s, then yard for 4.9 s.",
     ]
+
+
+@pytest.mark.parametrize(("back_s", "cameras"), [(103.0, ["gate", "yard"]), (105.0, ["gate", "yard", "gate"])])
+def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back_s, cameras):
+    sightings = merged(
+        seen("gate", {1: (0, 100, 100)}, 100.0), seen("yard", {1: (0, 50, 50)}, 101.0, seconds=6.0),
+        seen("gate", {2: (0, 100, 100)}, back_s), seen("yard", {}, 107.0, seconds=10.0),
+    )  # fmt: skip
+    ((_, _, left),) = events(run_stage(Identify(left_after=7.0), sightings), "left")
+    assert [stay["source"] for stay in left["path"]] == cameras
+    assert max(stay["to_s"] for stay in left["path"] if stay["source"] == "gate") == pytest.approx(back_s + 1.9)
+    assert left["path"][0]["from_s"] == 100.0
 
 
 def test_a_glimpse_is_no_event():
@@ -385,7 +409,8 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
             LOOK + "  identify: {travel: {north: {south: 5s}, south: {north: 8s}}}",
             "travel counts in both directions: give one time for south and north, got 5 s and 8 s",
         ),
-        (LOOK + "  identify: {forget: 10s}", "left_after and forget must be in ascending order, got 2 s, 60 s"),
+        (LOOK + "  identify: {forget: 10s}", "forget must be in ascending order, got 2 s, 60 s and 10 s"),
+        (LOOK + "  identify: {left_after: 1s}", "forget must be in ascending order, got 2 s, 1 s and 3600 s"),
         (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),
     ],
 )  # fmt: skip

@@ -1,5 +1,10 @@
 """The stage in a pipeline; tests/analytics has the rules."""
 
+import pytest
+
+from streamkit.stages.analytics.zone import Zone
+from streamkit.testing.kit import detections, frames, run_stage
+
 
 def test_in_a_pipeline_with_its_report(run_pipeline):
     outcome = run_pipeline(
@@ -59,3 +64,35 @@ stages:
         for picture in pictures
     ]
     assert sorted(one for one in outcome.logged if "outside" in one) == sorted(told)
+
+
+def test_each_kind_of_event_has_its_own_facts():
+    """A car comes into the zone after 0.3 s, stays for two seconds, and leaves it."""
+    stay = frames(30, "gate", step_s=0.1)
+    for frame in stay:
+        x = 20 if frame.index < 3 or frame.index >= 23 else 100
+        frame.tables = {"detect": detections([[x - 5, 80, x + 5, 100]], track_id=[7], label=["car"])}
+    zone = Zone(polygon={"till": ((60, 0), (200, 0), (200, 200), (60, 200))}, loitering=1.0, debounce=0.0)
+    events = {event.kind: event for frame in run_stage(zone, stay) for event in frame.events}
+    assert {kind: event.frame for kind, event in events.items()} == {"entered": 3, "loitering": 13, "left": 23}
+    assert {kind: event.data["count"] for kind, event in events.items()} == {"entered": 1, "loitering": 1, "left": 0}
+    assert all((event.data["zone"], event.data["label"]) == ("till", "car") for event in events.values())
+    assert "dwell_s" not in events["entered"].data
+    assert events["loitering"].data["dwell_s"] == pytest.approx(1.0)
+    assert events["left"].data["dwell_s"] == pytest.approx(2.0, abs=0.11)
+    assert events["entered"].data["at_s"] == pytest.approx(0.3, abs=0.11)
+    assert "at_s" not in events["loitering"].data
+    assert events["left"].data["at_s"] == pytest.approx(2.3, abs=0.11)
+    assert not {"appeared", "lost"} & {key for event in events.values() for key in event.data}
+
+
+@pytest.mark.parametrize("begin", [0, 5])
+def test_what_appears_in_a_zone_and_is_lost_there_says_so(begin):
+    stay = frames(60, "gate", step_s=0.1)
+    for frame in stay:
+        there = [[95, 80, 105, 100]] if begin <= frame.index < 10 else []
+        frame.tables = {"detect": detections(there, track_id=[7] * len(there), label=["car"] * len(there))}
+    zone = Zone(polygon={"till": ((60, 0), (200, 0), (200, 200), (60, 200))}, debounce=0.0, track_ttl=2.0)
+    events = {event.kind: event for frame in run_stage(zone, stay) for event in frame.events}
+    facts = {kind: {"appeared", "lost"} & event.data.keys() for kind, event in events.items()}
+    assert facts == {"entered": {"appeared"}, "left": {"lost"}}

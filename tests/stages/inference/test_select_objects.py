@@ -15,7 +15,7 @@ from streamkit.models.card import find_card, load_card
 from streamkit.stages.inference.crop_models import Classify, Embed
 from streamkit.stages.inference.postprocess import Postprocess
 from streamkit.stages.inference.preprocess import Preprocess
-from streamkit.stages.inference.select_objects import INFERRED, TOO_SMALL, UNTRACKED, SelectObjects
+from streamkit.stages.inference.select_objects import INFERRED, TOO_SMALL, UNTRACKED, SelectFrames, SelectObjects
 from streamkit.testing.kit import detections, frames, run_nodes, run_stage
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -52,6 +52,31 @@ def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
     found, stage = asked(film(25), batch, every=1.0)
     assert [index for _, index, _ in found] == [0, 10, 20]
     assert stage.context.counters[INFERRED] == 3
+
+
+@pytest.mark.parametrize(
+    ("every", "times_s", "rows"),
+    [
+        (1.0, [0.0, 0.4, 0.8, 1.2, 1.6, 2.0, 2.4], [0, 3, 6]),
+        (0.0, [0.0, 0.4, 0.8], [0, 1, 2]),
+        (1.0, [5.0, 5.5, 1.0, 1.5, 2.0], [0, 2, 4]),  # time that goes back
+    ],
+)
+def test_whole_frames_are_asked_about_every_so_often(every, times_s, rows):
+    stage = SelectFrames(every=every)
+    timed = frames(len(times_s), "a")
+    for frame, time_s in zip(timed, times_s, strict=True):
+        frame.pts_s = time_s
+    states = {"a": stage.new_state("a")}
+    from streamkit.testing.kit import _batches
+
+    chosen = []
+    for batch in _batches(timed, (2,)):
+        first = batch.frames[0].index
+        done = stage.process(batch, states)
+        chosen += [first + row for row in done.rows.tolist()]
+        assert done.crops.rects.tolist() == [[0, 0, 640, 360]] * len(done.rows)
+    assert chosen == rows
 
 
 def test_the_frame_rate_changes_nothing():
@@ -102,6 +127,12 @@ def test_a_track_that_was_gone_for_long_begins_anew():
         frame.detections = detections([BOX], track_id=[8])
     assert [i for _, i, _ in asked(given, every=60, track_ttl=2)[0]] == [0, 2, 29]
     assert [i for _, i, _ in asked(given, every=60, track_ttl=5)[0]] == [0, 2]
+
+
+@pytest.mark.parametrize(("away_s", "times"), [(9.9, 1), (10.1, 2)])
+def test_a_track_begins_anew_after_ten_seconds_unless_another_time_is_set(away_s, times):
+    sightings = film(2, away_s)
+    assert len(asked(sightings, every=60)[0]) == times
 
 
 def test_what_is_forgotten_is_let_go():

@@ -87,6 +87,28 @@ def test_what_is_taken(dozen, given, indices):
         assert [(f.index, f.pts_s) for f in made] == [(i, i / 2) for i in indices]
 
 
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [
+        ({}, 12),
+        ({"start": 1.0}, 10),
+        ({"start": 1.0, "end": 2.0}, 2),
+        ({"end": 1.5}, 3),
+        ({"fps": 1.0}, 6),
+        ({"every": 4}, 3),
+        ({"fps": 1.0, "every": 3}, 4),
+        ({"loop": 3}, 36),
+        ({"loop": True}, None),
+    ],
+)
+def test_the_number_of_frames_is_expected_before_the_first(dozen, options, count):
+    source, coming = frames(dozen, rate=2.0, **options)
+    next(coming)
+    assert source.context.runtime.facts["expected_frames"] == count
+    if count is not None:
+        assert 1 + sum(1 for _ in coming) == count
+
+
 def test_a_part_shows_its_own_pictures_in_every_turn(dozen):
     found = list(frames(dozen, rate=2.0, start=1.0, end=2.0, loop=2)[1])
     assert [(f.index, f.pts_s) for f in found] == [(2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
@@ -154,6 +176,18 @@ def test_the_pattern_is_the_same_in_every_run_and_moves():
     assert len(one) == 10
     assert all((a == b).all() for a, b in zip(one, two, strict=True))
     assert all((a != b).any() for a, b in itertools.pairwise(one))
+
+
+def test_the_pattern_has_bars_from_black_to_white_and_a_white_box():
+    first, second = (f.surface.data for f in pattern("test://?width=640&height=64&frames=2"))
+    bars = [16 + column % 256 * 219 // 255 for column in range(644)]
+    assert first[40, :640].tolist() == bars[:640]
+    assert second[40, :640].tolist() == bars[4:644]  # they move by four pixels a frame
+    assert (first[:8, :8] == 235).all()
+    assert (second[2:10, 4:12] == 235).all()
+    chroma = first[64:].reshape(32, 320, 2)
+    assert chroma[0, [0, -1], 0].tolist() == [64, 192]
+    assert chroma[[0, -1], 0, 1].tolist() == [192, 64]
 
 
 def test_the_patterns_frames():

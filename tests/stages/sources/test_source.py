@@ -56,6 +56,7 @@ def test_a_frame_says_what_it_is(clip):
         ({"keyframes": True, "fps": 2.0}, [0, 20, 30, 40]),
         ({"keyframes": True, "loop": 2}, [0, 10, 20, 30, 40, 50, 60, 70, 80, 90]),
         ({"keyframes": True, "decoders": "auto"}, [0, 10, 20, 30, 40]),
+        ({"keyframes": True, "start": 1.0, "loop": 3}, [30, 40, 55, 65, 80, 90]),
         ({"every": 15, "loop": 2}, [0, 15, 30, 45, 60, 75, 90]),
         ({"every": 15, "decoders": 3}, [0, 15, 30, 45]),
     ],
@@ -63,6 +64,7 @@ def test_a_frame_says_what_it_is(clip):
 def test_what_is_taken(clip, given, indices):
     found = list(frames(clip, **given))
     assert [f.index for f in found] == indices
+    assert {type(f.index) for f in found} == {int}
     assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in indices])
 
 

@@ -229,6 +229,18 @@ def test_hidden_in_place_or_not_and_with_frames_that_failed():
         assert np.array_equal(a.surface.data, b.surface.data)
 
 
+def test_nothing_is_hidden_for_an_object_of_a_frame_that_failed():
+    rng = np.random.default_rng(0)
+    whole, failed = frame(), frame(error="broken")
+    whole.surface.data[...] = rng.integers(0, 256, whole.surface.data.shape, dtype=np.uint8)
+    before = whole.surface.data.copy()
+    persons = table((1, 0, 100, 100, 160, 220), (0, 0, 400, 40, 420, 90))
+    stage = drawing(blur=("person",), only=("nothing",))
+    after = stage.process(Batch([whole, failed], tables={"detect": persons})).frames[0].surface.data
+    assert clear(before, after, 100, 100, 160, 220) == 1
+    assert clear(before, after, 400, 40, 420, 90) < 0.03
+
+
 PIPELINE = """
 sources: {street: samples/street.mp4}
 stages:

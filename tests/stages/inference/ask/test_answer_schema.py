@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from streamkit.stages.inference.ask.answer_schema import AnswerError, AnswerSchema
+from streamkit.stages.inference.ask.answer_schema import MAX_CHARS, AnswerError, AnswerSchema
 
 FORM = {"injured": "bool", "people": "int", "height_m": "float", "why": "str", "pose": ["standing", "lying"]}
 GOOD = {"injured": True, "people": 2, "height_m": 1.8, "why": "she lies there", "pose": "lying"}
@@ -100,9 +100,15 @@ def test_values_become_attributes_and_fields_of_rules():
         ({"color": ["red"]}, r"answer\.color must list at least two different words, got \['red'\]"),
         ({"color": ["red", "red"]}, r"answer\.color must list at least two different words"),
         ({"color": ["red", " "]}, r"answer\.color must list at least two different words"),
+        ({"color": ["red", "x" * (MAX_CHARS + 1)]}, r"answer\.color must list at least two different words"),
         ({"is injured": "bool"}, r"answer: a name must consist of letters, digits and _, got 'is injured'"),
     ],
 )
 def test_a_form_that_cannot_be_is_refused(answer, why):
     with pytest.raises(ValueError, match=why):
         AnswerSchema(answer)
+
+
+def test_a_word_may_be_as_long_as_a_text():
+    word = "x" * MAX_CHARS
+    assert AnswerSchema({"color": ["red", word]}).read(json.dumps({"color": word})) == {"color": word}

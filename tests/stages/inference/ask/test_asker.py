@@ -75,7 +75,11 @@ def test_waits_are_as_long_as_the_server_asks_for(vlm, ask, monkeypatch):
         return (429, error, headers.pop(0)) if headers else take(call)
 
     vlm.take = busy
-    assert ask().answer is not None
+    outcome = ask()
+    assert outcome.answer is not None
+    assert {name: count for name, count in outcome.counts.items() if name.startswith(("ask calls", "ask retries"))} == {
+        "ask calls": 4, "ask calls failed: HTTP 429": 3, "ask retries": 3
+    }  # fmt: skip
     first_s, *others_s = np.diff(called_s)
     assert 0.25 <= first_s < 0.6
     assert others_s == pytest.approx([3.0, 8.0], abs=0.1)
