@@ -134,7 +134,7 @@ def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_
 
 @pytest.mark.long
 def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_home, tmp_path):
-    settings = settings_of(place, tmp_path / "out"))
+    settings = settings_of(place, tmp_path / "out")
     lost = []
 
     def harm(manager: Manager) -> None:
