@@ -99,13 +99,13 @@ def bench_gpu(
     choose(device)  # report a missing GPU first
     if not all("=" in clip for clip in clips):
         raise ConfigError("--clip must be CODEC=FILE, such as --clip hevc=gate.mp4")
-    own = {codec: Path(path) for codec, path in pairs(clips).items()}
-    missing = [str(path) for path in own.values() if not path.is_file()]
+    users_clips = {codec: Path(path) for codec, path in pairs(clips).items()}
+    missing = [str(path) for path in users_clips.values() if not path.is_file()]
     if missing:
         raise ConfigError(f"--clip: there is no {' and no '.join(missing)}")
     networks: list[str | None] = [name.strip() for name in models.split(",") if name.strip()]
-    folder = None if own and networks else data_folder(data)
-    videos = own or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
+    folder = None if users_clips and networks else data_folder(data)
+    videos = users_clips or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
     codes = []
     for network in networks or [None]:
         options = GpuBenchOptions(
