@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streamkit.core.data import Array
 from streamkit.core.text import install_command
 from streamkit.core.user_cache import user_cache
@@ -140,7 +142,10 @@ class FusedNetwork:
 
     def large_tensors(self, feeds: Mapping[str, Array]) -> tuple[str, ...]:
         """Return the names of the engine's tensors with values too large for f16 on these images."""
-        return too_large(self._program.tensors(feeds, self._delegated))
+        try:
+            return too_large(self._program.tensors(feeds, self._delegated))
+        finally:
+            _free_unused_memory()
 
     def check_layers(self, feeds: Mapping[str, Array]) -> LayerCheck:
         """Compare each tensor of the engine with ONNX Runtime on the CPU in f32, on the first image if that can be."""
@@ -155,12 +160,23 @@ class FusedNetwork:
         names = [name for name in self._program.tensor_names if name in graph.producers and name in graph.shapes]
         part = extract(graph, range(len(graph.nodes)), graph.inputs, names).SerializeToString()
         session = open_session(self._info.file, ("cpu",), [{}], 0, part)
-        images = {name: feeds[name][: shapes[name][0]].get() for name in graph.inputs}
+        first_rows = {name: feeds[name][: shapes[name][0]] for name in graph.inputs}
+        images = {name: rows if isinstance(rows, np.ndarray) else rows.get() for name, rows in first_rows.items()}
         references = dict(zip(names, session.run(names, images), strict=True))
-        return compare_layers(self._program.tensors(feeds, self._delegated), references)
+        try:
+            return compare_layers(self._program.tensors(feeds, self._delegated), references)
+        finally:
+            _free_unused_memory()
 
     def _delegated(self, step: Delegate, tensors: Mapping[str, Array]) -> dict[str, Array]:
         return self._parts[step].run({name: tensors[name] for name in step.inputs})
+
+
+def _free_unused_memory() -> None:
+    """Give memory back to the GPU: each layer in f32 takes up to a gigabyte, once."""
+    import cupy
+
+    cupy.get_default_memory_pool().free_all_blocks()
 
 
 def _part_info(info: ModelInfo, graph: OnnxGraph, step: Delegate) -> ModelInfo:
