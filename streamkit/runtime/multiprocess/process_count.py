@@ -140,12 +140,12 @@ class ProcessPlan:
     @property
     def counts(self) -> list[int]:
         """Processes of each device, for `assign_sources`."""
-        return [one.processes for one in self.devices]
+        return [device_plan.processes for device_plan in self.devices]
 
     @property
     def reasons(self) -> list[str]:
         """One line per device."""
-        return [one.reason for one in self.devices]
+        return [device_plan.reason for device_plan in self.devices]
 
 
 def plan_processes(
@@ -179,9 +179,10 @@ def plan_processes(
         queue_shares: time to queue the networks' work on each device, in shares of the GPU's time for it.
         figures: speeds and limits of each device, see `read_figures`; by default, first guesses.
     """
-    known, stages_us = facts or {}, extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
-    usual = Counter(one.codec for one in known.values() if one.codec).most_common(1)
-    file_codec = usual[0][0] if usual else "h264"
+    facts_of = facts or {}
+    stages_us = extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
+    codec_counts = Counter(source_facts.codec for source_facts in facts_of.values() if source_facts.codec)
+    file_codec = codec_counts.most_common(1)[0][0] if codec_counts else "h264"
     forced = "" if independent else _one_process(graph)
     gpus = max(1, sum(device.kind == "cuda" for device in devices))
     plans: list[DevicePlan] = []
@@ -190,7 +191,7 @@ def plan_processes(
         of_device = figures[i] if i < len(figures) else FIRST_GUESSES
         share = _within_decoders(
             [
-                _demand(source, known.get(source.id, SourceFacts()), stages_us, realtime, file_codec, of_device)
+                _demand(source, facts_of.get(source.id, SourceFacts()), stages_us, realtime, file_codec, of_device)
                 for source in graph.sources[i :: len(devices)]
             ]
         )
@@ -199,11 +200,13 @@ def plan_processes(
         overload = overload_text(graph, len(live_fps), sum(live_fps), served_fps)
         networks_bind = _limit_to_networks(share, served_fps, of_device) or bool(overload)
         queue_share = queue_shares[i] if i < len(queue_shares) else 0.0
-        least = 2 if networks_bind and queue_share >= of_device["queue_share"].amount else 1
-        loads |= {one.source: one.load for one in share}
+        min_processes = 2 if networks_bind and queue_share >= of_device["queue_share"].amount else 1
+        loads |= {demand.source: demand.load for demand in share}
         free = free_bytes[i] if i < len(free_bytes) else None
         limits = _limits(len(share), cores // gpus, free)
-        plan = _device_plan(device, share, limits, keep_running, graph.config.processes, forced, of_device, least)
+        plan = _device_plan(
+            device, share, limits, keep_running, graph.config.processes, forced, of_device, min_processes
+        )
         plans.append(dataclasses.replace(plan, overload=overload))
     return ProcessPlan(tuple(plans), loads, forced)
 
@@ -374,7 +377,7 @@ def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceF
     """
     from streamkit.media.demux import Demuxer
 
-    found: dict[str, SourceFacts] = {}
+    facts_by_source: dict[str, SourceFacts] = {}
     of_file: dict[str, SourceFacts] = {}
     until_s = time.monotonic() + within_s
     for source in graph.sources:
@@ -389,8 +392,8 @@ def probe_sources(graph: Graph, within_s: float = _PROBE_S) -> dict[str, SourceF
                     of_file[uri] = SourceFacts(demuxer.info.codec, demuxer.info.average_rate)
             except (StreamkitError, OSError):
                 of_file[uri] = SourceFacts()
-        found[source.id] = of_file[uri]
-    return found
+        facts_by_source[source.id] = of_file[uri]
+    return facts_by_source
 
 
 # ------------------------------------------------------------------------------------------------------------ the load
@@ -469,11 +472,14 @@ def _decoder_fps(codec: str, figures: Mapping[str, GpuFigure]) -> float:
 
 def _within_decoders(demands: Sequence[_Demand]) -> list[_Demand]:
     """The demands on one GPU: files share what its decoders have left beside cameras; not all are read at once."""
-    live, files = [one for one in demands if one.live], [one for one in demands if not one.live]
+    live = [demand for demand in demands if demand.live]
+    files = [demand for demand in demands if not demand.live]
     at_once = min(1.0, FILES_PER_GPU / max(1, len(files)))
-    left, wanted = max(0.0, 1 - sum(one.decoders for one in live)), sum(one.decoders for one in files) * at_once
-    for one in files:
-        one.scale(at_once * (min(1.0, left / wanted) if wanted and one.decoders else 1.0))
+    free_decoders = max(0.0, 1 - sum(demand.decoders for demand in live))
+    wanted_decoders = sum(demand.decoders for demand in files) * at_once
+    file_share = min(1.0, free_decoders / wanted_decoders) if wanted_decoders else 1.0
+    for demand in files:
+        demand.scale(at_once * (file_share if demand.decoders else 1.0))
     return [*demands]
 
 
@@ -507,7 +513,7 @@ def overload_text(graph: Graph, sources: int, needed_fps: float, served_fps: flo
     tracks = any(node.type.name == "track" for node in graph.nodes.values())
     way_out = f"every: {every}" if tracks else f"every: {every} and a tracker"
     return (
-        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_several(sources, 'live source')} fit "
+        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_pluralized(sources, 'live source')} fit "
         f"at {needed_fps / sources:g} frames/s, and frames of all will be dropped; with {way_out} all fit"
     )
 
@@ -581,64 +587,70 @@ def _limits(sources: int, cores: int, free_bytes: int | None) -> list[tuple[int,
 
 def _device_plan(
     device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
-    asked: int | None, forced: str, figures: Mapping[str, GpuFigure], least: int = 1,
+    configured: int | None, forced: str, figures: Mapping[str, GpuFigure], min_processes: int = 1,
 ) -> DevicePlan:  # fmt: skip
-    """The plan of one device with the sources of `share`, within the bounds of the machine; `least` processes."""
+    """The plan of one device with the sources of `share`: at least `min_processes`, within the bounds of the machine."""
     room = min(bounds, key=itemgetter(0))
-    most, bound = room if keep_running else min(room, (max(1, len(share)), "one process per source"), key=itemgetter(0))
-    wanted = max(1, math.ceil(sum(one.load for one in share) - 1e-9))
+    per_source = (max(1, len(share)), "one process per source")
+    max_processes, bound = room if keep_running else min(room, per_source, key=itemgetter(0))
+    wanted = max(1, math.ceil(sum(demand.load for demand in share) - 1e-9))
     # not in the place of the spare process, and not where the decoders are too slow anyway
-    decoders = sum(one.decoders for one in share if one.live)
+    decoders = sum(demand.decoders for demand in share if demand.live)
     busy = 1 < wanted < room[0] - 1 and figures["decoders_busy"].amount < decoders <= 1
     wanted += busy
-    queues = wanted < least <= most
-    wanted = max(wanted, least)
-    live = any(one.live for one in share)
+    queues_slowly = wanted < min_processes <= max_processes
+    wanted = max(wanted, min_processes)
+    live = any(demand.live for demand in share)
     spare = room if device.kind == "cuda" and (live or keep_running) else None
-    if asked is not None:
-        return _chosen(device, asked, asked, "set by device.processes", live, spare)
+    if configured is not None:
+        return _counted_plan(device, configured, configured, "set by device.processes", live, spare)
     if device.kind == "cpu":
-        return _chosen(device, 1, 1, "on the CPU, one process uses all cores")
+        return _counted_plan(device, 1, 1, "on the CPU, one process uses all cores")
     if forced and (wanted > 1 or not share):
-        return _chosen(device, 1, 1, forced)
-    text = _need(share) + "; one more because these keep the decoders busy" * busy
-    text += "; one more because one is busy with queueing the networks' work" * queues
-    if wanted > most:
+        return _counted_plan(device, 1, 1, forced)
+    text = _describe_demand(share) + "; one more because these keep the decoders busy" * busy
+    text += "; one more because one is busy with queueing the networks' work" * queues_slowly
+    if wanted > max_processes:
         text += f"; limited by {bound}"
-    return _chosen(device, min(wanted, most), 1 if forced else most, text, live, None if forced else spare)
+    return _counted_plan(
+        device, min(wanted, max_processes), 1 if forced else max_processes, text, live, None if forced else spare
+    )
 
 
-def _chosen(
+def _counted_plan(
     device: Device, count: int, limit: int, reason: str, live: bool = False, spare: tuple[int, str] | None = None
 ) -> DevicePlan:
     """The plan with `count` processes; `spare` is the bound with a spare one, None if none is kept."""
-    most, bound = spare or (0, "")
+    spare_limit, bound = spare or (0, "")
     if spare and live and count > 1:
-        reason += "; a spare process replaces one that dies" if count < most else f"; no spare process: {bound}"
-    return DevicePlan(device, count, limit, f"{_several(count, 'process')} on {device}: {reason}", most)
+        reason += "; a spare process replaces one that dies" if count < spare_limit else f"; no spare process: {bound}"
+    return DevicePlan(device, count, limit, f"{_pluralized(count, 'process')} on {device}: {reason}", spare_limit)
 
 
-def _need(share: Sequence[_Demand]) -> str:
+def _describe_demand(share: Sequence[_Demand]) -> str:
     """The sources' demand, and what one process serves."""
     if not share:
         return "there is no source yet"
     parts = []
-    for kind in dict.fromkeys(one.kind for one in share):
-        mine = [one for one in share if one.kind == kind]
-        same = len({round(one.fps, 1) for one in mine}) == 1
-        at = " at full speed" if kind == "file" else f" at {mine[0].fps:g} frames/s" if same else ""
-        parts.append(f"{_several(len(mine), kind)}{at}")
-    fps, load = sum(one.fps for one in share), sum(one.load for one in share)
-    need = "give" if not any(one.live for one in share) else "need"
-    said = f"{' and '.join(parts)} {need}{'s' * (len(share) == 1)} about {_about(fps)} frames/s"
-    return f"{said}, one process serves about {_about(fps / load)}"
+    for kind in dict.fromkeys(demand.kind for demand in share):
+        demands = [demand for demand in share if demand.kind == kind]
+        rates = {round(demand.fps, 1) for demand in demands}
+        pace = f" at {demands[0].fps:g} frames/s" if len(rates) == 1 else ""
+        if kind == "file":
+            pace = " at full speed"
+        parts.append(f"{_pluralized(len(demands), kind)}{pace}")
+    fps = sum(demand.fps for demand in share)
+    load = sum(demand.load for demand in share)
+    verb = "need" if any(demand.live for demand in share) else "give"
+    demand_text = f"{' and '.join(parts)} {verb}{'s' * (len(share) == 1)} about {_two_digits(fps)} frames/s"
+    return f"{demand_text}, one process serves about {_two_digits(fps / load)}"
 
 
-def _several(count: int, word: str) -> str:
+def _pluralized(count: int, word: str) -> str:
     return f"{count} {word}{'' if count == 1 else 'es' if word.endswith('s') else 's'}"
 
 
-def _about(number: float) -> str:
+def _two_digits(number: float) -> str:
     """A number with two significant digits."""
     digits = 1 - math.floor(math.log10(number)) if number > 0 else 0
     return f"{round(number, min(digits, 0)):,.0f}"
