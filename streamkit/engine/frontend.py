@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import importlib
 import sys
-import threading
 from types import ModuleType
 
-_importing = threading.Lock()
 _WRAPPER = "cudnn.wrapper"
 
 
@@ -21,13 +19,13 @@ def import_cudnn() -> ModuleType:
     Raises:
         ImportError: it is not installed, or its library cannot be loaded.
     """
-    with _importing:
-        if "cudnn" in sys.modules or "torch" in sys.modules:
-            return importlib.import_module("cudnn")
-        stand_in = ModuleType(_WRAPPER)
-        stand_in.Graph = None  # type: ignore[attr-defined]
-        sys.modules[_WRAPPER] = stand_in
-        try:
-            return importlib.import_module("cudnn")
-        finally:
+    if "cudnn" in sys.modules or "torch" in sys.modules:
+        return importlib.import_module("cudnn")
+    stand_in = ModuleType(_WRAPPER)
+    stand_in.Graph = None  # type: ignore[attr-defined]
+    sys.modules[_WRAPPER] = stand_in
+    try:
+        return importlib.import_module("cudnn")
+    finally:
+        if sys.modules.get(_WRAPPER) is stand_in:  # another thread may import it, too
             del sys.modules[_WRAPPER]

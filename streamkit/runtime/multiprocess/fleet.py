@@ -73,9 +73,9 @@ from streamkit.runtime.observe.report_merge import (
     WorkerReport,
     add_up,
     headline,
-    own,
     queued,
     removed,
+    unmerged_fields,
 )
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog
@@ -212,19 +212,21 @@ class WorkerHandle(SupervisedWorker):
         return f"{self.title} {self.hangs}" if self.hangs else None
 
 
-def _largest_needs(by_process: Sequence[Mapping[SessionKey, SessionSample]], most: int) -> list[SessionSample]:
-    """What the sources of any one of these processes need, `most` sessions at most, the most frequent kind first."""
-    needs: dict[SessionKey, SessionSample] = {}
-    for sessions in by_process:
-        for key, one in sessions.items():
-            needs[key] = max(needs.get(key, one), one, key=lambda sample: sample.number)
-    wanted = []
-    for one in sorted(needs.values(), key=lambda sample: (-sample.number, sample.key)):
-        number = min(one.number, most)
-        most -= number
+def _peak_session_demand(
+    sessions_by_worker: Sequence[Mapping[SessionKey, SessionSample]], limit: int
+) -> list[SessionSample]:
+    """What the sources of any one of these processes need, `limit` sessions at most, the most frequent kind first."""
+    peaks: dict[SessionKey, SessionSample] = {}
+    for sessions in sessions_by_worker:
+        for key, session in sessions.items():
+            peaks[key] = max(peaks.get(key, session), session, key=lambda sample: sample.number)
+    demand = []
+    for peak in sorted(peaks.values(), key=lambda sample: (-sample.number, sample.key)):
+        number = min(peak.number, limit)
+        limit -= number
         if number > 0:
-            wanted.append(one._replace(number=number))
-    return wanted
+            demand.append(peak._replace(number=number))
+    return demand
 
 
 def prepare(
@@ -435,14 +437,14 @@ class WorkerFleet(MergedCounts, Controls):
                 self._stages.open()
                 if self._trace is not None:
                     self._trace.start(self._stages.lanes)
-            begun = self._begun_s = time.perf_counter()
-            for worker in [] if self._aborted else [one for one in self._workers if one.ready]:
+            self._begun_s = time.perf_counter()
+            for worker in [] if self._aborted else [worker for worker in self._workers if worker.ready]:
                 worker.send("go")
             self.ready = not self._aborted
             with self._own_cores, self.alarms.evaluating():
                 self._supervise(lambda: not self._dead and all(worker.over for worker in self._workers))
                 self._stages.close()
-            self.seconds = time.perf_counter() - begun
+            self.seconds = time.perf_counter() - self._begun_s
         finally:
             with self._starting:
                 self._closed = True
@@ -458,9 +460,8 @@ class WorkerFleet(MergedCounts, Controls):
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
         failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
         failed = failed or all(worker.failure is not None for worker in self._workers if not worker.spare)
-        return int(
-            bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._stages.runners.values()))
-        )
+        meters = [runner.meter for runner in self._stages.runners.values()]
+        return int(bool(failed or any(meter.failed or meter.other_errors for meter in meters)))
 
     def stop(self) -> None:
         """Stop the sources; decoded frames drain, and every file is closed.
@@ -588,13 +589,13 @@ class WorkerFleet(MergedCounts, Controls):
         if not self.ready or time.monotonic() < self._sessions_at_s:
             return
         self._sessions_at_s = math.inf
-        for spare in [one for one in self._workers if one.spare and one.ready and one.runs]:
-            others = [one for one in self._workers if one.device == spare.device and one.takes_sources]
+        for spare in [worker for worker in self._workers if worker.spare and worker.ready and worker.runs]:
+            others = [worker for worker in self._workers if worker.device == spare.device and worker.takes_sources]
             limit = int(figures_of(choose(spare.device))[SESSIONS].amount) - _FREE_SESSIONS
-            free = limit - sum(one.number for worker in others for one in worker.sessions.values())
+            free = limit - sum(session.number for worker in others for session in worker.sessions.values())
             spare.send(
                 "make_sessions",
-                _largest_needs([worker.sessions for worker in others], min(spare.expected_live, free)),
+                _peak_session_demand([worker.sessions for worker in others], min(spare.expected_live, free)),
             )
 
     def _sessions_changed(self) -> None:
@@ -620,9 +621,9 @@ class WorkerFleet(MergedCounts, Controls):
         One that is not ready yet will be so sooner than a new one.
         """
         with self._starting:
-            spares = [one for one in self._workers if one.spare and one.runs and one.device in devices]
-            spares = [one for one in spares if one.ready or not ready]
-            worker = min(spares, key=lambda one: (not one.ready, devices.index(one.device)), default=None)
+            spares = [worker for worker in self._workers if worker.spare and worker.runs and worker.device in devices]
+            spares = [spare for spare in spares if spare.ready or not ready]
+            worker = min(spares, key=lambda spare: (not spare.ready, devices.index(spare.device)), default=None)
             if worker is not None:
                 self.sources.add_process(worker)
                 worker.spare = False
@@ -671,7 +672,7 @@ class WorkerFleet(MergedCounts, Controls):
         """Go on without an additional process that could not start: others take its sources."""
         which = "a spare" if worker.spare else "another"
         worker.failure = f"{which} process on {worker.device} could not start: {error}"
-        running = sum(one.takes_sources for one in self._workers if one.device == worker.device)
+        running = sum(other.takes_sources for other in self._workers if other.device == worker.device)
         self._limits[worker.device] = max(1, running)
         if self._spare_limits.get(worker.device):
             self._keep_none(worker.device, "a process could not start")
@@ -693,7 +694,7 @@ class WorkerFleet(MergedCounts, Controls):
 
     def _start_worker(self, worker: WorkerHandle) -> None:
         """Start a process. Signals are blocked in it from its first moment: the parent handles signals."""
-        parts = Counter(one.part for one in self._supervisor.workers)
+        parts = Counter(worker.part for worker in self._supervisor.workers)
         worker.part = min(range(self._parts), key=lambda part: parts[part])
         with self._changing, signals_held_back():  # a change comes with the job, or as an order after it
             worker.frames, frames = frame_pipe()
@@ -719,14 +720,14 @@ class WorkerFleet(MergedCounts, Controls):
 
     def _changed_settings(self) -> dict[str, dict[str, Any]]:
         """Options that were changed since the YAML was read, by stage."""
-        found = {}
+        changes_by_stage = {}
         for id_, before in self._as_in_yaml.items():
             node = self.graph.nodes[id_]
             names = node.type.spec.changeable
             changed = {name: node.options[name] for name in names if node.options.get(name) != before.get(name)}
             if changed:
-                found[id_] = changed
-        return found
+                changes_by_stage[id_] = changed
+        return changes_by_stage
 
     def _receive_frames(self, worker: WorkerHandle) -> None:
         """Pass the frames of one process to the parent's stages, until the process has closed its pipe or exited."""
@@ -781,7 +782,7 @@ class WorkerFleet(MergedCounts, Controls):
         if not self.ready or self._dead or time.monotonic() < self._spares_at_s:
             return False
         lacks = any(map(self._lacks_spare, self._spare_limits))
-        return lacks and all(one.ready if one.runs else one.over for one in self._workers)
+        return lacks and all(worker.ready if worker.runs else worker.over for worker in self._workers)
 
     def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
         if any(relay is not None and relay.handle(kind, value) for relay in (self._relay, self._live_relay)):
@@ -804,8 +805,10 @@ class WorkerFleet(MergedCounts, Controls):
             if not worker.spare:
                 self.sources.update(worker, value)
         elif kind == "sessions":
-            packets = {key: one.packet for key, one in worker.sessions.items()}
-            worker.sessions = {one.key: one._replace(packet=one.packet or packets[one.key]) for one in value}
+            packets = {key: session.packet for key, session in worker.sessions.items()}
+            worker.sessions = {
+                session.key: session._replace(packet=session.packet or packets[session.key]) for session in value
+            }
             self._sessions_changed()
         elif kind == "sessions_ahead":
             worker.made_ahead = value
@@ -869,8 +872,9 @@ class WorkerFleet(MergedCounts, Controls):
         self._spares_at_s = time.monotonic() + _SPARE_AFTER_S
         with self._changing:
             dead, self._dead = self._dead, []
-            spares, dead = [one for one in dead if one.spare], [one for one in dead if not one.spare]
-            for worker in [one for one in spares if not (ending or one.order)]:
+            spares = [worker for worker in dead if worker.spare]
+            dead = [worker for worker in dead if not worker.spare]
+            for worker in [spare for spare in spares if not (ending or spare.order)]:
                 logger.error(str(worker.failure))
                 if not dead:  # it died of itself
                     self._count_spare_death(worker.device)
@@ -886,7 +890,7 @@ class WorkerFleet(MergedCounts, Controls):
                 again = [] if ending else self.sources.restart(
                     ids, self._stages, of_source=of_source, take_spare=spare
                 )  # fmt: skip
-                self._give_up(worker, [id_ for id_ in ids if id_ not in {one.id for one in again}])
+                self._give_up(worker, [id_ for id_ in ids if id_ not in {source.id for source in again}])
                 self._stages.forget_process(worker)
                 worker.latest = replace(worker.latest, states={}, queues={})
                 if again:
@@ -953,10 +957,10 @@ class WorkerFleet(MergedCounts, Controls):
 
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all processes."""
-        found: dict[str, int] = add_up(self._reports())["counts"]
+        counts: dict[str, int] = add_up(self._reports())["counts"]
         for name, count in self._failed_exports.counters.values.items():
-            found[name] = found.get(name, 0) + count
-        return {**found, LOST: self.sources.lost} if self.sources.lost else found
+            counts[name] = counts.get(name, 0) + count
+        return {**counts, LOST: self.sources.lost} if self.sources.lost else counts
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""
@@ -988,21 +992,21 @@ class WorkerFleet(MergedCounts, Controls):
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
-        found = add_up(self._reports())
-        stages = [*self.graph.nodes, *found["stages"]]
+        sums = add_up(self._reports())
+        stages = [*self.graph.nodes, *sums["stages"]]
         device = ", ".join(device for device, _ in self._shares)
-        gone = self.sources.removed
+        removed = self.sources.removed
         return {
-            **headline(device, exit_code, found["frames"], self.seconds),
-            **{key: found[key] for key in ("detections", "events")},
+            **headline(device, exit_code, sums["frames"], self.seconds),
+            **{key: sums[key] for key in ("detections", "events")},
             "counts": self.counts(),
-            "stages": {id_: found["stages"][id_] for id_ in dict.fromkeys(stages) if id_ in found["stages"]},
-            "latency": found["latency"],
+            "stages": {id_: sums["stages"][id_] for id_ in dict.fromkeys(stages) if id_ in sums["stages"]},
+            "latency": sums["latency"],
             "sources": {id_: state.report() for id_, state in self.states.items()},
-            **({"removed": gone.report()} if gone.sources else {}),
+            **({"removed": removed.report()} if removed.sources else {}),
             **({"restarted": self.restarted} if self.restarted else {}),
             "devices": [
-                {"device": worker.device, "sources": self.sources.of(worker), **own(worker.latest)}
+                {"device": worker.device, "sources": self.sources.of(worker), **unmerged_fields(worker.latest)}
                 | ({"spare": True} if worker.spare else {})
                 | ({"error": worker.failure} if worker.failure else {})
                 for worker in self._workers
@@ -1024,15 +1028,16 @@ class WorkerFleet(MergedCounts, Controls):
 
         Sources of a dead process are down; those of a silent process have no new frames.
         """
-        now_s, parts = time.monotonic(), [self._observer.snapshot()]
-        for worker in [one for one in self._workers if not one.spare]:
+        now_s = time.monotonic()
+        parts = [self._observer.snapshot()]
+        for worker in [worker for worker in self._workers if not worker.spare]:
             ids = self.sources.of(worker)
-            if (known := worker.latest.facts) is not None and (ids or not worker.failure):
-                own_facts = {id_: one for id_, one in known.sources.items() if id_ in ids}
-                age_s, gone = now_s - worker.latest.at_s, worker.failure is not None
-                pipeline = known.pipeline | ({"sources": float(len(own_facts))} if known.sources else {})
-                facts = replace(known, sources=own_facts, pipeline=pipeline)
-                parts.append(facts.aged(age_s, gone=gone))
+            latest = worker.latest.facts
+            if latest is not None and (ids or not worker.failure):
+                sources = {id_: source_facts for id_, source_facts in latest.sources.items() if id_ in ids}
+                pipeline = latest.pipeline | ({"sources": float(len(sources))} if latest.sources else {})
+                facts = replace(latest, sources=sources, pipeline=pipeline)
+                parts.append(facts.aged(now_s - worker.latest.at_s, gone=worker.failure is not None))
         return merge_snapshots(parts)
 
 

@@ -589,7 +589,7 @@ def _device_plan(
     device: Device, share: Sequence[_Demand], bounds: Sequence[tuple[int, str]], keep_running: bool,
     configured: int | None, forced: str, figures: Mapping[str, GpuFigure], min_processes: int = 1,
 ) -> DevicePlan:  # fmt: skip
-    """The plan of one device with the sources of `share`: at least `min_processes`, within the bounds of the machine."""
+    """The plan of one device with the sources of `share`, at least `min_processes`, within the machine's bounds."""
     room = min(bounds, key=itemgetter(0))
     per_source = (max(1, len(share)), "one process per source")
     max_processes, bound = room if keep_running else min(room, per_source, key=itemgetter(0))

@@ -150,7 +150,7 @@ def removed(parts: Iterable[WorkerReport]) -> RemovedSources:
     return found
 
 
-def own(part: WorkerReport) -> dict[str, Any]:
+def unmerged_fields(part: WorkerReport) -> dict[str, Any]:
     """A process's own part of a merged report: time, rate, and values that cannot be summed."""
     keys = ("exit_code", "frames", "seconds", "frames_per_s")
     kept: dict[str, Any] = {key: part.report[key] for key in keys if key in part.report}

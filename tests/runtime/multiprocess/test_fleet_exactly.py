@@ -982,10 +982,10 @@ def test_a_spare_process_needs_what_any_one_process_uses() -> None:
         {},
     ]
     wanted = [SessionSample(KEY, b"key frame", 5), SessionSample(LARGE, b"large", 2)]
-    assert module._largest_needs(by_process, 9) == wanted
-    assert module._largest_needs(by_process, 6) == [wanted[0], wanted[1]._replace(number=1)]
-    assert module._largest_needs(by_process, 5) == wanted[:1]
-    assert module._largest_needs(by_process, 0) == module._largest_needs(by_process, -9) == []
+    assert module._peak_session_demand(by_process, 9) == wanted
+    assert module._peak_session_demand(by_process, 6) == [wanted[0], wanted[1]._replace(number=1)]
+    assert module._peak_session_demand(by_process, 5) == wanted[:1]
+    assert module._peak_session_demand(by_process, 0) == module._peak_session_demand(by_process, -9) == []
 
 
 def test_sessions_are_made_ahead_once_those_in_use_do_not_change(
