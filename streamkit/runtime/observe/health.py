@@ -56,36 +56,38 @@ class HealthSnapshot:
     def aged(self, age_s: float, gone: bool) -> HealthSnapshot:
         """The facts `age_s` seconds later without news from their process; `gone` if the process has died."""
         sources: dict[str, dict[str, Value]] = {}
-        for id_, own in self.sources.items():
-            made = sources[id_] = dict(own)
-            if own["state"] in _STILL:
+        for id_, latest in self.sources.items():
+            facts = dict(latest)
+            sources[id_] = facts
+            if latest["state"] in _STILL:
                 continue
-            made["quiet_s"] = float(own["quiet_s"]) + age_s
-            if gone or own["down_s"]:
-                made["down_s"] = float(own["down_s"]) + age_s
+            facts["quiet_s"] = float(latest["quiet_s"]) + age_s
+            if gone or latest["down_s"]:
+                facts["down_s"] = float(latest["down_s"]) + age_s
             if gone:
-                made |= {"state": "failed", "cause": "", "fps_in": 0.0, "fps_out": 0.0}
+                facts |= {"state": "failed", "cause": "", "fps_in": 0.0, "fps_out": 0.0}
         pipeline = dict(self.pipeline)
         if gone:
             pipeline |= {"total_fps": 0.0, "stage_call_s": 0.0, "memory_gb": 0.0}
-            pipeline["sources_down"] = sum(float(one["down_s"]) > 0 for one in sources.values())
+            pipeline["sources_down"] = sum(float(facts["down_s"]) > 0 for facts in sources.values())
         return HealthSnapshot(sources, pipeline, self.about, self.last_frames)
 
 
 def merge_snapshots(parts: Sequence[HealthSnapshot]) -> HealthSnapshot:
     """Merge the facts of several processes into those of one pipeline."""
-    found = HealthSnapshot()
+    snapshot = HealthSnapshot()
     for part in parts:
-        found.sources |= part.sources
-        found.last_frames |= part.last_frames
+        snapshot.sources |= part.sources
+        snapshot.last_frames |= part.last_frames
         for name, value in part.pipeline.items():
-            known, how = found.pipeline.get(name), FACTS[name].joined
+            joined_value = snapshot.pipeline.get(name)
+            how = FACTS[name].joined
             if how == "sum":
-                found.pipeline[name] = value + (known or 0.0)
-            elif known is None or (value > known if how == "most" else value < known):
-                found.pipeline[name] = value
-                found.about.update({name: part.about[name]} if name in part.about else {})
-    return found
+                snapshot.pipeline[name] = value + (joined_value or 0.0)
+            elif joined_value is None or (value > joined_value if how == "most" else value < joined_value):
+                snapshot.pipeline[name] = value
+                snapshot.about.update({name: part.about[name]} if name in part.about else {})
+    return snapshot
 
 
 class Observer:
@@ -125,7 +127,7 @@ class Observer:
             return self._snapshot(time.monotonic() if now_s is None else now_s)
 
     def _snapshot(self, now_s: float) -> HealthSnapshot:
-        found = HealthSnapshot()
+        snapshot = HealthSnapshot()
         states = {id_: state for id_, state in self._states().items() if not state.removed}
         for id_ in self._histories.keys() - states.keys():
             del self._histories[id_]
@@ -133,45 +135,46 @@ class Observer:
             history = self._histories.get(id_)
             if history is None or history.state is not state:
                 history = self._histories[id_] = _SourceHistory(state, self._wanted, now_s)
-            found.sources[id_] = history.snapshot(now_s)
+            snapshot.sources[id_] = history.snapshot(now_s)
             size = (int(state.facts.get(name) or 0) for name in ("width", "height"))
-            found.last_frames[id_] = (max(0, state.frames - 1), state.pts_s, *size)  # type: ignore[assignment]
-        going = [one for one in found.sources.values() if one["state"] != "ended"]
-        found.pipeline["total_fps"] = sum(state.fps_out for state in states.values())
-        found.pipeline["sources"] = len(going)
-        found.pipeline["sources_down"] = sum(float(one["down_s"]) > 0 for one in going)
-        found.pipeline["uptime_s"] = now_s - self._begun_s
-        self._stages(found, now_s)
-        self._emitters(found, now_s)
-        self._machine(found)
-        return found
+            snapshot.last_frames[id_] = (max(0, state.frames - 1), state.pts_s, *size)  # type: ignore[assignment]
+        running = [facts for facts in snapshot.sources.values() if facts["state"] != "ended"]
+        snapshot.pipeline["total_fps"] = sum(state.fps_out for state in states.values())
+        snapshot.pipeline["sources"] = len(running)
+        snapshot.pipeline["sources_down"] = sum(float(facts["down_s"]) > 0 for facts in running)
+        snapshot.pipeline["uptime_s"] = now_s - self._begun_s
+        self._stages(snapshot, now_s)
+        self._emitters(snapshot, now_s)
+        self._machine(snapshot)
+        return snapshot
 
-    def _stages(self, found: HealthSnapshot, now_s: float) -> None:
-        found.pipeline["stage_call_s"] = 0.0
+    def _stages(self, snapshot: HealthSnapshot, now_s: float) -> None:
+        snapshot.pipeline["stage_call_s"] = 0.0
         for runner in self._runners:
             if (call := runner.call) is not None:
-                _keep_largest(found, "stage_call_s", now_s - call[0], runner.node.id)
+                _keep_largest(snapshot, "stage_call_s", now_s - call[0], runner.node.id)
 
-    def _emitters(self, found: HealthSnapshot, now_s: float) -> None:
-        found.pipeline |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
-        for id_, one in emitters(self._runners):
-            waiting, done = one.queue.waiting, one.sender.delivered
-            known = self._delivered.get(id_)
-            if known is None or one.sender.undelivered <= 0 or known[0] != done:
-                known = self._delivered[id_] = done, now_s
-            _keep_largest(found, "spool_share", one.queue.fill_level, id_)
-            _keep_largest(found, "spool_records", float(waiting), id_)
-            _keep_largest(found, "undelivered_s", now_s - known[1], id_)
+    def _emitters(self, snapshot: HealthSnapshot, now_s: float) -> None:
+        snapshot.pipeline |= {"spool_share": 0.0, "spool_records": 0.0, "undelivered_s": 0.0}
+        for id_, emitter in emitters(self._runners):
+            delivered = emitter.sender.delivered
+            progress = self._delivered.get(id_)
+            if progress is None or emitter.sender.undelivered <= 0 or progress[0] != delivered:
+                progress = delivered, now_s
+                self._delivered[id_] = progress
+            _keep_largest(snapshot, "spool_share", emitter.queue.fill_level, id_)
+            _keep_largest(snapshot, "spool_records", float(emitter.queue.waiting), id_)
+            _keep_largest(snapshot, "undelivered_s", now_s - progress[1], id_)
 
-    def _machine(self, found: HealthSnapshot) -> None:
+    def _machine(self, snapshot: HealthSnapshot) -> None:
         if {"disk_free_gb", "disk_used_share"} & self._wanted:
             for folder in self._folders:
-                _disk(found, folder)
+                _disk(snapshot, folder)
         if "memory_gb" in self._wanted:
-            found.pipeline["memory_gb"] = _memory_gb()
+            snapshot.pipeline["memory_gb"] = _memory_gb()
         if self._nvml is not None and (share := self._nvml.memory()) is not None:
-            found.pipeline["gpu_memory_share"] = share
-            found.about["gpu_memory_share"] = self._device
+            snapshot.pipeline["gpu_memory_share"] = share
+            snapshot.about["gpu_memory_share"] = self._device
 
 
 class _SourceHistory:
@@ -199,7 +202,7 @@ class _SourceHistory:
         if state.frames != self._frames or state.state in _STILL or not state.begun:
             self._frames, self._came_s = state.frames, now_s
         rated = state.begun and state.rated and state.state not in _STILL
-        found: dict[str, Value] = {
+        facts: dict[str, Value] = {
             "state": state.state,
             "cause": state.cause or "",
             "down_s": 0.0 if self._down_s is None else max(now_s - self._down_s, 1e-3),
@@ -211,10 +214,10 @@ class _SourceHistory:
         if self._hourly:
             if now_s - self._minutes[-1][0] >= _MINUTE_S:
                 self._minutes.append((now_s, state.reconnects))
-            found["reconnects_1h"] = float(state.reconnects - self._minutes[0][1])
+            facts["reconnects_1h"] = float(state.reconnects - self._minutes[0][1])
         if self._latency:
-            found |= self._latencies(now_s)
-        return found
+            facts |= self._latencies(now_s)
+        return facts
 
     def _shares(self, now_s: float) -> dict[str, Value]:
         state, counts = self.state, self._counts
@@ -241,43 +244,48 @@ class _SourceHistory:
 
 def emitters(runners: Iterable[Runner]) -> list[tuple[str, Emitter]]:
     """The open emitters, with their stages' ids."""
-    return [(one.node.id, stage) for one in runners for stage in list(one.instances()) if isinstance(stage, Emitter)]
+    return [
+        (runner.node.id, stage)
+        for runner in runners
+        for stage in list(runner.instances())
+        if isinstance(stage, Emitter)
+    ]
 
 
 def folders(graph: Graph) -> list[Path]:
     """Folders that a pipeline writes to: outputs, spools, state."""
-    found: list[Path] = []
+    folders: list[Path] = []
     for node in graph.nodes.values():
         if not issubclass(node.type, Sink):
             continue
         path = node.options.get(node.type.spec.target or "path")
         if isinstance(path, str) and "://" not in path and path != "-":
-            found.append(Path(fill_path(path, "x").partition("{")[0] or ".").parent)
+            folders.append(Path(fill_path(path, "x").partition("{")[0] or ".").parent)
         if issubclass(node.type, Emitter):
-            found.append(Path((node.options.get("spool") or {}).get("path", f"spool/{node.id}")))
+            folders.append(Path((node.options.get("spool") or {}).get("path", f"spool/{node.id}")))
     if graph.config.state is not None:
-        found.append(graph.config.state.parent)
-    return list(dict.fromkeys(found)) or [Path()]
+        folders.append(graph.config.state.parent)
+    return list(dict.fromkeys(folders)) or [Path()]
 
 
-def _keep_largest(found: HealthSnapshot, name: str, value: float, about: str) -> None:
-    if name not in found.about or value > found.pipeline[name]:
-        found.pipeline[name], found.about[name] = value, about
+def _keep_largest(snapshot: HealthSnapshot, name: str, value: float, about: str) -> None:
+    if name not in snapshot.about or value > snapshot.pipeline[name]:
+        snapshot.pipeline[name], snapshot.about[name] = value, about
 
 
-def _disk(found: HealthSnapshot, folder: Path) -> None:
-    there = next((one for one in (folder, *folder.parents) if one.exists()), Path())
+def _disk(snapshot: HealthSnapshot, folder: Path) -> None:
+    existing_folder = next((parent for parent in (folder, *folder.parents) if parent.exists()), Path())
     try:
-        use = shutil.disk_usage(there)
+        use = shutil.disk_usage(existing_folder)
     except OSError:
         return
     if not use.total:
         return
     free_gb, share = use.free / 1e9, 1 - use.free / use.total
-    if free_gb < found.pipeline.get("disk_free_gb", math.inf):
-        found.pipeline |= {"disk_free_gb": free_gb, "disk_used_share": share}
+    if free_gb < snapshot.pipeline.get("disk_free_gb", math.inf):
+        snapshot.pipeline |= {"disk_free_gb": free_gb, "disk_used_share": share}
         name = "the working folder" if folder == Path() else str(folder)
-        found.about |= {"disk_free_gb": name, "disk_used_share": name}
+        snapshot.about |= {"disk_free_gb": name, "disk_used_share": name}
 
 
 def _memory_gb() -> float:
