@@ -1,7 +1,7 @@
 """One report of what several processes have counted."""
 
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, headline, own
+from streamkit.runtime.observe.report_merge import WorkerReport, add_up, frames_done, headline, unmerged_fields
 
 
 def histogram(*seconds: float) -> Histogram:
@@ -40,10 +40,10 @@ def test_sums() -> None:
 
 
 def test_what_has_no_sum_stays_with_its_process() -> None:
-    assert own(tally(10, 1.0, memory={"pool": 3})) == {
+    assert unmerged_fields(tally(10, 1.0, memory={"pool": 3})) == {
         "exit_code": 0, "frames": 10, "seconds": 2.0, "frames_per_s": 5.0, "memory": {"pool": 3},
     }  # fmt: skip
-    assert own(WorkerReport()) == {}
+    assert unmerged_fields(WorkerReport()) == {}
 
 
 def test_the_first_part_of_a_report() -> None:
