@@ -121,8 +121,8 @@ class _JobUnpickler(pickle.Unpickler):
         super().__init__(file)
         self._descriptors = descriptors
 
-    def persistent_load(self, known: tuple[int, bool, bool]) -> Connection:
-        index, readable, writable = known
+    def persistent_load(self, identifier: tuple[int, bool, bool]) -> Connection:
+        index, readable, writable = identifier
         return Connection(self._descriptors[index], readable, writable)
 
 
@@ -138,15 +138,15 @@ def receive_setup(connection: Connection) -> tuple[ChildSetup, list[int]]:
     Raises:
         EOFError, OSError: the parent is gone.
     """
-    begun = []
+    threads = []
     while not isinstance(message := connection.recv(), ChildSetup):
-        begun.append(start("ahead", partial(_do_ahead, *message)))
-    gone = select.poll()
-    gone.register(connection, 0)  # a hang-up is always reported
-    for thread in begun:
+        threads.append(start("ahead", partial(_do_ahead, *message)))
+    hang_up = select.poll()
+    hang_up.register(connection, 0)  # a hang-up is always reported
+    for thread in threads:
         while thread.is_alive():
             thread.join(_AHEAD_S)
-            if gone.poll(0):
+            if hang_up.poll(0):
                 raise EOFError
     descriptors = [reduction.recv_handle(connection) for _ in range(message.connections)]
     for descriptor in descriptors:
@@ -167,8 +167,8 @@ def _interpreter() -> list[str]:
 def _environment(wanted: Mapping[str, str]) -> dict[str, str]:
     """Environment variables to start a child with, which then sets those that are `wanted`."""
     keep = not sys.flags.ignore_environment
-    found = {name: value for name, value in wanted.items() if keep or not name.startswith("PYTHON")}
-    return {**found, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)}
+    variables = {name: value for name, value in wanted.items() if keep or not name.startswith("PYTHON")}
+    return {**variables, "PYTHONPATH": os.pathsep.join(os.path.abspath(part) for part in sys.path)}
 
 
 class _Process(subprocess.Popen[bytes]):
@@ -195,7 +195,7 @@ def reap_dying(within_s: float = 0.0) -> None:
     """Let the system forget children that were left while dying and have exited; wait so long for the others."""
     until_s = time.monotonic() + within_s
     while True:
-        for process in [one for one in list(_dying) if one.poll() is not None]:
+        for process in [dying for dying in list(_dying) if dying.poll() is not None]:
             with contextlib.suppress(ValueError):  # another thread removed it
                 _dying.remove(process)
         if not _dying or time.monotonic() >= until_s:
@@ -379,8 +379,8 @@ def wait(children: Sequence[Child], timeout_s: float) -> None:
     if not awaited:
         time.sleep(timeout_s)
         return
-    found = connection.wait(list(awaited), timeout_s)
-    if found and all(awaited[one]._closed for one in found):  # the system frees their memory, maybe for seconds
+    ready = connection.wait(list(awaited), timeout_s)
+    if ready and all(awaited[handle]._closed for handle in ready):  # the system frees their memory, maybe for seconds
         time.sleep(min(_EXITING_S, timeout_s))
 
 
@@ -516,11 +516,11 @@ class ParentConnection:
 def error_of(name: str, text: str) -> StreamkitError:
     """Recreate the error that `ParentConnection.fatal` sent: the same class, the same text."""
     kind: type[StreamkitError] = getattr(errors, name)
-    made = kind.__new__(kind)
-    Exception.__init__(made, text)
-    if isinstance(made, ConfigError):
-        made.problems = [Problem("", 0, 0, text)]
-    return made
+    error = kind.__new__(kind)
+    Exception.__init__(error, text)
+    if isinstance(error, ConfigError):
+        error.problems = [Problem("", 0, 0, text)]
+    return error
 
 
 def end_at_once() -> None:

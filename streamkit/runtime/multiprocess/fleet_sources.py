@@ -142,9 +142,9 @@ class FleetSources:
     @property
     def removed(self) -> RemovedSources:
         """Totals of the removed sources."""
-        found = self._removed()
-        found.merge(self._gone)
-        return found
+        counts = self._removed()
+        counts.merge(self._gone)
+        return counts
 
     @property
     def over(self) -> bool:
@@ -304,10 +304,10 @@ class FleetSources:
     def refused(self, process: SourceProcess, order: SourceOrder, why: str) -> bool:
         """Mark a source as failed that a process cannot add; return False if it was removed or replaced meanwhile."""
         with self._lock:
-            known = self._owners.get(order.id) is process and self._numbers[order.id] == order.number
-            if known:
+            is_current = self._owners.get(order.id) is process and self._numbers[order.id] == order.number
+            if is_current:
                 self.give_up(order.id, why)
-            return known
+            return is_current
 
     def remove_process(self, process: SourceProcess) -> list[str]:
         """Remove a process that has died; return the ids of its sources of which frames are missing."""
@@ -353,18 +353,18 @@ class FleetSources:
         """
         with self._lock:
             suspects = [id_ for id_ in ids if of_source and self.restarts_of(id_)]
-            most = _MAX_RESTARTS if len(suspects) < 2 else _MAX_RESTARTS_OF_SUSPECTS
-            suspects = [id_ for id_ in suspects if self.restarts_of(id_) < most]
+            max_restarts = _MAX_RESTARTS if len(suspects) < 2 else _MAX_RESTARTS_OF_SUSPECTS
+            suspects = [id_ for id_ in suspects if self.restarts_of(id_) < max_restarts]
             others = [id_ for id_ in ids if id_ not in suspects and self.restarts_of(id_) < _MAX_RESTARTS]
             spare = take_spare() if others else None
             restarted = [self._restart(id_, spare or self._place(self._load_of(id_)), sinks) for id_ in others]
             self._suspects.update(suspects)
             self._suspects.difference_update(others)
-            own: SourceProcess | None = None
+            apart: SourceProcess | None = None
             for half in filter(None, (suspects[::2], suspects[1::2])):
-                own = self._own_process() or own  # if no more may run, they stay together
-                restarted += [self._restart(id_, own or self._place(self._load_of(id_)), sinks) for id_ in half]
-            return [one for one in restarted if one is not None]
+                apart = self._own_process() or apart  # if no more may run, they stay together
+                restarted += [self._restart(id_, apart or self._place(self._load_of(id_)), sinks) for id_ in half]
+            return [source for source in restarted if source is not None]
 
     def _restart(self, id_: str, target: SourceProcess | None, sinks: DeliveredFrames) -> RestartedSource | None:
         if target is None:
@@ -390,8 +390,8 @@ class FleetSources:
 
     def _continues(self, id_: str) -> bool:
         """Whether a source goes on where it was after a restart: a camera, or a looped file."""
-        given = self._configs[id_].options
-        return bool(given.get("loop")) or may_be_live(str(given.get("uri", "")))
+        options = self._configs[id_].options
+        return bool(options.get("loop")) or may_be_live(str(options.get("uri", "")))
 
     def _frame_before(self, id_: str, delivered: int, now_s: float) -> LastFrame | None:
         """The frame after which a source continues, so that no index is repeated.
@@ -431,23 +431,23 @@ class FleetSources:
 
     def _place(self, load: float) -> SourceProcess | None:
         """The process for a source: the one with the lowest load, or a new one if that one has no room."""
-        found = self._least_loaded()
-        if found is None:
+        process = self._least_loaded()
+        if process is None:
             return None
-        suspect = self._is_suspect(found)
-        if self._has_room(found, load) and not suspect:
-            return found
-        return self._start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or found
+        suspect = self._is_suspect(process)
+        if self._has_room(process, load) and not suspect:
+            return process
+        return self._start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or process
 
     def _own_process(self) -> SourceProcess | None:
         """A process without sources for some that are suspect; None if no more may run."""
-        idle = (one for one in self._processes if one.takes_sources and not self._running(one))
+        idle = (process for process in self._processes if process.takes_sources and not self._running(process))
         return next(idle, None) or self._start_another(_PROCESSES_FOR_SUSPECTS)
 
     def _least_loaded(self) -> SourceProcess | None:
         """The process with the lowest load; one with suspect sources only if there is no other."""
-        found = [one for one in self._processes if one.takes_sources]
-        return min(found, key=lambda one: (self._is_suspect(one), self._total_load(one)), default=None)
+        processes = [process for process in self._processes if process.takes_sources]
+        return min(processes, key=lambda process: (self._is_suspect(process), self._total_load(process)), default=None)
 
     def _is_suspect(self, process: SourceProcess) -> bool:
         """Whether a source of a process is suspect."""

@@ -78,12 +78,12 @@ def pack(frames: Sequence[Frame], tables: dict[str, Detections], others: Sequenc
 def unpack(packed: bytes) -> Batch:
     """Restore the batch from `pack`; `others` without an error follow the frames, with tables of their own."""
     rows, tables, others = pickle.loads(packed)
-    made = Batch([_frame(*row) for row in rows], tables=tables)
-    for row, own in others:
+    batch = Batch([_frame(*row) for row in rows], tables=tables)
+    for row, frame_tables in others:
         frame = _frame(*row)
-        frame.tables = own
-        (made.frames if frame.error is None else made.failed).append(frame)
-    return made
+        frame.tables = frame_tables
+        (batch.frames if frame.error is None else batch.failed).append(frame)
+    return batch
 
 
 def _columns(frame: Frame) -> tuple[Any, ...]:
@@ -105,9 +105,9 @@ def _frame(
     state = FrameState(
         position, ordinal=ordinal, epoch=epoch, skipped_detectors=skipped_detectors, shape_size=shape_size
     )
-    found = [replace(event, key=object()) for event in events]  # branches in this process merge by it
+    copies = [replace(event, key=object()) for event in events]  # branches in this process merge by it
     return Frame(
-        source, index, pts_s, width, height, None, time_s, due_s, {}, found, facts, {}, error, damaged, pixel_aspect,
+        source, index, pts_s, width, height, None, time_s, due_s, {}, copies, facts, {}, error, damaged, pixel_aspect,
         _state=state,
     )  # fmt: skip
 
@@ -245,8 +245,8 @@ class ParentStages:
         lanes = partition(part)
         connect(part, lanes)
         order = list(graph.nodes)
-        self.lanes = sorted([*lanes, *(Lane([node]) for node in sinks)], key=lambda one: order.index(one.nodes[0].id))
-        mine = {*across, *(node.id for node in sinks)}
+        self.lanes = sorted([*lanes, *(Lane([node]) for node in sinks)], key=lambda lane: order.index(lane.nodes[0].id))
+        parent_stages = {*across, *(node.id for node in sinks)}
         firsts = {node.id for node in (*entries(across), *sinks)}
         self._entries = {lane.nodes[0].id: lane for lane in self.lanes if lane.nodes[0].id in firsts}
         for lane in self._entries.values():  # a worker has merged its branches
@@ -257,7 +257,9 @@ class ParentStages:
         # infinite if the source has ended
         self._last: dict[str, dict[tuple[str, object], float]] = {id_: {} for id_ in self._entries}
         self._repeated: dict[str, dict[tuple[str, object], float]] = {id_: {} for id_ in self._entries}
-        self.runners = {id_: runner(graph.nodes[id_], context, fail, sources) for id_ in graph.nodes if id_ in mine}
+        self.runners = {
+            id_: runner(graph.nodes[id_], context, fail, sources) for id_ in graph.nodes if id_ in parent_stages
+        }
         outputs = self.outputs = GraphOutputs(graph, self.lanes, None)
         counted_here = counted_across_sources(graph) | {node.id for node in sinks}
         outputs.leave_out(set().union(*outputs.counted.values()) - counted_here)
@@ -313,8 +315,8 @@ class ParentStages:
 
     def delivered(self, source: str, process: object) -> int:
         """Index of the last frame of a source that a process has passed to a stage; -1 if there is none."""
-        found = [last.get((source, process), -1) for last in self._last.values()]
-        return int(max((index for index in found if index < math.inf), default=-1))
+        last_indices = [last.get((source, process), -1) for last in self._last.values()]
+        return int(max((index for index in last_indices if index < math.inf), default=-1))
 
     def skip_repeated(self, source: str, before: object, process: object, *, replaced: bool = False) -> None:
         """Skip what the process `before` has passed of a source, which `process` reads from its beginning again.
@@ -334,9 +336,9 @@ class ParentStages:
 
     def forget_process(self, process: object) -> None:
         """Forget the last frames of a process that has died."""
-        for known in (*self._last.values(), *self._repeated.values()):
-            for key in [key for key in list(known) if key[1] is process]:
-                known.pop(key, None)
+        for by_source in (*self._last.values(), *self._repeated.values()):
+            for key in [key for key in list(by_source) if key[1] is process]:
+                by_source.pop(key, None)
 
     def close(self) -> None:
         """Process the queued frames, then close every open stage."""
@@ -362,6 +364,6 @@ class ParentStages:
         return {
             "detections": dict(self.outputs.detections),
             "events": dict(self.outputs.events),
-            "counts": Counters.total(one.counters for one in self.runners.values()),
-            "stages": {id_: StageMeter.total([one.meter]) for id_, one in self.runners.items()},
+            "counts": Counters.total(runner.counters for runner in self.runners.values()),
+            "stages": {id_: StageMeter.total([runner.meter]) for id_, runner in self.runners.items()},
         }

@@ -86,11 +86,11 @@ def stages_across_sources(graph: Graph) -> dict[str, Node]:
 
     With several processes, the parent process runs them.
     """
-    found: dict[str, Node] = {}
+    stages: dict[str, Node] = {}
     for node in graph.nodes.values():
-        if scope_of(node.type) == "pipeline" or any(name in found for name in node.inputs):
-            found[node.id] = node
-    return found
+        if scope_of(node.type) == "pipeline" or any(name in stages for name in node.inputs):
+            stages[node.id] = node
+    return stages
 
 
 def entries(across: Mapping[str, Node]) -> list[Node]:
@@ -108,7 +108,7 @@ def counted_across_sources(graph: Graph) -> set[str]:
     """The stages and tables whose events and objects are counted at an end among `stages_across_sources`."""
     across = stages_across_sources(graph)
     counted = GraphOutputs(graph, partition(graph), None).counted if across else {}
-    return {one for end, own in counted.items() if end in across for one in own}
+    return {id_ for end, ids in counted.items() if end in across for id_ in ids}
 
 
 def problems_across_sources(graph: Graph) -> list[tuple[Node, str]]:
@@ -116,10 +116,11 @@ def problems_across_sources(graph: Graph) -> list[tuple[Node, str]]:
 
     Of a composite such as `classify`, only the first part is named.
     """
-    across, found = stages_across_sources(graph), dict[str, tuple[Node, str]]()
+    across = stages_across_sources(graph)
+    problems = dict[str, tuple[Node, str]]()
     for node in across.values():
         above = stages_above(across, node)
-        tops = [one for one in entries(across) if one is node or one.id in above]
+        tops = [entry for entry in entries(across) if entry is node or entry.id in above]
         missing = next((text for word, text in _KEPT.items() if word in node.reads), "")
         missing = "packets" if node.type.spec.wants_packets else missing
         if missing and scope_of(node.type) == "pipeline":
@@ -130,8 +131,8 @@ def problems_across_sources(graph: Graph) -> list[tuple[Node, str]]:
             text = f"joins branches below {tops[0].id}, which {ACROSS}; let {tops[0].id} read from the joined branches"
         else:
             continue
-        found.setdefault(node.table, (node, f"{node.id} {text}"))
-    return list(found.values())
+        problems.setdefault(node.table, (node, f"{node.id} {text}"))
+    return list(problems.values())
 
 
 def _leave_out(node: Node) -> str:

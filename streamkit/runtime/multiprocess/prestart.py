@@ -74,9 +74,9 @@ def take_prestarted() -> IdleChild | None:
     """A process that waits for a job; None if there is none."""
     with _taking:
         while _idle:
-            found = _idle.pop()
-            if found.waits:
-                return found
+            child = _idle.pop()
+            if child.waits:
+                return child
     return None
 
 
@@ -136,24 +136,24 @@ def likely_processes(text: str, device: str | None, cores: int, realtime: bool =
         return 0
     top: dict[str, Any] = read if isinstance(read, dict) else {}
     sources = top.get("sources")
-    given = top.get("device", "auto")
-    options = given if isinstance(given, dict) else {"use": given}
+    configured = top.get("device", "auto")
+    options = configured if isinstance(configured, dict) else {"use": configured}
     wanted = device or options.get("use", "auto")
     if not isinstance(sources, dict) or not isinstance(wanted, str) or wanted not in ("auto", "cuda", "cuda:0"):
         return 0
-    most = cores // CORES_PER_PROCESS
-    asked = options.get("processes", "auto")
-    if isinstance(asked, int):
-        return min(asked, most)
+    max_processes = cores // CORES_PER_PROCESS
+    processes = options.get("processes", "auto")
+    if isinstance(processes, int):
+        return min(processes, max_processes)
     every = sum(map(_files, sources.values()))
     live = every if realtime else sum(map(_is_live, sources.values()))
     number = min((every - live + 1) // 2, _FILE_PROCESSES) + math.ceil(live / _CAMERAS_PER_PROCESS)
-    return min(number + (live > _CAMERAS_PER_PROCESS), most)
+    return min(number + (live > _CAMERAS_PER_PROCESS), max_processes)
 
 
 def _uri(source: Any) -> str:
-    found = source.get("uri") if isinstance(source, dict) else source
-    return found if isinstance(found, str) else ""
+    uri = source.get("uri") if isinstance(source, dict) else source
+    return uri if isinstance(uri, str) else ""
 
 
 def _is_live(source: Any) -> bool:

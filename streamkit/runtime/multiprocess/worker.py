@@ -225,11 +225,11 @@ def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = No
     config = read(job.path, text=job.text, set_=job.set_, device=job.device, may_be_empty=True)
     config.state = None  # the parent keeps it
     graph = build(config) if gallery is None else preview_graph(config, gallery, without_stages_across_sources)
-    known = {source.id: source for source in graph.sources}
-    wanted = {one.id for one in job.sources if one.entry is None}
-    if gone := wanted - known.keys() | set(job.shared) - graph.nodes.keys():
+    sources_of_yaml = {source.id: source for source in graph.sources}
+    wanted = {source.id for source in job.sources if source.entry is None}
+    if missing := wanted - sources_of_yaml.keys() | set(job.shared) - graph.nodes.keys():
         raise ConfigError(
-            f"{job.path} changed during startup: {', '.join(sorted(gone))} is missing; start the run again"
+            f"{job.path} changed during startup: {', '.join(sorted(missing))} is missing; start the run again"
         )
     for id_, values in job.settings.items():
         graph.nodes[id_].options = {**graph.nodes[id_].options, **values}
@@ -241,13 +241,15 @@ def _graph(job: WorkerConfig, uplink: Uplink, gallery: RemoteGallery | None = No
         node.type, node.options = RelaySink, {"uplink": uplink, "sink": id_}
     if below:
         graph = with_nodes(graph, [node for node in graph.nodes.values() if node.id not in below])
-    graph.sources = [known[one.id] if one.entry is None else _source(config, one) for one in job.sources]
+    graph.sources = [
+        sources_of_yaml[source.id] if source.entry is None else _source(config, source) for source in job.sources
+    ]
     return graph
 
 
 def _source(config: Config, order: SourceOrder) -> Any:
-    (found,) = read_source(config, order.id, order.entry)
-    return found
+    (source,) = read_source(config, order.id, order.entry)
+    return source
 
 
 class WorkerPipeline(PipelineRun):
@@ -278,13 +280,13 @@ class WorkerPipeline(PipelineRun):
         self._wanted_sessions: Sequence[nv_sessions.SessionSample] = ()
         self._has_sources = threading.Event()
         self._go = threading.Event()
-        self._numbers = {one.id: one.number for one in job.sources}
+        self._numbers = {source.id: source.number for source in job.sources}
         self._setting = 0
-        for one in job.sources:
-            if one.paused:
-                self.sources.pause(one.id)
-            if one.after is not None:
-                self.sources.continue_from(one.id, one.after)
+        for source in job.sources:
+            if source.paused:
+                self.sources.pause(source.id)
+            if source.after is not None:
+                self.sources.continue_from(source.id, source.after)
         start("orders", self._execute_orders)
 
     def fail(self, error: BaseException) -> None:
@@ -304,7 +306,7 @@ class WorkerPipeline(PipelineRun):
             del report[key]
         report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
         finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
-        latency = {id_: one for id_, one in dict(self.latency).items() if id_ not in self._relayed}
+        latency = {id_: histogram for id_, histogram in dict(self.latency).items() if id_ not in self._relayed}
         facts = self._observer.snapshot()
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
@@ -324,13 +326,13 @@ class WorkerPipeline(PipelineRun):
 
     def _report_sessions(self) -> None:
         """Send which NVDEC sessions are in use, for a spare process, if that has changed."""
-        found = nv_sessions.samples()
-        numbers = {sample.key: sample.number for sample in found}
+        samples = nv_sessions.samples()
+        numbers = {sample.key: sample.number for sample in samples}
         if numbers != self._sessions:
-            known = self._sessions
+            reported = self._sessions
             self._sessions = numbers
             self._link.send(
-                "sessions", [one._replace(packet=b"") if one.key in known else one for one in found]
+                "sessions", [sample._replace(packet=b"") if sample.key in reported else sample for sample in samples]
             )  # fmt: skip
 
     def check_device(self) -> None:
@@ -344,7 +346,7 @@ class WorkerPipeline(PipelineRun):
             return
         now_s = self._check_began_s = time.monotonic()
         try:
-            stuck_s = max((one.stuck_s(now_s) for one in self._lane_devices), default=0.0)
+            stuck_s = max((device.stuck_s(now_s) for device in self._lane_devices), default=0.0)
         except Exception as error:
             if lost_device(error) is not None:
                 self.fail(error)
