@@ -120,9 +120,9 @@ def added(plan: CheckedPipeline, id_: str, source: Any) -> list[SourceConfig]:
     return read_source(plan.graph.config, id_, expand(source, "source"), must_exist=True)
 
 
-def _push_config(made: CheckedPipeline, id_: str, source: PushSource) -> SourceConfig:
-    config = source.config(id_, made.device)
-    made.queues[id_] = config.options["queue"]
+def _push_config(checked: CheckedPipeline, id_: str, source: PushSource) -> SourceConfig:
+    config = source.config(id_, checked.device)
+    checked.queues[id_] = config.options["queue"]
     return config
 
 
@@ -163,7 +163,7 @@ def _entries(sources: Any) -> dict[str, Any]:
     if isinstance(sources, Mapping):
         return dict(sources)
     if isinstance(sources, Sequence) and not isinstance(sources, str | bytes):
-        return {f"source_{number}": one for number, one in enumerate(sources, 1)}
+        return {f"source_{number}": source for number, source in enumerate(sources, 1)}
     return {"source": sources}
 
 
@@ -193,7 +193,7 @@ def _without_push(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Pus
     entries = values.get("sources")
     if not isinstance(entries, Mapping):
         return values, {}
-    for id_, one in entries.items():
-        _check_type(str(id_), one)
-    pushed = {str(id_): one for id_, one in entries.items() if isinstance(one, PushSource)}
+    for id_, source in entries.items():
+        _check_type(str(id_), source)
+    pushed = {str(id_): source for id_, source in entries.items() if isinstance(source, PushSource)}
     return {**values, "sources": {**entries, **dict.fromkeys(pushed, _PLACEHOLDER)}}, pushed

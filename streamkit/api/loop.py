@@ -33,14 +33,14 @@ def run(
         ConfigError: with every problem of the pipeline.
         DeviceError: the device is not available.
     """
-    made = plan(sources, model=model, stages=stages, device=device, limit=limit, set_=set)
-    if made.queues:
+    checked = plan(sources, model=model, stages=stages, device=device, limit=limit, set_=set)
+    if checked.queues:
         raise ConfigError("a PushSource needs streamkit.Pipeline, which has push(); run() has no way to push")
-    return frames_of(made, limit=limit)
+    return frames_of(checked, limit=limit)
 
 
-def frames_of(made: CheckedPipeline, *, limit: int | None, keep_running: bool = False) -> FrameStream:
+def frames_of(checked: CheckedPipeline, *, limit: int | None, keep_running: bool = False) -> FrameStream:
     """The frames of a pipeline that has not begun."""
     queue = FrameQueue()
-    run = LoopRun(made.graph, made.device, queue, limit=limit, keep_running=keep_running)
+    run = LoopRun(checked.graph, checked.device, queue, limit=limit, keep_running=keep_running)
     return FrameStream(RunThread(run), queue)

@@ -23,15 +23,15 @@ _COLUMNS = ("label", "score", "track_id", "box")
 
 def html(frame: Frame) -> str:
     """See `Frame._repr_html_`; all text of the frame is escaped."""
-    found = record(frame)
+    fields = record(frame)
     parts = [f"<div>{escape(repr(frame))}</div>"]
     if frame.surface is not None:
         data = base64.b64encode(jpeg(_drawn(frame), _QUALITY)).decode()
         parts.append(f'<img alt="frame {frame.index}" src="data:image/jpeg;base64,{data}">')
-    if found["objects"]:
-        parts.append(_table(found["objects"], len(found["objects"])))
-    if found["events"]:
-        names = (f"{one['stage']}.{one['kind']}" for one in found["events"])
+    if fields["objects"]:
+        parts.append(_table(fields["objects"], len(fields["objects"])))
+    if fields["events"]:
+        names = (f"{event['stage']}.{event['kind']}" for event in fields["events"])
         parts.append(f"<div>events: {escape(_shortened(list(names)))}</div>")
     return "\n".join(parts)
 
@@ -54,11 +54,11 @@ def _drawn(frame: Frame) -> np.ndarray:
 
 def _table(objects: list[dict[str, Any]], count: int) -> str:
     """The first of `count` objects, with the columns that any of them has."""
-    columns = [name for name in _COLUMNS if any(name in one for one in objects)]
+    columns = [name for name in _COLUMNS if any(name in object_fields for object_fields in objects)]
     head = "".join(f"<th>{name}</th>" for name in columns)
     rows = [
-        "<tr>" + "".join(f"<td>{escape(_text(one.get(name)))}</td>" for name in columns) + "</tr>"
-        for one in objects[:MAX_ROWS]
+        "<tr>" + "".join(f"<td>{escape(_text(object_fields.get(name)))}</td>" for name in columns) + "</tr>"
+        for object_fields in objects[:MAX_ROWS]
     ]
     rest = count - MAX_ROWS
     if rest > 0:

@@ -24,7 +24,7 @@ _DEADLOCK = (
     "push would wait forever: the pipeline is full of frames that wait for the loop, and this thread runs the loop; "
     "push from another thread, read a frame for each one that you push, or set live: PushSource(live=True)"
 )
-_NOT_BEGUN = (
+_NOT_STARTED = (
     "push waits for the pipeline to begin: iterate over it, or call start(); a loop and a push that waits need a "
     "thread each"
 )
@@ -179,15 +179,15 @@ class Pipeline:
         """
         with self._lock:
             self._refuse_ended()
-            made = added(self._plan, id_, source)
+            configs = added(self._plan, id_, source)
             ids: list[str] = []
             try:
-                for one in made:
-                    self._add(one)
-                    ids.append(one.id)
+                for config in configs:
+                    self._add(config)
+                    ids.append(config.id)
             except BaseException:
-                for known in ids:
-                    self.remove_source(known)
+                for added_id in ids:
+                    self.remove_source(added_id)
                 raise
             return ids
 
@@ -202,8 +202,8 @@ class Pipeline:
                 self._thread.run.remove(id_)
             else:
                 sources = self._plan.graph.sources
-                if id_ not in (known := [source.id for source in sources]):
-                    raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, known, all_if_few=True)}")
+                if id_ not in (ids := [source.id for source in sources]):
+                    raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, ids, all_if_few=True)}")
                 self._set_sources([source for source in sources if source.id != id_])
             queue = self._plan.queues.pop(id_, None)
         if queue is not None:
@@ -255,7 +255,7 @@ class Pipeline:
             self._thread.run.add(source)
             return
         graph = self._plan.graph
-        if any(known.id == source.id for known in graph.sources):
+        if any(other.id == source.id for other in graph.sources):
             raise ConfigError(f"there is a source {source.id!r} already; remove it first, or choose another id")
         self._set_sources(with_source(graph, source))
 
@@ -303,14 +303,15 @@ class PushWait:
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline, self._begun_s = pipeline, time.monotonic()
+        self._pipeline = pipeline
+        self._started_s = time.monotonic()
 
     def check(self) -> None:
         """Raise an error if it cannot."""
         self._pipeline._refuse_ended()
         thread = self._pipeline._thread
         if thread is None:
-            if time.monotonic() - self._begun_s > _START_S:
-                raise StreamkitError(_NOT_BEGUN)
+            if time.monotonic() - self._started_s > _START_S:
+                raise StreamkitError(_NOT_STARTED)
         elif (queue := thread.run.queue) is not None and queue.waits_for_caller:
             raise StreamkitError(_DEADLOCK)

@@ -28,8 +28,8 @@ def to_pandas(table: Detections) -> Any:
         row.update(zip(("x1", "y1", "x2", "y2"), row.pop("box"), strict=True))
     names = [name for name in _DTYPES if name != "track_id" or table.track_id is not None]
     names += [name for name in table.extra if name not in table.private]
-    made = {name: [row.get(name) for row in rows] for name in names}
-    return pandas.DataFrame({name: pandas.Series(made[name], dtype=_DTYPES.get(name)) for name in names})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    return pandas.DataFrame({name: pandas.Series(columns[name], dtype=_DTYPES.get(name)) for name in names})
 
 
 def to_supervision(table: Detections) -> Any:

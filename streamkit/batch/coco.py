@@ -55,8 +55,8 @@ class CocoPart(TextPart):
         }  # fmt: skip
         with self._file.out():
             self._images.write((b"," if self._frames > 1 else b"") + orjson.dumps(image))
-        for one in self._instances.annotations(frame, self._frames):
-            self.put((b"," if one["id"] > 1 else b"") + orjson.dumps(one))
+        for annotation in self._instances.annotations(frame, self._frames):
+            self.put((b"," if annotation["id"] > 1 else b"") + orjson.dumps(annotation))
 
     def finish(self) -> None:
         """Write the images and the categories."""
@@ -82,7 +82,7 @@ class CocoInstances:
     def __init__(self, labels: Sequence[str]) -> None:
         self._ids = {label: number for number, label in enumerate(labels, 1)}
         self._points: dict[str, Any] = {}
-        self._found = 0
+        self._count = 0
 
     def categories(self) -> list[dict[str, Any]]:
         """The categories so far, with the names of keypoints if objects have some."""
@@ -101,24 +101,25 @@ class CocoInstances:
         masks, points, corners = (table.extra.get(name) for name in ("mask", "keypoints", "corners"))
         tracks = None if table.track_id is None else table.track_id.tolist()
         for i, label in enumerate(table.label):
-            self._found += 1
+            self._count += 1
             mask = None if masks is None else masks[i]
-            one = {
-                "id": self._found, "image_id": image, "category_id": self._ids.setdefault(label, len(self._ids) + 1),
+            annotation = {
+                "id": self._count, "image_id": image, "category_id": self._ids.setdefault(label, len(self._ids) + 1),
                 "bbox": [*numbers[i, :2].tolist(), *sides[i].tolist()],
                 "area": rle.area(mask) if mask is not None else float(areas[i]), "iscrowd": 0,
                 "score": float(numbers[i, 4]),
             }  # fmt: skip
             if mask is not None:
-                one["segmentation"] = mask
+                annotation["segmentation"] = mask
             elif corners is not None and not np.isnan(corners[i]).any():
                 polygon = corners_of(corners[i].astype(np.float64))
-                one["segmentation"], one["area"] = [polygon.ravel().tolist()], _polygon_area(polygon)
+                annotation["segmentation"] = [polygon.ravel().tolist()]
+                annotation["area"] = _polygon_area(polygon)
             if points is not None and not np.isnan(points[i]).all():
-                one.update(self._pose(points[i], label, table))
+                annotation.update(self._pose(points[i], label, table))
             if tracks is not None and tracks[i] != -1:
-                one["track_id"] = tracks[i]
-            yield one
+                annotation["track_id"] = tracks[i]
+            yield annotation
 
     def _pose(self, points: np.ndarray, label: str, table: Detections) -> dict[str, Any]:
         """COCO's x, y and visibility of each point (2 if it was found), and separate scores."""
@@ -154,9 +155,9 @@ def merge(files: Sequence[Path], path: Path) -> None:
     """
     classes: dict[str, dict[str, Any]] = {}
     for file in files:
-        for one in _read(file)["categories"]:
-            known = classes.setdefault(one["name"], {**one, "id": len(classes) + 1})
-            known.update({key: value for key, value in one.items() if key != "id"})
+        for category in _read(file)["categories"]:
+            merged_category = classes.setdefault(category["name"], {**category, "id": len(classes) + 1})
+            merged_category.update({key: value for key, value in category.items() if key != "id"})
     with AtomicWriter(path, lambda part: part.open("wb")) as merged, merged.out() as out:
         out.write(b'{"images":[')
         _write(out, _images(files))
@@ -180,19 +181,24 @@ def _images(files: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def _annotations(files: Sequence[Path], classes: Mapping[str, Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    images = found = 0
+    images = count = 0
     for file in files:
         whole = _read(file)
-        new = {one["id"]: classes[one["name"]]["id"] for one in whole["categories"]}
-        for one in whole["annotations"]:
-            found += 1
-            yield {**one, "id": found, "image_id": one["image_id"] + images, "category_id": new[one["category_id"]]}
+        new = {category["id"]: classes[category["name"]]["id"] for category in whole["categories"]}
+        for annotation in whole["annotations"]:
+            count += 1
+            yield {
+                **annotation,
+                "id": count,
+                "image_id": annotation["image_id"] + images,
+                "category_id": new[annotation["category_id"]],
+            }
         images += len(whole["images"])
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        made: dict[str, Any] = orjson.loads(file.read_bytes())
+        instances: dict[str, Any] = orjson.loads(file.read_bytes())
     except (OSError, ValueError) as error:
         raise OutputError(f"cannot read {file}: {error}") from error
-    return made
+    return instances

@@ -114,16 +114,16 @@ _INDEX, _DAMAGED, _PTS_S, _NUMBERS = "#index", "#damaged", "#pts_s", "#numbers" 
 
 def spans(batch: Batch) -> list[list[Span]]:
     """The rows of each frame of a batch, by detector."""
-    found: list[list[Span]] = [[] for _ in batch.frames]
+    by_frame: list[list[Span]] = [[] for _ in batch.frames]
     for stage in batch.tables:
         table, ends = batch.table(stage).by_frame(len(batch.frames))
         if not len(table):
             continue
         table = _with_frames(table, batch.frames)
-        for mine, (begin, end) in zip(found, itertools.pairwise(ends), strict=True):
+        for frame_spans, (begin, end) in zip(by_frame, itertools.pairwise(ends), strict=True):
             if end > begin:
-                mine.append((stage, table, begin, end))
-    return found
+                frame_spans.append((stage, table, begin, end))
+    return by_frame
 
 
 def spans_of(frame: Frame) -> list[Span]:
@@ -160,8 +160,11 @@ class ObjectCollector:
     """
 
     def __init__(self, tables: DatasetTables, schema: Any, key: str, source: str) -> None:
-        self._tables, self._schema, self._key, self._source = tables, schema, key, source
-        self._most = HEAVY_ROWS if any(column.kind in _HEAVY for column in tables.columns) else ROWS
+        self._tables = tables
+        self._schema = schema
+        self._key = key
+        self._source = source
+        self._row_limit = HEAVY_ROWS if any(column.kind in _HEAVY for column in tables.columns) else ROWS
         self._spans: dict[str, list[tuple[int, Span]]] = {}
         self._copied: dict[str, list[tuple[np.ndarray, Detections]]] = {}
         self._frames = self.rows = self._loose = 0
@@ -181,7 +184,7 @@ class ObjectCollector:
     @property
     def full(self) -> bool:
         """Whether the rows fill a row group."""
-        return self.rows >= self._most
+        return self.rows >= self._row_limit
 
     def take(self) -> Any:
         """Return the collected rows as an Arrow table, in frame order, and start over."""
@@ -192,12 +195,14 @@ class ObjectCollector:
             for stage, copied in self._copied.items()
             for _, group in itertools.groupby((table for _, table in copied), _form)
         ]
-        made = pa.concat_tables(tables) if tables else self._schema.empty_table()
+        collected = pa.concat_tables(tables) if tables else self._schema.empty_table()
         if len(self._copied) > 1:
             frames = np.concatenate([numbers for copied in self._copied.values() for numbers, _ in copied])
-            made = made.take(np.argsort(frames, kind="stable"))
-        self._copied, self.rows, self._frames = {}, 0, 0
-        return made.combine_chunks()
+            collected = collected.take(np.argsort(frames, kind="stable"))
+        self._copied = {}
+        self.rows = 0
+        self._frames = 0
+        return collected.combine_chunks()
 
     def _copy(self) -> None:
         """Copy the rows of this file out of the batches, so that their other rows can be freed."""
@@ -211,7 +216,9 @@ class ObjectCollector:
         self._spans, self._loose = {}, 0
 
     def _table(self, stage: str, table: Detections) -> Any:
-        pa, extra, n = arrow(), table.extra, len(table)
+        pa = arrow()
+        extra = table.extra
+        n = len(table)
         numbers = extra[_NUMBERS].astype(np.float32)
         columns: dict[str, Any] = {
             "key": pa.repeat(self._key, n),
@@ -228,8 +235,8 @@ class ObjectCollector:
         for column in self._tables.columns:
             columns[column.name] = _array(column, table, n)
         if self._tables.others:
-            known = [*self._schema.names, *table.private, _INDEX, _DAMAGED, _PTS_S, _NUMBERS]
-            columns["extra"] = pa.array(others_of(extra, known, n), pa.string())
+            declared = [*self._schema.names, *table.private, _INDEX, _DAMAGED, _PTS_S, _NUMBERS]
+            columns["extra"] = pa.array(others_of(extra, declared, n), pa.string())
         return pa.Table.from_arrays([columns[name] for name in self._schema.names], schema=self._schema)
 
 
@@ -254,13 +261,13 @@ def _labels(table: Detections) -> Any:
 
 def _joined(spans: Iterable[Span]) -> list[Span]:
     """Merge consecutive spans of one table, as in most batches."""
-    made: list[Span] = []
+    joined: list[Span] = []
     for stage, table, begin, end in spans:
-        if made and made[-1][1] is table and made[-1][3] == begin:
-            made[-1] = *made[-1][:3], end
+        if joined and joined[-1][1] is table and joined[-1][3] == begin:
+            joined[-1] = *joined[-1][:3], end
         else:
-            made.append((stage, table, begin, end))
-    return made
+            joined.append((stage, table, begin, end))
+    return joined
 
 
 def _form(table: Detections) -> Any:

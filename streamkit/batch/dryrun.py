@@ -67,7 +67,7 @@ def dry_run(
     scale = _scale(files, chosen)
     for line in table(probed, settings.selection, scale, len(files)):
         echo(line)
-    good = [one for one in probed if one.probe.problem is None]
+    good = [video for video in probed if video.probe.problem is None]
     if good and cluster:
         echo("no estimate: the speed of the cluster is unknown; without --ray the estimate is for this machine")
     elif good:
@@ -94,34 +94,34 @@ def table(
     sampled = files is not None and files > len(probed)
     if sampled:
         yield f"the headers of {len(probed):,} of {files:,} files were read; the following lines are about these"
-    good = [one for one in probed if one.probe.problem is None]
+    good = [video for video in probed if video.probe.problem is None]
     total_s = _total_s(good, selection)
-    unknown = sum(one.probe.duration_s is None for one in good)
-    unsized = sum(one.file.size is None for one in good)
+    unknown = sum(video.probe.duration_s is None for video in good)
+    unsized = sum(video.file.size is None for video in good)
     yield (
-        f"to do  {len(good):9,} files   {hours(total_s)} of video, {decimal(_size(one.file for one in good))}"
+        f"to do  {len(good):9,} files   {hours(total_s)} of video, {decimal(_size(video.file for video in good))}"
         + (f"; {unknown:,} of them have no known duration" if unknown else "")
         + (f"; {unsized:,} of them have no known size" if unsized else "")
     )
-    if missed := sum(selection.misses(one.probe.duration_s, one.probe.fps) for one in good):
+    if missed := sum(selection.misses(video.probe.duration_s, video.probe.fps) for video in good):
         yield f"  shorter than --start {selection.start_s:g} s, so that none of their frames is processed: {missed:,}"
     by_codec: dict[str, list[ProbedFile]] = defaultdict(list)
-    for one in good:
-        by_codec[one.probe.codec].append(one)
+    for video in good:
+        by_codec[video.probe.codec].append(video)
     for codec, some in sorted(by_codec.items(), key=lambda item: -len(item[1])):
         if not codec:
             yield f"  {'unknown':10} {len(some):5,} files   their server cannot send a part of a file"
             continue
-        sizes = Counter(f"{one.probe.width}x{one.probe.height}" for one in some).most_common()
+        sizes = Counter(f"{video.probe.width}x{video.probe.height}" for video in some).most_common()
         more = f" and {len(sizes) - 3} more sizes" if len(sizes) > 3 else ""
         shown = ", ".join(size for size, _ in sizes[:3])
         yield f"  {codec:10} {len(some):5,} files   {hours(_total_s(some, selection))}, {shown}{more}"
-    bad = [one for one in probed if one.probe.problem is not None]
-    kinds = Counter(one.probe.kind for one in bad)
+    bad = [video for video in probed if video.probe.problem is not None]
+    kinds = Counter(video.probe.kind for video in bad)
     causes = ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common())
     yield f"cannot   {len(bad):7,} files   {causes or 'by their headers; damage after the header is found by the run'}"
-    for one in bad[:_SHOWN]:
-        yield f"  {one.file.name}: {one.probe.kind}: {one.probe.problem}"
+    for video in bad[:_SHOWN]:
+        yield f"  {video.file.name}: {video.probe.kind}: {video.probe.problem}"
     if len(bad) > _SHOWN:
         yield f"  and {len(bad) - _SHOWN:,} more"
     if sampled:
@@ -140,17 +140,18 @@ class _Estimate:
     def text(self, scale: float) -> str:
         """The estimate for files that are `scale` times those of `good`, or why there is none."""
         if not self.samples():
-            known = any(one.probe.duration_s for one in self.good)
-            return (
-                f"no estimate: {'no file has frames to process' if known else 'the duration of the videos is unknown'}"
-            )
+            has_durations = any(video.probe.duration_s for video in self.good)
+            why = "no file has frames to process" if has_durations else "the duration of the videos is unknown"
+            return f"no estimate: {why}"
         try:
-            speed, start_s = self.speed(), self.start_s()
+            speed = self.speed()
+            start_s = self.start_s()
         except StreamkitError as error:
             return f"no estimate: {error}"
         if not speed:
             return "no estimate: the sampled files delivered no frame"
-        count, rate = len(self.plan.devices), f"{speed:,.1f} times real time"
+        count = len(self.plan.devices)
+        rate = f"{speed:,.1f} times real time"
         work_s = _total_s(self.good, self.settings.selection) * scale / speed
         if self.plan.cores is None:  # many files at once are faster than one
             about = duration(start_s + work_s / count)
@@ -161,34 +162,38 @@ class _Estimate:
 
     def start_s(self) -> float:
         """Measure how long a worker takes from the start of its process to its open pipeline, in seconds."""
-        begun_s = time.perf_counter()
+        started_s = time.perf_counter()
         pool = LocalWorkerPool(self.settings, self.plan.devices[:1], cores=self.plan.cores)
         try:
             pool.start()
             while not pool.workers()[0].ready:
                 pool.wait(_POLL_S)
-            return time.perf_counter() - begun_s
+            return time.perf_counter() - started_s
         finally:
             pool.close()
 
     def speed(self) -> float:
         """Seconds of video that one worker processes per second; 0 if no file could be tried."""
-        selection, video_s, took_s = self.settings.selection, 0.0, 0.0
+        selection = self.settings.selection
+        video_s = 0.0
+        took_s = 0.0
         with ExitStack() as stack:
             folder = Path(stack.enter_context(TemporaryDirectory(prefix="streamkit-")))
-            settings, graph = replace(self.settings, out=folder), _moved(self.graph, self.settings, folder)
+            settings = replace(self.settings, out=folder)
+            graph = _moved(self.graph, self.settings, folder)
             worker = BatchWorker(settings, self.plan.devices[0], cores=self.plan.cores, graph=graph)
             stack.callback(worker.close)
-            for number, one in enumerate(self.samples()):
+            for number, video in enumerate(self.samples()):
                 # of keyframes or few frames a second, a longer part is needed
                 wanted_s = _SAMPLE_S * (10 if selection.keyframes else 1) if number else _WARM_UP_S
-                part_s = min(selection.length_s(one.probe.duration_s), wanted_s)
+                part_s = min(selection.length_s(video.probe.duration_s), wanted_s)
                 worker.settings = replace(settings, selection=replace(selection, end_s=selection.start_s + part_s))
-                outcome = worker.process(BatchJob(one.file, f"sample{number}"))
+                outcome = worker.process(BatchJob(video.file, f"sample{number}"))
                 if worker.over:
                     raise StreamkitError(outcome.cause)
                 if number and outcome.status == "done":
-                    video_s, took_s = video_s + part_s, took_s + outcome.seconds
+                    video_s += part_s
+                    took_s += outcome.seconds
                 if took_s > _LONG_ENOUGH_S:
                     break
         return video_s / took_s if took_s else 0.0
@@ -196,20 +201,20 @@ class _Estimate:
     def samples(self) -> list[ProbedFile]:
         """A few files of medium length with frames to process; the first one twice, to warm up."""
         selection = self.settings.selection
-        lengths = {one.file.uri: selection.length_s(one.probe.duration_s) for one in self.good}
-        known = [
-            one for one in self.good
-            if lengths[one.file.uri] and not selection.misses(one.probe.duration_s, one.probe.fps)
+        lengths = {video.file.uri: selection.length_s(video.probe.duration_s) for video in self.good}
+        usable = [
+            video for video in self.good
+            if lengths[video.file.uri] and not selection.misses(video.probe.duration_s, video.probe.fps)
         ]  # fmt: skip
-        known.sort(key=lambda one: lengths[one.file.uri])
-        places = {round(len(known) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
-        places = {min(place, len(known) - 1) for place in places}  # of one or two files, each once
-        some = [known[place] for place in sorted(places)] if known else []
+        usable.sort(key=lambda video: lengths[video.file.uri])
+        places = {round(len(usable) * (n + 1) / (_SAMPLES + 1)) for n in range(_SAMPLES)}
+        places = {min(place, len(usable) - 1) for place in places}  # of one or two files, each once
+        some = [usable[place] for place in sorted(places)] if usable else []
         return some[:1] + some
 
 
 def _total_s(files: Iterable[ProbedFile], selection: FrameSelection) -> float:
-    return sum(selection.length_s(one.probe.duration_s) for one in files)
+    return sum(selection.length_s(video.probe.duration_s) for video in files)
 
 
 def _chosen(files: Sequence[VideoFile]) -> Iterator[VideoFile]:
@@ -231,8 +236,8 @@ def _moved(graph: Graph, settings: BatchSettings, folder: Path) -> Graph:
         }
         return {**node.options, **paths}
 
-    made = attach(graph, replace(settings, out=folder / "out"))
-    return with_nodes(made, [replace(node, options=options(node)) for node in made.nodes.values()])
+    attached = attach(graph, replace(settings, out=folder / "out"))
+    return with_nodes(attached, [replace(node, options=options(node)) for node in attached.nodes.values()])
 
 
 def _scale(files: Sequence[VideoFile], chosen: Sequence[VideoFile]) -> float:

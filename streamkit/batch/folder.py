@@ -48,10 +48,10 @@ def _manifest(path: Path, changed_ns: int) -> dict[str, Any]:
 def parse_manifest(text: str, name: str) -> dict[str, Any]:
     """The content of a `streamkit.json`; `name` is its path or address. See `manifest`."""
     try:
-        made = json.loads(text)
-        if made["schema"] != SCHEMA:
-            raise ValueError(f"its schema is {made['schema']!r}, and this version writes {SCHEMA!r}")
-        return {"pipeline": str(made["pipeline"]), "identity": dict(made["identity"])}
+        description = json.loads(text)
+        if description["schema"] != SCHEMA:
+            raise ValueError(f"its schema is {description['schema']!r}, and this version writes {SCHEMA!r}")
+        return {"pipeline": str(description["pipeline"]), "identity": dict(description["identity"])}
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"{name} is not the description of a data set: {error}") from error
 
@@ -86,7 +86,7 @@ def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
     seen = {} if seen is None else seen
     if not (out / FILES).is_dir():
         return {}
-    made: dict[str, str] = {}
+    status_by_key: dict[str, str] = {}
     for entry in sorted(os.scandir(out / FILES), key=lambda entry: entry.name):
         key, dot, ending = entry.name.rpartition(".")
         if dot and ending == "parquet" and not key.startswith("."):
@@ -95,18 +95,21 @@ def statuses(out: Path, seen: Seen | None = None) -> dict[str, str]:
             if key not in seen or seen[key][0] != mark:
                 seen[key] = mark, _row(entry.path)
             if status := seen[key][1].status:
-                made[key] = status
-    return made
+                status_by_key[key] = status
+    return status_by_key
 
 
 def _row(path: str) -> FileRow:
     """Read a row from the file's column statistics, which is faster than reading the table."""
     try:
-        about, names = arrow().parquet.read_metadata(path), files_schema().names
+        about = arrow().parquet.read_metadata(path)
+        names = files_schema().names
         if not about.num_rows:
             return FileRow()
-        found = (about.row_group(0).column(names.index(name)).statistics for name in FileRow._fields)
-        status, place, size = (one.min if one is not None and one.has_min_max else None for one in found)
+        statistics = (about.row_group(0).column(names.index(name)).statistics for name in FileRow._fields)
+        status, place, size = (
+            column.min if column is not None and column.has_min_max else None for column in statistics
+        )
         return FileRow(str(status), str(place or ""), None if size is None else int(size))
     except (OSError, ValueError):
         return FileRow()
@@ -212,27 +215,29 @@ class Folder:
             file.finish()
             fsync_folders([self.out])
         (self.out / FILES).mkdir(exist_ok=True)
-        kept = statuses(self.out, self._seen)
-        self.broken = self._no_longer_whole(kept)
+        status_by_key = statuses(self.out, self._seen)
+        self.broken = self._no_longer_whole(status_by_key)
         unlink(row_path(self.out, key) for key in self.broken)  # before their parts, as in `clear`
-        kept = {key: status for key, status in kept.items() if key not in self.broken}
-        stray = [part for key, part in all_parts(self.out) if kept.get(key) != "done"]
+        status_by_key = {key: status for key, status in status_by_key.items() if key not in self.broken}
+        stray = [part for key, part in all_parts(self.out) if status_by_key.get(key) != "done"]
         whole = [part for name in (MANIFEST, MERGED) for part in self.out.glob(f".{name}.*.part")]
-        unreadable = [path for path in (self.out / FILES).glob("*.parquet") if path.stem not in {*kept, "empty"}]
+        unreadable = [
+            path for path in (self.out / FILES).glob("*.parquet") if path.stem not in {*status_by_key, "empty"}
+        ]
         left = [*temporary_files(self.out), *whole, *unreadable]
         self.swept = len(stray) + len(left)
         unlink([*left, *stray])
 
-    def _no_longer_whole(self, kept: Mapping[str, str]) -> list[str]:
+    def _no_longer_whole(self, status_by_key: Mapping[str, str]) -> list[str]:
         """Files with a part that was truncated, changed or removed since they were done."""
         sizes: Counter[str] = Counter()
         damaged = set()
         for key, path in all_parts(self.out):
-            if kept.get(key) == "done":
+            if status_by_key.get(key) == "done":
                 sizes[key] += path.stat().st_size
                 if not is_complete(path):
                     damaged.add(key)
-        done = (key for key, status in kept.items() if status == "done")
+        done = (key for key, status in status_by_key.items() if status == "done")
         return [key for key in done if key in damaged or self._seen[key][1].parts_bytes not in (None, sizes[key])]
 
     def _wipe(self) -> None:

@@ -116,8 +116,8 @@ class CsvPart(TextPart):
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
-        found = [[self._source, *row[1:]] for row in rows(frame)]
-        self.put(as_text(harmless(found) if self.escape_formulas else found))
+        file_rows = [[self._source, *row[1:]] for row in rows(frame)]
+        self.put(as_text(harmless(file_rows) if self.escape_formulas else file_rows))
 
 
 @dataclass(eq=False)

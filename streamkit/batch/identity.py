@@ -38,14 +38,14 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
     Raises:
         ConfigError: a model's file is missing, or a format does not exist.
     """
-    kept = attach(graph, settings)
-    ids = {node.table for node in kept.nodes.values()}
-    own = [node for node in kept.nodes.values() if node.id.startswith(f"{PREFIX}.")]
+    recorded = attach(graph, settings)
+    ids = {node.table for node in recorded.nodes.values()}
+    sinks = [node for node in recorded.nodes.values() if node.id.startswith(f"{PREFIX}.")]
     stages = {
         stage.id: {
             "stage": stage.type.name,
             **{name: _plain(value) for name, value in stage.options.items()},
-            "insert": [[one.after, one.type.name, _plain(one.options)] for one in stage.insert],
+            "insert": [[insert.after, insert.type.name, _plain(insert.options)] for insert in stage.insert],
             "on_error": stage.run.on_error,
             "from": stage.inputs,
         }
@@ -55,9 +55,9 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
     return {
         "streamkit": __version__,
         "stages": stages,
-        "models": dict(_models(kept)),
-        "plugins": dict(_plugins(kept)),
-        **({"lists": lists} if (lists := dict(_lists(kept))) else {}),
+        "models": dict(_models(recorded)),
+        "plugins": dict(_plugins(recorded)),
+        **({"lists": lists} if (lists := dict(_lists(recorded))) else {}),
         **({"strict": True} if settings.strict else {}),
         "selection": dataclasses.asdict(settings.selection),
         "formats": sorted(settings.formats),
@@ -66,7 +66,7 @@ def pipeline_identity(graph: Graph, settings: BatchSettings) -> dict[str, Any]:
                 "from": node.inputs,
                 **{name: _plain(value) for name, value in node.options.items() if name not in _DERIVED},
             }
-            for node in own
+            for node in sinks
         },
     }
 
@@ -98,23 +98,30 @@ def file_key(file: VideoFile, pipeline: str, *, path: bool = False) -> str:
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """The differences between two identities, one phrase each; one for a whole stage, model or plugin."""
-    old, new, whole = dict(old), dict(new), list[str]()
+    old = dict(old)
+    new = dict(new)
+    whole = list[str]()
     for part in ("stages", "models", "plugins", "lists"):
-        was, now = old.get(part, {}), new.get(part, {})
+        was = old.get(part, {})
+        now = new.get(part, {})
         whole += [f"{part}.{name} is new" for name in now if name not in was]
         whole += [f"{part}.{name} was removed" for name in was if name not in now]
-        old[part], new[part] = ({name: one[name] for name in one if name in was and name in now} for one in (was, now))
+        old[part], new[part] = (
+            {name: parts[name] for name in parts if name in was and name in now} for parts in (was, now)
+        )
     if old.get("formats") != new.get("formats"):
         old["records"] = new["records"] = None
-    before, after, found = dict(_leaves(old)), dict(_leaves(new)), []
+    before = dict(_leaves(old))
+    after = dict(_leaves(new))
+    changes = []
     for name in dict.fromkeys([*before, *after]):
         if name not in after:
-            found.append(f"{name} was {_short(before[name])} and is no longer set")
+            changes.append(f"{name} was {_short(before[name])} and is no longer set")
         elif name not in before:
-            found.append(f"{name} is {_short(after[name])} and was not set")
+            changes.append(f"{name} is {_short(after[name])} and was not set")
         elif before[name] != after[name]:
-            found.append(f"{name} was {_short(before[name])} and is {_short(after[name])}")
-    return found + whole
+            changes.append(f"{name} was {_short(before[name])} and is {_short(after[name])}")
+    return changes + whole
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -162,12 +169,12 @@ def _models(graph: Graph) -> Iterator[tuple[str, dict[str, Any]]]:
     from streamkit.models.card import Card
 
     cards = [value for node in graph.nodes.values() for value in node.options.values() if isinstance(value, Card)]
-    known: dict[str, Card] = {}
+    by_name: dict[str, Card] = {}
     for card in cards:
-        other = known.setdefault(card.name, card)
+        other = by_name.setdefault(card.name, card)
         name = card.name if other.path == card.path else f"{card.path.parent.name}/{card.name}"
-        known[name] = card
-    for name, card in known.items():
+        by_name[name] = card
+    for name, card in by_name.items():
         about = {"sha256": network_sum(card.file), **{key: _plain(getattr(card, key)) for key in _CARD}}
         if card.task == "read":
             about["blank"] = card.blank
@@ -182,15 +189,15 @@ def network_sum(file: Path) -> str:
     """The SHA-256 of a file, together with the external weights of a large network."""
     from streamkit.core.errors import ModelError
 
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     try:
-        for one in (file, *sorted(file.parent.glob(f"{file.name}?data"))):
-            with one.open("rb") as opened:
+        for part in (file, *sorted(file.parent.glob(f"{file.name}?data"))):
+            with part.open("rb") as opened:
                 while block := opened.read(1 << 20):
-                    made.update(block)
+                    digest.update(block)
     except OSError as error:
         raise ModelError(f"the model's file {file} cannot be read: {error.strerror}") from error
-    return made.hexdigest()
+    return digest.hexdigest()
 
 
 def _plugins(graph: Graph) -> Iterator[tuple[str, str]]:
@@ -217,9 +224,8 @@ def _lists(graph: Graph) -> Iterator[tuple[str, str]]:
 
 def _classes(node: Node) -> list[type]:
     kinds = [node.type, *(value for value in node.options.values() if isinstance(value, type))]
-    return [
-        one for kind in kinds for one in kind.__mro__ if one.__module__.split(".")[0] not in ("streamkit", "builtins")
-    ]  # fmt: skip
+    bases = [base for kind in kinds for base in kind.__mro__]
+    return [base for base in bases if base.__module__.split(".")[0] not in ("streamkit", "builtins")]
 
 
 def _files(module: ModuleType | None, seen: set[str]) -> Iterator[Path]:
@@ -227,11 +233,11 @@ def _files(module: ModuleType | None, seen: set[str]) -> Iterator[Path]:
     if module is None or module.__name__ in seen or not getattr(module, "__file__", None):
         return
     seen.add(module.__name__)
-    own = Path(str(module.__file__))
-    yield own
-    for node in ast.walk(ast.parse(own.read_bytes())) if own.suffix == ".py" else ():
+    path = Path(str(module.__file__))
+    yield path
+    for node in ast.walk(ast.parse(path.read_bytes())) if path.suffix == ".py" else ():
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
         for other in filter(None, map(sys.modules.get, names)):
-            if Path(str(getattr(other, "__file__", None) or "/")).parent == own.parent:
+            if Path(str(getattr(other, "__file__", None) or "/")).parent == path.parent:
                 yield from _files(other, seen)

@@ -43,14 +43,14 @@ def find(patterns: Sequence[str], out: Path | None = None) -> list[VideoFile]:
             no credentials.
         MissingPackage: an address needs a package that is not installed.
     """
-    found: dict[str, VideoFile] = {}
+    by_uri: dict[str, VideoFile] = {}
     for pattern in patterns:
         files = list(_listed(pattern) if _is_list(pattern) else _named(pattern))
         if not files:
             raise ConfigError(f"{mask(pattern)}: {_nothing(pattern)}")
         for file in files:
-            found.setdefault(file.uri, file)
-    files = _outside(out, list(found.values()))
+            by_uri.setdefault(file.uri, file)
+    files = _outside(out, list(by_uri.values()))
     return sorted(_distinct(files), key=lambda file: natural_key(file.name))
 
 
@@ -96,7 +96,7 @@ def _listed(pattern: str) -> Iterator[VideoFile]:
     for entry in entries:
         files = list(_named(entry))
         if not files and is_path(entry) and not remote.is_wild(entry):
-            missing.append(_gone(entry))
+            missing.append(_missing_file(entry))
         elif not files:
             raise ConfigError(f"{mask(entry)}, in the list {path}: {_nothing(entry)}")
         yield from files
@@ -112,13 +112,14 @@ def _named(pattern: str) -> Iterator[VideoFile]:
         return
     path = os.path.expanduser(local_path(pattern))
     if os.path.isdir(path) and (Path(path).suffix.lower() not in VIDEOS or any(True for _ in _inside(path))):
-        yield from (_file(one, path) for one in _inside(path))
+        yield from (_file(video, path) for video in _inside(path))
     elif remote.is_wild(path) and not os.path.lexists(path):
-        root, anything = _root(path), Path(path).suffix.lower() in ("", ".*")
-        for one in glob.iglob(path, recursive=True):
-            if _video(one) if anything or os.path.isdir(one) else True:
-                yield _file(one, root)
-        yield from (_file(one, root) for one in _barred(path) if one != root)
+        root = _root(path)
+        anything = Path(path).suffix.lower() in ("", ".*")
+        for match in glob.iglob(path, recursive=True):
+            if _video(match) if anything or os.path.isdir(match) else True:
+                yield _file(match, root)
+        yield from (_file(unreadable, root) for unreadable in _barred(path) if unreadable != root)
     elif os.path.lexists(path):
         yield _file(path, os.path.dirname(path))
 
@@ -128,7 +129,8 @@ def _inside(folder: str) -> Iterator[str]:
 
     Unreadable subfolders are included, because they may contain videos.
     """
-    seen, barred = set(), list[str]()
+    seen = set()
+    barred = list[str]()
     for place, folders, names in os.walk(folder, followlinks=True, onerror=lambda e: barred.append(str(e.filename))):
         real = os.path.realpath(place)
         if real in seen:
@@ -137,7 +139,7 @@ def _inside(folder: str) -> Iterator[str]:
         seen.add(real)
         folders[:] = [name for name in folders if name[0] != "."]
         yield from (os.path.join(place, name) for name in (*names, *folders) if _video(name))
-    yield from (one for one in barred if one != folder and not _video(one))
+    yield from (unreadable for unreadable in barred if unreadable != folder and not _video(unreadable))
 
 
 def _barred(pattern: str) -> list[str]:
@@ -153,7 +155,7 @@ def _barred(pattern: str) -> list[str]:
 def _folders(parts: Sequence[str]) -> Iterator[str]:
     """The folders that the first parts of a pattern match."""
     if parts:
-        yield from (one.rstrip("/") or "/" for one in glob.iglob(os.path.join(*parts, ""), recursive=True))
+        yield from (folder.rstrip("/") or "/" for folder in glob.iglob(os.path.join(*parts, ""), recursive=True))
 
 
 def _video(path: str) -> bool:
@@ -173,7 +175,7 @@ def _file(path: str, root: str) -> VideoFile:
     return VideoFile(uri, name, 0 if os.path.isdir(path) else stat.st_size, str(stat.st_mtime_ns))
 
 
-def _gone(path: str) -> VideoFile:
+def _missing_file(path: str) -> VideoFile:
     absolute = os.path.abspath(os.path.expanduser(local_path(path)))
     return _file(absolute, os.path.dirname(absolute))
 
@@ -212,5 +214,5 @@ def _nothing(pattern: str) -> str:
 
 def _closed(path: str) -> str | None:
     """The lowest existing folder of a path, if it may not be read."""
-    there = next((one for one in (Path(path), *Path(path).parents) if os.path.isdir(one)), None)
+    there = next((ancestor for ancestor in (Path(path), *Path(path).parents) if os.path.isdir(ancestor)), None)
     return None if there is None or os.access(there, os.R_OK | os.X_OK) else str(there)

@@ -107,25 +107,29 @@ class WorkEstimate:
     """
 
     def __init__(self, jobs: Sequence[BatchJob], seconds: Callable[[VideoFile], float] | None) -> None:
-        self._jobs, self._done = jobs, list[str]()
+        self._jobs = jobs
+        self._done = list[str]()
         sizes = [job.file.size for job in self._jobs if job.file.size is not None]
         usual = sum(sizes) / max(1, len(sizes))  # for files of unknown size
-        self._known = {
+        self._work = {
             job.key: float(max(1, usual if job.file.size is None else job.file.size)) for job in self._jobs
         }  # fmt: skip
-        self._total, self._sum = sum(self._known.values()), 0.0
+        self._total = sum(self._work.values())
+        self._sum = 0.0
         self._later = None if seconds is None or not jobs else ThreadFuture(lambda stop: self._probed(seconds, stop))
 
     def of(self, key: str) -> float:
         """The work of a job's file: bytes, or seconds once headers are read."""
-        return self._known.get(key, 0.0)
+        return self._work.get(key, 0.0)
 
     @property
     def total(self) -> float:
         """The work of all files."""
         if self._later is not None and self._later.ready:
-            self._known, self._later = self._later.result(), None
-            self._total, self._sum = sum(self._known.values()), sum(map(self.of, self._done))
+            self._work = self._later.result()
+            self._later = None
+            self._total = sum(self._work.values())
+            self._sum = sum(map(self.of, self._done))
         return self._total
 
     @property
@@ -146,15 +150,15 @@ class WorkEstimate:
     def _probed(self, seconds: Callable[[VideoFile], float], stop: Stopped) -> dict[str, float]:
         """Seconds of every file, scaled from the sampled file that is next in size."""
         step = max(1, -(-len(self._jobs) // _PROBED))
-        found: dict[str, float] = {}
+        seconds_by_key: dict[str, float] = {}
         for first in range(0, len(self._jobs), step):
             if stop():
-                return self._known
+                return self._work
             like = self._jobs[min(first + step // 2, len(self._jobs) - 1)]
-            per_byte = seconds(like.file) / self._known[like.key]
+            per_byte = seconds(like.file) / self._work[like.key]
             for job in self._jobs[first : first + step]:
-                found[job.key] = per_byte * self._known[job.key]
-        return found if any(found.values()) else self._known
+                seconds_by_key[job.key] = per_byte * self._work[job.key]
+        return seconds_by_key if any(seconds_by_key.values()) else self._work
 
 
 class Manager:
@@ -183,14 +187,17 @@ class Manager:
         on_progress: Callable[[Manager], None] = lambda manager: None,
         seconds: Callable[[VideoFile], float] | None = None,
     ) -> None:
-        self._pool, self._commit, self._retries, self._on_progress = pool, commit, retries, on_progress
+        self._pool = pool
+        self._commit = commit
+        self._retries = retries
+        self._on_progress = on_progress
         self._jobs = sorted(jobs, key=lambda job: math.inf if job.file.size is None else job.file.size, reverse=True)
         self._unfinished = len(self._jobs)
         self._alone: set[str] = set()
-        self._begun_s: float | None = None
+        self._started_s: float | None = None
         self._last_shown_s = 0.0
-        found = len(self._jobs) + skipped + failed_before
-        self.counts = RunCounts(files=found, skipped=skipped, failed_before=failed_before)
+        file_count = len(self._jobs) + skipped + failed_before
+        self.counts = RunCounts(files=file_count, skipped=skipped, failed_before=failed_before)
         self._estimate = WorkEstimate(self._jobs, seconds)
 
     def run(self) -> RunCounts:
@@ -200,7 +207,7 @@ class Manager:
             OutputError: the output folder cannot be written.
             StreamkitError: no worker can be started.
         """
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         try:
             if self._jobs:
                 self._pool.start()
@@ -208,11 +215,11 @@ class Manager:
             while self._unfinished:
                 if self.stopping:
                     self._unfinished -= len(self._pool.recall())
-                for one in self._pool.wait(_POLL_S):
-                    self._handle(one)
+                for outcome in self._pool.wait(_POLL_S):
+                    self._handle(outcome)
                 self._show()
         finally:
-            self.counts.seconds = time.perf_counter() - begun
+            self.counts.seconds = time.perf_counter() - start_s
             self.counts.left = len(self._jobs) - self.counts.done - self.counts.failed
             self._estimate.close()
             self._pool.close()
@@ -236,7 +243,7 @@ class Manager:
     @property
     def elapsed_s(self) -> float:
         """Seconds since the first worker was ready."""
-        return 0.0 if self._begun_s is None else time.monotonic() - self._begun_s
+        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
     @property
     def share(self) -> float:
@@ -262,25 +269,25 @@ class Manager:
 
     def _in_progress(self) -> list[tuple[float, float]]:
         """For each file in progress, its work, and how much of it is done, from 0 to 1."""
-        return [(self._estimate.of(one.key), one.share) for worker in self.workers() for one in worker.files]
+        return [(self._estimate.of(file.key), file.share) for worker in self.workers() for file in worker.files]
 
-    def _handle(self, one: Outcome | WorkerDied) -> None:
-        if isinstance(one, WorkerDied):
-            self.counts.workers_lost[one.how] += 1
-            for job in one.jobs:  # each is retried once, alone in its worker; if that is lost too, the file fails
+    def _handle(self, outcome: Outcome | WorkerDied) -> None:
+        if isinstance(outcome, WorkerDied):
+            self.counts.workers_lost[outcome.how] += 1
+            for job in outcome.jobs:  # each is retried once, alone in its worker; if that is lost too, the file fails
                 if job.key in self._alone:
-                    self._finish(Outcome(job, "failed", f"{one.how}, also when processed alone", one.kind))
+                    self._finish(Outcome(job, "failed", f"{outcome.how}, also when processed alone", outcome.kind))
                 else:
                     self._alone.add(job.key)
                     self._retry(job, alone=True)
             return
-        self._alone.discard(one.job.key)
-        if one.status == "failed" and one.cause_kind == "output":
-            raise OutputError(one.cause)
-        if one.status == "failed" and one.again and one.job.attempt <= self._retries:
-            self._retry(one.job)
+        self._alone.discard(outcome.job.key)
+        if outcome.status == "failed" and outcome.cause_kind == "output":
+            raise OutputError(outcome.cause)
+        if outcome.status == "failed" and outcome.again and outcome.job.attempt <= self._retries:
+            self._retry(outcome.job)
         else:
-            self._finish(one)
+            self._finish(outcome)
 
     def _retry(self, job: BatchJob, alone: bool = False) -> None:
         self.counts.retries += 1
@@ -297,8 +304,8 @@ class Manager:
 
     def _show(self) -> None:
         now_s = time.monotonic()
-        if self._begun_s is None and any(worker.ready for worker in self.workers()):
-            self._begun_s = now_s
+        if self._started_s is None and any(worker.ready for worker in self.workers()):
+            self._started_s = now_s
         if now_s - self._last_shown_s >= _POLL_S:
             self._last_shown_s = now_s
             self._on_progress(self)

@@ -48,15 +48,15 @@ def check_formats(formats: Iterable[str]) -> tuple[str, ...]:
     Raises:
         ConfigError: a format does not exist, or none is named.
     """
-    asked = list(formats)
-    for name in asked:
+    requested = list(formats)
+    for name in requested:
         if name not in FORMATS:
             raise ConfigError(
                 f"--format: there is no {name!r}; there are {', '.join(FORMATS)}{did_you_mean(name, FORMATS)}"
             )
-    if not asked:
+    if not requested:
         raise ConfigError(f"--format names none; there are {', '.join(FORMATS)}")
-    return tuple(name for name in FORMATS if name in asked)
+    return tuple(name for name in FORMATS if name in requested)
 
 
 def parts(settings: BatchSettings, key: str) -> list[Path]:

@@ -129,9 +129,9 @@ def recorded(graph: Graph) -> Graph:
 def ignored(graph: Graph) -> str:
     """A message about the YAML's own sinks and alarms, which batch ignores; "" if it has none."""
     names = [node.id for node in graph.nodes.values() if issubclass(node.type, Sink)]
-    found = [f"writes the data set in place of the sink{'s' * (len(names) > 1)} {', '.join(names)}"] if names else []
-    found += ["ignores the alarms"] if graph.config.alarms else []
-    return f"batch {' and '.join(found)}" if found else ""
+    actions = [f"writes the data set in place of the sink{'s' * (len(names) > 1)} {', '.join(names)}"] if names else []
+    actions += ["ignores the alarms"] if graph.config.alarms else []
+    return f"batch {' and '.join(actions)}" if actions else ""
 
 
 def _video(graph: Graph, folder: str, inputs: list[str]) -> list[Node]:

@@ -68,12 +68,12 @@ def probe(uri: str) -> Probe:
         if is_path(uri):
             check_file(local_path(uri))
             with closing(Demuxer(uri)) as demuxer:
-                return _said(demuxer)
+                return _read_header(demuxer)
         with raised_as(SourceError, uri), open_ranges(uri, _BLOCK_BYTES) as file:
             if getattr(file, "size", 0) is None:  # the server sends no ranges of it
                 return Probe()
             with closing(Demuxer(uri, file=file)) as demuxer:
-                return _said(demuxer)
+                return _read_header(demuxer)
     except (StreamkitError, OSError) as error:
         text = describe(error).removeprefix(mask(uri)).removeprefix(":").strip()
         return Probe(problem=text, kind=cause(error)[0])
@@ -94,7 +94,7 @@ def cause(error: BaseException) -> tuple[str, bool]:
     return kind, kind in _RETRIED
 
 
-def _said(demuxer: Demuxer) -> Probe:
+def _read_header(demuxer: Demuxer) -> Probe:
     info = demuxer.info
     frames, problem, kind = info.frames, None, ""
     if not info.width or not info.height:

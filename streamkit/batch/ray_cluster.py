@@ -79,8 +79,8 @@ def _check_port(what: str, address: str, head: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     except (OSError, ValueError, OverflowError) as error:
         where = "there" if address == head else f"at {head}"
-        said = getattr(error, "strerror", None) or error
-        raise ConfigError(f"{what}: no server answers {where}: {said}") from None
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"{what}: no server answers {where}: {reason}") from None
 
 
 def _check_cluster(what: str, head: str, insecure: bool) -> None:
@@ -136,18 +136,18 @@ def capacity(nodes: dict[str, dict[str, float]], cpus: float, gpus: float) -> in
     return sum(min(int(has.get(name, 0) / count + 1e-6) for name, count in needs.items()) for has in nodes.values())
 
 
-def last_line(said: object) -> str:
+def last_line(text: object) -> str:
     """The last line of an error's text, which is the most specific."""
-    lines = [line.strip() for line in str(said).splitlines() if line.strip()]
+    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason is given"
 
 
 def end_reason(error: Exception) -> tuple[str, bool]:
     """How an actor ended, as a phrase from Ray's error; and whether it was lost with its node."""
     text = " ".join(str(error).split())
-    for mark, said, lost in _ENDS:
+    for mark, phrase, lost in _ENDS:
         if mark in text:
-            return said, lost
+            return phrase, lost
     return f"is gone: {last_line(error)}", False
 
 

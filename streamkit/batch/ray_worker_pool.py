@@ -114,14 +114,15 @@ class RayChild:
             return []
         self.answered = False
         try:
-            found = self._ray.get(self.answer)
+            reply = self._ray.get(self.answer)
         except self._ray.exceptions.RayError as error:
             self._end(error)
             return []
         self.answer = self._actor.messages.remote()
         if not self.node:
-            self.node, found = found, []
-        return list(found)
+            self.node = reply
+            return []
+        return list(reply)
 
     def _end(self, error: Exception) -> None:
         how, self.lost = end_reason(error)
@@ -172,7 +173,8 @@ class RayWorkerPool(WorkerPool):
             pipeline = pack(settings, Path(folder))
             self._ray = join(address, Path(folder), insecure=insecure)
         sent = replace(settings, pipeline=pipeline, out=settings.out.absolute())
-        self._asked, self._unfit = workers, 0
+        self._requested_workers = workers
+        self._unfit = 0
         self._mark = sent.out / f"{_MARK}{uuid4().hex}.part"
         named = self._device(device or config_for(settings).config.device)
         self._gpus = 1 / PROCESSES_PER_GPU if named == "cuda" else 0
@@ -184,8 +186,11 @@ class RayWorkerPool(WorkerPool):
         self._kind = self._ray.remote(
             num_cpus=cores, num_gpus=self._gpus, max_concurrency=4, scheduling_strategy="SPREAD"
         )(RayWorker)
-        self._nodes, self._losses, self._warn = set[str](), Counter[str](), LogOnce(logger.warning)
-        self._counted_s, self._placed_s = float("-inf"), time.monotonic()
+        self._nodes = set[str]()
+        self._losses = Counter[str]()
+        self._warn = LogOnce(logger.warning)
+        self._counted_s = float("-inf")
+        self._placed_s = time.monotonic()
         self._count(time.monotonic())
 
     def start(self) -> None:
@@ -228,13 +233,14 @@ class RayWorkerPool(WorkerPool):
         """The worker's node; see `WorkerPool.location`."""
         return worker.child.node or "waiting for a node"
 
-    def handle(self, worker: PooledWorker, kind: str, value: Any, found: list[Outcome | WorkerDied]) -> None:
+    def handle(self, worker: PooledWorker, kind: str, value: Any, outcomes: list[Outcome | WorkerDied]) -> None:
         """Handle a message; see `WorkerPool.handle`.
 
         A lost node does not count against its files; a worker that cannot start where others can is dismissed.
         Actors are not restarted by Ray: Ray does not report why an actor died if it restarts it.
         """
-        child, others_work = worker.child, any(other.ready for other in self.pooled)
+        child = worker.child
+        others_work = any(other.ready for other in self.pooled)
         if kind == "fatal" and worker.ready:
             child.exit_text = f"on {child.node} ended: {value[1]}"
             child.kill()
@@ -249,7 +255,7 @@ class RayWorkerPool(WorkerPool):
         else:
             if kind == "exited" and child.lost:
                 self._take_back(worker)
-            super().handle(worker, kind, value, found)
+            super().handle(worker, kind, value, outcomes)
 
     def _take_back(self, worker: PooledWorker) -> None:
         """Queue the files of a lost node again, before all others."""
@@ -274,7 +280,7 @@ class RayWorkerPool(WorkerPool):
         nodes = nodes_of(self._ray)
         if nodes.keys() != self._nodes:
             self._nodes, self._unfit = set(nodes), 0  # new nodes may be usable
-        places = capacity(nodes, self._cpus, self._gpus) if self._asked is None else self._asked
+        places = capacity(nodes, self._cpus, self._gpus) if self._requested_workers is None else self._requested_workers
         self._wanted = max(1, places - self._unfit)
         self._grow()
         if not self.pooled or any(worker.child.node for worker in self.pooled):
@@ -283,13 +289,13 @@ class RayWorkerPool(WorkerPool):
             needs = f"{self._cpus} CPU core(s)" + (f" and {self._gpus:.2g} GPU" if self._gpus else "")
             self._warn(f"the cluster has no room for a worker of {needs} yet; waiting (ray status shows its nodes)")
 
-    def _device(self, asked: str | list[str]) -> str:
+    def _device(self, requested: str | list[str]) -> str:
         """The device of all workers; Ray chooses the GPU."""
-        names = asked if isinstance(asked, list) else [asked]
+        names = requested if isinstance(requested, list) else [requested]
         has_gpu = self._ray.cluster_resources().get("GPU", 0) > 0
         if names[0] == "cpu" or (names[0] == "auto" and not has_gpu):
             return "cpu"
-        if not has_gpu and self._asked is None:
+        if not has_gpu and self._requested_workers is None:
             self._ray.shutdown()
             raise DeviceError("no node of the Ray cluster has a GPU; use --device cpu")
         return "cuda"

@@ -51,18 +51,19 @@ def find(pattern: str) -> Iterator[VideoFile]:
         wild = is_wild(path)
         root = "/".join(before_wildcard(path.split("/"))) if wild else path
         if wild:
-            found = system.glob(path, detail=True)
-            if not found and not system.exists(_bucket(path)):
+            listing = system.glob(path, detail=True)
+            if not listing and not system.exists(_bucket(path)):
                 raise FileNotFoundError(_bucket(path))
         else:
             info = system.info(path)
             if info["type"] == "file":
-                found, root = {path: info}, path.rpartition("/")[0]
+                listing = {path: info}
+                root = path.rpartition("/")[0]
             else:
-                found = system.find(path, detail=True)
+                listing = system.find(path, detail=True)
         ending = PurePosixPath(path).suffix.lower() if wild else ""
         chosen = {
-            name: info for name, info in found.items()
+            name: info for name, info in listing.items()
             if info["type"] == "file"
             and (PurePosixPath(name).suffix.lower() in VIDEOS or (wild and ending not in ("", ".*")) or name == path)
         }  # fmt: skip
@@ -74,21 +75,21 @@ def find(pattern: str) -> Iterator[VideoFile]:
             )
 
 
-def _with_info(system: Any, found: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _with_info(system: Any, listing: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Add each file's own metadata if the listing has only names, as over HTTP."""
-    made = dict(found)
-    left = deque(name for name, info in found.items() if info.get("size") is None)
+    complete = dict(listing)
+    left = deque(name for name, info in listing.items() if info.get("size") is None)
 
     def ask(over: Stopped) -> None:
         with suppress(IndexError):  # none is left
             while not over():
                 name = left.popleft()
                 with suppress(Exception):  # each file system has its own errors; the file fails when it is processed
-                    made[name] = dict(system.info(name))
+                    complete[name] = dict(system.info(name))
 
     with side_by_side(*[ask] * min(_AT_ONCE - 1, len(left) - 1)) as over:
         ask(over)
-    return made
+    return complete
 
 
 def open_system(uri: str) -> tuple[Any, str]:
@@ -170,7 +171,7 @@ def _bucket(path: str) -> str:
 
 def is_wild(pattern: str) -> bool:
     """Whether a pattern, or a part of it, has a wildcard."""
-    return any(one in pattern for one in "*?[")
+    return any(character in pattern for character in "*?[")
 
 
 def before_wildcard(parts: Iterable[str]) -> list[str]:
@@ -272,28 +273,28 @@ def open_ranges(uri: str, block_bytes: int = _BLOCK_BYTES) -> Any:
 
 def _opened_by_ranges(file: VideoFile) -> RangeFile | None:
     """The open file; None if its server sends only whole files."""
-    found = open_ranges(file.uri)
-    size = getattr(found, "size", None)
+    stream = open_ranges(file.uri)
+    size = getattr(stream, "size", None)
     try:
         if size is not None:
             _check_size(file, size)
-            _check_etag(file, found)
+            _check_etag(file, stream)
             with raised_as(SourceError, file.uri):
-                if not size or _ends_readable(found, size):
-                    return RangeFile(file.uri, found)
+                if not size or _ends_readable(stream, size):
+                    return RangeFile(file.uri, stream)
     except BaseException:
-        found.close()
+        stream.close()
         raise
-    found.close()
+    stream.close()
     return None
 
 
-def _ends_readable(found: Any, size: int) -> bool:
+def _ends_readable(stream: Any, size: int) -> bool:
     """Whether the last byte can be read without those before it; the block with it is cached, and often needed."""
     try:
-        found.seek(size - 1)
-        last = bytes(found.read(1))
-        found.seek(0)
+        stream.seek(size - 1)
+        last = bytes(stream.read(1))
+        stream.seek(0)
     except (ValueError, NotImplementedError):  # of fsspec: the server answers with the whole file
         return False
     return len(last) == 1
@@ -308,8 +309,8 @@ def _check_size(file: VideoFile, size: int) -> None:
         )
 
 
-def _check_etag(file: VideoFile, found: Any) -> None:
-    now = str((getattr(found, "details", None) or {}).get("ETag") or "").strip('"')
+def _check_etag(file: VideoFile, stream: Any) -> None:
+    now = str((getattr(stream, "details", None) or {}).get("ETag") or "").strip('"')
     if now and file.version and now != file.version:
         raise SourceError(f"{mask(file.uri)} has changed since it was found: its ETag is another one", cause="lost")
 

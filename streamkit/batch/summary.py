@@ -15,7 +15,7 @@ from streamkit.core.text import printable
 
 _EVERY_S = 5.0
 _SHOWN = 20
-_COUNTS = tuple(one.name for one in fields(RunCounts) if one.type == "int")
+_COUNTS = tuple(field.name for field in fields(RunCounts) if field.type == "int")
 
 
 def lines(counts: RunCounts) -> Iterator[str]:
@@ -35,8 +35,8 @@ def lines(counts: RunCounts) -> Iterator[str]:
     if counts.failed_frames:
         yield f"frames on which a stage failed, in done files: {counts.failed_frames:,}"
     if counts.damaged_files:
-        found = f"{counts.damaged_frames:,}, in {counts.damaged_files:,} done files"
-        yield f"damaged frames: {found}; --strict fails these files"
+        text = f"{counts.damaged_frames:,}, in {counts.damaged_files:,} done files"
+        yield f"damaged frames: {text}; --strict fails these files"
     if counts.copied:
         yield f"copied before they were read, because their server sends only whole files: {counts.copied:,} files"
     for how, count in counts.workers_lost.most_common():
@@ -59,8 +59,13 @@ def report(counts: RunCounts, exit_code: int) -> dict[str, Any]:
         "causes": dict(counts.causes),
         "workers_lost": dict(counts.workers_lost),
         "failures": [
-            {"file": one.job.file.name, "cause_kind": one.cause_kind, "cause": one.cause, "attempts": one.job.attempt}
-            for one in counts.failures
+            {
+                "file": outcome.job.file.name,
+                "cause_kind": outcome.cause_kind,
+                "cause": outcome.cause,
+                "attempts": outcome.job.attempt,
+            }
+            for outcome in counts.failures
         ],
     }
 
@@ -101,7 +106,7 @@ def worker_line(worker: WorkerState) -> str:
     """The state of one worker in one line."""
     if not worker.ready:
         return f"{worker.name}: opening the pipeline"
-    shown = ", ".join(f"{printable(one.name, one_line=True)} {one.share:.0%}" for one in worker.files[:2])
+    shown = ", ".join(f"{printable(file.name, one_line=True)} {file.share:.0%}" for file in worker.files[:2])
     more = f" and {len(worker.files) - 2} more" if len(worker.files) > 2 else ""
     return f"{worker.name}: {worker.done:,} done" + (f", now {shown}{more}" if shown else "")
 

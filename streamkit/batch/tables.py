@@ -89,9 +89,9 @@ def _vectors(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
 
 def _lists(pa: Any, flat: Any, n: int, each: int, none: np.ndarray) -> Any:
     """Lists of `each` items, null where `none` is set."""
-    kept = flat.filter(pa.array(np.repeat(~none, each))) if none.any() else flat
+    present = flat.filter(pa.array(np.repeat(~none, each))) if none.any() else flat
     offsets = np.concatenate([[0], np.cumsum(np.where(none, 0, each))]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), kept, mask=pa.array(none) if none.any() else None)
+    return pa.ListArray.from_arrays(pa.array(offsets), present, mask=pa.array(none) if none.any() else None)
 
 
 def _objects(pa: Any, column: ObjectColumn, values: np.ndarray) -> Any:
@@ -172,62 +172,63 @@ _WHERE = "key:string source:string frame:int32 pts_s:double"
 
 def tables_of(graph: Graph) -> DatasetTables:
     """The tables of a pipeline, by its stages."""
-    found: dict[str, ObjectColumn] = {}
+    columns: dict[str, ObjectColumn] = {}
     others = False
     nodes = list(graph.nodes.values())
     for node in nodes:
-        known = _columns(node)
-        found.update({name: _both(found.get(name), column) for name, column in known.items()})
+        node_columns = _columns(node)
+        columns.update({name: _both(columns.get(name), column) for name, column in node_columns.items()})
         others |= not node.type.spec.built_in
-    order = sorted(found, key=lambda name: (name != "track_id", name != "predicted"))
+    order = sorted(columns, key=lambda name: (name != "track_id", name != "predicted"))
     labels = dict.fromkeys(
         label for node in nodes if "detections" in node.type.spec.writes for label in node.labels
     )  # fmt: skip
-    return DatasetTables(tuple(found[name] for name in order), others, tuple(labels))
+    return DatasetTables(tuple(columns[name] for name in order), others, tuple(labels))
 
 
 def _columns(node: Node) -> dict[str, ObjectColumn]:
-    kind, options = node.type, node.options
-    made: list[ObjectColumn] = []
+    kind = node.type
+    options = node.options
+    columns: list[ObjectColumn] = []
     if "track_id" in node.writes:
-        made += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
+        columns += [ObjectColumn("track_id", "int"), ObjectColumn("predicted", "flag")]
     if issubclass(kind, apply_results.ApplyAttributes):
-        made.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))
+        columns.append(ObjectColumn("attributes", "attributes", (options.get("attribute") or node.table,)))
     if (fields := getattr(kind, "attribute_fields", None)) is not None and options.get("capture") != "frame":
-        made.append(ObjectColumn("attributes", "attributes", tuple(fields(options))))
+        columns.append(ObjectColumn("attributes", "attributes", tuple(fields(options))))
     if issubclass(kind, apply_results.ApplyEmbeddings) and options.get("record"):
-        made.append(ObjectColumn("embedding", "vector"))
+        columns.append(ObjectColumn("embedding", "vector"))
     card = options.get("model")
     if "detections" in kind.spec.writes and card is not None:
         from streamkit.models.card import family_of
 
         names = {*family_of(card).columns, *(["mask"] if card.task == "segment" else [])}
-        made += [ObjectColumn(name, _OF_NETWORKS[name]) for name in sorted(names & _OF_NETWORKS.keys())]
-    made += [ObjectColumn(name, _OF_NETWORKS[name]) for name in kind.spec.writes if name in _OF_NETWORKS]
-    made += [ObjectColumn(name, word) for name, word in kind.spec.columns.items() if word in KINDS]
-    return {column.name: column for column in made}
+        columns += [ObjectColumn(name, _OF_NETWORKS[name]) for name in sorted(names & _OF_NETWORKS.keys())]
+    columns += [ObjectColumn(name, _OF_NETWORKS[name]) for name in kind.spec.writes if name in _OF_NETWORKS]
+    columns += [ObjectColumn(name, word) for name, word in kind.spec.columns.items() if word in KINDS]
+    return {column.name: column for column in columns}
 
 
 _OF_NETWORKS = {"keypoints": "points", "mask": "mask", "corners": "corners"}
 
 
-def _both(one: ObjectColumn | None, other: ObjectColumn) -> ObjectColumn:
+def _both(first: ObjectColumn | None, second: ObjectColumn) -> ObjectColumn:
     """Merge the attributes of two stages that fill one column."""
-    if one is None or not other.fields:
-        return other
-    return ObjectColumn(one.name, one.kind, tuple(dict.fromkeys([*one.fields, *other.fields])))
+    if first is None or not second.fields:
+        return second
+    return ObjectColumn(first.name, first.kind, tuple(dict.fromkeys([*first.fields, *second.fields])))
 
 
-def others_of(extra: Mapping[str, Any], known: Sequence[str], rows: int) -> np.ndarray:
+def others_of(extra: Mapping[str, Any], declared: Sequence[str], rows: int) -> np.ndarray:
     """The undeclared columns as JSON text per row; None for a row without any value."""
-    made: list[dict[str, Any]] = [{} for _ in range(rows)]
+    extras: list[dict[str, Any]] = [{} for _ in range(rows)]
     for name in extra:
-        if name not in known:
-            for one, value in zip(made, values_of(extra[name]), strict=True):
+        if name not in declared:
+            for row_extra, value in zip(extras, values_of(extra[name]), strict=True):
                 if not is_missing(value):
-                    one[name] = value
+                    row_extra[name] = value
     texts = np.full(rows, None)
-    texts[:] = [as_json(one).decode() if one else None for one in made]
+    texts[:] = [as_json(row_extra).decode() if row_extra else None for row_extra in extras]
     return texts
 
 
@@ -252,5 +253,5 @@ _RUN = "streamkit:string attempts:int32 seconds:double"
 
 def comparable(table: Any) -> Any:
     """A table in a form that is comparable between runs: sorted by file, without `RUN_COLUMNS`."""
-    kept = [name for name in table.column_names if name not in RUN_COLUMNS]
-    return table.select(kept).take(arrow().compute.sort_indices(table, [("key", "ascending")])).combine_chunks()
+    names = [name for name in table.column_names if name not in RUN_COLUMNS]
+    return table.select(names).take(arrow().compute.sort_indices(table, [("key", "ascending")])).combine_chunks()

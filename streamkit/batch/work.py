@@ -96,11 +96,11 @@ def _jobs(pipeline: str, paths: Mapping[str, str], files: Sequence[VideoFile], d
     done_at = {paths[key]: key for key in done}
     jobs = []
     for file in files:
-        key, own = (file_key(file, pipeline, path=path) for path in (False, True))
+        key, path_key = (file_key(file, pipeline, path=path) for path in (False, True))
         if file.gone:  # its content is unknown: a done file stays done
             key = done_at.get(printable(file.uri), key)
-        elif own in paths or (key in paths and _another(file, paths[key])):
-            key = own
+        elif path_key in paths or (key in paths and _another(file, paths[key])):
+            key = path_key
         jobs.append(BatchJob(file, key))
     return jobs
 
@@ -178,7 +178,10 @@ def commit(settings: BatchSettings, outcome: Outcome) -> None:
 
 
 def _row(settings: BatchSettings, outcome: Outcome) -> dict[str, Any]:
-    job, facts, made = outcome.job, outcome.facts, manifest(settings.out)
+    job = outcome.job
+    facts = outcome.facts
+    description = manifest(settings.out)
+    models = description["identity"]["models"]
     with writing(settings.out):
         parts_bytes = sum(path.stat().st_size for path in existing_parts(settings, job.key))
     return {
@@ -191,8 +194,8 @@ def _row(settings: BatchSettings, outcome: Outcome) -> dict[str, Any]:
         "frames_failed": facts.get("failed_frames"), "frames_damaged": facts.get("damaged_frames"),
         "concealed_errors": facts.get("concealed_errors"),
         "parts_bytes": parts_bytes,
-        "pipeline": made["pipeline"],
-        "models": [{"name": name, "sha256": model["sha256"]} for name, model in made["identity"]["models"].items()],
-        "streamkit": made["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,
+        "pipeline": description["pipeline"],
+        "models": [{"name": name, "sha256": model["sha256"]} for name, model in models.items()],
+        "streamkit": description["identity"]["streamkit"], "attempts": job.attempt, "seconds": outcome.seconds,
         "finished_at": datetime.datetime.now(datetime.UTC),
     }  # fmt: skip

@@ -88,16 +88,18 @@ class BatchWorker:
         Returns:
             The result; `again` is set if the file may not be the cause of a failure.
         """
-        begun = time.perf_counter()
-        path, copied = job.file.uri, False
-        self._jobs[job.key], self._names[job.key] = job, job.file.name
+        start_s = time.perf_counter()
+        path = job.file.uri
+        copied = False
+        self._jobs[job.key] = job
+        self._names[job.key] = job.file.name
         try:
             with opened(job.file, self.settings.out) as (path, file):
                 copied = file is None and not is_path(job.file.uri)
                 options = {"uri": path, "file": file, **source_options(self.settings.selection)}
                 state = self._warm.send(SourceConfig(job.key, MeasuredSource, options, self._place), on_read)
         except Exception as error:  # from the copy, or from the end of the whole pipeline
-            return _failed(job, begun, *self._cause(error), _without(path, describe(error)))
+            return _failed(job, start_s, *self._cause(error), _without(path, describe(error)))
         finally:
             del self._jobs[job.key], self._names[job.key]
         facts = {**state.facts, **_error_counts(state), **({"copied": True} if copied else {})}
@@ -106,10 +108,10 @@ class BatchWorker:
         }  # fmt: skip
         if state.raised is not None and not self._ends_before(state) and not self._keeps(state):
             text = _without(job.file.uri, _without(path, state.error or ""))
-            return _failed(job, begun, *cause(state.raised), text, **counts)
+            return _failed(job, start_s, *cause(state.raised), text, **counts)
         if state.failed and state.failed >= state.out:
-            return _failed(job, begun, "stage", False, f"every frame failed: {state.first_failure}", **counts)
-        return Outcome(job, "done", seconds=time.perf_counter() - begun, **counts)
+            return _failed(job, start_s, "stage", False, f"every frame failed: {state.first_failure}", **counts)
+        return Outcome(job, "done", seconds=time.perf_counter() - start_s, **counts)
 
     @property
     def over(self) -> bool:
@@ -118,15 +120,17 @@ class BatchWorker:
 
     def progress(self) -> list[FileProgress]:
         """The progress of each file in progress."""
-        found = []
+        in_progress = []
         states = self._warm.states
         for key, job in list(self._jobs.items()):
-            frames, done = 0, 0.0
+            frames = 0
+            done = 0.0
             if (state := states.get(key)) is not None:
                 length_s = self.settings.selection.length_s(state.facts.get("duration_s"))
-                frames, done = state.out, min(1.0, max(0.0, state.pts_s / length_s)) if length_s else 0.0
-            found.append(FileProgress(key, job.file.name, frames, done))
-        return found
+                frames = state.out
+                done = min(1.0, max(0.0, state.pts_s / length_s)) if length_s else 0.0
+            in_progress.append(FileProgress(key, job.file.name, frames, done))
+        return in_progress
 
     def metrics(self) -> Any:
         """A registry with the metrics of its pipeline, for all files together."""
@@ -191,8 +195,8 @@ def _without(path: str, cause: str) -> str:
     return cause.removeprefix(mask(path)).lstrip(": ")
 
 
-def _failed(job: BatchJob, begun: float, kind: str, again: bool, cause: str, **counts: Any) -> Outcome:
-    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - begun, **counts)
+def _failed(job: BatchJob, start_s: float, kind: str, again: bool, cause: str, **counts: Any) -> Outcome:
+    return Outcome(job, "failed", printable(cause), kind, again, seconds=time.perf_counter() - start_s, **counts)
 
 
 def _error_counts(state: SourceState) -> dict[str, int]:

@@ -62,9 +62,9 @@ def plan_workers(
     """
     wanted = graph.config.device
     names = [str(choose(name)) for name in (wanted if isinstance(wanted, list) else [wanted])]
-    most = max(1, len(files))
+    max_workers = max(1, len(files))
     if names[0] == "cpu":
-        count = min(workers or all_cores(), most)
+        count = min(workers or all_cores(), max_workers)
         return WorkerPlan([names[0]] * count, 1, max(1, all_cores() // count))
     if workers is None:
         count = min(len(files), FILES_PER_GPU * len(names))
@@ -75,10 +75,13 @@ def plan_workers(
             _with_sources(graph, sample, selection), facts=facts, independent=True, extra_us=FILE_US / frames
         )
         turns = range(max(plan.counts))
-        devices = [str(one.device) for turn in turns for one in plan.devices if turn < one.processes]
-        devices, reasons = devices[:most], plan.reasons[:most]
+        devices = [
+            str(device_plan.device) for turn in turns for device_plan in plan.devices if turn < device_plan.processes
+        ]
+        devices = devices[:max_workers]
+        reasons = plan.reasons[:max_workers]
     else:
-        devices = [names[number % len(names)] for number in range(min(workers, most))]
+        devices = [names[number % len(names)] for number in range(min(workers, max_workers))]
         reasons = [
             f"{count} process{'' if count == 1 else 'es'} on {name}: set by --workers"
             for name, count in Counter(devices).items()
@@ -100,14 +103,16 @@ def _with_sources(graph: Graph, files: Sequence[VideoFile], selection: FrameSele
 
 def _probed(files: Sequence[VideoFile], selection: FrameSelection) -> tuple[dict[str, SourceFacts], float]:
     """Codec and rate of each file by its number, where known within a second, and the mean frames that they give."""
-    facts, frames, until_s = {}, [], time.monotonic() + _PROBE_S
+    facts = {}
+    frames = []
+    until_s = time.monotonic() + _PROBE_S
     for number, file in enumerate(files):
         if time.monotonic() > until_s:
             break
         if not is_path(file.uri):
             continue
-        found = probe(file.uri)
-        facts[str(number)] = SourceFacts(found.codec, found.fps)
-        if found.fps and (length_s := selection.length_s(found.duration_s)):
-            frames.append(length_s * min(found.fps / selection.every, selection.fps or math.inf))
+        header = probe(file.uri)
+        facts[str(number)] = SourceFacts(header.codec, header.fps)
+        if header.fps and (length_s := selection.length_s(header.duration_s)):
+            frames.append(length_s * min(header.fps / selection.every, selection.fps or math.inf))
     return facts, sum(frames) / len(frames) if frames else math.inf

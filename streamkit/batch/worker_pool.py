@@ -139,9 +139,9 @@ class WorkerPool:
 
     def recall(self) -> list[BatchJob]:
         """Empty the queue; return the jobs that no worker has."""
-        found = [job for job, _ in self.queue]
+        recalled = [job for job, _ in self.queue]
         self.queue.clear()
-        return found
+        return recalled
 
     def wait(self, timeout_s: float) -> list[Outcome | WorkerDied]:
         """Wait up to `timeout_s` seconds for results. Workers that are gone are replaced.
@@ -149,13 +149,13 @@ class WorkerPool:
         Raises:
             StreamkitError: the pipeline cannot be opened, or workers repeatedly die before it is open.
         """
-        found: list[Outcome | WorkerDied] = []
+        outcomes: list[Outcome | WorkerDied] = []
         until = time.monotonic() + timeout_s
-        while not found and (left_s := until - time.monotonic()) > 0:
+        while not outcomes and (left_s := until - time.monotonic()) > 0:
             for worker, kind, value in self.supervisor.poll(min(left_s, PROGRESS_EVERY_S)):
-                self.handle(worker, kind, value, found)
+                self.handle(worker, kind, value, outcomes)
             self._assign()
-        return found
+        return outcomes
 
     def workers(self) -> list[WorkerState]:
         """The state of each worker."""
@@ -163,7 +163,7 @@ class WorkerPool:
             WorkerState(
                 f"{self.location(worker)} worker {worker.number + 1}",
                 worker.done,
-                tuple(one for one in worker.files if one.key in worker.jobs),
+                tuple(file for file in worker.files if file.key in worker.jobs),
                 worker.ready,
             )
             for worker in sorted(self.pooled, key=lambda worker: worker.number)
@@ -175,12 +175,13 @@ class WorkerPool:
         """Start a worker and add it to the pool."""
         self.pooled.append(PooledWorker(number=number, done=done, child=self.start_worker(number)))
 
-    def handle(self, worker: PooledWorker, kind: str, value: Any, found: list[Outcome | WorkerDied]) -> None:
+    def handle(self, worker: PooledWorker, kind: str, value: Any, outcomes: list[Outcome | WorkerDied]) -> None:
         """Handle one message of a worker; see `Supervisor.poll`."""
         if kind == "log":
             self._worker_log(*value)
         elif kind == "ready":
-            worker.ready, self._failed_starts = True, 0
+            worker.ready = True
+            self._failed_starts = 0
         elif kind == "read":
             worker.reading.discard(value)
         elif kind == "progress":
@@ -194,7 +195,7 @@ class WorkerPool:
             worker.reading.discard(key)
             worker.moved.pop(key, None)
             if worker.jobs.pop(key, None) is not None:
-                found.append(value)
+                outcomes.append(value)
             if not worker.jobs:
                 worker.alone = False
         elif kind == "leaving":
@@ -202,15 +203,15 @@ class WorkerPool:
         elif kind == "fatal":
             raise error_of(*value)
         elif kind == "exited":
-            self._replace(worker, worker.killed or f"the worker {value}", found)
+            self._replace(worker, worker.killed or f"the worker {value}", outcomes)
 
-    def _replace(self, worker: PooledWorker, how: str, found: list[Outcome | WorkerDied]) -> None:
+    def _replace(self, worker: PooledWorker, how: str, outcomes: list[Outcome | WorkerDied]) -> None:
         if not worker.ready:
             self._failed_starts += 1
             if self._failed_starts >= _MAX_FAILED_STARTS:
                 raise StreamkitError(f"workers repeatedly die before they have opened the pipeline: {how}")
         if worker.jobs or not worker.leaving:
-            found.append(WorkerDied(tuple(worker.jobs.values()), how, "timeout" if worker.killed else "killed"))
+            outcomes.append(WorkerDied(tuple(worker.jobs.values()), how, "timeout" if worker.killed else "killed"))
             logger.error(f"{how}; a new worker replaces it")
         self.add(worker.number, worker.done)
 

@@ -68,10 +68,11 @@ class Attempt:
     found: trial.TrialResult
 
     def __str__(self) -> str:
-        found, p95 = self.found, self.found.latency.get("p95_ms")
+        figures = self.found
+        p95 = self.found.latency.get("p95_ms")
         late = "" if p95 is None else f", p95 latency {p95:.0f} ms"
-        processes = "" if found.processes == 1 else f", {found.processes} processes"
-        head = f"{self.streams:>5} streams: {found.fps:,.0f} frames/s{late}{processes}"
+        processes = "" if figures.processes == 1 else f", {figures.processes} processes"
+        head = f"{self.streams:>5} streams: {figures.fps:,.0f} frames/s{late}{processes}"
         return f"{head}: fits" if self.problem is None else f"{head}: {self.problem}"
 
 
@@ -100,18 +101,20 @@ class Capacity:
         return f"{text}; {self.overload}" if self.overload else text
 
 
-def largest(fits: Callable[[int], bool], start: int, most: int) -> int:
+def largest(fits: Callable[[int], bool], start: int, max_number: int) -> int:
     """The largest number that fits, within 1/16: by doubling, then by bisection. 0 if none does.
 
     Args:
         fits: called once for each number.
         start: the first number; if it does not fit, smaller ones are tried.
-        most: the largest number to try.
+        max_number: the largest number to try.
     """
-    good, bad, number = 0, most + 1, min(start, most)
+    good = 0
+    bad = max_number + 1
+    number = min(start, max_number)
     while good < number < bad:
         if fits(number):
-            good, number = number, min(2 * number, most)
+            good, number = number, min(2 * number, max_number)
         else:
             bad = number
     while bad - good > max(1, good // _PRECISION):
@@ -158,7 +161,7 @@ class Search:
         """
         streams = largest(self._fits, self.options.start, self.options.max_streams)
         failed = [attempt for attempt in self.attempts if attempt.problem is not None]
-        first = min(failed, key=lambda one: one.streams, default=self.attempts[-1])
+        first = min(failed, key=lambda attempt: attempt.streams, default=self.attempts[-1])
         if first.found.error and streams == 0:
             raise StreamkitError(f"no stream runs: {first.found.error}")
         shares = used(first.found, cores())
@@ -171,47 +174,49 @@ class Search:
         return sum(rate for rate in rates if rate is not None)
 
     def _fits(self, streams: int) -> bool:
-        options, outputs = self.options, self.folder / f"out-{streams}"
+        options = self.options
+        outputs = self.folder / f"out-{streams}"
         spec = trial.TrialSpec(
             str(self.pipeline), self.set_, self.device, streams, options.fps, str(outputs), options.seconds,
             options.warmup_s, 60.0 + streams / 4,
         )  # fmt: skip
-        found = trial.measure(spec)
+        figures = trial.measure(spec)
         shutil.rmtree(outputs, ignore_errors=True)
-        for text in set(found.messages) - self._printed:
+        for text in set(figures.messages) - self._printed:
             self.echo(text)
-        self._printed |= set(found.messages)
-        attempt = Attempt(streams, self._problem(streams, found), found)
+        self._printed |= set(figures.messages)
+        attempt = Attempt(streams, self._problem(streams, figures), figures)
         self.attempts.append(attempt)
         self.echo(str(attempt))
         return attempt.problem is None
 
-    def _problem(self, streams: int, found: trial.TrialResult) -> str | None:
+    def _problem(self, streams: int, figures: trial.TrialResult) -> str | None:
         """Why these streams do not fit; None if they do."""
-        if found.error:
-            return found.error
-        if found.dropped:
-            return f"{found.dropped} frames were dropped"
-        p95_ms, most_ms = found.latency.get("p95_ms"), self.options.max_latency_s * 1e3
+        if figures.error:
+            return figures.error
+        if figures.dropped:
+            return f"{figures.dropped} frames were dropped"
+        p95_ms = figures.latency.get("p95_ms")
+        max_ms = self.options.max_latency_s * 1e3
         if p95_ms is None:
             return "no frame passed the graph in time"
-        if p95_ms > most_ms:
-            return f"frames are late, more than {most_ms:.0f} ms"
+        if p95_ms > max_ms:
+            return f"frames are late, more than {max_ms:.0f} ms"
         due = self._due_fps(streams)
-        if found.fps < _MIN_DELIVERED * due:
+        if figures.fps < _MIN_DELIVERED * due:
             return f"the streams fall behind, {due:,.0f} frames/s are due"
         return None
 
 
-def used(found: trial.TrialResult, cores_there: int) -> dict[str, float]:
+def used(figures: trial.TrialResult, cores_there: int) -> dict[str, float]:
     """Utilization by resource, the highest first; only resources that could be measured."""
     shares = {
-        "interpreter lock": None if found.lock_free is None else 1.0 - found.lock_free,
-        "GPU": found.gpu,
-        "decoder": found.decoder,
-        "device memory": found.device_mb and found.device_total_mb and found.device_mb / found.device_total_mb,
+        "interpreter lock": None if figures.lock_free is None else 1.0 - figures.lock_free,
+        "GPU": figures.gpu,
+        "decoder": figures.decoder,
+        "device memory": figures.device_mb and figures.device_total_mb and figures.device_mb / figures.device_total_mb,
     }
-    return utilization(found, cores_there, shares)
+    return utilization(figures, cores_there, shares)
 
 
 def bottleneck(attempt: Attempt, shares: dict[str, float], overload: str = "") -> str:
@@ -282,6 +287,6 @@ def capacity(
         answer = Search(pipeline, set_, str(chosen), options, rates, Path(name), echo, overload)()
     echo(str(answer))
     if write is not None:
-        found: dict[str, Any] = {"schema": "streamkit-capacity/1", "device": str(chosen), **asdict(answer)}
-        write(json.dumps(found, indent=2) + "\n")
+        report: dict[str, Any] = {"schema": "streamkit-capacity/1", "device": str(chosen), **asdict(answer)}
+        write(json.dumps(report, indent=2) + "\n")
     return 0 if answer.streams else 1

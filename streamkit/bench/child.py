@@ -75,12 +75,12 @@ def main(spec_type: Callable[..., Any], work: Callable[[Any], Iterable[dict[str,
     make the process fail.
     """
     sys.stdout.flush()
-    mine = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  it stays open like standard output
+    stdout = open(os.dup(1), "w", closefd=False)  # noqa: SIM115  it stays open like standard output
     os.dup2(2, 1)
     try:
-        for found in work(spec_type(**json.loads(sys.argv[1]))):
-            print(json.dumps(found), file=mine, flush=True)
+        for figures in work(spec_type(**json.loads(sys.argv[1]))):
+            print(json.dumps(figures), file=stdout, flush=True)
     except Exception as error:  # any error is reported to the parent
         text = str(error) if isinstance(error, StreamkitError) else describe(error)
-        print(json.dumps({"error": text}), file=mine, flush=True)
+        print(json.dumps({"error": text}), file=stdout, flush=True)
     os._exit(0)

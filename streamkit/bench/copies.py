@@ -47,14 +47,14 @@ def read_copies(
     root, _ = load(config.text or "", str(path))
     for name, value in set_.items():
         replace_value(root, name, value, problems)
-    kept = {key: node.plain() for key, node in root.value.items() if key not in ("alarms", "tests", "state")}
+    other_keys = {key: node.plain() for key, node in root.value.items() if key not in ("alarms", "tests", "state")}
     sources = {source.id: _paced_entry(source) for source in config.sources}
     stages = {}
     for stage in config.stages:
         stages[stage.id] = {**(stage.node.plain() or {}), "from": stage.inputs}
         if issubclass(stage.type, Sink):
             stages[stage.id]["path"] = stage.options["path"]
-    return read(path, text=_flow({**kept, "sources": sources, "stages": stages}), device=device), messages
+    return read(path, text=_flow({**other_keys, "sources": sources, "stages": stages}), device=device), messages
 
 
 def _paced_entry(source: SourceConfig) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def _paced_entry(source: SourceConfig) -> dict[str, Any]:
 def _flow(value: Any) -> str:
     """Plain values as YAML in flow style: JSON, but for numbers that it does not have."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_flow(str(key))}: {_flow(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_flow(str(key))}: {_flow(member)}" for key, member in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ", ".join(map(_flow, value)) + "]"
     if isinstance(value, float) and not math.isfinite(value):
@@ -106,11 +106,11 @@ def multiply(config: Config, streams: int, pace: float | None, outputs: Path) ->
     config.sources = []
     for number in range(streams):
         source = kinds[number % len(kinds)]
-        given = source.options.get("pace")
-        own = {"pace": pace or (given if given != "unpaced" else None) or "realtime", "pace_seed": None}
+        yaml_pace = source.options.get("pace")
+        overrides = {"pace": pace or (yaml_pace if yaml_pace != "unpaced" else None) or "realtime", "pace_seed": None}
         if "loop" in {option.name for option in options(source.type)}:
-            own["loop"] = True
-        changed = {**source.options, **own}
+            overrides["loop"] = True
+        changed = {**source.options, **overrides}
         config.sources.append(dataclasses.replace(source, id=f"{source.id}-{number}", options=changed))
     return _redirect_outputs(config, outputs)
 
@@ -125,35 +125,35 @@ def due_fps(source: SourceConfig, pace: float | None) -> float | None:
 
     if source.type.name != "source":
         return None
-    given = source.options
-    demuxer = Demuxer(str(given["uri"]))
-    own = demuxer.info.average_rate
+    source_options = source.options
+    demuxer = Demuxer(str(source_options["uri"]))
+    video_fps = demuxer.info.average_rate
     demuxer.close()
-    if own is None:
+    if video_fps is None:
         return None
-    given_pace = given.get("pace")
-    rate = pace or (given_pace if isinstance(given_pace, (int, float)) else own)
-    kept = min(1.0, given["fps"] / own) if given.get("fps") else 1.0
-    return float(rate * kept / given.get("every", 1))
+    yaml_pace = source_options.get("pace")
+    rate = pace or (yaml_pace if isinstance(yaml_pace, (int, float)) else video_fps)
+    share = min(1.0, source_options["fps"] / video_fps) if source_options.get("fps") else 1.0
+    return float(rate * share / source_options.get("every", 1))
 
 
 def _redirect_outputs(config: Config, outputs: Path) -> list[str]:
     """Redirect the files of sinks to `outputs`, and remove other sinks; return a message for each of these."""
     removed = []
     instead: dict[str, list[str]] = {}
-    kept = []
+    stages = []
     for stage in config.stages:
-        stage.inputs = [name for given in stage.inputs for name in instead.get(given, [given])]
+        stage.inputs = [name for input_ in stage.inputs for name in instead.get(input_, [input_])]
         path = stage.options.get("path")
         if not issubclass(stage.type, Sink):
-            kept.append(stage)
+            stages.append(stage)
         elif isinstance(path, str):
             stage.options = {**stage.options, "path": str(outputs / stage.id / f"{{source}}{Path(path).suffix}")}
-            kept.append(stage)
+            stages.append(stage)
         else:
             removed.append(
                 f"{stage.id} is removed: it does not write to a file, and its readers should not get copies of a stream"
             )
             instead[stage.id] = stage.inputs or [DECODE]
-    config.stages = kept
+    config.stages = stages
     return removed

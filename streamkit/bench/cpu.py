@@ -30,7 +30,7 @@ from streamkit.models.card import sample_video, shipped_models
 from streamkit.ops.boxes import intersection_and_union
 
 _MIN_SCORE = 0.3
-_LEAST_IOU = 0.9
+_MIN_IOU = 0.9
 _SCORE_WITHIN = 0.05
 _RUNS = 3  # of each side
 _PROBE_FRAMES = 20_000
@@ -112,7 +112,8 @@ class CpuBenchmark:
 
     def pipeline(self, name: str) -> Path:
         """Write a pipeline of decode, detector and jsonl; return its path."""
-        path, out = self.folder / f"{name}-pipeline.yaml", self.output(name, "streamkit")
+        path = self.folder / f"{name}-pipeline.yaml"
+        out = self.output(name, "streamkit")
         plan = {
             "device": "cpu",
             "sources": {"video": str(self.video(name))},
@@ -123,7 +124,8 @@ class CpuBenchmark:
 
     def streamkit_side(self, name: str) -> dict[str, Any]:
         """Run the pipeline once: frames, seconds from the first frame to the last, start-up seconds, memory."""
-        path, report = self.pipeline(name), self.folder / f"{name}-report.json"
+        path = self.pipeline(name)
+        report = self.folder / f"{name}-report.json"
         whole_s, memory_mb, _ = _measured(
             [*_COMMAND, "run", str(path), "--report", str(report), "--limit", str(self.frames)]
         )
@@ -144,9 +146,10 @@ class CpuBenchmark:
             sides["plain"].append(self.plain_side(name))
             sides["streamkit"].append(self.streamkit_side(name))
         rates = {side: [run["frames"] / run["seconds"] for run in runs] for side, runs in sides.items()}
-        ratios = [mine / plain for mine, plain in zip(rates["streamkit"], rates["plain"], strict=True)]
+        ratios = [streamkit / plain for streamkit, plain in zip(rates["streamkit"], rates["plain"], strict=True)]
         for side, runs in sides.items():
-            start_s, memory_mb = _median(runs, "start_s"), _median(runs, "memory_mb")
+            start_s = _median(runs, "start_s")
+            memory_mb = _median(runs, "memory_mb")
             fps = statistics.median(rates[side])
             self.echo(f"{name}, {side}: {fps:.1f} frames per second, start {start_s:.1f} s, {memory_mb:.0f} MB")
         same = agreement(*(objects_by_frame(self.output(name, side)) for side in ("streamkit", "plain")))
@@ -155,7 +158,7 @@ class CpuBenchmark:
         yield Figure(
             f"{name}, speed", statistics.median(ratios), "times the plain loop", THRESHOLDS[name], detail=detail
         )
-        yield Figure(f"{name}, objects in common", min(same.first_found, same.second_found) * 100, "%", 95)
+        yield Figure(f"{name}, objects in common", min(same.first_share, same.second_share) * 100, "%", 95)
 
     def graph_cost(self) -> Iterator[Figure]:
         """The graph's own time per frame, and whether memory stays constant."""
@@ -186,10 +189,10 @@ class CpuBenchmark:
             yield Figure("check pipeline.yaml", statistics.median(checks), "s", most=1.5)
 
 
-def _side(found: dict[str, Any], whole_s: float, memory_mb: float) -> dict[str, Any]:
+def _side(report: dict[str, Any], whole_s: float, memory_mb: float) -> dict[str, Any]:
     """The figures of a run, of its own report, the seconds of its process, and its peak memory."""
-    seconds = found["seconds"]
-    return {"frames": found["frames"], "seconds": seconds, "start_s": whole_s - seconds, "memory_mb": memory_mb}
+    seconds = report["seconds"]
+    return {"frames": report["frames"], "seconds": seconds, "start_s": whole_s - seconds, "memory_mb": memory_mb}
 
 
 def bench(data: Path | None, out: Path | None, echo: Callable[[str], None]) -> int:
@@ -235,10 +238,10 @@ def _measured(command: Sequence[str], cache: str | None = None) -> tuple[float, 
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         env["PYTHONPYCACHEPREFIX"] = cache
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         process = subprocess.Popen(command, stdout=output, stderr=errors, env=env)
         _, status, usage = os.wait4(process.pid, 0)
-        seconds = time.perf_counter() - begun
+        seconds = time.perf_counter() - start_s
         process.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
         errors.seek(0)
@@ -250,10 +253,10 @@ def _measured(command: Sequence[str], cache: str | None = None) -> tuple[float, 
 
 def _probe(spec: ProbeSpec) -> dict[str, Any]:
     """Run a probe. Raises RuntimeError."""
-    (found,) = results(spec)
-    if "error" in found:
-        raise RuntimeError(found["error"])
-    return found
+    (figures,) = results(spec)
+    if "error" in figures:
+        raise RuntimeError(figures["error"])
+    return figures
 
 
 def _growth(name: str, run: dict[str, Any]) -> Figure:
@@ -285,14 +288,15 @@ def _processor() -> str:
 class Agreement:
     """The share of each side's objects that the other side found too, and the number of objects."""
 
-    first_found: float
-    second_found: float
+    first_share: float
+    second_share: float
     objects: tuple[int, int]
 
     def __str__(self) -> str:
         first, second = self.objects
-        mine, others = f"{self.first_found:.2%} of {first}", f"{self.second_found:.2%} of its {second}"
-        return f"{mine} objects are on the other side too, {others} on this side"
+        this_side = f"{self.first_share:.2%} of {first}"
+        other_side = f"{self.second_share:.2%} of its {second}"
+        return f"{this_side} objects are on the other side too, {other_side} on this side"
 
 
 Objects = Sequence[list[dict[str, Any]]]
@@ -319,25 +323,29 @@ def agreement(first: Objects, second: Objects) -> Agreement:
     """
     if len(first) != len(second):
         raise ValueError(f"the sides must have the same frames, got {len(first)} and {len(second)}")
-    one, of_one = _found(first, second)
-    two, of_two = _found(second, first)
-    return Agreement(one / of_one if of_one else 1.0, two / of_two if of_two else 1.0, (of_one, of_two))
+    first_matched, first_total = _count_matched(first, second)
+    second_matched, second_total = _count_matched(second, first)
+    return Agreement(
+        first_matched / first_total if first_total else 1.0,
+        second_matched / second_total if second_total else 1.0,
+        (first_total, second_total),
+    )
 
 
-def _found(these: Objects, others: Objects) -> tuple[int, int]:
+def _count_matched(these: Objects, others: Objects) -> tuple[int, int]:
     """How many of these objects the others have, and how many these are."""
-    found = total = 0
-    for mine, theirs in zip(these, others, strict=True):
-        mine = [one for one in mine if one["score"] >= _MIN_SCORE]
-        total += len(mine)
-        if mine and theirs:
-            both, union = intersection_and_union(_column(mine, "box"), _column(theirs, "box"))
-            same = both >= _LEAST_IOU * union
-            same &= _column(mine, "class_id")[:, None] == _column(theirs, "class_id")
-            same &= np.abs(_column(mine, "score")[:, None] - _column(theirs, "score")) <= _SCORE_WITHIN
-            found += int(same.any(axis=1).sum())
-    return found, total
+    matched = total = 0
+    for objects, candidates in zip(these, others, strict=True):
+        objects = [detection for detection in objects if detection["score"] >= _MIN_SCORE]
+        total += len(objects)
+        if objects and candidates:
+            both, union = intersection_and_union(_column(objects, "box"), _column(candidates, "box"))
+            same = both >= _MIN_IOU * union
+            same &= _column(objects, "class_id")[:, None] == _column(candidates, "class_id")
+            same &= np.abs(_column(objects, "score")[:, None] - _column(candidates, "score")) <= _SCORE_WITHIN
+            matched += int(same.any(axis=1).sum())
+    return matched, total
 
 
 def _column(objects: list[dict[str, Any]], name: str) -> np.ndarray:
-    return np.array([one[name] for one in objects], np.float32)
+    return np.array([detection[name] for detection in objects], np.float32)

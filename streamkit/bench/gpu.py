@@ -80,7 +80,8 @@ class GpuBenchOptions:
         """Reduce to one batch size and one number of sources; returns self."""
         self.batches = (max((n for n in self.batches if n <= 64), default=min(self.batches)),)
         self.sources = (min(self.sources, key=lambda n: abs(n - 14)),)
-        self.seconds, self.frames = min(self.seconds, 1.5), min(self.frames, 3000)
+        self.seconds = min(self.seconds, 1.5)
+        self.frames = min(self.frames, 3000)
         return self
 
 
@@ -98,7 +99,7 @@ class GpuBenchmark:
     options: GpuBenchOptions
     folder: Path
     echo: Callable[[str], None]
-    keep: Callable[[GpuBenchmark], None] = lambda made: None
+    keep: Callable[[GpuBenchmark], None] = lambda _benchmark: None
     rows: list[Measurement] = field(default_factory=list)
     left_out: list[str] = field(default_factory=list)
     machine: dict[str, Any] = field(default_factory=dict)
@@ -107,8 +108,10 @@ class GpuBenchmark:
     _last: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        options, self._begun_s, self._out = self.options, time.monotonic(), self.folder / "out"
-        self._until_s = self._begun_s + options.max_s  # when the time limit is reached
+        options = self.options
+        self._started_s = time.monotonic()
+        self._out = self.folder / "out"
+        self._until_s = self._started_s + options.max_s  # when the time limit is reached
         self.model, self.network = network(options.model, options.data, self.folder, options.dtype)
 
     def all(self) -> None:
@@ -153,16 +156,16 @@ class GpuBenchmark:
         )  # fmt: skip
         with closing(results(spec, self._until_s)) as measured:
             try:
-                for found in measured:
-                    if "error" in found:
-                        raise StreamkitError(found["error"])
-                    if "machine" in found:
-                        self.machine = found["machine"]
+                for row_fields in measured:
+                    if "error" in row_fields:
+                        raise StreamkitError(row_fields["error"])
+                    if "machine" in row_fields:
+                        self.machine = row_fields["machine"]
                         continue
-                    row = Measurement(**found)
+                    row = Measurement(**row_fields)
                     self._add(row)
                     enough = row.what == "postprocess" and row.batch != options.batches[-1]
-                    if enough and time.monotonic() > self._begun_s + _PARTS_SHARE * options.max_s:
+                    if enough and time.monotonic() > self._started_s + _PARTS_SHARE * options.max_s:
                         self._leave_out(f"parts alone with batches over {row.batch}")
                         return
             except TimeoutError:
@@ -176,12 +179,13 @@ class GpuBenchmark:
     ) -> None:  # fmt: skip
         """Measure one run in its own processes; skip or stop it at the time limit."""
         processes = processes or self.options.processes[0]
-        options, title = self.options, f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
+        options = self.options
+        title = f"{what}, {codec}, {sources} sources, batch {batch or 'by default'}"
         expected_s = self._last.get(what) or self._last.get("whole", 0.0)
         if time.monotonic() + max(expected_s, options.seconds) > self._until_s:
             self._leave_out(title)
             return
-        begun = time.monotonic()
+        started_s = time.monotonic()
         stages = ("detect", *(options.extra_stages if what in (_EXTRA, "paced") else ()), "jsonl")
         if what == "decode + preprocess":
             stages = ("preprocess",)
@@ -190,33 +194,35 @@ class GpuBenchmark:
         set_ = {**(options.set_ if "detect" in stages else {}), "device.processes": str(processes)}
         spec = trial.TrialSpec(str(path), set_, options.device, seconds=options.seconds)
         if pace is not None:
-            spec.seconds, spec.warmup_s, spec.start_s = max(5.0, spec.seconds), 2.0, 60.0 + sources / 4
+            spec.seconds = max(5.0, spec.seconds)
+            spec.warmup_s = 2.0
+            spec.start_s = 60.0 + sources / 4
         try:
-            found = trial.measure(spec, self._until_s)
+            figures = trial.measure(spec, self._until_s)
         except TimeoutError:
             shutil.rmtree(self._out, ignore_errors=True)
             self._leave_out(f"{title}: stopped at the time limit")
             return
-        if "jsonl" in stages and not found.error:
-            self._check_records(found)
-        ran = processes if found.error and processes != "auto" else found.processes
-        row = Measurement(what, found.fps, codec, sources, batch, found=found, processes=ran)
-        if not found.error:
+        if "jsonl" in stages and not figures.error:
+            self._check_records(figures)
+        ran = processes if figures.error and processes != "auto" else figures.processes
+        row = Measurement(what, figures.fps, codec, sources, batch, found=figures, processes=ran)
+        if not figures.error:
             decoder = None if decoders else fps_of(self.rows, what="decode", codec=codec, sources=sources)
             network = fps_of(self.rows, what="infer", batch=batch) if "detect" in stages else None
-            row.uses = binding(found, cores(), decoder=decoder, network=network)
-            row.of_limit = self._of_limit(codec, found.fps) if "detect" in stages and pace is None else None
+            row.uses = binding(figures, cores(), decoder=decoder, network=network)
+            row.of_limit = self._of_limit(codec, figures.fps) if "detect" in stages and pace is None else None
         self._add(row)
-        self._last[what] = time.monotonic() - begun
+        self._last[what] = time.monotonic() - started_s
 
     def _pipeline(
         self, codec: str, sources: int, batch: int = 0, *, stages: tuple[str, ...] = ("detect", "jsonl"),
         pace: int | None = None, decoders: int | None = None,
     ) -> Path:  # fmt: skip
         """Write the pipeline of a run; return its path."""
-        given = {"uri": str(self.clips[codec]), "loop": True, "pace": pace, "decoders": decoders}
-        source = {name: value for name, value in given.items() if value is not None}
-        known = {
+        options = {"uri": str(self.clips[codec]), "loop": True, "pace": pace, "decoders": decoders}
+        source = {name: value for name, value in options.items() if value is not None}
+        stage_options = {
             "preprocess": {"model": self.model},
             "detect": {"model": self.model},
             "jsonl": {"path": str(self._out / "{source}.jsonl")},
@@ -224,7 +230,7 @@ class GpuBenchmark:
         }
         plan: dict[str, Any] = {
             "sources": {f"s{number:03d}": source for number in range(sources)},
-            "stages": {name: known[name] for name in stages},
+            "stages": {name: stage_options[name] for name in stages},
         }
         if batch:
             plan["batch"] = {"size": batch}
@@ -232,12 +238,12 @@ class GpuBenchmark:
         path.write_text(json.dumps(plan), encoding="utf-8")
         return path
 
-    def _check_records(self, found: trial.TrialResult) -> None:
+    def _check_records(self, figures: trial.TrialResult) -> None:
         """Check that every frame has its record, then delete the records."""
         written = sum(path.read_bytes().count(b"\n") for path in self._out.glob("*.jsonl"))
         shutil.rmtree(self._out, ignore_errors=True)
-        if written != found.frames_in_all:
-            found.error = f"{written} records of {found.frames_in_all} frames were written"
+        if written != figures.frames_in_all:
+            figures.error = f"{written} records of {figures.frames_in_all} frames were written"
 
     # ------------------------------------------------------------------------------------------------- what was found
 
@@ -248,23 +254,24 @@ class GpuBenchmark:
         return min((row.sources for row in decoded if row.fps >= 0.97 * top), default=self.options.sources[0])
 
     def _best_batch(self, codec: str) -> int:
-        found = best(self.rows, what="whole", codec=codec)
-        return found.batch if found and found.fps else self.options.batches[0]
+        fastest = best(self.rows, what="whole", codec=codec)
+        return fastest.batch if fastest and fastest.fps else self.options.batches[0]
 
     def _of_limit(self, codec: str, fps: float) -> float | None:
         """A speed relative to the lesser of decoding alone and inference alone, each at its best."""
-        decode, infer = fps_of(self.rows, what="decode", codec=codec), fps_of(self.rows, what="infer")
+        decode = fps_of(self.rows, what="decode", codec=codec)
+        infer = fps_of(self.rows, what="infer")
         return round(fps / min(decode, infer), 4) if decode and infer else None
 
     def summary(self) -> dict[str, dict[str, Any]]:
         """The main results, by codec."""
-        found = {}
+        by_codec = {}
         for codec in self.clips:
             whole = best(self.rows, what="whole", codec=codec)
             if whole is None or not whole.fps or whole.found is None:
                 continue
             like = {"what": "whole", "codec": codec, "batch": whole.batch, "processes": whole.processes}
-            found[codec] = {
+            by_codec[codec] = {
                 "whole_fps": whole.fps, "sources": whole.sources, "batch": whole.batch,
                 "processes": whole.processes,
                 "decode_fps": fps_of(self.rows, what="decode", codec=codec),
@@ -275,7 +282,7 @@ class GpuBenchmark:
                 "device_mb_a_source": growth_per_source(self.rows, "device_mb", **like),
                 "host_mb_a_source": growth_per_source(self.rows, "host_mb", **like),
             }  # fmt: skip
-        return found
+        return by_codec
 
     def _add(self, row: Measurement) -> None:
         self.rows.append(row)
@@ -304,7 +311,7 @@ def stages_of(path: Path) -> dict[str, Any]:
     stages = node.plain().get("stages") if isinstance(node.plain(), dict) else None
     if not isinstance(stages, dict) or not stages or {"detect", "jsonl"} & stages.keys():
         raise ConfigError(f"{path} must have stages, but not detect and jsonl, which the bench adds")
-    return {name: given or {} for name, given in stages.items()}
+    return {name: stage_options or {} for name, stage_options in stages.items()}
 
 
 def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None]) -> int:
@@ -326,14 +333,14 @@ def bench(options: GpuBenchOptions, out: Path | None, echo: Callable[[str], None
     choose(options.device)
     write = None if out is None else ReportFile(out)
 
-    def keep(made: GpuBenchmark, *, complete: bool = False) -> None:
+    def keep(benchmark: GpuBenchmark, *, complete: bool = False) -> None:
         if write is not None:
-            write(json.dumps(made.report(complete=complete), indent=2, default=str) + "\n", last=complete)
+            write(json.dumps(benchmark.report(complete=complete), indent=2, default=str) + "\n", last=complete)
 
     with scratch_folder() as name:
-        made = GpuBenchmark(options, Path(name), echo, keep)
-        made.all()
-        for codec, one in made.summary().items():
-            echo(summary_line(codec, one))
-        keep(made, complete=True)
-    return 1 if any(row.found is not None and row.found.error for row in made.rows) else 0
+        benchmark = GpuBenchmark(options, Path(name), echo, keep)
+        benchmark.all()
+        for codec, codec_summary in benchmark.summary().items():
+            echo(summary_line(codec, codec_summary))
+        keep(benchmark, complete=True)
+    return 1 if any(row.found is not None and row.found.error for row in benchmark.rows) else 0

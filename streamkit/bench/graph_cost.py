@@ -108,11 +108,11 @@ _ROUNDS = 5_000
 def _calls_us() -> float:
     """The CPU time of `_CALLS` calls of a plain method, in microseconds."""
     counter = _Counter()
-    begun = time.process_time()
+    start_s = time.process_time()
     for value in range(_ROUNDS):
         for key in range(_CALLS):
             counter.step(key, value)
-    return (time.process_time() - begun) / _ROUNDS * 1e6
+    return (time.process_time() - start_s) / _ROUNDS * 1e6
 
 
 class _Counter:
@@ -150,9 +150,9 @@ def _run(text: str, frames: int) -> dict[str, Any]:
     add_stages(registry)
     watch: Any = registry.get("watch_memory")
     pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), limit=frames)
-    begun = time.process_time()
+    start_s = time.process_time()
     code = pipeline.run()
-    used = time.process_time() - begun
+    used = time.process_time() - start_s
     if code or pipeline.frames != frames:
         raise RuntimeError(f"the probe must end well with {frames} frames, got {pipeline.frames} and exit code {code}")
     return {

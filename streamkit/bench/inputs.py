@@ -151,15 +151,15 @@ def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["
         raise ConfigError("bench gpu needs a network: name a card with --models, or the data folder with --data")
     text = CARDS[_NETWORK].replace("FOLDER", str((data / "models").resolve()))
     if dtype == "f16":
-        given = data / "models" / "yolox_nano_dyn.onnx"
-        half(given, folder / "yolox_nano_f16.onnx")
-        text = text.replace(str(given.resolve()), str(folder / "yolox_nano_f16.onnx"))
+        full_precision = data / "models" / "yolox_nano_dyn.onnx"
+        half(full_precision, folder / "yolox_nano_f16.onnx")
+        text = text.replace(str(full_precision.resolve()), str(folder / "yolox_nano_f16.onnx"))
     card = folder / f"{_NETWORK}-{dtype}.yaml"
     card.write_text(text, encoding="utf-8")
     return str(card), f"{_NETWORK} in {dtype}"
 
 
-def half(given: Path, out: Path) -> None:
+def half(model: Path, out: Path) -> None:
     """Write a network with f16 weights, inputs and outputs.
 
     Raises:
@@ -175,5 +175,5 @@ def half(given: Path, out: Path) -> None:
         ) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # it warns of each weight that f16 rounds
-        made = convert_float_to_float16(onnx.load(given))
-    onnx.save(made, out)
+        converted = convert_float_to_float16(onnx.load(model))
+    onnx.save(converted, out)

@@ -81,7 +81,8 @@ def decode_alone(
         StreamkitError: a reader delivered no frame within a minute.
     """
     configure_process()
-    pool, counts = shared_pool(device), [0] * sources
+    pool = shared_pool(device)
+    counts = [0] * sources
     threads = max(1, cores() // sources)
 
     def decode(number: int, stopped: Stopped) -> None:
@@ -101,9 +102,10 @@ def decode_alone(
             time.sleep(0.005)
         started()
         time.sleep(min(0.3, seconds / 5))
-        begun, before = time.monotonic(), sum(counts)
+        start_s = time.monotonic()
+        before = sum(counts)
         time.sleep(seconds)
-        return (sum(counts) - before) / (time.monotonic() - begun)
+        return (sum(counts) - before) / (time.monotonic() - start_s)
 
 
 def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: float) -> Iterator[Measurement]:
@@ -119,23 +121,23 @@ def stages_alone(graph: Any, clip: str, device: Device, batch: int, seconds: flo
     Raises:
         StreamkitError: a stage cannot be opened.
     """
-    found = {node.type.name: node for node in reversed(graph.nodes.values()) if node.type.name in PARTS}
+    nodes = {node.type.name: node for node in reversed(graph.nodes.values()) if node.type.name in PARTS}
     lane = lane_device(device, True)
     frames = first_frames(clip, device, batch)
     with lane.activate(), ExitStack() as opened:
         opened.callback(lane.synchronize)
-        given = Batch(frames, device.xp)
-        lane.acquire(given)
+        inputs = Batch(frames, device.xp)
+        lane.acquire(inputs)
         for name in PARTS:
-            if name not in found:
+            if name not in nodes:
                 return
-            node = found[name]
+            node = nodes[name]
             stage = node.type(**node.options)
             stage.context = Context(node.id, device, (batch,), cores(), Counters())
             stage.open()
             opened.callback(stage.close)  # at the end: the next stage reads arrays of this stage's session
-            yield Measurement(name, round(_rate(stage, given, lane, node.table, seconds), 1), batch=batch)
-            given = stage.process(_copy(given))
+            yield Measurement(name, round(_rate(stage, inputs, lane, node.table, seconds), 1), batch=batch)
+            inputs = stage.process(_copy(inputs))
 
 
 def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
@@ -150,13 +152,13 @@ def first_frames(clip: str, device: Device, count: int) -> list[Frame]:
     return frames
 
 
-def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> float:
+def _rate(stage: Any, inputs: Batch, lane: Any, table: str, seconds: float) -> float:
     """Frames per second of one stage. A table is read when the next batch is in progress, as in a sink's lane."""
     before: Batch | None = None
 
     def step() -> None:
         nonlocal before
-        batch = stage.process(_copy(given))
+        batch = stage.process(_copy(inputs))
         lane.release(batch)
         if before is not None and table in before.tables:
             before.table(table)
@@ -165,17 +167,18 @@ def _rate(stage: Any, given: Batch, lane: Any, table: str, seconds: float) -> fl
     for _ in range(_WARM):
         step()
     lane.synchronize()
-    begun, batches = time.monotonic(), 0
-    while time.monotonic() < begun + seconds:
+    start_s = time.monotonic()
+    batches = 0
+    while time.monotonic() < start_s + seconds:
         step()
         batches += 1
     lane.synchronize()
-    return batches * len(given) / (time.monotonic() - begun)
+    return batches * len(inputs) / (time.monotonic() - start_s)
 
 
-def _copy(given: Batch) -> Batch:
+def _copy(batch: Batch) -> Batch:
     """A copy of the previous stage's batch: stages remove what they have consumed."""
-    return Batch(given.frames, given.xp, given.tensor, given.geometry, dict(given.outputs))
+    return Batch(batch.frames, batch.xp, batch.tensor, batch.geometry, dict(batch.outputs))
 
 
 def measure(spec: LimitsSpec, device: Device) -> Iterator[Measurement]:

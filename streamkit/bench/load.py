@@ -44,29 +44,29 @@ class RunSnapshot:
     def rate_since(self, before: RunSnapshot) -> float:
         """Frames per second of all processes together, each by its own times."""
         return sum(
-            (frames - earlier) / (at_s - begun_s)
-            for frames, earlier, at_s, begun_s in zip(
+            (frames - earlier) / (at_s - start_s)
+            for frames, earlier, at_s, start_s in zip(
                 self.frames, before.frames, self.counted_s, before.counted_s, strict=True
             )
-            if at_s > begun_s
+            if at_s > start_s
         )
 
     def latency_since(self, before: RunSnapshot) -> dict[str, float]:
         """p50, p95 and p99 since `before`, of the end of the graph with the highest p95."""
-        found = []
+        summaries = []
         for name, counts in self.latency.items():
             histogram = Histogram()
             histogram.counts = counts - before.latency[name] if name in before.latency else counts
             if histogram.counts.any():
-                found.append(histogram.summary())
-        return max(found, key=lambda one: one["p95_ms"], default={})
+                summaries.append(histogram.summary())
+        return max(summaries, key=lambda summary: summary["p95_ms"], default={})
 
 
 def snapshot(pipeline: Any) -> RunSnapshot:
     """Take a snapshot of a `PipelineRun` or a `WorkerFleet`."""
     report = pipeline.report(0)
     busy = {name: stage["seconds"] / stage["instances"] for name, stage in report["stages"].items()}
-    latency = {name: found.counts.copy() for name, found in list(pipeline.latency.items())}
+    latency = {name: histogram.counts.copy() for name, histogram in list(pipeline.latency.items())}
     dropped = sum(n for name, n in report["counts"].items() if "dropped" in name)
     frames, counted_s = zip(*pipeline.frame_counts(), strict=True)
     cpu_s = sum(map(_cpu_s, pipeline.pids))
@@ -82,14 +82,15 @@ def core_times() -> tuple[float, float] | None:
     """
     try:
         lines = Path("/proc/stat").read_text().splitlines()
-        mine, tick = os.sched_getaffinity(0), os.sysconf("SC_CLK_TCK")
+        affinity = os.sched_getaffinity(0)
+        tick = os.sysconf("SC_CLK_TCK")
     except (OSError, AttributeError, ValueError):
         return None
     busy = whole = 0
     for line in lines:
         name, *fields = line.split()
-        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in mine:
-            times = [int(one) for one in fields[:8]]  # user nice system idle iowait irq softirq steal
+        if name.startswith("cpu") and name[3:].isdigit() and int(name[3:]) in affinity:
+            times = [int(field) for field in fields[:8]]  # user nice system idle iowait irq softirq steal
             whole += sum(times)
             busy += sum(times) - times[3] - times[4]
     return (busy / tick, whole / tick) if whole else None

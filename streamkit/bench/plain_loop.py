@@ -85,19 +85,21 @@ def run(
     import onnxruntime
 
     suppress: Any = cv2.dnn.NMSBoxesBatched  # its type stub asks for lists; it takes arrays, and faster
-    begun = time.perf_counter()
+    start_s = time.perf_counter()
     if provider != _CPU:
         onnxruntime.preload_dlls()
     session = onnxruntime.InferenceSession(card.file, providers=[provider])
     if session.get_providers()[0] != provider:
         raise StreamkitError(f"ONNX Runtime does not load {provider}")
     name = session.get_inputs()[0].name
-    size, read = card.input.size, READERS[card.family]
+    size = card.input.size
+    read = READERS[card.family]
     if provider != _CPU:  # it searches for the fastest convolutions, which takes seconds
         session.run(None, {name: np.zeros((1, 3, size[1], size[0]), np.float32)})
     capture = cv2.VideoCapture(str(video))
     ready()
-    looped, used = time.perf_counter(), time.process_time()
+    looped = time.perf_counter()
+    used = time.process_time()
     frames = 0
     with out.open("w", encoding="utf-8") as file:
         while frames < limit:
@@ -114,23 +116,26 @@ def run(
             boxes, scores = read(output, size)
             class_id = scores.argmax(axis=1)
             score = scores[np.arange(len(scores)), class_id]
-            found = np.flatnonzero(score >= card.score)
-            boxes, score, class_id = boxes[found], score[found], class_id[found]
+            candidates = np.flatnonzero(score >= card.score)
+            boxes = boxes[candidates]
+            score = score[candidates]
+            class_id = class_id[candidates]
             boxes[:, :2] -= boxes[:, 2:] / 2
             boxes[:, :2] -= (left, top)
             boxes /= scale
-            kept = suppress(boxes, score, class_id, card.score, card.iou) if len(found) else ()
+            chosen = suppress(boxes, score, class_id, card.score, card.iou) if len(candidates) else ()
             objects = []
             height, width = image.shape[:2]
-            for i in kept:
+            for i in chosen:
                 x, y, w, h = boxes[i].tolist()
                 box = [max(x, 0.0), max(y, 0.0), min(x + w, width), min(y + h, height)]
-                one = {"box": [round(v, 2) for v in box], "score": round(float(score[i]), 4)}
-                objects.append({**one, "class_id": int(class_id[i]), "label": card.labels[class_id[i]]})
+                detection = {"box": [round(v, 2) for v in box], "score": round(float(score[i]), 4)}
+                objects.append({**detection, "class_id": int(class_id[i]), "label": card.labels[class_id[i]]})
             file.write(json.dumps({"frame": frames, "width": width, "height": height, "objects": objects}) + "\n")
             frames += 1
-    seconds, cpu_s = time.perf_counter() - looped, time.process_time() - used
-    return {"frames": frames, "seconds": seconds, "start_s": looped - begun, "cpu_s": cpu_s}
+    seconds = time.perf_counter() - looped
+    cpu_s = time.process_time() - used
+    return {"frames": frames, "seconds": seconds, "start_s": looped - start_s, "cpu_s": cpu_s}
 
 
 def run_streams(video: Path, card: Any, out: Path, limit: int, streams: int, provider: str) -> dict[str, float]:
@@ -148,7 +153,7 @@ def run_streams(video: Path, card: Any, out: Path, limit: int, streams: int, pro
         Frames of all, and seconds until the last loop has ended.
     """
     loaded: list[int] = []
-    found: list[dict[str, float]] = []
+    runs: list[dict[str, float]] = []
 
     def loop(number: int, stopped: Stopped) -> None:
         def ready() -> None:
@@ -156,13 +161,14 @@ def run_streams(video: Path, card: Any, out: Path, limit: int, streams: int, pro
             while len(loaded) < streams and not stopped():
                 time.sleep(0.001)
 
-        found.append(run(video, card, out.with_stem(f"{out.stem}-{number}"), limit, provider, ready))
+        runs.append(run(video, card, out.with_stem(f"{out.stem}-{number}"), limit, provider, ready))
 
     with side_by_side(*(partial(loop, number) for number in range(streams))) as stopped:
-        while len(found) < streams and not stopped():
+        while len(runs) < streams and not stopped():
             time.sleep(0.01)
-    frames = sum(one["frames"] for one in found)
-    return {name: max(one[name] for one in found) for name in ("seconds", "start_s", "cpu_s")} | {"frames": frames}
+    frames = sum(run_figures["frames"] for run_figures in runs)
+    longest = {name: max(run_figures[name] for run_figures in runs) for name in ("seconds", "start_s", "cpu_s")}
+    return {**longest, "frames": frames}
 
 
 def main(arguments: list[str]) -> None:
@@ -170,10 +176,11 @@ def main(arguments: list[str]) -> None:
     from streamkit.models.card import load_card
 
     video, card, out, limit, *rest = arguments
-    streams, provider = int(rest[0]) if rest else 1, rest[1] if len(rest) > 1 else _CPU
-    given = Path(video), load_card(Path(card)), Path(out), int(limit)
-    found = run(*given, provider) if streams == 1 else run_streams(*given, streams, provider)
-    print(json.dumps(found))
+    streams = int(rest[0]) if rest else 1
+    provider = rest[1] if len(rest) > 1 else _CPU
+    run_arguments = Path(video), load_card(Path(card)), Path(out), int(limit)
+    figures = run(*run_arguments, provider) if streams == 1 else run_streams(*run_arguments, streams, provider)
+    print(json.dumps(figures))
 
 
 if __name__ == "__main__":

@@ -49,22 +49,30 @@ class Measurement:
     processes: int = 1
 
     def __str__(self) -> str:
-        found, processes = self.found, "" if self.found is None else self.processes
+        figures = self.found
+        processes = "" if self.found is None else self.processes
         head = self.what, self.codec, self.sources or "", self.batch or "", processes
-        if found is not None and found.error:
-            return f"{_row(*head)}  failed: {found.error}"
+        if figures is not None and figures.error:
+            return f"{_row(*head)}  failed: {figures.error}"
         speed = f"{self.fps:,.0f}", _percent(self.of_limit)
-        if found is None:
+        if figures is None:
             return _row(*head, *speed)
         text = _row(
-            *head, *speed, _percent(found.lock_free), f"{found.cores_used:.1f}", f"{found.to_device:.0f}",
-            f"{found.to_host:.0f}", f"{found.device_mb or 0:,.0f}", f"{found.host_mb:,.0f}", f"{found.start_s:.1f}",
-        )  # fmt: skip
+            *head,
+            *speed,
+            _percent(figures.lock_free),
+            f"{figures.cores_used:.1f}",
+            f"{figures.to_device:.0f}",
+            f"{figures.to_host:.0f}",
+            f"{figures.device_mb or 0:,.0f}",
+            f"{figures.host_mb:,.0f}",
+            f"{figures.start_s:.1f}",
+        )
         for name, share in list(self.uses.items())[:1]:
             text += f"  {name} {share:.0%}"
-        if found.latency:
-            late = ", ".join(f"{name[:-3]} {value:.0f} ms" for name, value in found.latency.items())
-            text += f"; {found.dropped} dropped, {late}"
+        if figures.latency:
+            late = ", ".join(f"{name[:-3]} {value:.0f} ms" for name, value in figures.latency.items())
+            text += f"; {figures.dropped} dropped, {late}"
         return text
 
 
@@ -72,24 +80,24 @@ def _percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def binding(found: TrialResult, cores: int, **of: float | None) -> dict[str, float]:
+def binding(figures: TrialResult, cores: int, **of: float | None) -> dict[str, float]:
     """Utilization by resource, the highest first, which is the bottleneck.
 
     Args:
-        found: the run's measurements.
+        figures: the run's measurements.
         cores: number of CPU cores.
         of: the speed of a part alone in frames per second, such as `decoder=8000`, if known.
     """
-    shares: dict[str, float | None] = {name: found.fps / fps if fps else None for name, fps in of.items()}
-    shares["lock"] = None if found.lock_free is None else 1.0 - found.lock_free
-    return utilization(found, cores, shares)
+    shares: dict[str, float | None] = {name: figures.fps / fps if fps else None for name, fps in of.items()}
+    shares["lock"] = None if figures.lock_free is None else 1.0 - figures.lock_free
+    return utilization(figures, cores, shares)
 
 
-def utilization(found: TrialResult, cores: int, shares: dict[str, float | None]) -> dict[str, float]:
+def utilization(figures: TrialResult, cores: int, shares: dict[str, float | None]) -> dict[str, float]:
     """Add the cores to the known ones of these shares, and sort them, the highest first."""
-    known = {name: share for name, share in shares.items() if share is not None}
-    known["cores"] = max(found.cores_used / cores, found.cores_busy or 0.0)
-    return {name: round(share, 3) for name, share in sorted(known.items(), key=lambda item: -item[1])}
+    measured = {name: share for name, share in shares.items() if share is not None}
+    measured["cores"] = max(figures.cores_used / cores, figures.cores_busy or 0.0)
+    return {name: round(share, 3) for name, share in sorted(measured.items(), key=lambda item: -item[1])}
 
 
 def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
@@ -100,8 +108,8 @@ def best(rows: Iterable[Measurement], **like: Any) -> Measurement | None:
 
 def fps_of(rows: Iterable[Measurement], **like: Any) -> float | None:
     """The speed of the fastest of the rows with the given attributes; None if there is none."""
-    found = best(rows, **like)
-    return None if found is None else found.fps
+    fastest = best(rows, **like)
+    return None if fastest is None else fastest.fps
 
 
 def growth_per_source(rows: Iterable[Measurement], attribute: str, **like: Any) -> float | None:
@@ -111,22 +119,23 @@ def growth_per_source(rows: Iterable[Measurement], attribute: str, **like: Any) 
         for row in rows
         if row.found is not None and not row.found.error and all(getattr(row, n) == v for n, v in like.items())
     }
-    few, many = min(seen, default=0), max(seen, default=0)
+    few = min(seen, default=0)
+    many = max(seen, default=0)
     if few == many or seen[few] is None or seen[many] is None:
         return None
     return float(round((seen[many] - seen[few]) / (many - few), 2))
 
 
-def summary_line(codec: str, one: dict[str, Any]) -> str:
+def summary_line(codec: str, summary: dict[str, Any]) -> str:
     """The summary of a codec in one line."""
-    text = f"{codec}: {one['whole_fps']:,.0f} frames/s ({one['sources']} sources, batch {one['batch']})"
-    if one["of_limit"] is not None:
+    text = f"{codec}: {summary['whole_fps']:,.0f} frames/s ({summary['sources']} sources, batch {summary['batch']})"
+    if summary["of_limit"] is not None:
         text += (
-            f", {one['of_limit']:.1%} of the lesser of decoding alone ({one['decode_fps']:,.0f}) and inference alone "
-            f"({one['infer_fps']:,.0f})"
+            f", {summary['of_limit']:.1%} of the lesser of decoding alone ({summary['decode_fps']:,.0f}) and inference "
+            f"alone ({summary['infer_fps']:,.0f})"
         )
-    text += f"; most used: {one['binds']}"
+    text += f"; most used: {summary['binds']}"
     for kind in ("device", "host"):
-        if one[f"{kind}_mb_a_source"] is not None:
-            text += f"; {one[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each additional source"
+        if summary[f"{kind}_mb_a_source"] is not None:
+            text += f"; {summary[f'{kind}_mb_a_source']:,.0f} MB of {kind} memory for each additional source"
     return text

@@ -48,7 +48,7 @@ class TrialSpec:
         seconds: duration of the measurement.
         warmup_s: how long to run before the measurement.
         start_s: time limit for the start.
-        begun_s: when the parent started the process, in monotonic seconds; set by `measure`.
+        launched_s: when the parent started the process, in monotonic seconds; set by `measure`.
     """
 
     pipeline: str
@@ -60,7 +60,7 @@ class TrialSpec:
     seconds: float = 3.0
     warmup_s: float = 0.5
     start_s: float = 90.0
-    begun_s: float = 0.0
+    launched_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -125,7 +125,7 @@ def measure(spec: TrialSpec, until_s: float | None = None) -> TrialResult:
     Raises:
         TimeoutError: it was killed at `until_s`.
     """
-    spec.begun_s = time.monotonic()
+    spec.launched_s = time.monotonic()
     try:
         return TrialResult(**list(results(spec, until_s))[-1])
     except (RuntimeError, IndexError) as error:  # it died: out of memory, a driver
@@ -134,40 +134,44 @@ def measure(spec: TrialSpec, until_s: float | None = None) -> TrialResult:
 
 def run(spec: TrialSpec) -> TrialResult:
     """Run a trial in this process."""
-    found = TrialResult()
+    figures = TrialResult()
     try:
-        path, set_ = Path(spec.pipeline), spec.set_
+        path = Path(spec.pipeline)
+        set_ = spec.set_
         if spec.streams is None:
             prestart_workers(path, set_, spec.device)
             config = read(path, set_=set_, device=spec.device)
         else:
             config, removed = read_copies(path, set_, spec.device, spec.streams, spec.pace, Path(spec.outputs))
-            found.messages += removed
+            figures.messages += removed
             set_ = {}  # the text of the copies contains them
         first = config.device[0] if isinstance(config.device, list) else config.device
-        with messages_to(lambda record: found.messages.append(text_lines(record))):
+        with messages_to(lambda record: figures.messages.append(text_lines(record))):
             device = choose(first)
             pipeline = prepare(build(config), path, set_)
-            with side_by_side(_Observer(spec, pipeline, device, found)):
+            with side_by_side(_Observer(spec, pipeline, device, figures)):
                 code = pipeline.run()
     except StreamkitError as error:
-        found.error = str(error)
-        return found
-    found.frames_in_all = pipeline.frames
-    found.counts = pipeline.report(code)["counts"]
+        figures.error = str(error)
+        return figures
+    figures.frames_in_all = pipeline.frames
+    figures.counts = pipeline.report(code)["counts"]
     failed = [f"{name}: {state.error}" for name, state in pipeline.states.items() if state.error]
     if failed:
-        found.error = "; ".join(failed[:3])
-    elif not found.seconds and found.error is None:
-        found.error = f"it ended after {pipeline.frames} frames, before it could be measured"
-    return found
+        figures.error = "; ".join(failed[:3])
+    elif not figures.seconds and figures.error is None:
+        figures.error = f"it ended after {pipeline.frames} frames, before it could be measured"
+    return figures
 
 
 class _Observer:
     """Measures a run on a thread of its own, and then stops the run."""
 
-    def __init__(self, spec: TrialSpec, pipeline: Any, device: Device, found: TrialResult) -> None:
-        self._spec, self._pipeline, self._device, self._found = spec, pipeline, device, found
+    def __init__(self, spec: TrialSpec, pipeline: Any, device: Device, figures: TrialResult) -> None:
+        self._spec = spec
+        self._pipeline = pipeline
+        self._device = device
+        self._figures = figures
 
     def __call__(self, stopped: Stopped) -> None:
         try:
@@ -178,23 +182,24 @@ class _Observer:
 
     def _started(self, stopped: Stopped) -> bool:
         """Wait for every source and the first records; False if they do not arrive."""
-        spec, pipeline = self._spec, self._pipeline
+        spec = self._spec
+        pipeline = self._pipeline
         until = time.monotonic() + spec.start_s
         while not stopped() and time.monotonic() < until:
             states = pipeline.states  # with several processes, each report replaces it
-            if pipeline.frames and not self._found.start_s:
-                self._found.start_s = round(time.monotonic() - spec.begun_s, 3)
+            if pipeline.frames and not self._figures.start_s:
+                self._figures.start_s = round(time.monotonic() - spec.launched_s, 3)
             if any(state.done for state in states.values()):
                 return False
-            if self._found.start_s and all(state.frames for state in states.values()):
-                self._found.all_sources_s = round(time.monotonic() - spec.begun_s, 3)
+            if self._figures.start_s and all(state.frames for state in states.values()):
+                self._figures.all_sources_s = round(time.monotonic() - spec.launched_s, 3)
                 return self._tuned(until, stopped) and _sleep(spec.warmup_s, stopped)
             time.sleep(0.005)
         if not stopped():
             states = pipeline.states
             late = sum(not state.frames for state in states.values())
             what = f"{late} of {len(states)} sources delivered no frame" if late else "no frame passed the graph"
-            self._found.error = f"{what} within {spec.start_s:g} s"
+            self._figures.error = f"{what} within {spec.start_s:g} s"
         return False
 
     def _tuned(self, until: float, stopped: Stopped) -> bool:
@@ -207,10 +212,12 @@ class _Observer:
         return True
 
     def _measure(self, stopped: Stopped) -> None:
-        device, alone = self._device, self._pipeline.pids == (os.getpid(),)
+        device = self._device
+        alone = self._pipeline.pids == (os.getpid(),)
         devices = self._pipeline.report(0).get("devices", ())
-        self._found.processes = max(1, sum("spare" not in one for one in devices))
-        nvml, uses = Nvml(device.index) if device.kind == "cuda" else None, []
+        self._figures.processes = max(1, sum("spare" not in worker for worker in devices))
+        nvml = Nvml(device.index) if device.kind == "cuda" else None
+        uses = []
         watch = GilSampler()
         before = snapshot(self._pipeline)
         with side_by_side(watch):
@@ -221,31 +228,37 @@ class _Observer:
                     uses.append(nvml.use())
         after = snapshot(self._pipeline)
         if stopped():
-            self._found.error = "a source ended while it was measured"
+            self._figures.error = "a source ended while it was measured"
             return
-        found, seconds = self._found, after.at_s - before.at_s
+        figures = self._figures
+        seconds = after.at_s - before.at_s
         frames = sum(after.frames) - sum(before.frames)
-        found.seconds, found.fps = round(seconds, 3), round(after.rate_since(before), 2)
-        found.dropped = after.dropped - before.dropped
-        found.latency = after.latency_since(before)
-        found.lock_free = round(watch.free, 4) if alone and watch.free is not None else None
-        found.cores_used = round((after.cpu_s - before.cpu_s) / seconds, 2)
-        found.to_device, found.to_host = (
+        figures.seconds = round(seconds, 3)
+        figures.fps = round(after.rate_since(before), 2)
+        figures.dropped = after.dropped - before.dropped
+        figures.latency = after.latency_since(before)
+        figures.lock_free = round(watch.free, 4) if alone and watch.free is not None else None
+        figures.cores_used = round((after.cpu_s - before.cpu_s) / seconds, 2)
+        figures.to_device, figures.to_host = (
             round((new - old) / max(1, frames), 1) for new, old in zip(after.traffic, before.traffic, strict=True)
         )
         if before.cores is not None and after.cores is not None:
             busy_s, whole_s = (new - old for new, old in zip(after.cores, before.cores, strict=True))
-            found.cores_busy = round(busy_s / whole_s, 3) if whole_s else None
-        found.host_mb = round(sum(map(resident_mb, self._pipeline.pids)), 1)
-        found.stages = {
+            figures.cores_busy = round(busy_s / whole_s, 3) if whole_s else None
+        figures.host_mb = round(sum(map(resident_mb, self._pipeline.pids)), 1)
+        figures.stages = {
             name: round((busy_s - before.busy_s.get(name, 0.0)) / seconds, 3) for name, busy_s in after.busy_s.items()
         }
         if nvml is not None:
-            found.gpu, found.decoder = _mean([use.gpu for use in uses]), _mean([use.decoder for use in uses])
+            figures.gpu = _mean([use.gpu for use in uses])
+            figures.decoder = _mean([use.decoder for use in uses])
             # not from CUDA: with several processes, this one has no context
-            used, total = nvml.used_bytes(), nvml.total_bytes()
+            used = nvml.used_bytes()
+            total = nvml.total_bytes()
             nvml.close()
-            found.device_mb, found.device_total_mb = (None if n is None else round(n / 1e6, 1) for n in (used, total))
+            figures.device_mb, figures.device_total_mb = (
+                None if n is None else round(n / 1e6, 1) for n in (used, total)
+            )
 
 
 def _sleep(seconds: float, stopped: Stopped) -> bool:
@@ -257,8 +270,8 @@ def _sleep(seconds: float, stopped: Stopped) -> bool:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(sum(known) / len(known), 3) if known else None
+    measured = [value for value in values if value is not None]
+    return round(sum(measured) / len(measured), 3) if measured else None
 
 
 def _result(spec: TrialSpec) -> Iterator[dict[str, Any]]:

@@ -47,11 +47,11 @@ class ClusterAlarms:
     @property
     def raised(self) -> list[ActiveAlarm]:
         """The active alarms of all nodes, oldest first."""
-        return sorted((one for report in self._reports() for one in report.alarms), key=lambda one: one.since_s)
+        return sorted((alarm for report in self._reports() for alarm in report.alarms), key=lambda alarm: alarm.since_s)
 
     def rules(self) -> dict[str, tuple[str, int]]:
         """The rule of each alarm, and how often it was raised."""
-        configured = {one.name: (one.options.when, 0) for one in self._configs}
+        configured = {alarm.name: (alarm.options.when, 0) for alarm in self._configs}
         return sum_rules([configured, *(report.rules for report in self._reports())])
 
     def facts(self) -> HealthSnapshot:

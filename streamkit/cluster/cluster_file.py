@@ -135,5 +135,5 @@ def _has_sources(pipeline: Path, text: str | None) -> bool:
 
 def environment(text: str) -> Mapping[str, str]:
     """The variables that a YAML's text names, as far as they are set here."""
-    found = {name: variable(name) for name in variables(text)}
-    return {name: value for name, value in found.items() if value is not None}
+    values = {name: variable(name) for name in variables(text)}
+    return {name: value for name, value in values.items() if value is not None}

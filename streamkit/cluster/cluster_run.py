@@ -110,10 +110,14 @@ class ClusterRun(MergedCounts, Controls):
         last_event: Callable[[str], int], clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         super().__init__(graph)
-        self._ray, self._job, self._pack, self._gallery, self._last_event = ray, job, pack, gallery, last_event
+        self._ray = ray
+        self._job = job
+        self._pack = pack
+        self._gallery = gallery
+        self._last_event = last_event
         self._version = 1  # of the files
         self._nodes: dict[str, NodeHandle] = {}  # by Ray's id
-        self._gone: dict[str, tuple[NodeHandle, int]] = {}  # by name: lost nodes, and how often in a row
+        self._lost_by_name: dict[str, tuple[NodeHandle, int]] = {}  # by name: lost nodes, and how often in a row
         self._retry_s: dict[str, float] = {}
         self._dying: list[NodeHandle] = []
         self._past: list[WorkerReport] = []
@@ -124,12 +128,14 @@ class ClusterRun(MergedCounts, Controls):
             lambda node: self._capacity.get(node, 1.0),  # type: ignore[call-overload]
         )  # fmt: skip
         self.alarms = ClusterAlarms(
-            lambda: [one.latest for one in list(self._nodes.values())], self.health, graph.config.alarms
+            lambda: [node.latest for node in list(self._nodes.values())], self.health, graph.config.alarms
         )
         self.fatal: BaseException | None = None
         self.stopping = False
-        self.seconds, self._begun_s, self._clock = 0.0, clock(), clock
-        self._asked_s = self._first_ready_s = 0.0
+        self.seconds = 0.0
+        self._started_s = clock()
+        self._clock = clock
+        self._polled_s = self._first_ready_s = 0.0
         self._shared_out = False
         self._alive: list[RayNode] | None = None  # None before the first look
         self._balanced_s = clock()
@@ -158,7 +164,7 @@ class ClusterRun(MergedCounts, Controls):
 
     def _close(self) -> None:
         """End every node, within a limit of time."""
-        self.seconds = self._clock() - self._begun_s
+        self.seconds = self._clock() - self._started_s
         ended = [node.actor.stop.remote() for node in self._nodes.values() if node.latest.port]
         if ended:
             self._ray.wait(ended, num_returns=len(ended), timeout=_STOP_S)
@@ -169,18 +175,18 @@ class ClusterRun(MergedCounts, Controls):
     def _step(self) -> None:
         now_s = self._clock()
         self._start_new()
-        if now_s >= self._asked_s + _EVERY_S:
-            self._asked_s = now_s
+        if now_s >= self._polled_s + _EVERY_S:
+            self._polled_s = now_s
             for node in self._nodes.values():
                 node.ask()
         self._receive()
-        for node in [one for one in self._nodes.values() if one.overdue(self._clock())]:
+        for node in [handle for handle in self._nodes.values() if handle.overdue(self._clock())]:
             node.end("does not answer", crashed=False)
-        for node in [one for one in self._nodes.values() if one.joined and one.files < self._version]:
+        for node in [handle for handle in self._nodes.values() if handle.joined and handle.files < self._version]:
             node.end("has joined during an edit of the pipeline; it starts again with it", crashed=False)
-        for node in [one for one in self._nodes.values() if one.failure]:
+        for node in [handle for handle in self._nodes.values() if handle.failure]:
             self._lose(node)
-        for node in [one for one in self._dying if self._clock() >= one.free_at_s]:
+        for node in [handle for handle in self._dying if self._clock() >= handle.free_at_s]:
             self._dying.remove(node)
             self._restarted(f"node {node.node.name} {node.failure}", self.sources.lose(node, node.crashed))
         if self._may_share_out(now_s):
@@ -202,7 +208,7 @@ class ClusterRun(MergedCounts, Controls):
         joined = [node for node in self._nodes.values() if node.joined]
         if joined and not self._first_ready_s:
             self._first_ready_s = now_s
-        if now_s < self._begun_s + LOST_S:
+        if now_s < self._started_s + LOST_S:
             return False
         waited = bool(joined) and now_s > self._first_ready_s + _TOGETHER_S
         self._shared_out = self._shared_out or waited or 0 < len(joined) == len(self._nodes)
@@ -217,22 +223,27 @@ class ClusterRun(MergedCounts, Controls):
                 cursor = self._last_event(node.name)
                 self._nodes[node.id] = start_node(self._ray, node, job, self._version, cursor, self._clock)
                 logger.info(f"node {node.name} ({node.address}) starts")
-        for one in [one for one in self._nodes.values() if now_s - one.heard_s > _START_S and not one.joined]:
-            self._warn(f"node {one.node.name} has not started yet: its CPU cores or GPUs are in use (see ray status)")
+        for handle in [
+            handle for handle in self._nodes.values() if now_s - handle.heard_s > _START_S and not handle.joined
+        ]:
+            self._warn(
+                f"node {handle.node.name} has not started yet: its CPU cores or GPUs are in use (see ray status)"
+            )
         if self._alive == []:
             self._warn("the Ray cluster has no node with a free CPU core; waiting (see ray status)")
 
     def _receive(self) -> None:
         """Take the reports that arrive within a moment."""
-        asked = {node.answer: node for node in self._nodes.values() if node.answer is not None}
-        if not asked:
+        node_by_answer = {node.answer: node for node in self._nodes.values() if node.answer is not None}
+        if not node_by_answer:
             time.sleep(_WAIT_S)
             return
-        arrived, _ = self._ray.wait(list(asked), num_returns=1, timeout=_WAIT_S)
+        arrived, _ = self._ray.wait(list(node_by_answer), num_returns=1, timeout=_WAIT_S)
         if arrived:
-            arrived, _ = self._ray.wait(list(asked), num_returns=len(asked), timeout=0)
+            arrived, _ = self._ray.wait(list(node_by_answer), num_returns=len(node_by_answer), timeout=0)
         for answer in arrived:
-            node, was_ready = asked[answer], asked[answer].takes_sources
+            node = node_by_answer[answer]
+            was_ready = node_by_answer[answer].takes_sources
             report = node.receive(self._ray)
             if report is not None:
                 self._take(node, report)
@@ -248,15 +259,17 @@ class ClusterRun(MergedCounts, Controls):
         if self._settings:
             node.set(self._settings)
         self.sources.add_process(node)
-        self._gone.pop(node.node.name, None)
+        self._lost_by_name.pop(node.node.name, None)
         logger.info(f"node {node.node.name} is ready on {node.latest.device}")
 
     def _take(self, node: NodeHandle, report: NodeReport) -> None:
         """Take a node's report: its messages, its events and the states of its sources."""
-        for one in report.messages:
-            logger.log(_LEVELS.get(one.level, logging.INFO), f"node {node.node.name}: {one.text}")
-        worker, now_s = report.worker, time.monotonic()
-        shift_s, worker.at_s = now_s - worker.at_s, now_s
+        for message in report.messages:
+            logger.log(_LEVELS.get(message.level, logging.INFO), f"node {node.node.name}: {message.text}")
+        worker = report.worker
+        now_s = time.monotonic()
+        shift_s = now_s - worker.at_s
+        worker.at_s = now_s
         worker.states = {id_: in_head_time(state, shift_s) for id_, state in worker.states.items()}
         self._add_events(node, report)
         if node.joined:
@@ -269,12 +282,12 @@ class ClusterRun(MergedCounts, Controls):
 
     def _add_events(self, node: NodeHandle, report: NodeReport) -> None:
         """Add a node's events to those of the cluster; each is named by its node and its number there."""
-        for one in report.events:
-            if one.number > node.cursor:
-                node.cursor = one.number
-                event = _with_node(one, node.node.name)
-                self._gallery.add_events(one.time_s, [event], one.jpeg)
-                self.alarms.seen(one.time_s, event)
+        for node_event in report.events:
+            if node_event.number > node.cursor:
+                node.cursor = node_event.number
+                event = _with_node(node_event, node.node.name)
+                self._gallery.add_events(node_event.time_s, [event], node_event.jpeg)
+                self.alarms.seen(node_event.time_s, event)
         node.cursor = max(node.cursor if report.events else 0, report.events_until)
 
     # -------------------------------------------------------------------------------------------- lost and overloaded
@@ -284,7 +297,7 @@ class ClusterRun(MergedCounts, Controls):
         name = node.node.name
         del self._nodes[node.node.id]
         node.kill(self._ray)
-        times = self._gone[name][1] + 1 if name in self._gone else 0
+        times = self._lost_by_name[name][1] + 1 if name in self._lost_by_name else 0
         self._capacity.pop(node, None)
         if node.joined:
             times = 0
@@ -292,13 +305,13 @@ class ClusterRun(MergedCounts, Controls):
             for id_ in self.sources.of(node):
                 self.states[id_].set_state("reconnecting", *self.sources.died)
             self._past.append(replace(node.latest.worker, states={}, queues={}, facts=None))
-        self._gone[name] = node, times
+        self._lost_by_name[name] = node, times
         self._retry_s[name] = self._clock() + min(_RETRY_S, 2.0 ** (times + 1))
         logger.error(f"node {name} {node.failure}")
 
-    def _restarted(self, failure: str, found: Iterable[RestartedSource]) -> None:
+    def _restarted(self, failure: str, restarts: Iterable[RestartedSource]) -> None:
         """Log the restart of sources, and emit the event `restarted` of each on its new node."""
-        restarted = list(found)
+        restarted = list(restarts)
         if not restarted:
             return
         names = ", ".join(source.id for source in restarted)
@@ -313,7 +326,7 @@ class ClusterRun(MergedCounts, Controls):
     def _measure(self) -> dict[NodeHandle, NodeLoad]:
         """The load of each node, from which the capacities follow."""
         loads = {}
-        for node in [one for one in self._nodes.values() if one.joined and not one.failure]:
+        for node in [handle for handle in self._nodes.values() if handle.joined and not handle.failure]:
             strength = node.latest.gpus * GPU_CORES or float(node.latest.cores)
             loads[node] = NodeLoad(self.sources.measured(node), node.latest.busy, strength)
         named = capacities({node.node.id: load for node, load in loads.items()})
@@ -326,7 +339,7 @@ class ClusterRun(MergedCounts, Controls):
         if now_s < self._balanced_s + _BALANCE_S:
             return
         self._balanced_s = now_s
-        loads = {node: one.total / self._capacity[node] for node, one in self._measure().items()}
+        loads = {node: load.total / self._capacity[node] for node, load in self._measure().items()}
         if len(loads) < 2:
             return
         by_name = {node.node.name: node for node in loads}
@@ -350,13 +363,15 @@ class ClusterRun(MergedCounts, Controls):
         Raises:
             ConfigError: a node rejects it. Then no node has it: those that did are back at the previous files.
         """
-        new, before, done = self._pack(), self._job.files, list[NodeHandle]()
-        while waiting := [one for one in self.ready_nodes() if one.joined and one.files <= self._version]:
+        new = self._pack()
+        before = self._job.files
+        done = list[NodeHandle]()
+        while waiting := [handle for handle in self.ready_nodes() if handle.joined and handle.files <= self._version]:
             node = waiting[0]
             if why := self._apply(node, new):
-                for one in [node, *done]:
-                    one.files = self._version
-                    self._apply(one, before)
+                for handle in [node, *done]:
+                    handle.files = self._version
+                    self._apply(handle, before)
                 raise ConfigError(f"node {node.node.name}: {why}")
             node.files = self._version + 1
             done.append(node)
@@ -392,8 +407,8 @@ class ClusterRun(MergedCounts, Controls):
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         self._settings = {**self._settings, node.id: {**self._settings.get(node.id, {}), **new}}
-        for one in list(self._nodes.values()):
-            one.set(self._settings)
+        for handle in list(self._nodes.values()):
+            handle.set(self._settings)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
         self.sources.send(source, "trigger", (id_, source, dict(data)))
@@ -407,25 +422,28 @@ class ClusterRun(MergedCounts, Controls):
 
     def named(self, name: str) -> NodeHandle | None:
         """The node with that name; None if it is not there."""
-        return next((one for one in self.ready_nodes() if one.node.name == name), None)
+        return next((node for node in self.ready_nodes() if node.node.name == name), None)
 
     def ready_nodes(self) -> list[NodeHandle]:
         """The nodes that run, by name."""
-        found = [node for node in list(self._nodes.values()) if node.takes_sources]
-        return sorted(found, key=lambda node: node.node.name)
+        ready = [node for node in list(self._nodes.values()) if node.takes_sources]
+        return sorted(ready, key=lambda node: node.node.name)
 
     def nodes(self) -> list[NodeView]:
         """All nodes, also those that are lost, until they are back."""
         here = {node.node.name for node in list(self._nodes.values())}
-        known = [*self._nodes.values(), *(node for name, (node, _) in list(self._gone.items()) if name not in here)]
-        return sorted(map(self._view, known), key=lambda view: view.name)
+        handles = [
+            *self._nodes.values(),
+            *(node for name, (node, _) in list(self._lost_by_name.items()) if name not in here),
+        ]
+        return sorted(map(self._view, handles), key=lambda view: view.name)
 
     def lost_nodes(self) -> list[str]:
         """The nodes that are not there, as problems for the page."""
-        return [f"node {one.name} {one.message}" for one in self.nodes() if one.message]
+        return [f"node {view.name} {view.message}" for view in self.nodes() if view.message]
 
     def _view(self, node: NodeHandle) -> NodeView:
-        before = self._gone.get(node.node.name)
+        before = self._lost_by_name.get(node.node.name)
         failure = node.failure or ("" if before is None or node.takes_sources else before[0].failure)
         state = "lost" if node.failure else "ready" if node.takes_sources else "starting"
         ids = [] if node.failure else self.sources.of(node)
@@ -456,8 +474,8 @@ class ClusterRun(MergedCounts, Controls):
 
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all nodes."""
-        found: dict[str, int] = add_up(self._reports())["counts"]
-        return {**found, LOST: self.sources.lost} if self.sources.lost else found
+        totals: dict[str, int] = add_up(self._reports())["counts"]
+        return {**totals, LOST: self.sources.lost} if self.sources.lost else totals
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all nodes."""
@@ -466,24 +484,25 @@ class ClusterRun(MergedCounts, Controls):
     def health(self) -> HealthSnapshot:
         """See `PipelineRun.health`; merged over all nodes."""
         now_s = time.monotonic()
-        reports = [one for one in self._reports() if one.facts is not None]
+        reports = [report for report in self._reports() if report.facts is not None]
         return merge_snapshots(
-            [one.facts.aged(now_s - one.at_s, gone=False) for one in reports if one.facts is not None]
+            [report.facts.aged(now_s - report.at_s, gone=False) for report in reports if report.facts is not None]
         )
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all nodes."""
-        found, gone = add_up(self._reports()), self.sources.removed
+        totals = add_up(self._reports())
+        removed = self.sources.removed
         return {
-            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, found["frames"], self.seconds),
-            **{key: found[key] for key in ("detections", "events", "stages", "latency")},
+            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, totals["frames"], self.seconds),
+            **{key: totals[key] for key in ("detections", "events", "stages", "latency")},
             "counts": self.counts(),
             "sources": {id_: state.report() for id_, state in self.states.items()},
-            **({"removed": gone.report()} if gone.sources else {}),
+            **({"removed": removed.report()} if removed.sources else {}),
             "nodes": [{"node": view.name, "sources": view.sources} for view in self.nodes()],
         }
 
 
-def _with_node(one: NodeEvent, node: str) -> Event:
+def _with_node(node_event: NodeEvent, node: str) -> Event:
     """The event with its node, and its number there."""
-    return replace(one.event, data={**one.event.data, "node": node, "node_event": one.number})
+    return replace(node_event.event, data={**node_event.event.data, "node": node, "node_event": node_event.number})

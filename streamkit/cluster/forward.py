@@ -28,9 +28,17 @@ from streamkit.serve.routes.common import OPERATOR, VIEWER, reply
 
 _ANSWER_S = 30.0
 _POLL_S = 0.5
-_ASKED = ("range", "if-range", "content-type", "accept")
-_ANSWERED = ("content-type", "content-length", "content-range", "content-disposition", "accept-ranges", "cache-control",
-             "x-frame", "retry-after")  # fmt: skip
+_REQUEST_HEADERS = ("range", "if-range", "content-type", "accept")
+_RESPONSE_HEADERS = (
+    "content-type",
+    "content-length",
+    "content-range",
+    "content-disposition",
+    "accept-ranges",
+    "cache-control",
+    "x-frame",
+    "retry-after",
+)
 
 
 class Forwarder:
@@ -69,7 +77,8 @@ class Forwarder:
         import httpx
 
         if self._client is None:  # on the server's loop
-            limits, timeout = httpx.Limits(max_connections=None), httpx.Timeout(_ANSWER_S, read=None)
+            limits = httpx.Limits(max_connections=None)
+            timeout = httpx.Timeout(_ANSWER_S, read=None)
             self._client = httpx.AsyncClient(limits=limits, timeout=timeout, trust_env=False)
         headers = {"accept-encoding": "identity", **options.pop("headers", {}), "authorization": f"Bearer {node.token}"}
         request = self._client.build_request(options.pop("method", "GET"), node.url + path, headers=headers, **options)
@@ -83,33 +92,34 @@ class Forwarder:
 
     async def pass_on(self, request: Request, node: NodeHandle, path: str) -> Forwarded:
         """The response of a node to the same request, at a path there."""
-        headers = {name: request.headers[name] for name in _ASKED if name in request.headers}
+        headers = {name: request.headers[name] for name in _REQUEST_HEADERS if name in request.headers}
         body = await request.body()
-        found = await self.get(
+        response = await self.get(
             node, path, method=request.method, headers=headers, params=request.query_params, content=body or None
         )
-        return Forwarded(found, request)
+        return Forwarded(response, request)
 
 
 class Forwarded(StreamingResponse):
     """A node's response as it arrives; it ends when the client leaves, or may not read it any more.
 
     Args:
-        found: the open response.
+        response: the open response.
         request: the client's request.
     """
 
-    def __init__(self, found: Any, request: Request) -> None:
-        headers = {name: found.headers[name] for name in _ANSWERED if name in found.headers}
-        self._found, self._request = found, request
-        super().__init__(self._chunks(), found.status_code, headers)
+    def __init__(self, response: Any, request: Request) -> None:
+        headers = {name: response.headers[name] for name in _RESPONSE_HEADERS if name in response.headers}
+        self._response = response
+        self._request = request
+        super().__init__(self._chunks(), response.status_code, headers)
 
     async def _chunks(self) -> AsyncIterator[bytes]:
         """The body, which ends early if the node is lost."""
         import httpx
 
         try:
-            async for chunk in self._found.aiter_raw():
+            async for chunk in self._response.aiter_raw():
                 yield chunk
         except httpx.HTTPError:
             return
@@ -133,7 +143,7 @@ class Forwarded(StreamingResponse):
     async def close(self) -> None:
         """Close the connection to the node."""
         with anyio.CancelScope(shield=True):
-            await self._found.aclose()
+            await self._response.aclose()
 
 
 def add_forwarding(app: FastAPI, api: APIRouter, engine: ServeEngine) -> None:
@@ -162,11 +172,11 @@ def _add_sources(api: APIRouter, forwarder: Forwarder) -> None:
     @api.post("/sources/test", include_in_schema=False, dependencies=OPERATOR)
     async def test(request: Request) -> Response:
         try:
-            given = await request.json()
+            body = await request.json()
         except ValueError:  # the node says what is wrong
-            given = None
-        known = given.get("id") if isinstance(given, dict) else None
-        node = forwarder.running.node_of(known) if isinstance(known, str) else None
+            body = None
+        source_id = body.get("id") if isinstance(body, dict) else None
+        node = forwarder.running.node_of(source_id) if isinstance(source_id, str) else None
         return await forwarder.pass_on(request, node or forwarder.any_node(), _path(request.scope))
 
 
@@ -196,18 +206,20 @@ async def _event_file(forwarder: Forwarder, request: Request, number: int, name:
     stored = await anyio.to_thread.run_sync(forwarder.engine.store.event, number) if 0 < number < 2**53 else None
     if stored is None:
         raise RequestRejected(404, f"there is no event {number}; old events are discarded")
-    where, there = stored.event.data.get("node"), stored.event.data.get("node_event")
+    where = stored.event.data.get("node")
+    there = stored.event.data.get("node_event")
     node = forwarder.running.named(where)
     if node is None:
         raise RequestRejected(503, f"the file of event {number} is on node {where}, which is not there at present")
     path = f"{API}/events/{there}"
     about = await forwarder.get(node, path)
     try:
-        found = await about.aread() and about.json()
+        node_event = await about.aread() and about.json()
     finally:
         await about.aclose()
     event = stored.event
-    if (found.get("source"), found.get("kind"), found.get("frame")) != (event.source, event.kind, event.frame):
+    identity = node_event.get("source"), node_event.get("kind"), node_event.get("frame")
+    if identity != (event.source, event.kind, event.frame):
         raise RequestRejected(404, f"node {where} does not have event {number} any more")
     file = await forwarder.pass_on(request, node, f"{path}/{name}")
     if file.status_code == 404:  # the node's answer has its own number of the event
@@ -226,13 +238,13 @@ def _add_metrics(app: FastAPI, forwarder: Forwarder) -> None:
 
         async def fetch(node: NodeHandle) -> None:
             try:
-                found = await forwarder.get(node, "/metrics")
+                response = await forwarder.get(node, "/metrics")
             except RequestRejected:
                 return
             try:
-                texts[node.node.name] = (await found.aread()).decode()
+                texts[node.node.name] = (await response.aread()).decode()
             finally:
-                await found.aclose()
+                await response.aclose()
 
         async with anyio.create_task_group() as group:
             for node in forwarder.running.ready_nodes():
@@ -250,10 +262,12 @@ def merged_metrics(texts: dict[str, str], nodes: list[NodeView]) -> bytes:
     """
     families: dict[str, Metric] = {}
     for name, text in texts.items():
-        for found in text_string_to_metric_families(text):
-            family = families.setdefault(found.name, Metric(found.name, found.documentation, found.type))
-            for one in found.samples:
-                family.add_sample(one.name, {"node": name, **one.labels}, one.value)
+        for node_family in text_string_to_metric_families(text):
+            family = families.setdefault(
+                node_family.name, Metric(node_family.name, node_family.documentation, node_family.type)
+            )
+            for sample in node_family.samples:
+                family.add_sample(sample.name, {"node": name, **sample.labels}, sample.value)
     up = Metric("streamkit_node_up", "1 if the node is ready", "gauge")
     for node in nodes:
         up.add_sample(up.name, {"node": node.name}, float(node.state == "ready"))

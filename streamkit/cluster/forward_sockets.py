@@ -107,11 +107,11 @@ async def _send_videos(engine: ServeEngine, socket: WebSocket, choice: VideoChoi
         return [id_ for id_ in choice.sources if id_ in of_node]
 
     async def follow(node: NodeHandle) -> None:
-        asked: list[str] = []
+        subscribed: list[str] = []
         async with _connected(node, "videos") as opened:
             while sources := wanted(node):
-                if sources != asked:
-                    asked = sources
+                if sources != subscribed:
+                    subscribed = sources
                     await opened.send(orjson.dumps({"sources": sources}).decode())
                 if (message := await _received(opened)) is not None:
                     await send(socket, message)
@@ -148,8 +148,8 @@ async def _send_records(engine: ServeEngine, socket: WebSocket, chosen: list[str
 
     async def follow(node: NodeHandle) -> None:
         sources = wanted(node)
-        asked = urlencode([*(("source", id_) for id_ in sources), ("batch", str(batch).lower())])
-        async with _connected(node, f"records?{asked}") as opened:
+        query = urlencode([*(("source", id_) for id_ in sources), ("batch", str(batch).lower())])
+        async with _connected(node, f"records?{query}") as opened:
             while wanted(node) == sources:
                 message = await _received(opened)
                 if message is not None and not message.startswith('{"event":'):  # it has the node's own number
@@ -166,9 +166,9 @@ async def _send_events(engine: ServeEngine, socket: WebSocket, chosen: list[str]
     gallery = engine.gallery
     last = gallery.last_event
     while True:
-        for one in reversed(gallery.events(_MAX_EVENTS, after=last)):
-            last = max(last, one.number)
-            if chosen is None or one.event.source in chosen:
-                view = reply({"event": EventView.of(StoredEvent.unwritten(one))})
+        for gallery_event in reversed(gallery.events(_MAX_EVENTS, after=last)):
+            last = max(last, gallery_event.number)
+            if chosen is None or gallery_event.event.source in chosen:
+                view = reply({"event": EventView.of(StoredEvent.unwritten(gallery_event))})
                 await send(socket, bytes(view.body).decode())
         await anyio.sleep(_POLL_S)

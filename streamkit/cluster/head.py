@@ -39,12 +39,12 @@ class ClusterPipeline(ReloadingPipeline):
         super().__init__(cluster.pipeline, load, make)
 
     def _signature(self) -> tuple[Any, ...] | None:
-        found = super()._signature()
+        signature = super()._signature()
         try:
             about = self._cluster_path.stat()
         except OSError:
             return None
-        return None if found is None else (*found, (about.st_mtime_ns, about.st_size, about.st_ino))
+        return None if signature is None else (*signature, (about.st_mtime_ns, about.st_size, about.st_ino))
 
     def _follow(self, new: Graph) -> None:
         """Apply an edit; raise ConfigError if a node rejects it. Changes by calls are kept where the edit has none."""
@@ -116,6 +116,6 @@ def pack_files(pipeline: Path) -> dict[str, bytes]:
     settings = BatchSettings(pipeline, tuple(NO_SOURCES.items()), Path(), (), FrameSelection())
     with tempfile.TemporaryDirectory(prefix="streamkit-") as folder:
         yaml = pack(settings, Path(folder)).as_posix()
-        found = sorted(path for path in Path(folder).rglob("*") if path.is_file())
-        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in found}
+        paths = sorted(path for path in Path(folder).rglob("*") if path.is_file())
+        files = {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
     return {**{name: content for name, content in files.items() if name != yaml}, yaml: files[yaml]}

@@ -165,8 +165,8 @@ class ClusterNode:
             if refused is not None and refused[0].number == order.number:
                 continue
             state = running.states.get(order.id)
-            gone = state is None or state.removed  # a rebuilt pipeline could not keep it
-            if self._numbers.get(order.id) != order.number or gone:
+            missing = state is None or state.removed  # a rebuilt pipeline could not keep it
+            if self._numbers.get(order.id) != order.number or missing:
                 self._add(order, running, orders.now_s)
             elif not state.done and order.paused != (state.state == "paused"):
                 running.pause(order.id, order.paused)
@@ -226,7 +226,8 @@ class ClusterNode:
         engine = self._engine
         if engine is None or self._failure:
             return NodeReport(failure=self._failure, events_until=after_event)
-        running, executed = engine.running, self._executed
+        running = engine.running
+        executed = self._executed
         events, until = self._events(engine.store, after_event)
         return NodeReport(
             executed, self._port, engine.ready, "", engine.device,
@@ -239,7 +240,7 @@ class ClusterNode:
     def _counts(self, running: Any) -> WorkerReport:
         report = {key: value for key, value in running.report(0).items() if key not in _UNREAD}
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
-        states = {id_: replace(one, raised=None) for id_, one in list(running.states.items()) if not one.removed}
+        states = {id_: replace(state, raised=None) for id_, state in list(running.states.items()) if not state.removed}
         return WorkerReport(
             report, dict(running.finished), dict(running.latency), states, numbers, RemovedSources(), running.queues(),
             running.health(), event_counts=running.event_counts,
@@ -254,17 +255,20 @@ class ClusterNode:
 
         last = store.last_number
         after = min(after, last)  # this store is new, or was not written to the end
-        found = store.events(EventQuery(after=after, before=after + _MAX_EVENTS + 1), _MAX_EVENTS)
+        stored_events = store.events(EventQuery(after=after, before=after + _MAX_EVENTS + 1), _MAX_EVENTS)
         events: list[NodeEvent] = []
-        for one in reversed(found):
-            if one.number != after + 1 and self._gap != after:
+        for stored_event in reversed(stored_events):
+            if stored_event.number != after + 1 and self._gap != after:
                 self._gap = after
                 return events, after
-            after = one.number
-            data = json.loads(as_json(one.event.data))  # what a plugin has put there may not be known at the head
-            image = store.image(one.number) if one.image else None
-            events.append(NodeEvent(one.number, one.time_s, replace(one.event, data=data), image))
-        if not found and after + _MAX_EVENTS < last:  # these were discarded
+            after = stored_event.number
+            # what a plugin has put there may not be known at the head
+            data = json.loads(as_json(stored_event.event.data))
+            image = store.image(stored_event.number) if stored_event.image else None
+            events.append(
+                NodeEvent(stored_event.number, stored_event.time_s, replace(stored_event.event, data=data), image)
+            )
+        if not stored_events and after + _MAX_EVENTS < last:  # these were discarded
             after += _MAX_EVENTS
         return events, after
 

@@ -54,13 +54,13 @@ class Move(NamedTuple):
 def capacities(nodes: Mapping[str, NodeLoad]) -> dict[str, float]:
     """The load that makes each node entirely busy: measured where it works, else by its cores as the measured ones."""
     measured = {
-        name: one.total / one.busy
-        for name, one in nodes.items()
-        if one.total and one.busy is not None and one.busy >= MIN_BUSY
+        name: load.total / load.busy
+        for name, load in nodes.items()
+        if load.total and load.busy is not None and load.busy >= MIN_BUSY
     }
     per_core = [capacity / nodes[name].cores for name, capacity in measured.items()]
     scale = sum(per_core) / len(per_core) if per_core else 1.0
-    return {name: measured.get(name, scale * one.cores) for name, one in nodes.items()}
+    return {name: measured.get(name, scale * load.cores) for name, load in nodes.items()}
 
 
 def better_move(loads: Mapping[str, float], sources: Mapping[str, Mapping[str, float]]) -> Move | None:
@@ -72,7 +72,8 @@ def better_move(loads: Mapping[str, float], sources: Mapping[str, Mapping[str, f
     """
     if len(loads) < 2:
         return None
-    busiest, idlest = max(loads, key=loads.__getitem__), min(loads, key=loads.__getitem__)
+    busiest = max(loads, key=loads.__getitem__)
+    idlest = min(loads, key=loads.__getitem__)
     fits = {id_: load for id_, load in sources.get(idlest, {}).items() if loads[idlest] + load <= RELIEVED}
     if loads[busiest] < OVERLOAD or not fits:
         return None
@@ -187,7 +188,7 @@ class ClusterSources(FleetSources):
             ids = self.remove_process(node)
             for id_ in ids:
                 self._moves.pop(id_, None)
-            if not any(one.takes_sources for one in self._processes):
+            if not any(process.takes_sources for process in self._processes):
                 self._waiting += ids
                 for id_ in ids:
                     self.states[id_].set_state("reconnecting", self.died[0], "its node is lost; waits for another")
@@ -204,17 +205,18 @@ class ClusterSources(FleetSources):
                 assert node is not None
                 self._owners[id_] = node
                 node.send("add", self._order(id_))
-            waiting, self._waiting = [id_ for id_ in self._waiting if id_ in self._owners], []
+            waiting = [id_ for id_ in self._waiting if id_ in self._owners]
+            self._waiting = []
             return self._restart_lost(waiting, crashed=False)
 
     def _restart_lost(self, ids: list[str], crashed: bool) -> list[RestartedSource]:
         if not crashed:  # it was not the fault of a source
             for id_ in ids:
                 self._restarts.pop(id_, None)
-        found = self.restart(ids, _SINKS, of_source=crashed)
-        for id_ in set(ids) - {one.id for one in found}:
+        restarted = self.restart(ids, _SINKS, of_source=crashed)
+        for id_ in set(ids) - {source.id for source in restarted}:
             self.give_up(id_, "its node has died too often within ten minutes while it read this source")
-        return found
+        return restarted
 
     def move(self, id_: str, target: SourceProcess) -> None:
         """Let a source's node end it; `finish_moves` starts it on another node once it has ended."""
@@ -230,15 +232,15 @@ class ClusterSources(FleetSources):
         """
         with self._lock:
             ended = [id_ for id_ in self._moves if not reads(self._owners[id_], id_)]
-            found = []
+            moved = []
             for id_ in ended:
                 target = self._moves.pop(id_)
                 target = target if target.takes_sources else self._least_loaded() or target
                 restarted = self._restart(id_, target, _SINKS)
                 self._restarts.pop(id_, None)
                 self.states[id_].set_state("reconnecting", None, "moves to another node")
-                found += [restarted] if restarted is not None else []
-            return found
+                moved += [restarted] if restarted is not None else []
+            return moved
 
 
 def in_head_time(state: SourceState, shift_s: float) -> SourceState:

@@ -68,15 +68,15 @@ def connect(address: str, *, insecure: bool = False) -> tuple[Any, bool]:
 
 def live_nodes(ray: Any) -> list[RayNode]:
     """The nodes that are alive and have CPU cores for work; `ray start --num-cpus=0` keeps a machine out."""
-    alive = [one for one in ray.nodes() if one["Alive"] and one["Resources"].get("CPU", 0) >= 1]
-    names = [str(one.get("NodeName") or one["NodeManagerAddress"]) for one in alive]
-    return [
-        RayNode(
-            one["NodeID"], name if _NAME.fullmatch(name) and names.count(name) == 1 else f"node-{one['NodeID'][:8]}",
-            str(one["NodeManagerAddress"]), one["Resources"].get("GPU", 0.0),
-        )
-        for one, name in zip(alive, names, strict=True)
-    ]  # fmt: skip
+    alive = [node_info for node_info in ray.nodes() if node_info["Alive"] and node_info["Resources"].get("CPU", 0) >= 1]
+    names = [str(node_info.get("NodeName") or node_info["NodeManagerAddress"]) for node_info in alive]
+    nodes = []
+    for node_info, name in zip(alive, names, strict=True):
+        is_unique = _NAME.fullmatch(name) and names.count(name) == 1
+        unique_name = name if is_unique else f"node-{node_info['NodeID'][:8]}"
+        gpus = node_info["Resources"].get("GPU", 0.0)
+        nodes.append(RayNode(node_info["NodeID"], unique_name, str(node_info["NodeManagerAddress"]), gpus))
+    return nodes
 
 
 @dataclass(slots=True, eq=False)
@@ -138,7 +138,7 @@ class NodeHandle:
         if order == "add":
             self._wanted = {**self._wanted, value.id: value}
         elif order == "remove":
-            self._wanted = {id_: one for id_, one in self._wanted.items() if id_ != value}
+            self._wanted = {id_: source_order for id_, source_order in self._wanted.items() if id_ != value}
         elif order == "pause" and value[0] in self._wanted:
             self._wanted = {**self._wanted, value[0]: replace(self._wanted[value[0]], paused=value[1])}
         self._number = next(self._numbers)
@@ -192,7 +192,8 @@ class NodeHandle:
             crashed: whether its process is known to have ended; else it may run until its lease is over.
         """
         if not self.failure:
-            self.failure, self.crashed = failure, crashed
+            self.failure = failure
+            self.crashed = crashed
             self.free_at_s = self.clock() if crashed else self.heard_s + LOST_S
 
     def kill(self, ray: Any) -> None:

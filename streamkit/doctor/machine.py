@@ -59,10 +59,10 @@ def _low(low: bool, topic: str, text: str, fix: str) -> Finding:
     return Finding("warn" if low else "ok", topic, text, fix if low else "")
 
 
-def _lists(what: str, known: Sequence[str], missing: Sequence[str], fix: str) -> Iterator[Finding]:
+def _lists(what: str, available: Sequence[str], missing: Sequence[str], fix: str) -> Iterator[Finding]:
     """What FFmpeg supports, and a warning for what is missing."""
-    if known:
-        yield Finding("ok", "FFmpeg", f"{what} {', '.join(known)}")
+    if available:
+        yield Finding("ok", "FFmpeg", f"{what} {', '.join(available)}")
     if missing:
         yield Finding("warn", "FFmpeg", f"it {what} no {', '.join(missing)}", fix)
 
@@ -120,7 +120,8 @@ def packages() -> Iterator[Finding]:
     """Check that the required packages are installed, in a supported version, and importable."""
     wanted = requirements()
     for name in _BASE:
-        version, spec = installed(name), wanted.get(name, "")
+        version = installed(name)
+        spec = wanted.get(name, "")
         if version is None:
             yield Finding("fail", name, "is not installed", install_command())
             continue
@@ -156,21 +157,21 @@ def requirements() -> dict[str, str]:
         lines = metadata.requires(DISTRIBUTION) or []
     except metadata.PackageNotFoundError:
         return {}
-    found = (re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*)", line) for line in lines)
-    return {match[1].lower(): match[2].strip() for match in found if match}
+    matches = (re.match(r"([\w.-]+)(?:\[[^\]]*\])?\s*([^;]*)", line) for line in lines)
+    return {match[1].lower(): match[2].strip() for match in matches if match}
 
 
 def outside(version: str, spec: str) -> bool:
     """Whether a version does not satisfy a specification such as `>=1.2,<3`."""
-    mine = _numbers(version)
-    low = [_numbers(one) for one in re.findall(r">=([\w.]+)", spec)]
-    high = [_numbers(one) for one in re.findall(r"<([\w.]+)", spec)]
-    return any(mine < one for one in low) or any(mine >= one for one in high)
+    numbers = _numbers(version)
+    low = [_numbers(bound) for bound in re.findall(r">=([\w.]+)", spec)]
+    high = [_numbers(bound) for bound in re.findall(r"<([\w.]+)", spec)]
+    return any(numbers < bound for bound in low) or any(numbers >= bound for bound in high)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    found = [int(one) for one in re.findall(r"\d+", version)[:3]]
-    return (*found, *[0] * (3 - len(found)))
+    numbers = [int(digits) for digits in re.findall(r"\d+", version)[:3]]
+    return (*numbers, *[0] * (3 - len(numbers)))
 
 
 def onnxruntimes() -> Iterator[Finding]:
@@ -207,11 +208,11 @@ def ffmpeg() -> Iterator[Finding]:
         ("decodes", ("h264", "hevc", "av1", "vp9"), "r"),
         ("encodes", ("libx264", "libx265"), "w"),
     ):
-        known = [name for name in names if _has_codec(name, mode)]
-        yield from _lists(what, known, [name for name in names if name not in known], wheel)
-    known = [name for name in ("rtsp", "hls") if name in av.formats_available]
-    known += [name for name in ("https", "rtsps") if _has_protocol(name)]
-    yield from _lists("reads", known, [n for n in ("rtsp", "hls", "https", "rtsps") if n not in known], wheel)
+        available = [name for name in names if _has_codec(name, mode)]
+        yield from _lists(what, available, [name for name in names if name not in available], wheel)
+    available = [name for name in ("rtsp", "hls") if name in av.formats_available]
+    available += [name for name in ("https", "rtsps") if _has_protocol(name)]
+    yield from _lists("reads", available, [n for n in ("rtsp", "hls", "https", "rtsps") if n not in available], wheel)
 
 
 def _has_codec(name: str, mode: Any) -> bool:
@@ -251,23 +252,25 @@ def host() -> Iterator[Finding]:
 
 def free_memory() -> int | None:
     """Free memory in bytes, within a container's limit; None if unknown."""
-    found = []
+    limits = []
     try:
         text = Path("/proc/meminfo").read_text(encoding="ascii")
-        found += [int(size) * 1024 for size in re.findall(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)]
+        limits += [int(size) * 1024 for size in re.findall(r"^MemAvailable:\s+(\d+) kB", text, re.MULTILINE)]
         group = Path("/sys/fs/cgroup")
         limit, used = ((group / name).read_text(encoding="ascii").strip() for name in ("memory.max", "memory.current"))
-        found += [int(limit) - int(used)] if limit.isdigit() else []
+        limits += [int(limit) - int(used)] if limit.isdigit() else []
     except OSError:
         pass
-    return min(found, default=None)
+    return min(limits, default=None)
 
 
 def demo() -> Iterator[Finding]:
     """Check that the demo network and video are present and run on the CPU."""
     from streamkit.models.card import load_card, sample_video, shipped_models
 
-    models, video, restore = shipped_models(), sample_video(), restore_command()
+    models = shipped_models()
+    video = sample_video()
+    restore = restore_command()
     card = models / "demo.yaml"
     if not card.is_file() or not (network := load_card(card)).file.is_file():
         yield Finding("warn", "demo", f"the demo network is not in {models}", restore)
@@ -278,9 +281,9 @@ def demo() -> Iterator[Finding]:
         try:
             session = Session(network.file, Device())
             session.warm((1,), network.input.size)
-            begun = time.perf_counter()
+            start_s = time.perf_counter()
             session.warm((1,), network.input.size)
-            took_ms = (time.perf_counter() - begun) * 1e3
+            took_ms = (time.perf_counter() - start_s) * 1e3
             yield Finding("ok", "demo", f"the network runs on the CPU, {took_ms:.0f} ms per frame with one thread")
         except MissingPackage:
             pass  # `onnxruntimes` reports it
@@ -364,9 +367,9 @@ def shared_gpu() -> Finding:
     from streamkit.runtime.multiprocess.mps import CONTROL, find_control
     from streamkit.runtime.multiprocess.prestart import CORES_PER_PROCESS
 
-    most = max(1, cores() // CORES_PER_PROCESS)
-    text = f"device: cuda runs up to {most} process{'es' * (most > 1)} on a GPU ({cores()} CPU cores)"
-    if most == 1:
+    max_processes = max(1, cores() // CORES_PER_PROCESS)
+    text = f"device: cuda runs up to {max_processes} process{'es' * (max_processes > 1)} on a GPU ({cores()} CPU cores)"
+    if max_processes == 1:
         return Finding("ok", "MPS", f"{text}, which needs none")
     if find_control() is None:
         return Finding("none", "MPS", f"{text}, which take turns: {CONTROL} is not installed")
@@ -377,10 +380,12 @@ def gpu(index: int) -> Iterator[Finding]:
     """Check one GPU: memory, kernels, networks, decoders and encoders."""
     from streamkit.runtime.execution.device import describe_gpu
 
-    found, name = describe_gpu(index), f"cuda:{index}"
-    free, total = found["free"] / GIB, found["total"] / GIB
-    versions = "{}.{}".format(*found["runtime"])
-    text = f"{found['name']}, compute {found['compute']}, {free:.1f} of {total:.1f} GiB free, CUDA runtime {versions}"
+    facts = describe_gpu(index)
+    name = f"cuda:{index}"
+    free = facts["free"] / GIB
+    total = facts["total"] / GIB
+    versions = "{}.{}".format(*facts["runtime"])
+    text = f"{facts['name']}, compute {facts['compute']}, {free:.1f} of {total:.1f} GiB free, CUDA runtime {versions}"
     yield _low(free < 2, name, text, "end other programs that use it (nvidia-smi lists them)")
     yield from _work(index, name)
     yield from _decoders(index, name)
@@ -425,7 +430,8 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
     """Report what NVDEC decodes; everything else is decoded on the CPU and copied to the GPU."""
     from streamkit.media.nv_caps import capabilities
 
-    known, lost = [], []
+    decoded = []
+    lost = []
     for codec, bits in _PROBES:
         try:
             caps = capabilities(index, codec, bits)
@@ -437,11 +443,11 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
         if caps.get("supported", 1) and caps.get("num_decoder_engines", 1) and caps.get("width_max"):
             engines = caps.get("num_decoder_engines")
             on = f" on {engines} engines" if engines else ""
-            known.append(f"{codec} {bits} bit up to {caps['width_max']}x{caps['height_max']}{on}")
+            decoded.append(f"{codec} {bits} bit up to {caps['width_max']}x{caps['height_max']}{on}")
         else:
             lost.append(f"{codec} {bits} bit")
-    if known:
-        yield Finding("ok", name, f"NVDEC decodes {', '.join(known)}")
+    if decoded:
+        yield Finding("ok", name, f"NVDEC decodes {', '.join(decoded)}")
     if lost:
         yield Finding("ok", name, f"NVDEC has no {', '.join(lost)}: decoded on the CPU and copied to the GPU")
 

@@ -33,8 +33,8 @@ def endpoints(graph: Graph) -> Iterator[Finding]:
     """Ask each endpoint of a pipeline for its models; no image is sent."""
     for node in graph.nodes.values():
         if issubclass(node.type, Ask):
-            made = node.type(**{**node.options, "timeout": min(_TIMEOUT_S, node.options.get("timeout", _TIMEOUT_S))})
-            yield _endpoint(node.id, made)
+            stage = node.type(**{**node.options, "timeout": min(_TIMEOUT_S, node.options.get("timeout", _TIMEOUT_S))})
+            yield _endpoint(node.id, stage)
 
 
 def _endpoint(id_: str, stage: Ask) -> Finding:

@@ -18,9 +18,9 @@ from streamkit.evaluate.truth import Truth
 _GAIN = 0.05  # of the mean overlap, from which another place or size is the right one
 _POOR = 0.3  # mean overlap of a fit; below it, frames further away and other sizes are tried
 _NONE = 0.15  # mean overlap of boxes of another video
-_LEAST = 30  # objects
+_MIN_COUNT = 30  # objects
 _SAMPLE = 150  # frames
-_SCALES = tuple(Fraction(*one) for one in ((1, 3), (1, 2), (2, 3), (3, 4), (4, 3), (3, 2), (2, 1), (3, 1)))
+_SCALES = tuple(Fraction(*ratio) for ratio in ((1, 3), (1, 2), (2, 3), (3, 4), (4, 3), (3, 2), (2, 1), (3, 1)))
 
 
 def check_alignment(seen: Observations, truth: Truth) -> list[str]:
@@ -35,7 +35,7 @@ def check_alignment(seen: Observations, truth: Truth) -> list[str]:
         ConfigError: the truth fits much better a few frames earlier or later, or at another size.
     """
     notes = []
-    for source in dict.fromkeys(one.source for one in seen.frames):
+    for source in dict.fromkeys(frame.source for frame in seen.frames):
         fit = _Fit(seen, source)
         base = fit.mean(0, 1.0)
         if base is None:
@@ -73,26 +73,26 @@ def _counting(truth: Truth, path: Path, shift: int) -> str:
     return f"{verb} its frame numbers: jsonl and COCO count from 0, MOTChallenge from 1"
 
 
-def _best(found: dict[Any, float | None]) -> tuple[Any, float]:
-    known = {place: value or 0.0 for place, value in found.items()}
-    place = max(known, key=known.__getitem__)
-    return place, known[place]
+def _best(overlap_at: dict[Any, float | None]) -> tuple[Any, float]:
+    measured = {place: value or 0.0 for place, value in overlap_at.items()}
+    place = max(measured, key=measured.__getitem__)
+    return place, measured[place]
 
 
 class _Fit:
     """How well the truth of a source fits the network's candidates."""
 
     def __init__(self, seen: Observations, source: str) -> None:
-        low = seen.low if seen.has_low else seen.found
+        low = seen.low if seen.has_low else seen.detections
         self._boxes = low[low.score >= CANDIDATE_SCORE]
         self._seen = seen
-        self._places = {one.index: n for n, one in enumerate(seen.frames) if one.source == source}
+        self._places = {frame.index: n for n, frame in enumerate(seen.frames) if frame.source == source}
         ran = [n for n in seen.inferred.tolist() if seen.frames[n].source == source]
         self._ran = [ran[k] for k in np.unique(np.linspace(0, len(ran) - 1, min(_SAMPLE, len(ran))).astype(int))]
 
     def mean(self, shift: int, scale: float) -> float | None:
         """Mean of the best IoU of each object, `shift` frames later; None for too few objects or boxes."""
-        found: list[float] = []
+        best_overlaps: list[float] = []
         boxes = 0
         for number in self._ran:
             place = self._places.get(self._seen.frames[number].index - shift)
@@ -101,5 +101,5 @@ class _Fit:
             part = self._seen.truth[self._seen.truth.rows_of(place)]
             here = self._boxes.xyxy[self._boxes.rows_of(number)]
             boxes += len(here)
-            found += overlaps(scale * part.xyxy[~part.ignore], here).max(axis=1, initial=0.0).tolist()
-        return float(np.mean(found)) if len(found) >= _LEAST and boxes >= _LEAST else None
+            best_overlaps += overlaps(scale * part.xyxy[~part.ignore], here).max(axis=1, initial=0.0).tolist()
+        return float(np.mean(best_overlaps)) if len(best_overlaps) >= _MIN_COUNT and boxes >= _MIN_COUNT else None

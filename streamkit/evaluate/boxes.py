@@ -53,11 +53,11 @@ class FlatBoxes:
         frame = [np.full(len(part[1]), part[0], np.int64) for part in sorted_parts]
         columns = list(zip(*(part[1:] for part in sorted_parts), strict=True)) or [()] * 5
         kinds = (np.float64, np.float64, np.int64, np.int64, bool)
-        made = [
-            np.concatenate([np.zeros((0, 4) if not k else 0, kind), *one]).astype(kind)
-            for k, (one, kind) in enumerate(zip(columns, kinds, strict=True))
+        arrays = [
+            np.concatenate([np.zeros((0, 4) if not k else 0, kind), *column]).astype(kind)
+            for k, (column, kind) in enumerate(zip(columns, kinds, strict=True))
         ]
-        return cls(np.concatenate([np.zeros(0, np.int64), *frame]), *made)
+        return cls(np.concatenate([np.zeros(0, np.int64), *frame]), *arrays)
 
     def __len__(self) -> int:
         return len(self.frame)

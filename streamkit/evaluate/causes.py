@@ -66,35 +66,36 @@ def attribute(seen: Observations, matches: Matches, tracked: bool) -> list[Miss]
     The candidates of an object overlap it by `HIT_IOU` or more. The best decides: a box of its own class that passes
     `min_score` before one of another class, and that before one below `min_score`.
     """
-    found = []
+    misses = []
     for row in np.flatnonzero(matches.missed).tolist():
         cause, score = _cause(seen, row)
-        found.append(Miss(row, cause, score))
+        misses.append(Miss(row, cause, score))
     if tracked:
         settings = _tracker(seen)
         for row, box in enumerate(matches.of.tolist()):
-            if box >= 0 and seen.found.track_id[box] < 0 and settings is not None:
-                score = float(seen.found.score[box])
-                found.append(Miss(row, f"track.{_tracker_cause(settings, score)}", score))
-    return sorted(found, key=lambda one: one.row)
+            if box >= 0 and seen.detections.track_id[box] < 0 and settings is not None:
+                score = float(seen.detections.score[box])
+                misses.append(Miss(row, f"track.{_tracker_cause(settings, score)}", score))
+    return sorted(misses, key=lambda miss: miss.row)
 
 
 def suggestions(seen: Observations, misses: Sequence[Miss]) -> list[str]:
     """What the causes suggest to change, the most frequent first."""
-    counts = Counter(one.cause for one in misses)
-    found = []
+    counts = Counter(miss.cause for miss in misses)
+    texts = []
     for cause, count in counts.most_common(3):
-        scores = [one.score for one in misses if one.cause == cause and one.score is not None]
+        scores = [miss.score for miss in misses if miss.cause == cause and miss.score is not None]
         if cause in ("min_score", "track.new_score", "track.high_score", "track.low_score") and count >= 3:
             half = float(np.median(scores))
-            found.append(f"{cause}: half of these {count:,} boxes have a score of {half:.2f} or more")
-    return found
+            texts.append(f"{cause}: half of these {count:,} boxes have a score of {half:.2f} or more")
+    return texts
 
 
 def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
-    truth, class_id = seen.truth, seen.truth.class_id[row]
+    truth = seen.truth
+    class_id = seen.truth.class_id[row]
     frame = int(truth.frame[row])
-    kept = _near(seen.found, frame, truth.xyxy[row])
+    overlapping = _near(seen.detections, frame, truth.xyxy[row])
     if frame not in seen.inferred:
         return "every", None
     if _is_outside(seen, row):
@@ -102,32 +103,34 @@ def _cause(seen: Observations, row: int) -> tuple[str, float | None]:
     raw, low = (_near(boxes, frame, truth.xyxy[row]) for boxes in (seen.raw, seen.low))
     strong = raw[seen.raw.class_id[raw] == class_id]
     if len(strong):
-        mine = _closest_to(seen, strong, row)
-        if not len(mine):
+        closest = _closest_to(seen, strong, row)
+        if not len(closest):
             return MERGED, float(seen.raw.score[strong].max())
-        strong = mine
+        strong = closest
         best = strong[np.argmax(seen.raw.score[strong])]
         return _filter(seen, int(best)), float(seen.raw.score[best])
     low = low[seen.low.score[low] >= CANDIDATE_SCORE]
-    mine = low[seen.low.class_id[low] == class_id]
-    weak = seen.low.score[mine].max(initial=0.0)
-    if len(mine) and weak >= _least(seen, int(class_id)):  # of a detector without `raw`, such as boxes from a file
-        return MERGED if (seen.found.class_id[kept] == class_id).any() else LATER, float(weak)
-    others = kept[seen.found.class_id[kept] != class_id]
+    same_class = low[seen.low.class_id[low] == class_id]
+    weak = seen.low.score[same_class].max(initial=0.0)
+    # of a detector without `raw`, such as boxes from a file
+    if len(same_class) and weak >= _lowest_min_score(seen, int(class_id)):
+        return MERGED if (seen.detections.class_id[overlapping] == class_id).any() else LATER, float(weak)
+    others = overlapping[seen.detections.class_id[overlapping] != class_id]
     if len(others):
-        return WRONG_CLASS, float(seen.found.score[others].max())
+        return WRONG_CLASS, float(seen.detections.score[others].max())
     if len(raw):
         filtered = known_classes(seen.detectors)[1]
         removed = any(seen.names[number] in filtered for number in seen.raw.class_id[raw])
         return "labels" if removed else WRONG_CLASS, float(seen.raw.score[raw].max())
-    return ("min_score", float(weak)) if len(mine) else (NOT_DETECTED, None)
+    return ("min_score", float(weak)) if len(same_class) else (NOT_DETECTED, None)
 
 
 def _is_outside(seen: Observations, row: int) -> bool:
     """Whether an object of the truth is outside of the regions of every detector."""
     frame = seen.frames[seen.truth.frame[row]]
     box = seen.truth.xyxy[row][None].astype(np.float32)
-    size, scale = np.array([[frame.width, frame.height]], np.float64), np.array([frame.shape_scale], np.float64)
+    size = np.array([[frame.width, frame.height]], np.float64)
+    scale = np.array([frame.shape_scale], np.float64)
     options = [node.options for node in seen.detectors if node.options.get("roi")]
     if len(options) < len(seen.detectors):
         return False
@@ -156,36 +159,38 @@ def _filter(seen: Observations, row: int) -> str:
     """What removed a candidate of `raw` that passes `min_score`."""
     sides = seen.raw.xyxy[row, 2:] - seen.raw.xyxy[row, :2]
     options = [node.options for node in seen.detectors if issubclass(node.type, Postprocess)]
-    small = all(sides.min() < (one.get("min_size") or 0.0) for one in options)
-    large = all(sides.max() > (one.get("max_size") or np.inf) for one in options)
+    small = all(sides.min() < (postprocess.get("min_size") or 0.0) for postprocess in options)
+    large = all(sides.max() > (postprocess.get("max_size") or np.inf) for postprocess in options)
     if small or large:
         return "size"
-    frame, class_id = int(seen.raw.frame[row]), seen.raw.class_id[row]
+    frame = int(seen.raw.frame[row])
+    class_id = seen.raw.class_id[row]
     near = _near(seen.low, frame, seen.raw.xyxy[row])
     same = near[(seen.low.class_id[near] == class_id) & (np.abs(seen.low.score[near] - seen.raw.score[row]) < 1e-6)]
     if not len(same):
         return "nms"
     ranked = int((seen.low.score[seen.low.rows_of(frame)] >= seen.raw.score[row]).sum())
-    return "top_k" if ranked > min((one.get("top_k", 300) for one in options), default=300) else LATER
+    return "top_k" if ranked > min((postprocess.get("top_k", 300) for postprocess in options), default=300) else LATER
 
 
-def _least(seen: Observations, class_id: int) -> float:
+def _lowest_min_score(seen: Observations, class_id: int) -> float:
     """The lowest `min_score` of the detectors for a class."""
     return min(_min_score(node, seen.names[class_id]) for node in seen.detectors)
 
 
 def _min_score(node: Node, label: str) -> float:
-    given, card = node.options.get("min_score"), node.options.get("model")
-    if isinstance(given, dict):
-        given = given.get(label)
-    if given is None:
+    min_score = node.options.get("min_score")
+    card = node.options.get("model")
+    if isinstance(min_score, dict):
+        min_score = min_score.get(label)
+    if min_score is None:
         return card.score if isinstance(card, Card) else 0.0
-    return float(given)
+    return float(min_score)
 
 
 def _tracker(seen: Observations) -> Track | None:
-    found = [node for node in seen.graph.nodes.values() if issubclass(node.type, Track)]
-    return Track(**found[-1].options) if found else None
+    trackers = [node for node in seen.graph.nodes.values() if issubclass(node.type, Track)]
+    return Track(**trackers[-1].options) if trackers else None
 
 
 def _tracker_cause(settings: Track, score: float) -> str:

@@ -39,12 +39,20 @@ class CountError:
     why: str = ""
 
 
-def count_table(found: Sequence[Event], truth: Sequence[Event], classes: Sequence[str]) -> list[dict[str, Any]]:
+def count_table(
+    pipeline_events: Sequence[Event], truth: Sequence[Event], classes: Sequence[str]
+) -> list[dict[str, Any]]:
     """A row for each line or zone, kind of event and class, with both counts."""
-    keys = sorted({_key(one) for one in (*found, *truth) if one.kind in _KINDS and one.data.get("label") in classes})
+    keys = sorted(
+        {
+            _key(event)
+            for event in (*pipeline_events, *truth)
+            if event.kind in _KINDS and event.data.get("label") in classes
+        }
+    )
     rows = []
     for key in keys:
-        counts = [sum(_key(one) == key for one in events) for events in (found, truth)]
+        counts = [sum(_key(event) == key for event in events) for events in (pipeline_events, truth)]
         stage, shape, what, label = key
         rows.append(
             {
@@ -55,20 +63,20 @@ def count_table(found: Sequence[Event], truth: Sequence[Event], classes: Sequenc
     return rows
 
 
-def count_errors(found: Sequence[Event], truth: Sequence[Event], classes: Sequence[str]) -> list[CountError]:
+def count_errors(pipeline_events: Sequence[Event], truth: Sequence[Event], classes: Sequence[str]) -> list[CountError]:
     """The events that do not agree: each is paired with the nearest free one of its line, direction and class."""
     errors = []
-    wanted = [one for one in truth if one.kind in _KINDS and one.data.get("label") in classes]
-    free = [one for one in found if one.kind in _KINDS and one.data.get("label") in classes]
+    wanted = [event for event in truth if event.kind in _KINDS and event.data.get("label") in classes]
+    free = [event for event in pipeline_events if event.kind in _KINDS and event.data.get("label") in classes]
     for real in wanted:
-        near = [one for one in free if _key(one) == _key(real) and one.source == real.source]
-        near = [one for one in near if abs(one.pts_s - real.pts_s) <= NEAR_S]
+        near = [event for event in free if _key(event) == _key(real) and event.source == real.source]
+        near = [event for event in near if abs(event.pts_s - real.pts_s) <= NEAR_S]
         if near:
-            free.remove(min(near, key=lambda one: abs(one.pts_s - real.pts_s)))
+            free.remove(min(near, key=lambda event: abs(event.pts_s - real.pts_s)))
         else:
             errors.append(_error("missed", real))
-    errors += [_error("extra", one) for one in free]
-    return sorted(errors, key=lambda one: (one.source, one.frame, one.kind))
+    errors += [_error("extra", event) for event in free]
+    return sorted(errors, key=lambda event: (event.source, event.frame, event.kind))
 
 
 def as_text(row: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from streamkit.evaluate.boxes import HIT_IOU, EvaluatedFrame, FlatBoxes, as_xywh
 
-_MOST = 100_000  # boxes of a class in a frame: all, for precision and recall
+_MAX_BOXES = 100_000  # boxes of a class in a frame: all, for precision and recall
 _STATS = {"ap": 0, "ap50": 1, "ap75": 2, "ap_small": 3, "ap_medium": 4, "ap_large": 5}
 
 
@@ -35,10 +35,10 @@ class Matches:
 
 
 def average_precision(
-    truth: FlatBoxes, found: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
+    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
 ) -> dict[str, Any]:  # fmt: skip
     """COCO's average precision of all classes, and of each: `ap`, `ap50`, ..., `per_class`; None without truth."""
-    run = _coco_run(truth, found, frames, classes)
+    run = _coco_run(truth, detections, frames, classes)
     with contextlib.redirect_stdout(io.StringIO()):
         run.evaluate()
         run.accumulate()
@@ -52,35 +52,42 @@ def average_precision(
 
 
 def match(
-    truth: FlatBoxes, found: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
+    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
 ) -> Matches:  # fmt: skip
     """Match the pipeline's boxes with the truth as COCO does, at IoU 0.5."""
-    run = _coco_run(truth, found, frames, classes)
+    run = _coco_run(truth, detections, frames, classes)
     run.params.iouThrs = np.array([HIT_IOU])
-    run.params.areaRng, run.params.areaRngLbl = [run.params.areaRng[0]], ["all"]
-    run.params.maxDets = [_MOST]
+    run.params.areaRng = [run.params.areaRng[0]]
+    run.params.areaRngLbl = ["all"]
+    run.params.maxDets = [_MAX_BOXES]
     with contextlib.redirect_stdout(io.StringIO()):
         run.evaluate()
-    made = Matches(
-        np.zeros(len(found), bool), np.zeros(len(found), bool), np.zeros(len(truth), bool), np.full(len(truth), -1)
+    matches = Matches(
+        np.zeros(len(detections), bool),
+        np.zeros(len(detections), bool),
+        np.zeros(len(truth), bool),
+        np.full(len(truth), -1),
     )
-    for one in filter(None, run.evalImgs):
-        boxes, real = np.array(one["dtIds"], np.int64) - 1, np.array(one["gtIds"], np.int64) - 1
-        on, left_out = one["dtMatches"][0] > 0, one["dtIgnore"][0].astype(bool)
-        made.hit[boxes] = on & ~left_out
-        made.false[boxes] = ~on & ~left_out
-        by = one["gtMatches"][0].astype(np.int64)
-        counted = ~np.array(one["gtIgnore"], bool)
-        made.missed[real] = (by == 0) & counted
-        made.of[real] = np.where(counted, by - 1, -1)
-    return made
+    for image in filter(None, run.evalImgs):
+        boxes = np.array(image["dtIds"], np.int64) - 1
+        real = np.array(image["gtIds"], np.int64) - 1
+        on = image["dtMatches"][0] > 0
+        left_out = image["dtIgnore"][0].astype(bool)
+        matches.hit[boxes] = on & ~left_out
+        matches.false[boxes] = ~on & ~left_out
+        by = image["gtMatches"][0].astype(np.int64)
+        counted = ~np.array(image["gtIgnore"], bool)
+        matches.missed[real] = (by == 0) & counted
+        matches.of[real] = np.where(counted, by - 1, -1)
+    return matches
 
 
-def rates(truth: FlatBoxes, found: FlatBoxes, matches: Matches, classes: Sequence[str]) -> dict[str, Any]:
+def rates(truth: FlatBoxes, detections: FlatBoxes, matches: Matches, classes: Sequence[str]) -> dict[str, Any]:
     """Precision and recall of all classes, and of each; None where nothing was found, or nothing is there."""
 
     def of(real: np.ndarray, boxes: np.ndarray) -> dict[str, Any]:
-        hits, false = int(matches.hit[boxes].sum()), int(matches.false[boxes].sum())
+        hits = int(matches.hit[boxes].sum())
+        false = int(matches.false[boxes].sum())
         missed = int(matches.missed[real].sum())
         return {
             "truth": hits + missed, "hits": hits, "false": false, "missed": missed,
@@ -88,28 +95,29 @@ def rates(truth: FlatBoxes, found: FlatBoxes, matches: Matches, classes: Sequenc
             "recall": hits / (hits + missed) if hits + missed else None,
         }  # fmt: skip
 
-    each = {name: of(truth.class_id == n, found.class_id == n) for n, name in enumerate(classes)}
-    return {**of(np.ones(len(truth), bool), np.ones(len(found), bool)), "per_class": each}
+    each = {name: of(truth.class_id == n, detections.class_id == n) for n, name in enumerate(classes)}
+    return {**of(np.ones(len(truth), bool), np.ones(len(detections), bool)), "per_class": each}
 
 
 def _mean(values: np.ndarray) -> float | None:
-    known = values[values > -1]
-    return float(known.mean()) if len(known) else None
+    measured = values[values > -1]
+    return float(measured.mean()) if len(measured) else None
 
 
-def _coco_run(truth: FlatBoxes, found: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]) -> Any:
+def _coco_run(truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]) -> Any:
     """COCOeval of boxes; row n has the id n + 1, since 0 means no match there."""
     from pycocotools.coco import COCO
     from pycocotools.cocoeval import COCOeval
 
     base = {
-        "images": [{"id": n + 1, "width": one.width, "height": one.height} for n, one in enumerate(frames)],
+        "images": [{"id": n + 1, "width": frame.width, "height": frame.height} for n, frame in enumerate(frames)],
         "categories": [{"id": n + 1, "name": name} for n, name in enumerate(classes)],
     }
     with contextlib.redirect_stdout(io.StringIO()):
-        real, results = COCO(), COCO()
+        real = COCO()
+        results = COCO()
         real.dataset = {**base, "annotations": _annotations(truth)}
-        results.dataset = {**base, "annotations": _annotations(found)}
+        results.dataset = {**base, "annotations": _annotations(detections)}
         real.createIndex()
         results.createIndex()
         return COCOeval(real, results, "bbox")

@@ -13,7 +13,7 @@ from streamkit.evaluate.report import METRICS, PER_CLASS, TRACKS, metric, shown
 
 def read_minimums(texts: Sequence[str]) -> dict[str, float]:
     """The minimums of `--min ap=.4,idf1=.7`. Raises ConfigError with the known names."""
-    found = {}
+    minimums = {}
     for item in (part.strip() for text in texts for part in text.split(",") if part.strip()):
         name, equals, value = item.partition("=")
         base, dot, _ = name.partition(".")
@@ -22,12 +22,12 @@ def read_minimums(texts: Sequence[str]) -> dict[str, float]:
             near = did_you_mean(base, METRICS) or "."
             raise ConfigError(f"--min {item}: there is no metric {name!r}{near} Metrics: {', '.join(METRICS)}{more}")
         try:
-            found[name] = float(value) if equals else float("nan")
+            minimums[name] = float(value) if equals else float("nan")
         except ValueError:
-            found[name] = float("nan")
-        if not abs(found[name]) < float("inf"):
+            minimums[name] = float("nan")
+        if not abs(minimums[name]) < float("inf"):
             raise ConfigError(f"--min {item}: write NAME=NUMBER, such as ap=0.4")
-    return found
+    return minimums
 
 
 def check_classes(minimums: Mapping[str, float], classes: Sequence[str]) -> None:
@@ -41,12 +41,12 @@ def check_classes(minimums: Mapping[str, float], classes: Sequence[str]) -> None
 
 def failures(report: Mapping[str, Any], minimums: Mapping[str, float]) -> Iterator[str]:
     """The metrics below their minimum, a text each; a metric that is not measured fails."""
-    for name, least in minimums.items():
+    for name, minimum in minimums.items():
         value = metric(report, name)
         if value is None:
             base = name.partition(".")[0]
             missing = {"counts": report["counts_missing"], **dict.fromkeys(TRACKS, report["tracking_missing"])}
             why = missing.get(base) or "there is nothing to measure it on"
-            yield f"{name} is not measured ({why}), minimum {least:g}"
-        elif value < least:
-            yield f"{name} is {shown(value)}, below the minimum {least:g}"
+            yield f"{name} is not measured ({why}), minimum {minimum:g}"
+        elif value < minimum:
+            yield f"{name} is {shown(value)}, below the minimum {minimum:g}"

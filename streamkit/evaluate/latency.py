@@ -35,7 +35,8 @@ def measure_latency(graph: Graph, watching: Watching, *, limit: int | None = Non
         StreamkitError: the run failed.
         KeyboardInterrupt: the run was stopped.
     """
-    source, count = graph.sources[0], limit
+    source = graph.sources[0]
+    count = limit
     if not source.type.spec.has_pace:
         return None
     if issubclass(source.type, ImageSource):

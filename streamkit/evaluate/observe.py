@@ -53,7 +53,7 @@ class Observations:
         names: names of the classes; the first `classes` are evaluated.
         classes: their number.
         truth: the truth.
-        found: the pipeline's boxes.
+        detections: the pipeline's boxes.
         low: boxes of the detectors above `LOW_SCORE`, after non-max suppression, before other filters.
         raw: boxes of the detectors above their own `min_score`, before non-max suppression and other filters.
         inferred: the frames on which a detector ran, as indices.
@@ -71,7 +71,7 @@ class Observations:
     names: tuple[str, ...]
     classes: int
     truth: FlatBoxes
-    found: FlatBoxes
+    detections: FlatBoxes
     low: FlatBoxes
     raw: FlatBoxes
     inferred: np.ndarray
@@ -87,9 +87,9 @@ class Observations:
 
 def detectors_of(graph: Graph) -> list[Node]:
     """The stages that detect: their tables are the candidates. Raises ConfigError if there are none."""
-    found = [node for node in graph.nodes.values() if "detections" in node.writes]
-    networks = [node for node in found if issubclass(node.type, (Postprocess, DetectionsFromFile))]
-    roots = networks or [node for node in found if not _above(graph, node) & {one.id for one in found}]
+    detecting = [node for node in graph.nodes.values() if "detections" in node.writes]
+    networks = [node for node in detecting if issubclass(node.type, (Postprocess, DetectionsFromFile))]
+    roots = networks or [node for node in detecting if not _above(graph, node) & {other.id for other in detecting}]
     if not roots:
         raise ConfigError(f"{graph.config.file} has no stage that detects objects; add one, such as detect")
     return roots
@@ -100,24 +100,25 @@ def known_classes(detectors: Sequence[Node]) -> tuple[list[str], set[str]]:
     every = [node.labels for node in detectors]
     if not all(every):
         return [], set()
-    kept = [_kept(node) for node in detectors]
-    names = list(dict.fromkeys(name for one in kept for name in one))
-    return names, {name for one in every for name in one} - set(names)
+    output_by_detector = [_output_labels(node) for node in detectors]
+    names = list(dict.fromkeys(name for labels in output_by_detector for name in labels))
+    return names, {name for labels in every for name in labels} - set(names)
 
 
-def _kept(node: Node) -> Sequence[str]:
+def _output_labels(node: Node) -> Sequence[str]:
     wanted = node.options.get("labels") if issubclass(node.type, Postprocess) else None
     return [name for name in node.labels if wanted is None or name in wanted]
 
 
 def _above(graph: Graph, node: Node) -> set[str]:
-    todo, found = list(node.inputs), set[str]()
+    todo = list(node.inputs)
+    ancestors = set[str]()
     while todo:
         name = todo.pop()
-        if name in graph.nodes and name not in found:
-            found.add(name)
+        if name in graph.nodes and name not in ancestors:
+            ancestors.add(name)
             todo += graph.nodes[name].inputs
-    return found
+    return ancestors
 
 
 def images_of(graph: Graph) -> dict[str, list[str]]:
@@ -141,7 +142,7 @@ class _Added:
 
     def __init__(self, graph: Graph, truth: Truth, detectors: Sequence[Node]) -> None:
         self.nodes: list[Node] = []
-        self.found: list[CollectedFrame] = []
+        self.collected: list[CollectedFrame] = []
         self.low: list[list[CollectedFrame]] = []
         self.raw: list[list[CollectedFrame]] = []
         self.events: list[Event] = []
@@ -149,7 +150,7 @@ class _Added:
         self.has_low = True
         self._graph = graph
         self.inputs = record_inputs(graph)
-        self._add("found", CollectBoxes, {"into": self.found}, self.inputs)
+        self._add("found", CollectBoxes, {"into": self.collected}, self.inputs)
         for node in detectors:
             self._candidates(node)
         lines = [node for node in graph.nodes.values() if issubclass(node.type, (LineCounter, Zone))]
@@ -166,8 +167,8 @@ class _Added:
         self.low.append(low)
         if issubclass(node.type, Postprocess):
             top = max(node.options.get("top_k", 300), 300)
-            least = {**node.options, **_ANY, "min_score": LOW_SCORE, "top_k": top}
-            self._branch(node, "low", BoxCandidates, least, low)
+            loose_options = {**node.options, **_ANY, "min_score": LOW_SCORE, "top_k": top}
+            self._branch(node, "low", BoxCandidates, loose_options, low)
             raw: list[CollectedFrame] = []
             self.raw.append(raw)
             self._branch(node, "raw", BoxCandidates, {**node.options, **_ANY, "iou": 1.0, "top_k": _ALL}, raw)
@@ -233,7 +234,7 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
                 raise error.__cause__ from None
             raise
     report = running.report(code)
-    broken = {name: one["error"] for name, one in report["sources"].items() if "error" in one}
+    broken = {name: source["error"] for name, source in report["sources"].items() if "error" in source}
     if broken:
         name, why = next(iter(broken.items()))
         raise StreamkitError(f"source {name} failed, so nothing is measured: {why}")
@@ -243,22 +244,24 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
 
 
 def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *, whole: bool) -> Observations:
-    rest = sorted((one for one in added.found if not one.failed), key=lambda one: (one.source, one.index))
+    rest = sorted(
+        (frame for frame in added.collected if not frame.failed), key=lambda frame: (frame.source, frame.index)
+    )
     seen = [
         EvaluatedFrame(frame.source, frame.index, frame.pts_s, frame.width, frame.height, frame.shape_scale)
         for frame in rest
     ]
     cut = any(source.options.get("end") is not None for source in graph.sources)
     truth.check_frames(seen, whole and not cut)
-    frames = [one for one in seen if truth.is_labelled(one.source, one.index)]
+    frames = [frame for frame in seen if truth.is_labelled(frame.source, frame.index)]
     if not frames:
         raise ConfigError(f"{truth.options.path} has no box on a frame that the pipeline read; is it of this video?")
-    place = {(one.source, one.index): number for number, one in enumerate(frames)}
+    place = {(frame.source, frame.index): number for number, frame in enumerate(frames)}
     names = dict.fromkeys(truth.classes)
-    for one in itertools.chain(added.found, *added.low, *added.raw):
-        names.update(dict.fromkeys(one.table.labels))
+    for frame in itertools.chain(added.collected, *added.low, *added.raw):
+        names.update(dict.fromkeys(frame.table.labels))
     numbers = {name: number for number, name in enumerate(names)}
-    ran = {(one.source, one.index) for part in added.low for one in part if not one.skipped}
+    ran = {(frame.source, frame.index) for part in added.low for frame in part if not frame.skipped}
     inferred = [number for key, number in place.items() if key in ran]
     notes = list(truth.notes)
     if len(frames) < len(seen):
@@ -270,36 +273,37 @@ def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *
         notes.append("a detector of a plugin outputs boxes above its own threshold only: its AP lacks weaker boxes")
     return Observations(
         frames, tuple(names), len(truth.classes), _truth_boxes(truth, frames),
-        _flat(added.found, place, numbers), _flat(itertools.chain(*added.low), place, numbers),
+        _flat(added.collected, place, numbers), _flat(itertools.chain(*added.low), place, numbers),
         _flat(itertools.chain(*added.raw), place, numbers), np.array(inferred, np.int64), added.has_low,
-        detectors_of(graph), graph, added.events, [_as_own(one) for one in added.truth_events],
-        sum(one.failed for one in added.found), report, notes,
+        detectors_of(graph), graph, added.events, [_without_truth_prefix(event) for event in added.truth_events],
+        sum(frame.failed for frame in added.collected), report, notes,
     )  # fmt: skip
 
 
-def _as_own(event: Event) -> Event:
+def _without_truth_prefix(event: Event) -> Event:
     return replace(event, stage=event.stage.removeprefix(_TRUTH))
 
 
 def _truth_boxes(truth: Truth, frames: Sequence[EvaluatedFrame]) -> FlatBoxes:
-    parts, areas = [], [np.zeros(0)]
-    for number, one in enumerate(frames):
-        rows = truth.of(one.source, one.index, one.width, one.height)
+    parts = []
+    areas = [np.zeros(0)]
+    for number, frame in enumerate(frames):
+        rows = truth.of(frame.source, frame.index, frame.width, frame.height)
         ones = np.ones(len(rows.xyxy))
         parts.append((number, rows.xyxy, ones, rows.class_id, rows.track_id, rows.ignore))
         areas.append(rows.area)
     return replace(FlatBoxes.of(parts), area=np.concatenate(areas))
 
 
-def _flat(found: Any, place: dict[tuple[str, int], int], numbers: dict[str, int]) -> FlatBoxes:
+def _flat(frames: Any, place: dict[tuple[str, int], int], numbers: dict[str, int]) -> FlatBoxes:
     parts = []
-    for one in found:
-        number = place.get((one.source, one.index))
-        if number is None or not len(one.table):
+    for frame in frames:
+        number = place.get((frame.source, frame.index))
+        if number is None or not len(frame.table):
             continue
-        table: Detections = one.table
-        known = np.array([*(numbers[name] for name in table.labels), -1], np.int64)
+        table: Detections = frame.table
+        evaluation_class = np.array([*(numbers[name] for name in table.labels), -1], np.int64)
         tracks = np.full(len(table), -1) if table.track_id is None else table.track_id
-        class_id = known[np.clip(table.class_id, -1, len(table.labels))]
+        class_id = evaluation_class[np.clip(table.class_id, -1, len(table.labels))]
         parts.append((number, table.xyxy, table.score, class_id, tracks, np.zeros(len(table), bool)))
     return FlatBoxes.of(parts)

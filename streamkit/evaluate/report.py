@@ -68,14 +68,14 @@ def evaluate(
     """
     fit = check_alignment(seen, truth)
     classes = seen.names[: seen.classes]
-    mine = seen.found[seen.found.class_id < seen.classes]
-    own = replace(seen, found=mine)
-    matches = match(seen.truth, mine, seen.frames, classes)
-    tracker = bool((mine.track_id >= 0).any())
+    detections = seen.detections[seen.detections.class_id < seen.classes]
+    evaluated = replace(seen, detections=detections)
+    matches = match(seen.truth, detections, seen.frames, classes)
+    tracker = bool((detections.track_id >= 0).any())
     why = "" if truth.tracked and tracker else _no_tracks(seen, truth)
-    misses = attribute(own, matches, tracked=not why)
-    wrong = [] if why else track_errors(seen.truth, mine, seen.frames, classes)
-    counts, count_why = _counts(own, truth, classes, misses, wrong)
+    misses = attribute(evaluated, matches, tracked=not why)
+    wrong = [] if why else track_errors(seen.truth, detections, seen.frames, classes)
+    counts, count_why = _counts(evaluated, truth, classes, misses, wrong)
     report = {
         "schema": "streamkit-eval/1",
         "pipeline": pipeline,
@@ -83,20 +83,20 @@ def evaluate(
         "truth": truth.options.path,
         "frames": len(seen.frames),
         "classes": list(classes),
-        "detection": _detection(own, matches, classes),
-        "tracking": None if why else tracking_scores(seen.truth, mine, seen.frames, classes),
+        "detection": _detection(evaluated, matches, classes),
+        "tracking": None if why else tracking_scores(seen.truth, detections, seen.frames, classes),
         "tracking_missing": why or None,
         "counts": counts,
         "counts_missing": count_why or None,
         "misses": {
-            "causes": _cause_table(seen, misses), "objects": [_miss(seen, one) for one in misses],
-            "suggestions": suggestions(own, misses),
+            "causes": _cause_table(seen, misses), "objects": [_miss(seen, miss) for miss in misses],
+            "suggestions": suggestions(evaluated, misses),
         },
-        "track_errors": [_track_error(seen, one) for one in wrong],
+        "track_errors": [_track_error(seen, error) for error in wrong],
         "speed": _speed(seen.report, latency),
         "notes": [*seen.notes, *fit, *([f"{seen.failed:,} frames failed and are left out"] if seen.failed else [])],
     }  # fmt: skip
-    return Evaluation(report, own, matches)
+    return Evaluation(report, evaluated, matches)
 
 
 def _no_tracks(seen: Observations, truth: Truth) -> str:
@@ -107,19 +107,19 @@ def _no_tracks(seen: Observations, truth: Truth) -> str:
 
 
 def _detection(seen: Observations, matches: Matches, classes: Sequence[str]) -> dict[str, Any]:
-    low = seen.low if seen.has_low else seen.found
+    low = seen.low if seen.has_low else seen.detections
     ran = np.zeros(len(seen.frames), bool)
     ran[seen.inferred] = True
     number = np.cumsum(ran) - 1
 
     def only(boxes: FlatBoxes) -> FlatBoxes:
-        kept = boxes[ran[boxes.frame] & (boxes.class_id < seen.classes)]
-        kept.frame = number[kept.frame]
-        return kept
+        selected = boxes[ran[boxes.frame] & (boxes.class_id < seen.classes)]
+        selected.frame = number[selected.frame]
+        return selected
 
-    frames = [one for one, here in zip(seen.frames, ran, strict=True) if here]
+    frames = [frame for frame, here in zip(seen.frames, ran, strict=True) if here]
     precise = average_precision(only(seen.truth), only(low), frames, classes)
-    chosen = rates(seen.truth, seen.found, matches, classes)
+    chosen = rates(seen.truth, seen.detections, matches, classes)
     each = {name: {**precise["per_class"][name], **chosen["per_class"][name]} for name in classes}
     return {**precise, **chosen, "per_class": each}
 
@@ -138,7 +138,7 @@ def _counts(
     errors = count_errors(seen.events, seen.truth_events, classes)
     there = sum(row["truth"] for row in rows)
     off = sum(abs(row["error"]) for row in rows)
-    explained = [asdict(replace(one, why=_why(seen, one, misses, wrong))) for one in errors]
+    explained = [asdict(replace(error, why=_why(seen, error, misses, wrong))) for error in errors]
     return {"rows": rows, "errors": explained, "accuracy": max(0.0, 1 - off / there) if there else None}, ""
 
 
@@ -150,10 +150,10 @@ def _why(seen: Observations, error: CountError, misses: Sequence[Miss], wrong: S
     at = next((number for number in places if seen.frames[number].index == error.frame), -1_000)
     around = {number for number in places if abs(number - at) <= 25}  # objects of other sources have the same ids
     lost = Counter(
-        one.cause for one in misses
-        if seen.truth.track_id[one.row] == error.track_id and int(seen.truth.frame[one.row]) in around
+        miss.cause for miss in misses
+        if seen.truth.track_id[miss.row] == error.track_id and int(seen.truth.frame[miss.row]) in around
     )  # fmt: skip
-    switched = [one for one in wrong if one.object_id == error.track_id and one.frame in around]
+    switched = [switch for switch in wrong if switch.object_id == error.track_id and switch.frame in around]
     if switched:
         frame = seen.frames[switched[0].frame].index
         return f"{switched[0].kind} at frame {frame}: track {switched[0].before} to {switched[0].after}"
@@ -164,43 +164,43 @@ def _why(seen: Observations, error: CountError, misses: Sequence[Miss], wrong: S
 
 
 def _cause_table(seen: Observations, misses: Sequence[Miss]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    counts_by_cause: dict[str, dict[str, int]] = {}
     for cause in CAUSES:
-        mine = [one for one in misses if one.cause == cause]
-        each = Counter(seen.names[seen.truth.class_id[one.row]] for one in mine)
-        if mine:
-            found[cause] = {"all": len(mine), **each}
-    return dict(sorted(found.items(), key=lambda item: -item[1]["all"]))
+        same_cause = [miss for miss in misses if miss.cause == cause]
+        each = Counter(seen.names[seen.truth.class_id[miss.row]] for miss in same_cause)
+        if same_cause:
+            counts_by_cause[cause] = {"all": len(same_cause), **each}
+    return dict(sorted(counts_by_cause.items(), key=lambda item: -item[1]["all"]))
 
 
-def _miss(seen: Observations, one: Miss) -> dict[str, Any]:
-    frame = seen.frames[seen.truth.frame[one.row]]
-    track = int(seen.truth.track_id[one.row])
+def _miss(seen: Observations, miss: Miss) -> dict[str, Any]:
+    frame = seen.frames[seen.truth.frame[miss.row]]
+    track = int(seen.truth.track_id[miss.row])
     return {
-        "source": frame.source, "frame": frame.index, "label": seen.names[seen.truth.class_id[one.row]],
-        "box": [round(value, 2) for value in seen.truth.xyxy[one.row].tolist()], "id": None if track < 0 else track,
-        "cause": one.cause, "score": None if one.score is None else round(one.score, 4),
+        "source": frame.source, "frame": frame.index, "label": seen.names[seen.truth.class_id[miss.row]],
+        "box": [round(value, 2) for value in seen.truth.xyxy[miss.row].tolist()], "id": None if track < 0 else track,
+        "cause": miss.cause, "score": None if miss.score is None else round(miss.score, 4),
     }  # fmt: skip
 
 
-def _track_error(seen: Observations, one: TrackError) -> dict[str, Any]:
-    frame = seen.frames[one.frame]
+def _track_error(seen: Observations, error: TrackError) -> dict[str, Any]:
+    frame = seen.frames[error.frame]
     return {
-        "kind": one.kind, "source": frame.source, "frame": frame.index, "label": seen.names[one.class_id],
-        "id": one.object_id, "before": one.before, "after": one.after, "lost": one.lost,
+        "kind": error.kind, "source": frame.source, "frame": frame.index, "label": seen.names[error.class_id],
+        "id": error.object_id, "before": error.before, "after": error.after, "lost": error.lost,
     }  # fmt: skip
 
 
 def _speed(report: Mapping[str, Any], latency: Mapping[str, Any] | None) -> dict[str, Any]:
     """Speed of the run, and latency; the stages that evaluation adds are apart."""
-    stages = {name: one for name, one in report["stages"].items() if one["frames"]}
-    own = {name for name in stages if "evaluate." in name}
-    ms = {name: round(1000 * one["seconds"] / one["frames"], 3) for name, one in stages.items()}
+    stages = {name: stage for name, stage in report["stages"].items() if stage["frames"]}
+    evaluation_stages = {name for name in stages if "evaluate." in name}
+    ms = {name: round(1000 * stage["seconds"] / stage["frames"], 3) for name, stage in stages.items()}
     return {
         "device": report["device"], "fps": report["frames_per_s"], "seconds": report["seconds"],
         "latency": None if latency is None else dict(latency),
-        "ms_per_frame": {name: value for name, value in ms.items() if name not in own},
-        "evaluation_ms_per_frame": round(sum(ms[name] for name in own), 3),
+        "ms_per_frame": {name: value for name, value in ms.items() if name not in evaluation_stages},
+        "evaluation_ms_per_frame": round(sum(ms[name] for name in evaluation_stages), 3),
     }  # fmt: skip
 
 
@@ -244,17 +244,18 @@ def shown(value: float | int | None) -> str:
 
 def as_lines(report: Mapping[str, Any]) -> Iterator[str]:
     """The report as text."""
-    classes, found = report["classes"], report["detection"]
+    classes = report["classes"]
+    detection = report["detection"]
     many = len(classes) > 1
     columns = [*(["all"] if many else []), *classes][:_SHOWN]
 
     def value(part: Mapping[str, Any], column: str, name: str) -> str:
         return shown(part[name] if column == "all" and many else part["per_class"][column].get(name))
 
-    yield f"{report['pipeline']} against {report['truth']}: {report['frames']:,} frames, {found['truth']:,} objects"
+    yield f"{report['pipeline']} against {report['truth']}: {report['frames']:,} frames, {detection['truth']:,} objects"
     yield ""
     names = ["ap", "ap50", "precision", "recall", "truth", "hits", "missed", "false"]
-    rows = [[_TITLES.get(n, n), *(value(found, c, n) for c in columns)] for n in names]
+    rows = [[_TITLES.get(n, n), *(value(detection, c, n) for c in columns)] for n in names]
     yield as_table(rows, ["detection", *columns])
     yield ""
     if report["tracking"] is None:
@@ -280,10 +281,10 @@ def _count_lines(report: Mapping[str, Any]) -> Iterator[str]:
         return
     rows = [[as_text(row), row["label"], row["found"], row["truth"], f"{row['error']:+d}"] for row in counts["rows"]]
     yield as_table(rows, ["counts", "class", "found", "truth", "error"])
-    for one in counts["errors"][:_SHOWN]:
-        whom = f"object {one['track_id']}" if one["kind"] == "missed" else f"track {one['track_id']}"
-        where = f"{one['source']} frame {one['frame']}"
-        yield f"  {one['kind']}: {one['what']}, {one['label']}, {where}, {whom}: {one['why']}"
+    for error in counts["errors"][:_SHOWN]:
+        whom = f"object {error['track_id']}" if error["kind"] == "missed" else f"track {error['track_id']}"
+        where = f"{error['source']} frame {error['frame']}"
+        yield f"  {error['kind']}: {error['what']}, {error['label']}, {where}, {whom}: {error['why']}"
     yield from _more(counts["errors"])
     yield ""
 
@@ -293,7 +294,7 @@ def _miss_lines(report: Mapping[str, Any], columns: Sequence[str]) -> Iterator[s
     if not causes:
         yield "no object is missed"
     else:
-        rows = [[name, *(one.get(c, 0) for c in columns), CAUSES[name]] for name, one in causes.items()]
+        rows = [[name, *(counts.get(c, 0) for c in columns), CAUSES[name]] for name, counts in causes.items()]
         yield as_table(rows, ["why objects are missed, or not tracked", *columns, "meaning"])
     for text in report["misses"]["suggestions"]:
         yield f"  {text}"
@@ -305,12 +306,15 @@ def _track_lines(report: Mapping[str, Any]) -> Iterator[str]:
     if not errors:
         return
     yield "tracks that go wrong"
-    worst = [one for one in errors if one["kind"] == "switch"] or errors
-    for one in worst[:_SHOWN]:
-        frames = f"{one['lost']} frame{'s' * (one['lost'] != 1)}"
-        lost = f", after {frames} without a track" if one["lost"] else ""
-        what = f"track {one['before']} to {one['after']}" if one["kind"] == "switch" else f"track {one['after']}"
-        yield f"  {one['kind']}: {one['source']} frame {one['frame']}, {one['label']} {one['id']}: {what}{lost}"
+    worst = [error for error in errors if error["kind"] == "switch"] or errors
+    for error in worst[:_SHOWN]:
+        frames = f"{error['lost']} frame{'s' * (error['lost'] != 1)}"
+        lost = f", after {frames} without a track" if error["lost"] else ""
+        what = (
+            f"track {error['before']} to {error['after']}" if error["kind"] == "switch" else f"track {error['after']}"
+        )
+        where = f"{error['source']} frame {error['frame']}, {error['label']} {error['id']}"
+        yield f"  {error['kind']}: {where}: {what}{lost}"
     yield from _more(worst)
     yield ""
 
@@ -325,20 +329,22 @@ def _speed_lines(speed: Mapping[str, Any]) -> Iterator[str]:
     yield f"speed: {rate} on {speed['device']}, without the outputs, and with the evaluation itself"
     stages = ", ".join(f"{name} {ms:.2f}" for name, ms in speed["ms_per_frame"].items())
     yield f"milliseconds per frame: {stages}; evaluation {speed['evaluation_ms_per_frame']:.2f}"
-    one = speed["latency"]
-    if one is None:
+    latency = speed["latency"]
+    if latency is None:
         yield "latency is not measured: the first source cannot be played as a camera"
         return
-    late = f"; {one['dropped']:,} dropped, since the pipeline is slower than the source" if one["dropped"] else ""
-    times = ", ".join(f"p{q} {one[f'p{q}_ms']:.0f} ms" for q in (50, 95, 99))
-    yield f"latency: {times}, over {one['frames']:,} frames of {one['source']} at the speed of a camera{late}"
+    late = (
+        f"; {latency['dropped']:,} dropped, since the pipeline is slower than the source" if latency["dropped"] else ""
+    )
+    times = ", ".join(f"p{q} {latency[f'p{q}_ms']:.0f} ms" for q in (50, 95, 99))
+    yield f"latency: {times}, over {latency['frames']:,} frames of {latency['source']} at the speed of a camera{late}"
 
 
 def compared(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Two reports side by side, with differences."""
-    for letter, one in zip("AB", reports, strict=True):
-        options = "".join(f" --set {name}={value}" for name, value in one["set"].items())
-        yield f"{letter}: {one['pipeline']}{options}"
+    for letter, report in zip("AB", reports, strict=True):
+        options = "".join(f" --set {name}={value}" for name, value in report["set"].items())
+        yield f"{letter}: {report['pipeline']}{options}"
     yield ""
     rows = [
         [title, shown(a), shown(b), _difference(a, b)]
@@ -346,24 +352,24 @@ def compared(reports: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if (a or 0, b or 0) != (0, 0)
     ]
     yield as_table(rows, ["", "A", "B", "B - A"])
-    for note in dict.fromkeys(note for one in reports for note in one["notes"]):
+    for note in dict.fromkeys(note for report in reports for note in report["notes"]):
         yield f"note: {note}"
 
 
 def _pairs(reports: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
     """The name and both values of everything that is compared."""
-    labels = list(dict.fromkeys(label for one in reports for label in one["classes"]))
+    labels = list(dict.fromkeys(label for report in reports for label in report["classes"]))
     each = [f"{name}.{label}" for name in ("ap", "precision", "recall", "idf1") for label in labels if len(labels) > 1]
     for name in [*METRICS, *each]:
         base, _, label = name.partition(".")
         title = " ".join(filter(None, (_TITLES.get(base, base), label)))
-        yield title, [metric(one, name) if label in ("", *one["classes"]) else None for one in reports]
+        yield title, [metric(report, name) if label in ("", *report["classes"]) else None for report in reports]
     for q in (50, 95, 99):
-        yield f"latency p{q} ms", [(one["speed"]["latency"] or {}).get(f"p{q}_ms") for one in reports]
+        yield f"latency p{q} ms", [(report["speed"]["latency"] or {}).get(f"p{q}_ms") for report in reports]
     for name in ("switches", "fragments"):
-        yield name, [None if one["tracking"] is None else one["tracking"][name] for one in reports]
+        yield name, [None if report["tracking"] is None else report["tracking"][name] for report in reports]
     for cause in CAUSES:
-        yield f"missed: {cause}", [one["misses"]["causes"].get(cause, {}).get("all", 0) for one in reports]
+        yield f"missed: {cause}", [report["misses"]["causes"].get(cause, {}).get("all", 0) for report in reports]
 
 
 def _difference(a: Any, b: Any) -> str:

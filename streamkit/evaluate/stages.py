@@ -43,7 +43,8 @@ class CollectBoxes(Sink, name="collect_boxes", reads=("detections",), target="")
     def write(self, frame: Frame) -> None:
         """Keep the frame's table."""
         table = frame.tables.get(self.table, Detections.empty()) if self.table else frame.detections
-        skipped, failed = self.table in frame._state.skipped_detectors, frame.error is not None
+        skipped = self.table in frame._state.skipped_detectors
+        failed = frame.error is not None
         size = frame.width, frame.height
         self.into.append(
             CollectedFrame(frame.source, frame.index, frame.pts_s, *size, table, skipped, failed, frame.shape_scale)

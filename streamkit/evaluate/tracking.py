@@ -62,7 +62,7 @@ class NoTrackEval(MissingPackage):
 
 
 def tracking_scores(
-    truth: FlatBoxes, found: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
+    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
 ) -> dict[str, Any]:  # fmt: skip
     """TrackEval's scores, of each class and of all.
 
@@ -78,17 +78,22 @@ def tracking_scores(
     by_class: list[dict[str, Any]] = [{} for _ in metrics]
     for number, name in enumerate(classes):
         sequences = {
-            source: _sequence(truth, found, [n for n, one in enumerate(frames) if one.source == source], number)
+            source: _sequence(
+                truth, detections, [n for n, frame in enumerate(frames) if frame.source == source], number
+            )
             for source in sources
         }
         for metric, results in zip(metrics, by_class, strict=True):
             results[name] = metric.combine_sequences(
                 {source: metric.eval_sequence(data) for source, data in sequences.items()}
             )
-    whole = [metric.combine_classes_det_averaged(one) for metric, one in zip(metrics, by_class, strict=True)]
+    whole = [
+        metric.combine_classes_det_averaged(class_results)
+        for metric, class_results in zip(metrics, by_class, strict=True)
+    ]
     return {
         **_scores(*whole),
-        "per_class": {name: _scores(*(one[name] for one in by_class)) for name in classes},
+        "per_class": {name: _scores(*(class_results[name] for class_results in by_class)) for name in classes},
     }
 
 
@@ -103,22 +108,22 @@ def _scores(hota: dict[str, Any], clear: dict[str, Any], identity: dict[str, Any
     }  # fmt: skip
 
 
-def _sequence(truth: FlatBoxes, found: FlatBoxes, frames: Sequence[int], class_id: int) -> dict[str, Any]:
+def _sequence(truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[int], class_id: int) -> dict[str, Any]:
     """TrackEval's input of one sequence and class."""
-    pairs = [tracked_pair(truth, found, frame, class_id) for frame in frames]
-    real_ids, real_of = _numbered([truth.track_id[one.real] for one in pairs])
-    ids, of = _numbered([found.track_id[one.boxes] for one in pairs])
+    pairs = [tracked_pair(truth, detections, frame, class_id) for frame in frames]
+    real_ids, real_of = _renumber([truth.track_id[pair.real] for pair in pairs])
+    ids, of = _renumber([detections.track_id[pair.boxes] for pair in pairs])
     return {
-        "gt_ids": real_of, "tracker_ids": of, "similarity_scores": [one.iou for one in pairs],
+        "gt_ids": real_of, "tracker_ids": of, "similarity_scores": [pair.iou for pair in pairs],
         "num_gt_ids": real_ids, "num_tracker_ids": ids, "num_gt_dets": sum(map(len, real_of)),
         "num_tracker_dets": sum(map(len, of)), "num_timesteps": len(frames),
     }  # fmt: skip
 
 
-def _numbered(ids: Sequence[np.ndarray]) -> tuple[int, list[np.ndarray]]:
+def _renumber(ids: Sequence[np.ndarray]) -> tuple[int, list[np.ndarray]]:
     """The number of different ids, and the ids renumbered from 0."""
-    known, places = np.unique(np.concatenate([np.zeros(0, np.int64), *ids]), return_inverse=True)
-    return len(known), np.split(places, np.cumsum([len(one) for one in ids])[:-1]) if ids else []
+    unique_ids, places = np.unique(np.concatenate([np.zeros(0, np.int64), *ids]), return_inverse=True)
+    return len(unique_ids), np.split(places, np.cumsum([len(frame_ids) for frame_ids in ids])[:-1]) if ids else []
 
 
 @dataclass(slots=True, eq=False)
@@ -130,17 +135,20 @@ class TrackedPair:
     iou: np.ndarray
 
 
-def tracked_pair(truth: FlatBoxes, found: FlatBoxes, frame: int, class_id: int) -> TrackedPair:
+def tracked_pair(truth: FlatBoxes, detections: FlatBoxes, frame: int, class_id: int) -> TrackedPair:
     """The rows of a class in a frame that tracking is measured on."""
     from scipy.optimize import linear_sum_assignment
 
-    part, mine = truth.rows_of(frame), found.rows_of(frame)
+    part = truth.rows_of(frame)
+    frame_rows = detections.rows_of(frame)
     real = part.start + np.flatnonzero(truth.class_id[part] == class_id)
-    boxes = mine.start + np.flatnonzero((found.class_id[mine] == class_id) & (found.track_id[mine] >= 0))
-    iou = overlaps(truth.xyxy[real], found.xyxy[boxes])
+    boxes = frame_rows.start + np.flatnonzero(
+        (detections.class_id[frame_rows] == class_id) & (detections.track_id[frame_rows] >= 0)
+    )
+    iou = overlaps(truth.xyxy[real], detections.xyxy[boxes])
     out = truth.ignore[real]
     if out.any() and len(boxes):
-        inside = overlaps(found.xyxy[boxes], truth.xyxy[real[out]], np.ones(int(out.sum()))).max(axis=1, initial=0)
+        inside = overlaps(detections.xyxy[boxes], truth.xyxy[real[out]], np.ones(int(out.sum()))).max(axis=1, initial=0)
         near = np.where(iou >= HIT_IOU, iou, 0.0)
         rows, columns = linear_sum_assignment(-near)
         taken = columns[(near[rows, columns] > 0) & ~out[rows]]
@@ -151,7 +159,7 @@ def tracked_pair(truth: FlatBoxes, found: FlatBoxes, frame: int, class_id: int) 
 
 
 def track_errors(
-    truth: FlatBoxes, found: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
+    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[EvaluatedFrame], classes: Sequence[str]
 ) -> list[TrackError]:  # fmt: skip
     """Where tracks go wrong.
 
@@ -160,14 +168,14 @@ def track_errors(
     """
     errors: list[TrackError] = []
     for source in dict.fromkeys(frame.source for frame in frames):
-        mine = [n for n, one in enumerate(frames) if one.source == source]
+        source_frames = [n for n, frame in enumerate(frames) if frame.source == source]
         for number in range(len(classes)):
-            errors += _class_errors(truth, found, mine, number)
-    return sorted(errors, key=lambda one: (one.frame, one.object_id))
+            errors += _class_errors(truth, detections, source_frames, number)
+    return sorted(errors, key=lambda error: (error.frame, error.object_id))
 
 
 def _class_errors(
-    truth: FlatBoxes, found: FlatBoxes, frames: Sequence[int], class_id: int
+    truth: FlatBoxes, detections: FlatBoxes, frames: Sequence[int], class_id: int
 ) -> list[TrackError]:  # fmt: skip
     from scipy.optimize import linear_sum_assignment
 
@@ -175,24 +183,25 @@ def _class_errors(
     before: dict[int, int] = {}  # the pairs of the previous frame
     last: dict[int, tuple[int, int]] = {}  # the last track of each object, and the frame's place
     for place, frame in enumerate(frames):
-        pair = tracked_pair(truth, found, frame, class_id)
-        objects, tracks = truth.track_id[pair.real].tolist(), found.track_id[pair.boxes]
+        pair = tracked_pair(truth, detections, frame, class_id)
+        objects = truth.track_id[pair.real].tolist()
+        tracks = detections.track_id[pair.boxes]
         if not objects or not len(tracks):
             continue  # as in TrackEval, the pairs of the frame before are kept
-        kept = np.array([[before.get(one) == track for track in tracks.tolist()] for one in objects])
-        score = 1000.0 * kept + pair.iou
+        continued = np.array([[before.get(object_id) == track for track in tracks.tolist()] for object_id in objects])
+        score = 1000.0 * continued + pair.iou
         score[pair.iou < HIT_IOU - np.finfo(float).eps] = 0
         rows, columns = linear_sum_assignment(-score)
         good = score[rows, columns] > np.finfo(float).eps
         now = {objects[row]: int(tracks[column]) for row, column in zip(rows[good], columns[good], strict=True)}
-        for one, track in now.items():
-            if one in last:
-                known, at = last[one]
+        for object_id, track in now.items():
+            if object_id in last:
+                last_track, at = last[object_id]
                 lost = place - at - 1
-                if known != track:
-                    errors.append(TrackError("switch", frame, class_id, one, known, track, lost))
+                if last_track != track:
+                    errors.append(TrackError("switch", frame, class_id, object_id, last_track, track, lost))
                 elif lost:
-                    errors.append(TrackError("fragment", frame, class_id, one, known, track, lost))
-            last[one] = (track, place)
+                    errors.append(TrackError("fragment", frame, class_id, object_id, last_track, track, lost))
+            last[object_id] = (track, place)
         before = now
     return errors

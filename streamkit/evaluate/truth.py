@@ -62,7 +62,7 @@ class Truth:
     Args:
         options: how to read it.
         sources: the ids of the pipeline's sources.
-        known: the classes that the pipeline's detectors output; empty if they are unknown before the run.
+        output_classes: the classes that the pipeline's detectors output; empty if they are unknown before the run.
         filtered: classes of the networks that the option `labels` removes.
         images: the files of the sources of images, in order.
 
@@ -75,9 +75,13 @@ class Truth:
     """
 
     def __init__(
-        self, options: TruthOptions, sources: Sequence[str], known: Sequence[str], filtered: Iterable[str] = (),
+        self,
+        options: TruthOptions,
+        sources: Sequence[str],
+        output_classes: Sequence[str],
+        filtered: Iterable[str] = (),
         images: Mapping[str, Sequence[str]] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         if len(sources) > 1 and "{source}" not in options.path:
             raise ConfigError(
                 f"--truth {options.path} is one file, and the pipeline has {len(sources)} sources "
@@ -90,7 +94,7 @@ class Truth:
             for source, rows in self.rows.items()
             if rows.absent
         ]
-        self.classes = self._classes(known, set(filtered))
+        self.classes = self._classes(output_classes, set(filtered))
         self._numbers = {source: self._numbered(rows) for source, rows in self.rows.items()}
         if not any((number[rows.class_id] >= 0).any() for number, rows in self._of_each()):
             raise ConfigError(f"{options.path} has no box of {', '.join(self.classes)}; is this the right file?")
@@ -98,34 +102,40 @@ class Truth:
     def _of_each(self) -> list[tuple[np.ndarray, BoxRows]]:
         return [(self._numbers[source], rows) for source, rows in self.rows.items()]
 
-    def _classes(self, known: Sequence[str], filtered: set[str]) -> tuple[str, ...]:
+    def _classes(self, output_classes: Sequence[str], filtered: set[str]) -> tuple[str, ...]:
         """The evaluated classes: those of the truth that the pipeline outputs, in the pipeline's order."""
         counts: Counter[str] = Counter()
         for rows in self.rows.values():
             boxes = np.bincount(rows.class_id, minlength=len(rows.labels)).tolist()
             counts.update({self._mapped(name): n for name, n in zip(rows.labels, boxes, strict=True)})
-        found = [name for name in known if name in counts] if known else list(counts)
+        common = [name for name in output_classes if name in counts] if output_classes else list(counts)
         wrong = [name for name in self.options.mapping if not any(name in rows.labels for rows in self.rows.values())]
-        lost = [(theirs, ours) for theirs, ours in self.options.mapping.items() if known and ours not in known]
+        lost = [
+            (theirs, ours)
+            for theirs, ours in self.options.mapping.items()
+            if output_classes and ours not in output_classes
+        ]
         if wrong:
             near = did_you_mean(wrong[0], [name for rows in self.rows.values() for name in rows.labels], True)
             raise ConfigError(f"--map {wrong[0]}: the truth has no class {wrong[0]!r}{near}")
         if lost:
-            near = did_you_mean(lost[0][1], known, True)
+            near = did_you_mean(lost[0][1], output_classes, True)
             raise ConfigError(f"--map {'='.join(lost[0])}: the pipeline has no class {lost[0][1]!r}{near}")
-        if not found:
-            theirs, mine = ", ".join(list(counts)[:8]) or "none", ", ".join(known[:8]) + " ..." * (len(known) > 8)
+        if not common:
+            theirs = ", ".join(list(counts)[:8]) or "none"
+            ours = ", ".join(output_classes[:8]) + " ..." * (len(output_classes) > 8)
             raise ConfigError(
                 f"the truth {self.options.path} and the pipeline have no class in common: the truth has {theirs}; the "
-                f"pipeline finds {mine}. Rename them with --map, as in --map {next(iter(counts), 'a')}={known[0]}"
+                f"pipeline finds {ours}. Rename them with --map, "
+                f"as in --map {next(iter(counts), 'a')}={output_classes[0]}"
             )
-        for name in counts.keys() - set(found):
+        for name in counts.keys() - set(common):
             why = (
                 "the option labels of the detector removes it" if name in filtered else "the pipeline has no such class"
             )
             if counts[name]:
                 self.notes.append(f"class {name} is not evaluated ({counts[name]:,} boxes of the truth): {why}")
-        return tuple(found)
+        return tuple(common)
 
     def _mapped(self, name: str) -> str:
         return self.options.mapping.get(name, name)
@@ -159,13 +169,14 @@ class Truth:
                 f"{rows.path} is the truth of a video of {size[0]}x{size[1]} (frame {frame}), but the source {source} "
                 f"has {width}x{height}; take the truth of this video, or export it at {width}x{height}"
             )
-        part, number = rows.rows_of(frame), self._numbers[source]
+        part = rows.rows_of(frame)
+        number = self._numbers[source]
         class_id = number[rows.class_id[part]]
-        mine = class_id >= 0
+        evaluated = class_id >= 0
         scale = np.array([width, height] * 2 if rows.shares else [1] * 4, np.float32)
         ignore = rows.ignore[part] | (rows.visible[part] < self.options.min_visible)
-        found = rows.xyxy[part] * scale, class_id, rows.track_id[part], ignore, rows.area[part]
-        return TruthRows(*(column[mine] for column in found))
+        columns = rows.xyxy[part] * scale, class_id, rows.track_id[part], ignore, rows.area[part]
+        return TruthRows(*(column[evaluated] for column in columns))
 
     def table(self, source: str, frame: int, width: int, height: int) -> Detections:
         """The truth of a frame as a table with tracks, also of objects that are hardly visible."""
@@ -187,17 +198,18 @@ class Truth:
             ConfigError: the truth has frames beyond the end of its video, or boxes beyond its frames.
         """
         for source, rows in self.rows.items():
-            mine = [one for one in frames if one.source == source]
-            if not mine or not len(rows.frame):
+            source_frames = [frame for frame in frames if frame.source == source]
+            if not source_frames or not len(rows.frame):
                 continue
-            last, end = max(one.index for one in mine), int(rows.frame[-1])
+            last = max(frame.index for frame in source_frames)
+            end = int(rows.frame[-1])
             if whole and end > last:
                 raise ConfigError(
                     f"{rows.path} has boxes up to frame {end}, counted from 0, but the source {source} ends with frame "
                     f"{last}: {int((rows.frame > last).sum()):,} boxes are beyond its end. Is it the truth of another "
                     "video, or of another frame rate?" + self._counting()
                 )
-            size = np.array([max(one.width for one in mine), max(one.height for one in mine)])
+            size = np.array([max(frame.width for frame in source_frames), max(frame.height for frame in source_frames)])
             middle = (rows.xyxy[:, :2] + rows.xyxy[:, 2:]) / 2 / (1 if rows.shares else size)
             outside = (middle > 1).any(axis=1)
             if outside.mean() > _OUTSIDE:

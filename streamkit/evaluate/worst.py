@@ -35,10 +35,12 @@ _LEGEND = {
 }  # fmt: skip
 
 
-def worst_frames(one: Evaluation, count: int = FRAMES) -> list[int]:
+def worst_frames(evaluation: Evaluation, count: int = FRAMES) -> list[int]:
     """The frames with the most misses and false positives, the worst first; no frame without any."""
-    errors = np.bincount(one.seen.truth.frame[one.matches.missed], minlength=len(one.seen.frames))
-    errors = errors + np.bincount(one.seen.found.frame[one.matches.false], minlength=len(one.seen.frames))
+    errors = np.bincount(evaluation.seen.truth.frame[evaluation.matches.missed], minlength=len(evaluation.seen.frames))
+    errors = errors + np.bincount(
+        evaluation.seen.detections.frame[evaluation.matches.false], minlength=len(evaluation.seen.frames)
+    )
     order = np.argsort(-errors, kind="stable")[: 50 * count]
     taken: list[int] = []
     for number in order.tolist():  # neighbours show the same errors
@@ -47,11 +49,11 @@ def worst_frames(one: Evaluation, count: int = FRAMES) -> list[int]:
     return taken[:count]
 
 
-def draw_worst(one: Evaluation, path: Path, watching: Watching) -> int:
+def draw_worst(evaluation: Evaluation, path: Path, watching: Watching) -> int:
     """Write a grid of the worst frames as a PNG, and return how many there are; no file is written for none."""
-    numbers = worst_frames(one)
-    frames = _read_frames(one.seen, numbers, watching)
-    cells = [_cell(one, number, frames[number]) for number in numbers if number in frames]
+    numbers = worst_frames(evaluation)
+    frames = _read_frames(evaluation.seen, numbers, watching)
+    cells = [_cell(evaluation, number, frames[number]) for number in numbers if number in frames]
     if not cells:
         return 0
     columns = min(_COLUMNS, len(cells))
@@ -65,28 +67,36 @@ def _read_frames(seen: Observations, numbers: Sequence[int], watching: Watching)
     """Read the sources again, and keep these frames."""
     place = {(seen.frames[n].source, seen.frames[n].index): n for n in numbers}
     node = next(iter(seen.graph.nodes.values()))
-    kept: list[Frame] = []
-    sink = Node("pixels", CollectPixels, {"wanted": frozenset(place), "into": kept}, [DECODE], RunOptions(), node.place)
+    frames: list[Frame] = []
+    sink = Node(
+        "pixels", CollectPixels, {"wanted": frozenset(place), "into": frames}, [DECODE], RunOptions(), node.place
+    )
     config = replace(seen.graph.config, alarms=[], state=None)
-    sources = [one for one in seen.graph.sources if any(one.id == source for source, _ in place)]
+    sources = [source for source in seen.graph.sources if any(source.id == name for name, _ in place)]
     graph = with_nodes(replace(seen.graph, config=replace(config, sources=sources)), [sink])
     last = max((seen.frames[n].index for n in numbers), default=0)
     device = config.device if isinstance(config.device, str) else config.device[0]
     running = PipelineRun(graph, choose(device), limit=last + 1)
     with watching(running):
         running.run()
-    return {place[frame.source, frame.index]: frame for frame in kept}
+    return {place[frame.source, frame.index]: frame for frame in frames}
 
 
-def _cell(one: Evaluation, number: int, frame: Frame) -> np.ndarray:
+def _cell(evaluation: Evaluation, number: int, frame: Frame) -> np.ndarray:
     """A frame with its boxes and a caption, (h, _CELL, 3) uint8."""
     import cv2
 
-    seen, matches = one.seen, one.matches
-    real, found = seen.truth.rows_of(number), seen.found.rows_of(number)
-    missed, false, hit = matches.missed[real], matches.false[found], matches.hit[found]
-    quiet = _table([(seen.truth[real][matches.of[real] >= 0], _TRUTH), (seen.found[found][hit], _HIT)], seen.names, "")
-    loud = [(seen.truth[real][missed], _MISSED), (seen.found[found][false], _FALSE)]
+    seen = evaluation.seen
+    matches = evaluation.matches
+    real = seen.truth.rows_of(number)
+    detected = seen.detections.rows_of(number)
+    missed = matches.missed[real]
+    false = matches.false[detected]
+    hit = matches.hit[detected]
+    quiet = _table(
+        [(seen.truth[real][matches.of[real] >= 0], _TRUTH), (seen.detections[detected][hit], _HIT)], seen.names, ""
+    )
+    loud = [(seen.truth[real][missed], _MISSED), (seen.detections[detected][false], _FALSE)]
     frame = _drawn(frame, quiet, labels=False)
     image = _rgb(_drawn(frame, _table(loud, seen.names, "{kind} {label}"), labels=True))
     height = 2 * round(frame.height * _CELL / frame.width / 2)
@@ -126,7 +136,9 @@ def _strip(width: int, texts: Sequence[tuple[int, str]], step: int) -> np.ndarra
     frame = Frame("strip", 0, 0.0, width, _STRIP, Surface(from_rgb(gray, Color()), Color()))
     size = len(PALETTE)
     labels = [""] * (size * len(texts))
-    boxes, classes, x = [], [], 8
+    boxes = []
+    classes = []
+    x = 8
     for number, (kind, text) in enumerate(texts):
         labels[number * size + kind] = text
         boxes.append([x, 28, x + 8, 32])

@@ -283,7 +283,7 @@ def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
     pool.submit(first)
     await_(pool, lambda: any(worker.ready for worker in pool.workers()))
     unfit(pool)
-    pool._asked = pool._wanted = 2
+    pool._requested_workers = pool._wanted = 2
     for job in more:
         pool.submit(job)
     assert len(pool.workers()) == 2

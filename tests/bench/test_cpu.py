@@ -27,18 +27,18 @@ def thing(box=(10, 10, 50, 50), score=0.8, class_id=0):
     ],
 )
 def test_an_object_is_found_where_class_box_and_score_agree(other, found):
-    assert agreement([[thing()]], [[other]]).first_found == found
+    assert agreement([[thing()]], [[other]]).first_share == found
 
 
 def test_agreement_counts_both_ways_and_looks_only_for_scores_from_0_3():
     first = [[thing(), thing(box=(60, 60, 90, 90))], [thing(score=0.2)], []]
     second = [[thing()], [], [thing(score=0.29)]]
     same = agreement(first, second)
-    assert (same.first_found, same.second_found, same.objects) == (0.5, 1.0, (2, 1))
+    assert (same.first_share, same.second_share, same.objects) == (0.5, 1.0, (2, 1))
 
 
 def test_an_object_just_under_the_score_still_counts_as_the_other_sides():
-    assert agreement([[thing(score=0.31)]], [[thing(score=0.28)]]).first_found == 1
+    assert agreement([[thing(score=0.31)]], [[thing(score=0.28)]]).first_share == 1
 
 
 def test_agreement_refuses_sides_of_different_length():
@@ -141,4 +141,4 @@ def test_plain_loop_and_pipeline_find_the_same(name, request, tmp_path):
     mine, plain = (objects_by_frame(bench.output(name, side)) for side in ("streamkit", "plain"))
     same = agreement(mine, plain)
     assert min(same.objects) > 100
-    assert min(same.first_found, same.second_found) > 0.95
+    assert min(same.first_share, same.second_share) > 0.95

@@ -30,7 +30,7 @@ def brisk(monkeypatch):
     measure, measured = trial.measure, []
 
     def measured_here(spec, until_s=None):
-        spec.seconds, spec.warmup_s, spec.begun_s = min(spec.seconds, 0.5), 0.05, time.monotonic()
+        spec.seconds, spec.warmup_s, spec.launched_s = min(spec.seconds, 0.5), 0.05, time.monotonic()
         measured.append(spec)
         return trial.run(spec) if len(measured) > 1 else measure(spec, until_s)
 

@@ -40,7 +40,7 @@ def causes(
     parts = (boxes(*part) for part in (truth, found, low, raw))
     detectors = detectors_of(graph)
     seen = Observations(frames, NAMES, 3, *parts, np.array(inferred, int), True, detectors, graph, [], [], 0, {}, [])
-    matches = match(seen.truth, seen.found, frames, NAMES)
+    matches = match(seen.truth, seen.detections, frames, NAMES)
     return [(one.row, one.cause) for one in attribute(seen, matches, tracked=bool(track))]
 
 

@@ -33,9 +33,9 @@ def test_the_boxes_are_those_of_the_configured_run(root, run_pipeline):
     seen, _ = observed(root, 24)
     plain = run_pipeline(TEXT.format(device="cpu", detect="min_score: 0.4", last="collect"), limit=24)
     objects = [one["objects"] for one in plain.records["street"]]
-    assert len(seen.found) == sum(map(len, objects))
+    assert len(seen.detections) == sum(map(len, objects))
     for frame, mine in enumerate(objects):
-        part = seen.found[seen.found.rows_of(frame)]
+        part = seen.detections[seen.detections.rows_of(frame)]
         assert np.allclose(part.xyxy, [one["box"] for one in mine], atol=0.006)
         assert part.track_id.tolist() == [one.get("track_id", -1) for one in mine]
     assert not any("evaluate" in name for name in plain.report["stages"])
@@ -56,7 +56,7 @@ def test_candidates_go_below_the_threshold_and_past_suppression(root):
     assert LOW_SCORE <= seen.low.score.min() < 0.1
     assert seen.raw.score.min() >= 0.4
     cars = seen.raw[seen.raw.class_id == 0]
-    assert len(cars) > 2 * len(seen.found)  # with all that non-max suppression removes
+    assert len(cars) > 2 * len(seen.detections)  # with all that non-max suppression removes
     assert {seen.names[number] for number in seen.raw.class_id} == {"car", "person", "bike"}
     assert any("class person is not evaluated" in note for note in seen.notes)
 
