@@ -293,8 +293,8 @@ class _AstBuilder:
         return self.build(tree.children[0], depth)
 
     def _list_lit(self, tree: Any, at: int, depth: int) -> Tree:
-        item_trees = tree.children[0].children if tree.children else ()
-        return Items(tuple(self.build(item, depth) for item in item_trees), at)
+        element_trees = tree.children[0].children if tree.children else ()
+        return Items(tuple(self.build(element, depth) for element in element_trees), at)
 
     def _literal(self, tree: Any, at: int, depth: int) -> Tree:
         token = tree.children[0]
