@@ -44,15 +44,16 @@ class AmqpClient(ServerClient):
             import pika  # type: ignore[import-untyped,import-not-found]
             import pika.exceptions  # type: ignore[import-untyped,import-not-found]
         super().__init__(at, tls)
-        self._pika, self._mandatory = pika, mandatory
-        self._most: int | None = None  # maximum bytes of a message, once the broker has reported it
+        self._pika = pika
+        self._mandatory = mandatory
+        self._max_message_bytes: int | None = None  # maximum bytes of a message, once the broker has reported it
         self._reset()
 
     def _reset(self) -> None:
         self._loop: Any = None
         self._connection: Any = None
         self._channel: Any = None
-        self._gone: str | None = None  # why the connection, or its channel, is lost
+        self._lost_why: str | None = None  # why the connection, or its channel, is lost
         self._disconnected = False  # whether a record may be the cause
         self._blocked: str | None = None  # why the broker accepts nothing for now
         self._tag = 0  # number of the last message on this channel
@@ -107,20 +108,22 @@ class AmqpClient(ServerClient):
         self._open.clear()
         self._nacked.clear()
         self._returned.clear()
-        for index, one in enumerate(messages):
-            if self._most is not None and len(one.body) > self._most:
-                refused[index] = f"it has {len(one.body)} bytes, and the broker accepts {self._most} in a message"
+        for index, message in enumerate(messages):
+            if self._max_message_bytes is not None and len(message.body) > self._max_message_bytes:
+                refused[index] = (
+                    f"it has {len(message.body)} bytes, and the broker accepts {self._max_message_bytes} in a message"
+                )
                 continue
             properties = self._pika.BasicProperties(
-                content_type="application/json", delivery_mode=_PERSISTENT, message_id=one.id
+                content_type="application/json", delivery_mode=_PERSISTENT, message_id=message.id
             )
             try:
-                self._channel.basic_publish(one.key, one.topic, one.body, properties, self._mandatory)
+                self._channel.basic_publish(message.key, message.topic, message.body, properties, self._mandatory)
             except self._pika.exceptions.ShortStringTooLong:
                 refused[index] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
-                why = self._gone or f"the connection is lost: {_why(error)}"
+                why = self._lost_why or f"the connection is lost: {_why(error)}"
                 raise SendError(why, disconnected=self._disconnected) from error
             self._tag += 1
             self._open[self._tag] = index
@@ -178,13 +181,14 @@ class AmqpClient(ServerClient):
             self._run_loop(_POLL_S / 10)
 
     def _check(self, deadline: Deadline) -> None:
-        if self._gone is not None:
-            raise SendError(self._gone, disconnected=self._disconnected)
+        if self._lost_why is not None:
+            raise SendError(self._lost_why, disconnected=self._disconnected)
         deadline.check()
 
     def _fail(self, why: str, disconnected: bool = False) -> None:
-        if self._gone is None:  # the first error is the cause
-            self._gone, self._disconnected = why, disconnected
+        if self._lost_why is None:  # the first error is the cause
+            self._lost_why = why
+            self._disconnected = disconnected
         self._loop.stop()
 
     def _on_blocked(self, why: str | None) -> None:
@@ -195,7 +199,9 @@ class AmqpClient(ServerClient):
 
     def _unroutable(self, messages: Sequence[Message]) -> dict[int, str]:
         """Reasons for records without a queue, by index."""
-        return {index: self._returned[one.id] for index, one in enumerate(messages) if one.id in self._returned}
+        return {
+            index: self._returned[message.id] for index, message in enumerate(messages) if message.id in self._returned
+        }
 
     def _on_return(self, channel: Any, method: Any, properties: Any, body: bytes) -> None:
         exchange = f"the exchange {method.exchange}" if method.exchange else "the default exchange"
@@ -222,7 +228,7 @@ class AmqpClient(ServerClient):
         if getattr(error, "reply_code", None) == _NOT_THERE:
             text = f"{text}; create it: records in the spool are addressed to it"
         elif limit := re.search(r"larger than (?:configured )?max size (\d+)", text):
-            self._most = int(limit[1])  # larger messages are rejected from now on
+            self._max_message_bytes = int(limit[1])  # larger messages are rejected from now on
         self._fail(text, _may_be_a_record(error))
 
 
@@ -246,5 +252,5 @@ def _why(error: Any) -> str:
 
 def _inner(error: Any) -> BaseException | None:
     """The cause of a pika error: the last of several, if it tried more than one address."""
-    found = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *getattr(error, "args", ())]
-    return next((one for one in reversed(found) if isinstance(one, BaseException)), None)
+    causes = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *getattr(error, "args", ())]
+    return next((cause for cause in reversed(causes) if isinstance(cause, BaseException)), None)

@@ -199,9 +199,9 @@ class EncodingClient(Client):
         """See `Client.deliver`."""
         encoded: dict[int, Message] = {}  # by index in `messages`
         refused: dict[int, str] = {}
-        for index, one in enumerate(messages):
+        for index, message in enumerate(messages):
             try:
-                encoded[index] = one._replace(body=self._encode(one.body))
+                encoded[index] = message._replace(body=self._encode(message.body))
             except ValueError as error:
                 refused[index] = f"it cannot be converted to the format: {error}"
         indices = list(encoded)
@@ -237,12 +237,12 @@ def tls_context(tls: Tls | None) -> ssl.SSLContext:
 
     tls = tls or {}
     try:
-        made = ssl.create_default_context(cafile=tls.get("ca"))
+        context = ssl.create_default_context(cafile=tls.get("ca"))
         if "cert" in tls:
-            made.load_cert_chain(tls["cert"], tls.get("key"))
+            context.load_cert_chain(tls["cert"], tls.get("key"))
     except (OSError, ssl.SSLError) as error:
         raise SendError(f"the certificates cannot be used ({', '.join(map(str, tls.values()))}): {error}") from error
-    return made
+    return context
 
 
 @dataclass(frozen=True, slots=True)

@@ -57,9 +57,10 @@ class Cropper:
         asked: true, or options of the crops.
     """
 
-    def __init__(self, asked: Literal[True] | Cropped) -> None:
-        options: Cropped = {} if asked is True else asked
-        self._pad, self._max_size = options.get("pad", 0.1), options.get("max_size", 256)
+    def __init__(self, crops: Literal[True] | Cropped) -> None:
+        options: Cropped = {} if crops is True else crops
+        self._pad = options.get("pad", 0.1)
+        self._max_size = options.get("max_size", 256)
         self._quality = options.get("quality", 80)
         self._parts: dict[int, CropRequest | None] = {}
 
@@ -75,15 +76,16 @@ class Cropper:
 
     def fill(self, records: list[SpoolRecord], counters: Counters) -> None:
         """Insert the crops into records whose bodies end with the closing braces of the object and the record."""
-        asked, self._parts = self._parts, {}
-        parts = {index: part for index, part in asked.items() if part is not None}
+        requested = self._parts
+        self._parts = {}
+        parts = {index: part for index, part in requested.items() if part is not None}
         stills = cut_out(list(parts.values()), self._max_size)
         if stills and on_device(stills[0]):
             counters.add("crops to host", len(stills))
         for index, jpeg in zip(parts, jpegs(stills, self._max_size, self._quality), strict=True):
-            one = records[index]
-            records[index] = one._replace(body=b'%b,"crop":"%b"}}' % (one.body[:-2], b64encode(jpeg)))
+            record = records[index]
+            records[index] = record._replace(body=b'%b,"crop":"%b"}}' % (record.body[:-2], b64encode(jpeg)))
         if parts:
             counters.add(SENT, len(parts))
-        if len(asked) > len(parts):
-            counters.add(WITHOUT, len(asked) - len(parts))
+        if len(requested) > len(parts):
+            counters.add(WITHOUT, len(requested) - len(parts))

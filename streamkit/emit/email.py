@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.emit.client import WINDOW, Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
-from streamkit.emit.mail_format import MOST_BYTES, MailFormat, MailRecord, address_in, mail_record, title
+from streamkit.emit.mail_format import MAX_IMAGE_BYTES, MailFormat, MailRecord, address_in, mail_record, title
 from streamkit.emit.segment_file import open_private
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ SCHEMES = {"smtp": (587, False), "smtps": (465, True)}
 SENT = "mails sent"
 OVER = "records not mailed: hourly limit"
 REFUSED_TO = "recipients refused"
-GIVEN_UP = "recipients given up: deferred too long"
+DEFERRED_TOO_LONG = "recipients given up: deferred too long"
 SEPARATOR = "\x1f"
 """Separates the values of a record's variables in its topic."""
 
@@ -42,7 +42,7 @@ _TITLES = 100  # counted separately
 _PATIENCE_S = 3600.0  # with answers of 4xx, such as those of a full mailbox, while other recipients get their mail
 _SHORT_S = 300.0  # the same if the window is full: other recipients would get no further records
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)  # of a record of another kind
-_KEPT_S = 5.0  # an idle connection is closed, as servers limit their number
+_IDLE_S = 5.0  # an idle connection is closed, as servers limit their number
 _RATIO = 0.7  # of a mail's bytes may be image data: base64 adds a third
 
 
@@ -58,13 +58,14 @@ class RateLimit:
     """
 
     def __init__(self, limit: int, path: Path) -> None:
-        self._limit, self._path = limit, path
+        self._limit = limit
+        self._path = path
         self._sent: deque[float] = deque()
         self.omitted: Counter[str] = Counter()
         with contextlib.suppress(OSError, ValueError, TypeError, AttributeError):  # missing or unreadable
-            known = json.loads(path.read_text(encoding="utf-8"))
-            self._sent.extend(sorted(map(float, known["sent"]))[-limit:])
-            self.omitted.update({str(name): int(n) for name, n in known["left_out"].items()})
+            stored = json.loads(path.read_text(encoding="utf-8"))
+            self._sent.extend(sorted(map(float, stored["sent"]))[-limit:])
+            self.omitted.update({str(name): int(n) for name, n in stored["left_out"].items()})
 
     def remaining(self, now_s: float) -> int:
         """Number of mails that may be sent now; `now_s` is in seconds since 1970."""
@@ -86,9 +87,9 @@ class RateLimit:
 
     def omit(self, titles: Iterable[str]) -> None:
         """Count records that are omitted from mails."""
-        for one in titles:
-            known = one in self.omitted or len(self.omitted) < _TITLES
-            self.omitted[one if known else OTHERS] += 1
+        for record_title in titles:
+            is_listed = record_title in self.omitted or len(self.omitted) < _TITLES
+            self.omitted[record_title if is_listed else OTHERS] += 1
         self._write()
 
     def _write(self) -> None:
@@ -108,7 +109,7 @@ class EmailClient(ServerClient):
         form: format and recipients of the mails.
         names: the variables whose values are in the records' topics.
         limit: maximum number of mails in any hour; further records are counted, and reported later.
-        kept: file that keeps the number of mails of the last hour.
+        sent_path: file that keeps the number of mails of the last hour.
         gather_s: how long records wait for others that go into the same mail.
         tls: files for the encrypted connection.
         plain: send without encryption.
@@ -116,16 +117,21 @@ class EmailClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, form: MailFormat, names: Sequence[str], limit: int, kept: Path, gather_s: float = 0.0,
+        self, at: Address, form: MailFormat, names: Sequence[str], limit: int, sent_path: Path, gather_s: float = 0.0,
         tls: Tls | None = None, plain: bool = False, count: Callable[..., None] = lambda name, n=1: None,
     ) -> None:  # fmt: skip
         import smtplib
 
         super().__init__(at, tls)
         self._lib = smtplib
-        self._form, self._names, self._plain = form, tuple(names), plain
-        self._limit, self._kept, self.gather_s = limit, kept, gather_s
-        self._count, self._warn = count, LogOnce(logger.warning)
+        self._form = form
+        self._names = tuple(names)
+        self._plain = plain
+        self._limit = limit
+        self._sent_path = sent_path
+        self.gather_s = gather_s
+        self._count = count
+        self._warn = LogOnce(logger.warning)
         self._used_s = 0.0
         self._delivered: dict[str, set[str]] = {}  # by recipient, ids of records that need not be sent to it again
         self._taken: set[str] = set()  # ids of records that a recipient has received
@@ -134,7 +140,7 @@ class EmailClient(ServerClient):
     @cached_property
     def rate_limit(self) -> RateLimit:
         """The limit of mails per hour; read on first access, as the spool's folder is created later."""
-        return RateLimit(self._limit, self._kept)
+        return RateLimit(self._limit, self._sent_path)
 
     # ------------------------------------------------------------------------------------------------ as a client
 
@@ -155,7 +161,7 @@ class EmailClient(ServerClient):
             except _UNREADABLE as error:
                 refused[index] = _unreadable(error)
         if records and self.rate_limit.remaining(time.time()) <= 0:
-            self.rate_limit.omit(title(one.record) for one in records.values())
+            self.rate_limit.omit(title(unsent.record) for unsent in records.values())
             self._count(OVER, len(records))
             self._warn(
                 f"{self.where}: the limit of {self._limit} mails within an hour is reached; further events are "
@@ -163,13 +169,14 @@ class EmailClient(ServerClient):
             )
         else:
             self._send(records)
-        for known in (self._taken, *self._delivered.values()):
-            known.difference_update(message.id for message in messages)
+        for ids in (self._taken, *self._delivered.values()):
+            ids.difference_update(message.id for message in messages)
         return refused
 
     def idle(self) -> None:
         """See `Client.idle`: report omitted records once the limit allows it."""
-        rate_limit, now_s = self.rate_limit, time.time()
+        rate_limit = self.rate_limit
+        now_s = time.time()
         if rate_limit.omitted and rate_limit.remaining(now_s) > 0:
             try:
                 later, taken = self._post(f"{int(now_s)}-left-out", (), self._form.to)
@@ -180,7 +187,7 @@ class EmailClient(ServerClient):
                 if not taken:
                     raise SendError(next(iter(later.values())))
                 self._refused(later)
-        if self._connection is not None and time.monotonic() - self._used_s > _KEPT_S:
+        if self._connection is not None and time.monotonic() - self._used_s > _IDLE_S:
             self.close()
 
     def close(self) -> None:
@@ -195,10 +202,10 @@ class EmailClient(ServerClient):
     def _send(self, records: Mapping[str, MailRecord]) -> None:
         """Send records, by id, to all recipients who have not had them. Raises SendError, RecordRejected."""
         waiting: dict[tuple[str, ...], list[str]] = {}
-        for one in self._form.to:
-            rest = tuple(id_ for id_ in records if id_ not in self._delivered.get(one, ()))
+        for recipient in self._form.to:
+            rest = tuple(id_ for id_ in records if id_ not in self._delivered.get(recipient, ()))
             if rest:
-                waiting.setdefault(rest, []).append(one)
+                waiting.setdefault(rest, []).append(recipient)
         later: dict[str, str] = {}
         for ids, recipients in waiting.items():
             try:
@@ -206,17 +213,17 @@ class EmailClient(ServerClient):
             except RecordRejected as error:
                 if len(waiting) == 1 or not error.whole:
                     raise
-                self._refused({one: str(error) for one in recipients})
+                self._refused({recipient: str(error) for recipient in recipients})
                 self._done_with(ids, recipients)
         patience_s = _PATIENCE_S if len(records) < WINDOW else _SHORT_S
-        for one in [one for one in later if self._taken.issuperset(records)]:
-            if time.monotonic() - self._deferred_since_s[one] >= patience_s:
-                self._count(GIVEN_UP)
-                why = self.redact(later.pop(one))
+        for recipient in [recipient for recipient in later if self._taken.issuperset(records)]:
+            if time.monotonic() - self._deferred_since_s[recipient] >= patience_s:
+                self._count(DEFERRED_TOO_LONG)
+                why = self.redact(later.pop(recipient))
                 self._warn(
                     f"{self.where} has deferred a recipient for too long: {why}; the recipient is skipped and counted"
                 )
-                self._done_with(records, [one])
+                self._done_with(records, [recipient])
         if later:
             raise SendError(next(iter(later.values())))
 
@@ -225,19 +232,19 @@ class EmailClient(ServerClient):
         ids = list(records)
         last = "" if len(ids) == 1 else f"-{ids[-1].rpartition('-')[2]}"
         later, taken = self._post(f"{ids[0]}{last}", list(records.values()), recipients)
-        self._done_with(ids, [one for one in recipients if one not in later])
+        self._done_with(ids, [recipient for recipient in recipients if recipient not in later])
         if taken:
             self._taken.update(ids)
-        for one in recipients:
-            if one in later:
-                self._deferred_since_s.setdefault(one, time.monotonic())
+        for recipient in recipients:
+            if recipient in later:
+                self._deferred_since_s.setdefault(recipient, time.monotonic())
             else:
-                self._deferred_since_s.pop(one, None)
+                self._deferred_since_s.pop(recipient, None)
         return later
 
     def _done_with(self, ids: Iterable[str], recipients: Sequence[str]) -> None:
-        for one in recipients:
-            self._delivered.setdefault(one, set()).update(ids)
+        for recipient in recipients:
+            self._delivered.setdefault(recipient, set()).update(ids)
 
     def _post(self, id_: str, records: Sequence[MailRecord], recipients: Sequence[str]) -> tuple[dict[str, str], bool]:
         """Send one mail; return the deferred recipients with the reasons, and whether any recipient got it.
@@ -279,21 +286,23 @@ class EmailClient(ServerClient):
                 "one mail when the hour is over."
             )
         size = smtp.esmtp_features.get("size", "")
-        most = min(MOST_BYTES, int(_RATIO * int(size))) if size.isdigit() and int(size) else MOST_BYTES
-        return self._form.message(id_, records, self.rate_limit.omitted, note, most)
+        max_image_bytes = (
+            min(MAX_IMAGE_BYTES, int(_RATIO * int(size))) if size.isdigit() and int(size) else MAX_IMAGE_BYTES
+        )
+        return self._form.message(id_, records, self.rate_limit.omitted, note, max_image_bytes)
 
     def _transaction(self, smtp: smtplib.SMTP, recipients: Sequence[str], data: bytes) -> tuple[dict[str, str], bool]:
         """Send MAIL, RCPT for each recipient, and DATA if at least one is accepted. See `_post`."""
         _check_answer(smtp.mail(address_in(self._form.sender)), "the sender")
         later: dict[str, str] = {}
         never: dict[str, str] = {}
-        for one in recipients:
+        for recipient in recipients:
             try:
-                _check_answer(smtp.rcpt(address_in(one)), address_in(one))
+                _check_answer(smtp.rcpt(address_in(recipient)), address_in(recipient))
             except RecordRejected as error:
-                never[one] = str(error)
+                never[recipient] = str(error)
             except SendError as error:
-                later[one] = str(error)
+                later[recipient] = str(error)
         if len(never) == len(recipients):
             raise RecordRejected(next(iter(never.values())), whole=True)
         if taken := len(never) + len(later) < len(recipients):
@@ -349,8 +358,8 @@ class EmailClient(ServerClient):
                 "the user or the password has characters beyond ASCII, which need AUTH PLAIN, and the server does not "
                 "offer it; set an ASCII password there"
             )
-        given = base64.b64encode(f"\0{user}\0{password}".encode()).decode()
-        code, text = smtp.docmd("AUTH", f"PLAIN {given}")
+        credentials = base64.b64encode(f"\0{user}\0{password}".encode()).decode()
+        code, text = smtp.docmd("AUTH", f"PLAIN {credentials}")
         if code != 235:
             raise self._lib.SMTPAuthenticationError(code, text)
 
@@ -358,9 +367,9 @@ class EmailClient(ServerClient):
         """The reason why nothing was sent, without the content of the mail."""
         lib = self._lib
         if isinstance(error, lib.SMTPResponseException):
-            said = f"{error.smtp_code} {_text(error.smtp_error)}"
+            answer = f"{error.smtp_code} {_text(error.smtp_error)}"
             refused = isinstance(error, lib.SMTPAuthenticationError)
-            return f"the user or the password is refused ({said})" if refused else said
+            return f"the user or the password is refused ({answer})" if refused else answer
         if isinstance(error, lib.SMTPServerDisconnected):
             return f"the connection broke off: {error}"
         return str(error) if isinstance(error, lib.SMTPException) else f"no connection: {error}"
@@ -379,9 +388,9 @@ def _check_answer(answer: Any, what: str) -> None:
     """Raise SendError if a server's answer is 4xx, RecordRejected if it is 5xx."""
     code, text = answer
     if not 200 <= code < 300:
-        said = f"{what} is not accepted: {code} {_text(text)}"
-        raise RecordRejected(said, whole=True) if code >= 500 else SendError(said)
+        reason = f"{what} is not accepted: {code} {_text(text)}"
+        raise RecordRejected(reason, whole=True) if code >= 500 else SendError(reason)
 
 
-def _text(said: Any) -> str:
-    return " ".join((said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)).split())
+def _text(answer: Any) -> str:
+    return " ".join((answer.decode("utf-8", "replace") if isinstance(answer, bytes) else str(answer)).split())

@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 LEFT = "records left in the spool"
 SPOOL_BYTES = 1_000_000_000
-_LEAST_BYTES = 1_000_000
+_MIN_SPOOL_BYTES = 1_000_000
 _LONGEST_TIMEOUT_S = 86_400.0
 TIMEOUT = "maximum time for an answer of the broker before the emitter reconnects."
 MAX_BACKOFF = "longest wait between two attempts to connect."
@@ -108,9 +108,9 @@ class Emitter(
         self._selection = RecordSelection(
             self.send, self.labels, self.every, self.on_change, self.when, named, self._cropper is not None
         )
-        self._kept = self.spool or {}
-        self._size = self._kept.get("size", SPOOL_BYTES)
-        if self._size < _LEAST_BYTES:
+        self._spool_options = self.spool or {}
+        self._size = self._spool_options.get("size", SPOOL_BYTES)
+        if self._size < _MIN_SPOOL_BYTES:
             raise ValueError(f"spool.size must be at least 1MB, got {self._size / 1e6:g}MB")
         if self.timeout <= 0 or self.max_backoff <= 0:
             raise ValueError("timeout and max_backoff must be longer than 0s")
@@ -156,11 +156,13 @@ class Emitter(
             OutputError: the spool cannot be written, or another run uses it.
             ConfigError: the broker is required and cannot be used.
         """
-        context, client = self.context, self.client()
+        context = self.context
+        client = self.client()
         client.timeout_s = self.timeout
         if self.required:
             _require(client, context.id)
-        age, when_full = self._kept.get("age"), self._kept.get("when_full", "drop_oldest")
+        age = self._spool_options.get("age")
+        when_full = self._spool_options.get("when_full", "drop_oldest")
         self.queue = Spool(self.folder, self._size, age, when_full, counters=context.counters)
         if self.queue.waiting:
             logger.info(f"{self.queue.waiting} records of an earlier run are in {self.folder}; they are sent first")
@@ -169,7 +171,7 @@ class Emitter(
     @property
     def folder(self) -> Path:
         """The spool's folder."""
-        return Path(self._kept.get("path", f"spool/{self.context.id or self.name}"))
+        return Path(self._spool_options.get("path", f"spool/{self.context.id or self.name}"))
 
     @property
     def sends_lines(self) -> bool:
@@ -188,19 +190,19 @@ class Emitter(
 
     def write_encoded(self, frame: Frame, encoded: Callable[[], dict[str, Any]]) -> None:
         """Select the records of the frame, from the encoded records of its batch."""
-        for made, box in self._chosen(frame, encoded):
+        for spool_record, box in self._chosen(frame, encoded):
             if self._cropper is not None:
                 self._cropper.add(len(self._waiting), frame, box)
-            self._waiting.append(made)
+            self._waiting.append(spool_record)
 
     def write_lines(self, frames: Sequence[Frame], lines: Sequence[bytes]) -> None:
         """Write the frames of a batch from their lines; if this raises, nothing is written. See `sends_lines`."""
         values: list[tuple[str, ...]] = [(frame.source,) for frame in frames]
         if self.more_variables:
-            values = [(*one, *self.values(frame)) for one, frame in zip(values, frames, strict=True)]
-        address = {one: self._address(one) for one in set(values)}
+            values = [(*variables, *self.values(frame)) for variables, frame in zip(values, frames, strict=True)]
+        address = {variables: self._address(variables) for variables in set(values)}
         self._waiting += tuples(
-            SpoolRecord, [(*address[one], text[:-1]) for one, text in zip(values, lines, strict=True)]
+            SpoolRecord, [(*address[variables], text[:-1]) for variables, text in zip(values, lines, strict=True)]
         )
 
     def _address(self, values: tuple[str, ...]) -> tuple[bytes, bytes]:
@@ -216,7 +218,7 @@ class Emitter(
         Raises:
             OutputError: see `flush`.
         """
-        self.queue.append([made for made, _ in self._chosen(frame, lambda: record(frame))], wait=False)
+        self.queue.append([spool_record for spool_record, _ in self._chosen(frame, lambda: record(frame))], wait=False)
 
     def _chosen(
         self, frame: Frame, encoded: Callable[[], dict[str, Any]]

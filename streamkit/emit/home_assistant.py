@@ -40,10 +40,10 @@ def devices(
     }
     if expire_s is not None and labels:
         common["expire_after"] = max(1, round(expire_s))
-    found = {}
+    messages = {}
     for label in labels:
         text = label.replace("\\", "\\\\").replace("'", "\\'")
-        found[f"{prefix}/sensor/{node}/{_name(label)}/config"] = {
+        messages[f"{prefix}/sensor/{node}/{_name(label)}/config"] = {
             "name": label,
             "unique_id": f"{node}_{_name(label)}",
             "state_class": "measurement",
@@ -51,7 +51,7 @@ def devices(
             **common,
         }
     if kinds:
-        found[f"{prefix}/event/{node}/events/config"] = {
+        messages[f"{prefix}/event/{node}/events/config"] = {
             "name": "events",
             "unique_id": f"{node}_events",
             "event_types": list(kinds),
@@ -61,7 +61,7 @@ def devices(
             ),
             **common,
         }
-    return {topic_: orjson.dumps(message) for topic_, message in found.items()}
+    return {topic_: orjson.dumps(message) for topic_, message in messages.items()}
 
 
 def _name(text: str) -> str:

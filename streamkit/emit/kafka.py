@@ -105,10 +105,10 @@ class KafkaClient(ServerClient):
             return lambda error, message: answers.__setitem__(i, error)
 
         try:
-            for i, one in enumerate(messages):
-                headers = [("id", one.id.encode())]
+            for i, message in enumerate(messages):
+                headers = [("id", message.id.encode())]
                 producer.produce(
-                    one.topic, one.body, one.key.encode() or None, on_delivery=answered(i), headers=headers
+                    message.topic, message.body, message.key.encode() or None, on_delivery=answered(i), headers=headers
                 )
         except BufferError:  # librdkafka's queue is full; the records after these are sent again
             pass

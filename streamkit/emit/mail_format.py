@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 VARIABLES = ("text", "time")
 """Variables of templates besides those of topics."""
 
-MOST_BYTES = 10_000_000
+MAX_IMAGE_BYTES = 10_000_000
 """Maximum size of the images in one mail, in bytes; less if the server accepts less."""
 
 EVENTS_VIEW = "#/events"
@@ -64,7 +64,7 @@ class MailFormat:
 
     def message(
         self, id_: str, records: Sequence[MailRecord], omitted: Mapping[str, int], note: str = "",
-        most_bytes: int = MOST_BYTES,
+        max_image_bytes: int = MAX_IMAGE_BYTES,
     ) -> EmailMessage:  # fmt: skip
         """Create a mail for some records.
 
@@ -73,23 +73,24 @@ class MailFormat:
             records: the records; may be empty.
             omitted: number of records omitted from earlier mails, by title.
             note: an additional sentence.
-            most_bytes: maximum size of the images; further images are omitted.
+            max_image_bytes: maximum size of the images; further images are omitted.
         """
         from email.message import EmailMessage
         from email.policy import SMTP
         from email.utils import format_datetime
 
-        made = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # any server accepts it
-        made["From"], made["To"] = self.sender, ", ".join(self.to)
-        made["Subject"] = self._subject(records, omitted)
-        made["Date"] = format_datetime(datetime.now().astimezone())
-        made["Message-ID"] = f"<{id_}@{address_in(self.sender).rpartition('@')[2]}>"
-        made["Auto-Submitted"] = "auto-generated"  # no out-of-office reply answers it
-        made.set_content(self._text(records, omitted, note))
-        for number, (kind, data) in enumerate(self._images(records, most_bytes), 1):
+        mail = EmailMessage(policy=SMTP.clone(cte_type="7bit"))  # any server accepts it
+        mail["From"] = self.sender
+        mail["To"] = ", ".join(self.to)
+        mail["Subject"] = self._subject(records, omitted)
+        mail["Date"] = format_datetime(datetime.now().astimezone())
+        mail["Message-ID"] = f"<{id_}@{address_in(self.sender).rpartition('@')[2]}>"
+        mail["Auto-Submitted"] = "auto-generated"  # no out-of-office reply answers it
+        mail.set_content(self._text(records, omitted, note))
+        for number, (kind, data) in enumerate(self._images(records, max_image_bytes), 1):
             name = f"{number}.{kind.replace('jpeg', 'jpg')}"
-            made.add_attachment(data, maintype="image", subtype=kind, filename=name)
-        return made
+            mail.add_attachment(data, maintype="image", subtype=kind, filename=name)
+        return mail
 
     def _subject(self, records: Sequence[MailRecord], omitted: Mapping[str, int]) -> str:
         if not records:
@@ -99,13 +100,13 @@ class MailFormat:
         return text[: _SUBJECT - len(more)] + more
 
     def _text(self, records: Sequence[MailRecord], omitted: Mapping[str, int], note: str) -> str:
-        parts = ["\n".join(fill(self.body, one.values) for one in records[:_LINES])]
+        parts = ["\n".join(fill(self.body, record.values) for record in records[:_LINES])]
         if len(records) > _LINES:
             parts.append(f"... and {len(records) - _LINES} more.")
         if omitted:
             counts = (f"  {n:6}  {title}" for title, n in sorted(omitted.items(), key=lambda item: -item[1]))
             parts.append("Omitted since the last mail, because the limit of mails was reached:\n" + "\n".join(counts))
-        parts += [one for one in (note, self._link(records)) if one]
+        parts += [part for part in (note, self._link(records)) if part]
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _link(self, records: Sequence[MailRecord]) -> str | None:
@@ -117,15 +118,15 @@ class MailFormat:
         at_s = f"{datetime.fromisoformat(time).timestamp():.3f}"
         return f"{self.link}?{urlencode({'source': first['source'], 'kind': event['kind'], 'at': at_s})}"
 
-    def _images(self, records: Sequence[MailRecord], most_bytes: int) -> list[tuple[str, bytes]]:
-        found: list[tuple[str, bytes]] = []
-        for one in records:
-            if len(found) >= self.images:
+    def _images(self, records: Sequence[MailRecord], max_image_bytes: int) -> list[tuple[str, bytes]]:
+        images: list[tuple[str, bytes]] = []
+        for record in records:
+            if len(images) >= self.images:
                 break
-            data = image_of(one.record, most_bytes - sum(len(known) for _, known in found))
-            if data is not None and (kind := _kind(data)) and all(data != known for _, known in found):
-                found.append((kind, data))
-        return found
+            data = image_of(record.record, max_image_bytes - sum(len(image) for _, image in images))
+            if data is not None and (kind := _kind(data)) and all(data != image for _, image in images):
+                images.append((kind, data))
+        return images
 
 
 def address_in(text: str) -> str:
@@ -142,11 +143,11 @@ def fill(template: str, values: Mapping[str, str]) -> str:
 
 def mail_record(record: dict[str, Any], names: Sequence[str], values: Sequence[str]) -> MailRecord:
     """A record with the values of its variables: those of its topic, its text and its time."""
-    known = dict(zip(names, values, strict=True))
-    return MailRecord(record, {**known, "text": summary(record), "time": when(record)})
+    variables = dict(zip(names, values, strict=True))
+    return MailRecord(record, {**variables, "text": summary(record), "time": when(record)})
 
 
-def image_of(record: Mapping[str, Any], most_bytes: int) -> bytes | None:
+def image_of(record: Mapping[str, Any], max_bytes: int) -> bytes | None:
     """The image that a record contains or names, if available and small enough: a crop, or a file."""
     event = record.get("event", {})
     crop = record.get("object", event).get("crop")
@@ -155,13 +156,13 @@ def image_of(record: Mapping[str, Any], most_bytes: int) -> bytes | None:
             data = base64.b64decode(crop, validate=True)
         except binascii.Error:
             return None
-        return data if len(data) <= most_bytes else None
+        return data if len(data) <= max_bytes else None
     data_of = event.get("data", {})
     path = data_of.get("snapshot") or (data_of.get("path") if event.get("kind") == "saved" else None)
     if not isinstance(path, str) or Path(path).suffix.lower() not in (".jpg", ".jpeg", ".png"):
         return None
     try:
-        return Path(path).read_bytes() if Path(path).stat().st_size <= most_bytes else None
+        return Path(path).read_bytes() if Path(path).stat().st_size <= max_bytes else None
     except OSError:
         return None
 
@@ -183,8 +184,8 @@ def summary(record: dict[str, Any]) -> str:
     source = record["source"]
     if (event := record.get("event")) is not None:
         data = event.get("data", {})
-        if isinstance(own := data.get("text"), str) and own:
-            return " ".join(own.split())
+        if isinstance(text := data.get("text"), str) and text:
+            return " ".join(text.split())
         if event["kind"] in KINDS:
             track = event.get("track_id", NONE)
             track = None if track == NONE else track
@@ -192,15 +193,15 @@ def summary(record: dict[str, Any]) -> str:
         plain = {name: value for name, value in data.items() if not isinstance(value, (dict, list))}
         about = [event["stage"], *_track(event), *(_fact(name, value) for name, value in plain.items())]
         return f"{event['kind']} at {source} ({', '.join(about)})"
-    if (one := record.get("object")) is not None:
-        score = one.get("score")  # None if the model gave no score
-        about = [*_track(one), *([] if score is None else [f"score {score:.2f}"])]
+    if (detection := record.get("object")) is not None:
+        score = detection.get("score")  # None if the model gave no score
+        about = [*_track(detection), *([] if score is None else [f"score {score:.2f}"])]
         behind = f" ({', '.join(about)})" if about else ""
-        return f"{one.get('label', one['class_id'])} at {source}{behind}"
+        return f"{detection.get('label', detection['class_id'])} at {source}{behind}"
     if error := record.get("error"):
         return f"{source}: {' '.join(str(error).split())}"
-    found = Counter(one.get("label", one["class_id"]) for one in record["objects"])
-    return f"{', '.join(f'{n} {label}' for label, n in found.items()) or 'nothing'} at {source}"
+    counts = Counter(detection.get("label", detection["class_id"]) for detection in record["objects"])
+    return f"{', '.join(f'{n} {label}' for label, n in counts.items()) or 'nothing'} at {source}"
 
 
 def when(record: dict[str, Any]) -> str:
@@ -216,12 +217,14 @@ def title(record: dict[str, Any]) -> str:
     if (event := record.get("event")) is not None:
         name = event.get("data", {}).get("alarm")
         return f"{name} {event['kind']} at {source}" if name else f"{event['kind']} at {source}"
-    one = record.get("object")
-    return f"frames of {source}" if one is None else f"{one.get('label', one['class_id'])} at {source}"
+    detection = record.get("object")
+    return (
+        f"frames of {source}" if detection is None else f"{detection.get('label', detection['class_id'])} at {source}"
+    )
 
 
-def _track(one: dict[str, Any]) -> list[str]:
-    track = one.get("track_id", NONE)
+def _track(event_or_object: dict[str, Any]) -> list[str]:
+    track = event_or_object.get("track_id", NONE)
     return [] if track == NONE else [f"track {track}"]
 
 

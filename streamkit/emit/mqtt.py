@@ -66,25 +66,26 @@ class MqttClient(ServerClient):
         """See `Client.connect`."""
         from paho.mqtt.enums import CallbackAPIVersion
 
-        made = self._paho.Client(CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5, reconnect_on_failure=False)
-        made.connect_timeout = self.timeout_s
-        made.max_inflight_messages = 65535
+        client = self._paho.Client(CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5, reconnect_on_failure=False)
+        client.connect_timeout = self.timeout_s
+        client.max_inflight_messages = 65535
         if self._at.user is not None:
-            made.username_pw_set(self._at.user, self._at.password)
+            client.username_pw_set(self._at.user, self._at.password)
         if self._at.tls:
-            made.tls_set_context(tls_context(self._tls))
+            client.tls_set_context(tls_context(self._tls))
         if self._status is not None:
-            made.will_set(self._status, _OFFLINE, qos=1, retain=True)
+            client.will_set(self._status, _OFFLINE, qos=1, retain=True)
             self.retained[self._status] = _ONLINE
         answer: list[Any] = []
-        made.on_connect = lambda client, data, flags, code, properties: answer.extend((code, properties))
-        made.on_disconnect = lambda client, data, flags, code, properties: setattr(self, "_down", str(code))
-        made.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
-        self._client, self._down = made, None
+        client.on_connect = lambda client, data, flags, code, properties: answer.extend((code, properties))
+        client.on_disconnect = lambda client, data, flags, code, properties: setattr(self, "_down", str(code))
+        client.on_publish = lambda client, data, mid, code, properties: self._answers.__setitem__(mid, code.value)
+        self._client = client
+        self._down = None
         self._answers.clear()
         self._published = {}
         try:
-            made.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
+            client.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise SendError(f"no connection: {error}") from error
         self._wait(lambda: bool(answer), "answer to CONNECT")
@@ -182,12 +183,12 @@ class MqttClient(ServerClient):
     def _packets(self, messages: Sequence[Message]) -> Iterator[tuple[str, Sequence[int], bytes]]:
         """Yield topic, record indices and payload of each packet. Records of one topic stay in order."""
         if self._batch == 1:
-            for index, one in enumerate(messages):
-                yield one.topic, (index,), one.body
+            for index, message in enumerate(messages):
+                yield message.topic, (index,), message.body
             return
         topics: dict[str, list[int]] = {}
-        for index, one in enumerate(messages):
-            topics.setdefault(one.topic, []).append(index)
+        for index, message in enumerate(messages):
+            topics.setdefault(message.topic, []).append(index)
         for indices in sorted(part for topic in topics.values() for part in self._parts(messages, topic)):
             yield messages[indices[0]].topic, indices, b"[" + b",".join([messages[i].body for i in indices]) + b"]"
 

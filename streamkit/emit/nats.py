@@ -66,40 +66,44 @@ class NatsClient(ServerClient):
                 owner._jetstream = bool(self._server_info.get("jetstream"))
                 return super()._connect_command()
 
-        self._asyncio, self._errors, self._made = asyncio, errors, EncryptingNats
+        self._asyncio = asyncio
+        self._errors = errors
+        self._client_class = EncryptingNats
         super().__init__(at, tls)
         self._creds = creds
-        self._servers = [f"{at.scheme}://{one}" for one in (str(at).split("/")[2], *others)]
+        self._servers = [f"{at.scheme}://{host}" for host in (str(at).split("/")[2], *others)]
         self.secrets = [at.user or "" if at.password is None else at.password]
         self._loop: Any = None
         self._client: Any = None
         self._changed = asyncio.Event()
-        self._inbox, self._round = "", 0
+        self._inbox = ""
+        self._round = 0
         self._answers: dict[int, tuple[int, str] | None] = {}  # by index: error code and reason, or None if stored
         self._jetstream = False  # whether the server has it
         self._reported: list[str] = []  # errors reported by the server or nats-py
 
     def connect(self) -> None:
         """See `Client.connect`."""
-        self._loop, self._client = self._asyncio.new_event_loop(), self._made()
+        self._loop = self._asyncio.new_event_loop()
+        self._client = self._client_class()
         self._reported.clear()
         self._run(self._connect(), Deadline(self))
 
     async def _connect(self) -> None:
         at = self._at
-        known: dict[str, Any] = {"user_credentials": None if self._creds is None else Path(self._creds)}
+        options: dict[str, Any] = {"user_credentials": None if self._creds is None else Path(self._creds)}
         if at.password is not None:
-            known |= {"user": at.user, "password": at.password}
+            options |= {"user": at.user, "password": at.password}
         elif at.user is not None:
-            known["token"] = at.user
+            options["token"] = at.user
         if at.tls:
-            known["tls"] = tls_context(self._tls)
+            options["tls"] = tls_context(self._tls)
         self._changed = self._asyncio.Event()
         try:
             await self._client.connect(
                 self._servers, error_cb=self._on_error, name="streamkit", allow_reconnect=False,
                 connect_timeout=self.timeout_s + _CLOSE_S, max_reconnect_attempts=1, reconnect_time_wait=_POLL_S,
-                ping_interval=_PING_S, **known,
+                ping_interval=_PING_S, **options,
             )  # fmt: skip
             self._reported.clear()  # errors of servers that were tried before
             self._inbox = self._client.new_inbox()
@@ -128,14 +132,14 @@ class NatsClient(ServerClient):
     async def _exchange(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Publish all messages, and receive an answer for each."""
         client, inbox = self._client, f"{self._inbox}.{self._round}."
-        most = client.max_payload - _HEADER_BYTES
+        max_bytes = client.max_payload - _HEADER_BYTES
         try:
-            for index, one in enumerate(messages):
-                if len(one.body) + len(one.id) > most:
-                    refused[index] = f"it has {len(one.body)} bytes, and the server accepts {client.max_payload}"
+            for index, message in enumerate(messages):
+                if len(message.body) + len(message.id) > max_bytes:
+                    refused[index] = f"it has {len(message.body)} bytes, and the server accepts {client.max_payload}"
                     continue
                 try:
-                    await client.publish(one.topic, one.body, f"{inbox}{index}", {"Nats-Msg-Id": one.id})
+                    await client.publish(message.topic, message.body, f"{inbox}{index}", {"Nats-Msg-Id": message.id})
                 except self._errors.BadSubjectError:
                     refused[index] = "its topic is not a valid subject"
             while len(self._answers) + len(refused) < len(messages):
@@ -230,7 +234,7 @@ class NatsClient(ServerClient):
 
     def _denied(self) -> set[str]:
         """Subjects that this user may not publish to: the server reports them only as errors, in lower case."""
-        return {found[1] for text in self._reported if (found := re.search(r'publish to "([^"]*)"', text))}
+        return {match[1] for text in self._reported if (match := re.search(r'publish to "([^"]*)"', text))}
 
     def _reject_denied(self, messages: Sequence[Message], refused: dict[int, str]) -> None:
         """Reject the records that permission errors are about.
@@ -239,7 +243,7 @@ class NatsClient(ServerClient):
             RecordRejected: subjects differ in case only, so they are ambiguous; records must be sent one by one.
         """
         for subject in self._denied():
-            meant = [index for index, one in enumerate(messages) if one.topic.lower() == subject]
+            meant = [index for index, message in enumerate(messages) if message.topic.lower() == subject]
             if len({messages[index].topic for index in meant}) > 1:
                 raise RecordRejected(_DENIED)
             refused.update((index, _DENIED) for index in meant if index not in self._answers)

@@ -52,17 +52,21 @@ class ParquetClient(Client):
         send: the kind of records.
         every_s: complete a file after this time, in seconds,
         size: or at this size in bytes,
-        most_bytes: or when this many bytes of records wait in the spool for their files.
+        max_waiting_bytes: or when this many bytes of records wait in the spool for their files.
 
     Raises:
         MissingPackage: pyarrow is not installed.
     """
 
-    def __init__(self, path: str, send: str, every_s: float, size: int, most_bytes: int) -> None:
-        self.where, self._rows = path, ArrowTableBuilder(send)
-        self._every_s, self._size, self._most_bytes = every_s, size, most_bytes
+    def __init__(self, path: str, send: str, every_s: float, size: int, max_waiting_bytes: int) -> None:
+        self.where = path
+        self._rows = ArrowTableBuilder(send)
+        self._every_s = every_s
+        self._size = size
+        self._max_waiting_bytes = max_waiting_bytes
         self._files: dict[str, _File] = {}
-        self._bytes, self._since_s = 0, 0.0
+        self._bytes = 0
+        self._since_s = 0.0
 
     def connect(self) -> None:
         """See `Client.connect`: checks that the top folder can be written."""
@@ -79,8 +83,8 @@ class ParquetClient(Client):
         if not self.held:
             self._since_s = time.monotonic()
         by_folder: dict[str, list[Message]] = {}
-        for one in messages:
-            by_folder.setdefault(one.topic, []).append(one)
+        for message in messages:
+            by_folder.setdefault(message.topic, []).append(message)
         with _lost():
             for folder, some in by_folder.items():
                 if (file := self._files.get(folder)) is None:
@@ -90,7 +94,7 @@ class ParquetClient(Client):
                     file.finish()
             self._make_room()
         self.held += len(messages)
-        self._bytes += sum(len(one.body) for one in messages)
+        self._bytes += sum(len(message.body) for message in messages)
 
     def idle(self) -> None:
         """See `Client.idle`."""
@@ -104,7 +108,7 @@ class ParquetClient(Client):
 
     def _roll_if_due(self, due: bool = False) -> None:
         """Complete every file if it is time, so that no record is held back."""
-        due |= self._bytes >= self._most_bytes or time.monotonic() - self._since_s >= self._every_s
+        due |= self._bytes >= self._max_waiting_bytes or time.monotonic() - self._since_s >= self._every_s
         if not due or not self.held:
             return
         with _lost():
@@ -147,7 +151,7 @@ class _File:
             self._add(list(some))
 
     def _add(self, messages: Sequence[Message]) -> None:
-        new = [(number, one.body) for one in messages if (number := _number(one.id)) > self._there]
+        new = [(number, message.body) for message in messages if (number := _number(message.id)) > self._there]
         if not new:
             return
         if not (self._tables or self._file):
@@ -209,5 +213,5 @@ def _last_stored(folder: Path, name: str) -> int:
     with writing(folder):
         for part in folder.glob(f".{name[:NAME_CHARS]}*.part"):
             part.unlink(missing_ok=True)
-        found = (re.fullmatch(rf"{name}-\d+-(\d+)", path.stem) for path in folder.glob(f"{name}-*{SUFFIX}"))
-        return max((int(match[1]) for match in found if match), default=0)
+        matches = (re.fullmatch(rf"{name}-\d+-(\d+)", path.stem) for path in folder.glob(f"{name}-*{SUFFIX}"))
+        return max((int(match[1]) for match in matches if match), default=0)

@@ -55,18 +55,23 @@ class PostgresClient(TableClient):
                 return super().wait(owner._limited(gen), *args, **options)
 
         super().__init__(str(at), table, send)
-        self._psycopg, self._made, self._at, self.secrets = psycopg, TimeoutConnection, at, [at.password or ""]
+        self._psycopg = psycopg
+        self._connection_class = TimeoutConnection
+        self._at = at
+        self.secrets = [at.password or ""]
         self.errors = (OSError, psycopg.Error)
-        self._tls, self._verified = tls or {}, verified or bool(tls)
+        self._tls = tls or {}
+        self._verified = verified or bool(tls)
 
     def open(self) -> Any:
         """See `TableClient.open`."""
-        at, options = self._at, dict[str, Any]()
+        at = self._at
+        options = dict[str, Any]()
         if self._verified:
             options = {"sslmode": "verify-full", "sslrootcert": self._tls.get("ca", "system")}
             options |= {f"ssl{name}": self._tls[name] for name in ("cert", "key") if name in self._tls}  # type: ignore[literal-required]
         milliseconds = max(1, round(self.timeout_s * 1000))  # 0 is without limit
-        return self._made.connect(
+        return self._connection_class.connect(
             host=at.host, port=at.port, dbname=at.path.strip("/") or at.user, user=at.user, password=at.password,
             autocommit=True, options=f"-c statement_timeout={milliseconds}", keepalives_idle=10,
             tcp_user_timeout=milliseconds, connect_timeout=max(2, round(self.timeout_s)),

@@ -91,14 +91,17 @@ class RecordSelection:
         self._last_s.pop(source, None)
         self._before.pop(source, None)
 
-    def _frame(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+    def _frame(self, frame: Frame, make_record: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
         if not self._on_change and not self._due(frame, None):
             return []
-        found = made()
+        record = make_record()
         if self._labels is not None:
-            found["objects"] = self._chosen(found)
+            record["objects"] = self._chosen(record)
         if self._on_change:
-            now = Counter(one.get("label", one["class_id"]) for one in found["objects"]), found.get("error")
+            now = (
+                Counter(detection.get("label", detection["class_id"]) for detection in record["objects"]),
+                record.get("error"),
+            )
             changed = self._before.get(frame.source) != now
             if changed:
                 self._last_s.get(frame.source, {}).clear()
@@ -107,18 +110,18 @@ class RecordSelection:
             if changed and self._every_s is not None:
                 self._due(frame, None)
             self._before[frame.source] = now
-        return [SelectedRecord((frame.source,), as_json(found))]
+        return [SelectedRecord((frame.source,), as_json(record))]
 
-    def _objects(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
-        record = made()
+    def _objects(self, frame: Frame, make_record: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+        record = make_record()
         chosen = self._chosen(record)
         if self._every_s is not None:
             due: dict[Any, bool] = {}  # objects without a track count as one
-            for one in chosen:
-                track = one.get("track_id")
+            for detection in chosen:
+                track = detection.get("track_id")
                 if track not in due:
                     due[track] = self._due(frame, track)
-            chosen = [one for one in chosen if due[one.get("track_id")]]
+            chosen = [detection for detection in chosen if due[detection.get("track_id")]]
             self._tidy(frame)
         if not chosen:
             return []
@@ -126,20 +129,32 @@ class RecordSelection:
         bodies = [head + text + b"}" for text in _encoded(chosen)]
         source = frame.source
         if not self._named:
-            return [SelectedRecord((source,), body, one["box"]) for one, body in zip(chosen, bodies, strict=True)]
+            return [
+                SelectedRecord((source,), body, detection["box"])
+                for detection, body in zip(chosen, bodies, strict=True)
+            ]
         only = next(iter(frame.tables), NONE)
         values = [
-            (source, str(one.get("label", one["class_id"])), one.get("stage", only), str(one.get("track_id", NONE)))
-            for one in chosen
+            (
+                source,
+                str(detection.get("label", detection["class_id"])),
+                detection.get("stage", only),
+                str(detection.get("track_id", NONE)),
+            )
+            for detection in chosen
         ]
-        return list(map(SelectedRecord, values, bodies, [one["box"] for one in chosen]))
+        return list(map(SelectedRecord, values, bodies, [detection["box"] for detection in chosen]))
 
-    def _events(self, frame: Frame, made: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
+    def _events(self, frame: Frame, make_record: Callable[[], dict[str, Any]]) -> list[SelectedRecord]:
         if not frame.events:
             return []
         record = frame_record(frame, [])
         head = as_json({key: record[key] for key in _HEAD if key in record})[:-1] + b',"event":'
-        boxes = {one.get("track_id"): one["box"] for one in reversed(made()["objects"])} if self._boxed else {}
+        boxes = (
+            {detection.get("track_id"): detection["box"] for detection in reversed(make_record()["objects"])}
+            if self._boxed
+            else {}
+        )
         return [
             SelectedRecord(
                 (frame.source, event.stage, event.kind, NONE if event.track_id is None else str(event.track_id)),
@@ -152,29 +167,33 @@ class RecordSelection:
 
     def _chosen(self, record: dict[str, Any]) -> list[dict[str, Any]]:
         objects: list[dict[str, Any]] = record["objects"]
-        return objects if self._labels is None else [one for one in objects if one.get("label") in self._labels]
+        return (
+            objects
+            if self._labels is None
+            else [detection for detection in objects if detection.get("label") in self._labels]
+        )
 
     def _due(self, frame: Frame, track: Any) -> bool:
         """Whether the minimum interval since the last record of this source or track has passed."""
         if self._every_s is None:
             return True
-        known = self._last_s.setdefault(frame.source, {})
-        last_s = known.get(track)
+        last_by_track = self._last_s.setdefault(frame.source, {})
+        last_s = last_by_track.get(track)
         if last_s is not None and 0 <= frame.pts_s - last_s < self._every_s - _EARLY_S:
             return False
-        known[track] = frame.pts_s
+        last_by_track[track] = frame.pts_s
         return True
 
     def _tidy(self, frame: Frame) -> None:
         """Forget tracks that have ended."""
-        known = self._last_s.get(frame.source, {})
-        if len(known) > 1000:
+        last_by_track = self._last_s.get(frame.source, {})
+        if len(last_by_track) > 1000:
             oldest_s = frame.pts_s - 60 - (self._every_s or 0.0)
-            self._last_s[frame.source] = {track: s for track, s in known.items() if s > oldest_s}
+            self._last_s[frame.source] = {track: s for track, s in last_by_track.items() if s > oldest_s}
 
 
 def _encoded(objects: list[dict[str, Any]]) -> list[bytes]:
     try:
-        return [orjson.dumps(one, None, orjson.OPT_SERIALIZE_NUMPY) for one in objects]
+        return [orjson.dumps(detection, None, orjson.OPT_SERIALIZE_NUMPY) for detection in objects]
     except TypeError:  # JSON has no such value
-        return [as_json(one) for one in objects]
+        return [as_json(detection) for detection in objects]

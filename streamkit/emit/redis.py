@@ -20,18 +20,18 @@ class RedisClient(ServerClient):
     Args:
         at: the Redis server; the path is the database number.
         tls: files for `rediss`.
-        most: approximate maximum number of entries in a stream; None for no limit.
+        max_length: approximate maximum number of entries in a stream; None for no limit.
 
     Raises:
         MissingPackage: redis is not installed.
     """
 
-    def __init__(self, at: Address, tls: Tls | None = None, most: int | None = None) -> None:
+    def __init__(self, at: Address, tls: Tls | None = None, max_length: int | None = None) -> None:
         with needs("redis", "redis"):
             import redis
         super().__init__(at, tls)
         self._redis = redis
-        self._trim: tuple[Any, ...] = () if most is None else ("MAXLEN", "~", most)
+        self._trim: tuple[Any, ...] = () if max_length is None else ("MAXLEN", "~", max_length)
 
     def connect(self) -> None:
         """See `Client.connect`."""
@@ -55,8 +55,8 @@ class RedisClient(ServerClient):
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`: one transaction, so that no record overtakes one for which Redis has no memory."""
         pipe = self._connection.pipeline(transaction=True)
-        for one in messages:
-            pipe.execute_command("XADD", one.topic, *self._trim, "*", "id", one.id, "record", one.body)
+        for message in messages:
+            pipe.execute_command("XADD", message.topic, *self._trim, "*", "id", message.id, "record", message.body)
         try:
             answers = pipe.execute(raise_on_error=False)
         except (self._redis.RedisError, OSError) as error:

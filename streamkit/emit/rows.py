@@ -75,9 +75,9 @@ class TableClient(Client):
         defined = ", ".join(f'"{name}" {self.types[column.kind]}' for name, column in COLUMNS[self._send].items())
         defined = f"id text PRIMARY KEY, {defined}, record {self.types['json']}"
         try:
-            made = self._connection = self.open()
-            made.execute(f"CREATE TABLE IF NOT EXISTS {self._quoted} ({defined})")
-            there = {one[0] for one in made.execute(f"SELECT * FROM {self._quoted} LIMIT 0").description}
+            connection = self._connection = self.open()
+            connection.execute(f"CREATE TABLE IF NOT EXISTS {self._quoted} ({defined})")
+            there = {column[0] for column in connection.execute(f"SELECT * FROM {self._quoted} LIMIT 0").description}
         except self.errors as error:
             raise SendError(str(error)) from error
         if lacks := ", ".join(name for name in ("id", *COLUMNS[self._send], "record") if name not in there):
@@ -89,7 +89,7 @@ class TableClient(Client):
     def deliver(self, messages: Sequence[Message]) -> None:
         """See `Client.deliver`: all rows are inserted, or none."""
         try:
-            self.insert([one.id for one in messages], [one.body.decode() for one in messages])
+            self.insert([message.id for message in messages], [message.body.decode() for message in messages])
         except self.errors as error:
             raise self.failure(error) from error
 

@@ -83,7 +83,7 @@ def unpack(data: bytes, first: int) -> tuple[list[StoredRecord], int]:
         data: bytes from the start of a block; the last block may be incomplete.
         first: the number that the first record must have.
     """
-    found: list[tuple[int, float, bytes, bytes, bytes]] = []
+    records: list[tuple[int, float, bytes, bytes, bytes]] = []
     done = 0
     for count, at, end, number, time_s in _blocks(data, first):
         lengths = struct.unpack_from(f"<{3 * count}I", data, at)
@@ -92,10 +92,10 @@ def unpack(data: bytes, first: int) -> tuple[list[StoredRecord], int]:
             a = at + lengths[3 * i]
             b = a + lengths[3 * i + 1]
             c = b + lengths[3 * i + 2]
-            found.append((number + i, time_s, data[at:a], data[a:b], data[b:c]))
+            records.append((number + i, time_s, data[at:a], data[a:b], data[b:c]))
             at = c
         done = end
-    return tuples(StoredRecord, found), done
+    return tuples(StoredRecord, records), done
 
 
 def block_bytes(header: bytes) -> int:
@@ -115,21 +115,24 @@ def files(folder: Path) -> list[tuple[int, Path]]:
 
 def recover(folder: Path) -> tuple[list[SegmentFile], int]:
     """Files of an earlier run, and the number of torn ends that were cut off. Raises OSError."""
-    there, made, torn = files(folder), list[SegmentFile](), 0
+    there = files(folder)
+    recovered = list[SegmentFile]()
+    torn = 0
     for (first, path), (end, _) in zip(there, [*there[1:], (0, None)], strict=False):
-        known = path.stat()
-        size = known.st_size
+        stat = path.stat()
+        size = stat.st_size
         if not end:  # the last file, which a crash may have torn
             blocks = list(_blocks(path.read_bytes(), first))
-            end, size = first + sum(block[0] for block in blocks), blocks[-1][2] if blocks else 0
-            if size < known.st_size:
+            end = first + sum(block[0] for block in blocks)
+            size = blocks[-1][2] if blocks else 0
+            if size < stat.st_size:
                 os.truncate(path, size)
                 torn += 1
         if end == first:
             path.unlink()
             continue
-        made.append(SegmentFile(path, first, end, size, known.st_mtime))
-    return made, torn
+        recovered.append(SegmentFile(path, first, end, size, stat.st_mtime))
+    return recovered, torn
 
 
 def open_private(path: Path, flags: int) -> int:

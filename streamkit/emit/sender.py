@@ -110,17 +110,18 @@ class Sender:
         taken += self._spool.take(room)
 
     def _deliver(self, taken: list[StoredRecord]) -> None:
-        messages = _messages(self._spool.ids([one.number for one in taken]), taken)
-        begun_s = time.monotonic()
+        messages = _messages(self._spool.ids([record.number for record in taken]), taken)
+        started_s = time.monotonic()
         about = {"streamkit.stage": STAGE.get(), "messaging.batch.message_count": len(messages)}
         try:
             self._send(messages)
         except Exception as error:
-            record_operation("deliver records", begun_s, about, self._client.redact(_reason(error)))
+            record_operation("deliver records", started_s, about, self._client.redact(_reason(error)))
             self._blame(messages, error)
             raise
-        record_operation("deliver records", begun_s, about)
-        self._failures, self._wait_s = 0, _FIRST_WAIT_S
+        record_operation("deliver records", started_s, about)
+        self._failures = 0
+        self._wait_s = _FIRST_WAIT_S
         self._window = min(2 * self._window, WINDOW)
 
     def _send(self, messages: list[Message]) -> None:
@@ -137,7 +138,7 @@ class Sender:
                 rest = messages[error.done :]
                 self._give_up(rest, "a record" if len(rest) == 1 else f"{len(rest)} records", str(error))
             else:
-                self._one_by_one(messages[error.done :])
+                self._deliver_singly(messages[error.done :])
         except SendError as error:
             self._count_sent(error.done)
             raise
@@ -152,20 +153,23 @@ class Sender:
         if not poison or self._held:
             return
         if len(messages) > 1:
-            self._window, self._wait_s = max(1, len(messages) // _NARROWER), _FIRST_WAIT_S
+            self._window = max(1, len(messages) // _NARROWER)
+            self._wait_s = _FIRST_WAIT_S
             return
-        (one,) = messages
+        (message,) = messages
         if isinstance(error, SendError) and error.done:
             return
-        if one.id != self._suspect:
-            self._suspect, self._strikes, self._wait_s = one.id, 0, _FIRST_WAIT_S
+        if message.id != self._suspect:
+            self._suspect = message.id
+            self._strikes = 0
+            self._wait_s = _FIRST_WAIT_S
         self._strikes += 1
         if self._strikes >= _STRIKES:
             why = f"it was sent alone {_STRIKES} times, and each time {_reason(error)}"
-            self._give_up([one], f"a record for {one.topic}" if one.topic else "a record", why, POISON)
+            self._give_up([message], f"a record for {message.topic}" if message.topic else "a record", why, POISON)
             self._wait_s = _FIRST_WAIT_S
 
-    def _one_by_one(self, messages: list[Message]) -> None:
+    def _deliver_singly(self, messages: list[Message]) -> None:
         """Send records one by one: the rejected one is found, and the others pass."""
         for message in messages:
             try:
@@ -179,9 +183,9 @@ class Sender:
         self._dead.add(messages, redact(why))
         self._spool.acknowledge(len(messages))
         self._count(count, len(messages))
-        gone = "it is" if len(messages) == 1 else "they are"
-        kept = f"{gone} given up, counted, and kept in {self._dead.path}"
-        self._warn(f"{self._client.where} refuses {redact(what)}: {redact(why)}; {kept}")
+        subject = "it is" if len(messages) == 1 else "they are"
+        outcome = f"{subject} given up, counted, and kept in {self._dead.path}"
+        self._warn(f"{self._client.where} refuses {redact(what)}: {redact(why)}; {outcome}")
 
     def _acknowledge(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
@@ -228,7 +232,7 @@ def _reason(error: Exception) -> str:
 
 def _messages(ids: Sequence[str], records: Sequence[StoredRecord]) -> list[Message]:
     """Create the messages for records, with the id as the first key of each body."""
-    text = {part: part.decode() for part in {part for one in records for part in one[2:4]}}
+    text = {part: part.decode() for part in {part for record in records for part in record[2:4]}}
     return tuples(Message, [
         (id_, text[topic], text[key], b'{"id":"%b",%b' % (id_.encode(), body[1:]))
         for id_, (_, _, topic, key, body) in zip(ids, records, strict=True)
@@ -250,20 +254,20 @@ class DeadLetters:
 
     def add(self, messages: Sequence[Message], why: str) -> None:
         """Keep records. A write error is logged and counted, and never raised, so that other records are still sent."""
-        lines = [_dead_letter(one, why) for one in messages]
-        kept = 0
+        lines = [_dead_letter(message, why) for message in messages]
+        written = 0
         try:
             with os.fdopen(open_private(self.path, os.O_RDWR | os.O_APPEND), "rb+", 0) as file:
-                while kept < len(lines) and self._append(file.fileno(), lines[kept]):
-                    kept += 1
-            if kept < len(lines):
+                while written < len(lines) and self._append(file.fileno(), lines[written]):
+                    written += 1
+            if written < len(lines):
                 limit = f"{self.path} has reached its limit of {self._limit_bytes / 1e6:g} MB"
                 further = "further rejected records are counted, and not kept"
                 self._warn(f"{limit}; {further}. Move the file away to make room")
         except OSError as error:
             self._warn(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
-        if kept < len(lines):
-            self._counters.add(UNKEPT, len(lines) - kept)
+        if written < len(lines):
+            self._counters.add(UNKEPT, len(lines) - written)
 
     def _append(self, handle: int, line: bytes) -> bool:
         """Append a whole line or nothing; return False if the file has no room for it."""

@@ -75,26 +75,32 @@ class Spool:
         counters: Counters | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.folder, self.limit_bytes, self._age_s, self._when_full = folder, size, age_s, when_full
+        self.folder = folder
+        self.limit_bytes = size
+        self._age_s = age_s
+        self._when_full = when_full
         self._part = min(max(size // 16, 1 << 16), 8_000_000)
-        self._counters, self._clock, self._warn = counters or Counters(), clock, LogOnce(logger.warning)
+        self._counters = counters or Counters()
+        self._clock = clock
+        self._warn = LogOnce(logger.warning)
         self._changed = threading.Condition()
         self._offsets = OffsetStore(folder)
-        self.id, self.ids = self._offsets.id, self._offsets.ids
+        self.id = self._offsets.id
+        self.ids = self._offsets.ids
         self._out = -1  # descriptor of the file that is being written
         self._closed = False
         self._ready: deque[StoredRecord] = deque()  # read, and not taken
         self._taken: deque[int] = deque()  # numbers of records that are taken, and not acknowledged
         self._wanted = 1  # records for which the sender's thread waits
         self._moved = -1, 0.0  # the last acknowledged record, and when it was first seen
-        self._gone_why = FULL  # why a file was last dropped
+        self._drop_reason = FULL  # why a file was last dropped
         self._counted_to = 0  # records up to here that were dropped while reading have been counted
         try:
             with writing(folder):
-                found, torn = segment_file.recover(folder)
+                files, torn = segment_file.recover(folder)
             if torn:
                 self._counters.add(TORN, torn)
-            self._files = deque(found)
+            self._files = deque(files)
             self.acknowledged = self._offsets.acknowledged
             self._next = max(self.acknowledged + 1, self._files[-1].end if self._files else 1)
             self.size_bytes = sum(file.size for file in self._files)
@@ -228,9 +234,10 @@ class Spool:
 
     def _remove_oldest(self, why: str) -> None:
         """Drop the oldest file; its records in flight may still arrive, the rest is counted as dropped."""
-        file, self._gone_why = self._unlink(), why
-        known = max(self.acknowledged, file.first - 1, *self._taken)
-        self._counters.add(why, max(0, file.end - 1 - known))
+        file = self._unlink()
+        self._drop_reason = why
+        last_in_flight = max(self.acknowledged, file.first - 1, *self._taken)
+        self._counters.add(why, max(0, file.end - 1 - last_in_flight))
         while self._ready and self._ready[0].number < file.end:
             self._ready.popleft()
         self._cursor = max(self._cursor, file.end)
@@ -262,18 +269,18 @@ class Spool:
                 self._wanted = 1
             return self._untaken >= count
 
-    def take(self, most: int, wait_s: float = 0.0) -> list[StoredRecord]:
+    def take(self, limit: int, wait_s: float = 0.0) -> list[StoredRecord]:
         """Take the next records, in order; none if none arrives in `wait_s` seconds. They stay until acknowledged."""
         with self._changed:
             if not self._ready and self._cursor == self._next and wait_s:
                 self._changed.wait(wait_s)
-            while len(self._ready) < most and self._cursor < self._next:
+            while len(self._ready) < limit and self._cursor < self._next:
                 self._read()
             self._discard_old()
             self._advance()
-            found = [self._ready.popleft() for _ in range(min(most, len(self._ready)))]
-            self._taken += [one.number for one in found]
-            return found
+            records = [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+            self._taken += [record.number for record in records]
+            return records
 
     def _read(self) -> None:
         """Read further blocks."""
@@ -289,15 +296,15 @@ class Spool:
                     data += opened.read(max(0, segment_file.block_bytes(data) - len(data)))
         except OSError as error:
             self._warn(str(output_error(file.path, error)).replace("write", "read", 1))
-        found, done = segment_file.unpack(data, self._cursor)
-        if not found:
+        records, done = segment_file.unpack(data, self._cursor)
+        if not records:
             self._warn(f"{file.path} is damaged; its unreadable records are dropped, and counted")
             self._drop(DAMAGED, max(self._cursor, self.acknowledged + 1), file.end - 1)
             self._cursor = file.end
             return
         self._offset += done
-        self._cursor = found[-1].number + 1
-        self._ready += found[max(0, self.acknowledged + 1 - found[0].number) :]
+        self._cursor = records[-1].number + 1
+        self._ready += records[max(0, self.acknowledged + 1 - records[0].number) :]
 
     def _discard_old(self) -> None:
         oldest_s = self._clock() - self._age_s if self._age_s is not None else 0.0
@@ -325,7 +332,7 @@ class Spool:
         with self._changed:
             head = self._files[0].first if self._files else self._next
             if lost := sum(number < head for number in self._taken):  # their file was dropped meanwhile
-                self._counters.add(self._gone_why, lost)
+                self._counters.add(self._drop_reason, lost)
             again = next((number for number in self._taken if number >= head), None)
             self._taken.clear()
             if again is not None:  # they are read again, as their bodies are not kept

@@ -27,10 +27,10 @@ class SqliteClient(TableClient):
         path = Path(self.where)
         path.parent.mkdir(parents=True, exist_ok=True)
         os.close(open_private(path, os.O_RDWR))
-        made = sqlite3.connect(path, timeout=self.timeout_s, isolation_level=None)
-        made.execute("PRAGMA journal_mode = WAL")
-        made.execute("PRAGMA synchronous = NORMAL")
-        return made
+        connection = sqlite3.connect(path, timeout=self.timeout_s, isolation_level=None)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
 
     def value_sql(self, column: RecordColumn) -> str:
         """See `TableClient.value_sql`."""

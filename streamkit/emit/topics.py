@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from streamkit.core.text import did_you_mean
 
-_MOST = 4096
+_CACHE_SIZE = 4096
 
 
 class Topics:
@@ -25,21 +25,23 @@ class Topics:
     """
 
     def __init__(
-        self, templates: dict[str, str], known: Sequence[str], clean: Callable[[str], str] = lambda text: text
+        self, templates: dict[str, str], variables: Sequence[str], clean: Callable[[str], str] = lambda text: text
     ) -> None:
         for option, template in templates.items():
             names = re.findall(r"\{([^{}]*)\}", template)
             if not template or re.search(r"[{}]", re.sub(r"\{[^{}]*\}", "", template)):
                 raise ValueError(f"{option} must be text with names such as {{source}} in it, got {template!r}")
             for name in names:
-                if name not in known:
-                    way = did_you_mean(name, known, all_if_few=True)
+                if name not in variables:
+                    way = did_you_mean(name, variables, all_if_few=True)
                     raise ValueError(f"{option} has an unknown variable {{{name}}}{way}")
         self._clean = clean
         self._templates = list(templates.values())
-        self._known = list(known)
-        self._used = [i for i, name in enumerate(known) if any(f"{{{name}}}" in one for one in self._templates)]
-        self._filled = lru_cache(_MOST)(self._fill)  # track numbers are unlimited
+        self._variables = list(variables)
+        self._used = [
+            i for i, name in enumerate(variables) if any(f"{{{name}}}" in template for template in self._templates)
+        ]
+        self._filled = lru_cache(_CACHE_SIZE)(self._fill)  # track numbers are unlimited
 
     @property
     def needed(self) -> int:
@@ -51,6 +53,6 @@ class Topics:
         return self._filled(tuple([values[i] for i in self._used]))
 
     def _fill(self, values: tuple[str, ...]) -> list[bytes]:
-        clean = {self._known[i]: self._clean(value) for i, value in zip(self._used, values, strict=True)}
-        filled = (re.sub(r"\{([^{}]*)\}", lambda match: clean[match[1]], one) for one in self._templates)
-        return [one.encode("utf-8", "replace") for one in filled]
+        clean = {self._variables[i]: self._clean(value) for i, value in zip(self._used, values, strict=True)}
+        filled = (re.sub(r"\{([^{}]*)\}", lambda match: clean[match[1]], template) for template in self._templates)
+        return [text.encode("utf-8", "replace") for text in filled]

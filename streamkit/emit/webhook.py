@@ -59,7 +59,7 @@ class WebhookClient(ServerClient):
             if self.over() and done:
                 raise SendError("the run ends", done)
             part = messages[done : done + self._batch]
-            body = b"[" + b",".join([one.body for one in part]) + b"]"
+            body = b"[" + b",".join([message.body for message in part]) + b"]"
             try:
                 answer = self._connection.post(self._url, content=body, headers=self._signed(part[0].id, body))
             except (self._httpx.HTTPError, OSError) as error:
@@ -82,16 +82,16 @@ class WebhookClient(ServerClient):
 
     def _signed(self, id_: str, body: bytes) -> dict[str, str]:
         now = str(int(time.time()))
-        found = {"webhook-id": id_, "webhook-timestamp": now}
+        headers = {"webhook-id": id_, "webhook-timestamp": now}
         if self._secret is not None:
-            found["webhook-signature"] = signature(self._secret, id_, now, body)
-        return found
+            headers["webhook-signature"] = signature(self._secret, id_, now, body)
+        return headers
 
 
 def signature(secret: bytes, id_: str, timestamp: str, body: bytes) -> str:
     """Compute `webhook-signature`: v1 and the base64 HMAC-SHA256 of id, seconds since 1970 and body."""
-    made = hmac.new(secret, f"{id_}.{timestamp}.".encode() + body, hashlib.sha256).digest()
-    return f"v1,{base64.b64encode(made).decode()}"
+    digest = hmac.new(secret, f"{id_}.{timestamp}.".encode() + body, hashlib.sha256).digest()
+    return f"v1,{base64.b64encode(digest).decode()}"
 
 
 def secret_bytes(secret: str) -> bytes:

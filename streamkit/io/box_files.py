@@ -77,15 +77,15 @@ class BoxRows:
         return bool((self.track_id >= 0).any())
 
 
-def format_of(path: str, given: BoxFormat | None) -> BoxFormat:
+def format_of(path: str, requested: BoxFormat | None) -> BoxFormat:
     """The format of a file: the given one, or that of the suffix. Raises ValueError if it cannot be told."""
     suffix = Path(path).suffix.lower()
-    if given is None and suffix not in _SUFFIXES:
-        known = ", ".join(f"{suffix} is {name}" for suffix, name in _SUFFIXES.items())
+    if requested is None and suffix not in _SUFFIXES:
+        choices = ", ".join(f"{suffix} is {name}" for suffix, name in _SUFFIXES.items())
         raise ValueError(
-            f"format must be set to mot, jsonl or coco, because the suffix {suffix!r} names none ({known})"
+            f"format must be set to mot, jsonl or coco, because the suffix {suffix!r} names none ({choices})"
         )
-    return given or _SUFFIXES[suffix]
+    return requested or _SUFFIXES[suffix]
 
 
 def read_boxes(
@@ -172,11 +172,11 @@ class _Rows:
         free = next(number for number in range(len(self.labels), _CLASSES) if number not in self.names)
         return self.labels.setdefault(name, free)
 
-    def numbered(self, line: int, name: Any, given: Any) -> int:
+    def numbered(self, line: int, name: Any, class_id: Any) -> int:
         """The class of a record, which gives its number too; the numbers stay, unless `labels` names the classes."""
         if self.fixed or not isinstance(name, str):
             return self.label(line, name)
-        number = self.index(line, given, "class_id")
+        number = self.index(line, class_id, "class_id")
         if not 0 <= number < _CLASSES:
             raise self.wrong(line, f"class_id must be 0 to {_CLASSES - 1}, got {number}")
         if self.labels.setdefault(name, number) != number or self.names.setdefault(number, name) != name:
@@ -196,7 +196,7 @@ class _Rows:
             raise self.wrong(line, f"a score must be 0 to 1, got {score:g}; scale the scores, or leave them out")
         self.rows.append((frame, x1, y1, x2, y2, score, class_id, track, line, ignore, visible, area))
 
-    def made(self) -> BoxRows:
+    def build(self) -> BoxRows:
         rows = np.array(self.rows, np.float64).reshape(-1, 12)
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
         self._check_ids(rows)
@@ -221,7 +221,7 @@ class _Rows:
 
 
 def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
-    found = _Rows(path, labels or ("person",), fixed=True)
+    rows = _Rows(path, labels or ("person",), fixed=True)
     for line, text in enumerate(data.decode("utf-8-sig", "replace").splitlines(), 1):
         if not text.strip():
             continue
@@ -229,77 +229,75 @@ def _mot(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: b
         try:
             numbers = [float(part) for part in parts]
         except ValueError:
-            raise found.wrong(line, f"a line must be numbers {_MOT}, got {text[:60]!r}") from None
+            raise rows.wrong(line, f"a line must be numbers {_MOT}, got {text[:60]!r}") from None
         if not 6 <= len(numbers) <= 10:
-            raise found.wrong(line, f"a line must have 6 to 10 numbers {_MOT}, got {len(numbers)}")
+            raise rows.wrong(line, f"a line must have 6 to 10 numbers {_MOT}, got {len(numbers)}")
         for number in numbers:
-            found.number(line, number, "each column")
-        frame = found.index(line, numbers[0], "frame")
+            rows.number(line, number, "each column")
+        frame = rows.index(line, numbers[0], "frame")
         if frame < 1:
-            raise found.wrong(line, f"frames count from 1, got {frame}; if the file counts from 0, add 1 to each")
+            raise rows.wrong(line, f"frames count from 1, got {frame}; if the file counts from 0, add 1 to each")
         class_id = int(numbers[7]) if len(numbers) in (8, 9) else -1  # of 10 columns, the last three are x, y and z
         class_id = 1 if class_id == -1 else class_id
         score = numbers[6] if len(numbers) > 6 else 1.0
         ignore = truth and score == 0
-        if ignore and class_id > len(found.labels):
+        if ignore and class_id > len(rows.labels):
             class_id = 1  # of MOT17: reflections and other distractors
-        if not 1 <= class_id <= len(found.labels):
-            known = ", ".join(found.labels)
-            text = f"class {class_id} has no name: labels has {len(found.labels)} ({known}); list a name for each class"
-            raise found.wrong(line, text)
+        if not 1 <= class_id <= len(rows.labels):
+            class_names = ", ".join(rows.labels)
+            text = f"class {class_id} has no name: labels has {len(rows.labels)} ({class_names})"
+            raise rows.wrong(line, f"{text}; list a name for each class")
         x, y, w, h = numbers[2:6]
         score = 1.0 if score == -1 or truth else score
-        track = found.index(line, numbers[1], "id")
+        track = rows.index(line, numbers[1], "id")
         visible = numbers[8] if truth and len(numbers) == 9 else 1.0
         box = (x, y, x + w, y + h)
-        found.add(line, frame - 1, box, score, class_id - 1, max(track, -1), ignore=ignore, visible=visible)
-    return found.made()
+        rows.add(line, frame - 1, box, score, class_id - 1, max(track, -1), ignore=ignore, visible=visible)
+    return rows.build()
 
 
 def _jsonl(path: Path, data: bytes, labels: tuple[str, ...], source: str, truth: bool) -> BoxRows:
-    found = _Rows(path, labels, fixed=bool(labels))
-    found.listed = set()
-    records = list(_records(found, data))
+    rows = _Rows(path, labels, fixed=bool(labels))
+    rows.listed = set()
+    records = list(_records(rows, data))
     names = {record["source"] for _, record in records if isinstance(record.get("source"), str)}
     if len(names) > 1 and source not in names:
         text = f"the file has the sources {', '.join(sorted(names))}, and none is {source!r}; rename the source"
-        raise found.wrong(0, text)
-    found.chosen = len(names) > 1
+        raise rows.wrong(0, text)
+    rows.chosen = len(names) > 1
     for line, record in records:
-        if found.chosen and record.get("source") != source:
+        if rows.chosen and record.get("source") != source:
             continue
         if "frame" not in record or not isinstance(record.get("objects"), list):
-            raise found.wrong(line, "a record must have frame and objects, as the stage jsonl writes them")
-        frame = found.index(line, record["frame"], "frame")
+            raise rows.wrong(line, "a record must have frame and objects, as the stage jsonl writes them")
+        frame = rows.index(line, record["frame"], "frame")
         if frame < 0:
-            raise found.wrong(line, f"frames count from 0, got {frame}; number the frames as the video has them")
-        if frame in found.listed:
+            raise rows.wrong(line, f"frames count from 0, got {frame}; number the frames as the video has them")
+        if frame in rows.listed:
             text = f"frame {frame} is there twice; a file has one record for each frame of a source"
-            raise found.wrong(line, text)
-        found.listed.add(frame)
-        found.size(frame, record, line)
-        for one in record["objects"]:
-            _json_object(found, line, frame, one)
-    return found.made()
+            raise rows.wrong(line, text)
+        rows.listed.add(frame)
+        rows.size(frame, record, line)
+        for box_record in record["objects"]:
+            _json_object(rows, line, frame, box_record)
+    return rows.build()
 
 
-def _json_object(found: _Rows, line: int, frame: int, one: Any) -> None:
-    box = one.get("box") if isinstance(one, dict) else None
+def _json_object(rows: _Rows, line: int, frame: int, box_record: Any) -> None:
+    box = box_record.get("box") if isinstance(box_record, dict) else None
     if not isinstance(box, list) or len(box) != 4:
-        raise found.wrong(line, f"an object must have box: [x1, y1, x2, y2], got {box!r}")
-    name = one["label"] if "label" in one else str(one.get("class_id", "object"))
-    class_id = found.numbered(line, name, one["class_id"]) if "class_id" in one else found.label(line, name)
-    track = one.get("track_id", one.get("id"))
-    track_id = -1 if track is None else found.index(line, track, "track_id")
-    corners, score = (
-        [found.number(line, value, "box") for value in box],
-        found.number(line, one.get("score", 1), "score"),
-    )
-    visible = found.number(line, one.get("visible", 1), "visible")
-    found.add(line, frame, corners, score, class_id, track_id, visible=visible)
+        raise rows.wrong(line, f"an object must have box: [x1, y1, x2, y2], got {box!r}")
+    name = box_record["label"] if "label" in box_record else str(box_record.get("class_id", "object"))
+    class_id = rows.numbered(line, name, box_record["class_id"]) if "class_id" in box_record else rows.label(line, name)
+    track = box_record.get("track_id", box_record.get("id"))
+    track_id = -1 if track is None else rows.index(line, track, "track_id")
+    corners = [rows.number(line, value, "box") for value in box]
+    score = rows.number(line, box_record.get("score", 1), "score")
+    visible = rows.number(line, box_record.get("visible", 1), "visible")
+    rows.add(line, frame, corners, score, class_id, track_id, visible=visible)
 
 
-def _records(found: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
+def _records(rows: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
     import orjson
 
     for line, text in enumerate(data.splitlines(), 1):
@@ -308,9 +306,9 @@ def _records(found: _Rows, data: bytes) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             record = orjson.loads(text)
         except ValueError as error:
-            raise found.wrong(line, f"is not JSON: {error}") from None
+            raise rows.wrong(line, f"is not JSON: {error}") from None
         if not isinstance(record, dict):
-            raise found.wrong(line, "a line must be a record, an object of JSON")
+            raise rows.wrong(line, "a line must be a record, an object of JSON")
         yield line, record
 
 
@@ -319,60 +317,68 @@ def _coco(
 ) -> BoxRows:  # fmt: skip
     import orjson
 
-    found = _Rows(path, labels, fixed=bool(labels))
+    rows = _Rows(path, labels, fixed=bool(labels))
     try:
         whole = orjson.loads(data)
     except ValueError as error:
-        raise found.wrong(0, f"is not JSON: {error}") from None
+        raise rows.wrong(0, f"is not JSON: {error}") from None
     if isinstance(whole, list):
         text = "a list of COCO results names images by id only; put it as annotations into the file with the images"
-        raise found.wrong(0, text)
+        raise rows.wrong(0, text)
     missing = [
         key for key in ("images", "annotations", "categories") if not isinstance(whole, dict) or key not in whole
     ]
     if missing:
-        raise found.wrong(0, f"a COCO file must have images, annotations and categories; {missing[0]} is missing")
+        raise rows.wrong(0, f"a COCO file must have images, annotations and categories; {missing[0]} is missing")
     for key, needed in (("images", ("id",)), ("annotations", ()), ("categories", ("id", "name")), ("videos", ("id",))):
-        _check_entries(found, key, whole.get(key, []), needed)
-    names_of_videos = {one["id"]: one.get("file_name", one.get("name", one["id"])) for one in whole.get("videos", ())}
-    images = [_with_video(one, names_of_videos) for one in whole["images"]]
-    frames = _coco_frames(found, images, source, files)
-    found.listed = set(frames.values())
-    names = {one["id"]: str(one["name"]) for one in whole["categories"]}
+        _check_entries(rows, key, whole.get(key, []), needed)
+    names_of_videos = {
+        video["id"]: video.get("file_name", video.get("name", video["id"])) for video in whole.get("videos", ())
+    }
+    images = [_with_video(image_record, names_of_videos) for image_record in whole["images"]]
+    frames = _coco_frames(rows, images, source, files)
+    rows.listed = set(frames.values())
+    names = {category["id"]: str(category["name"]) for category in whole["categories"]}
     if not labels:
-        found.labels = {name: number for number, name in enumerate(names.values())}
-    known = {one["id"] for one in whole["images"]}
-    for number, one in enumerate(whole["annotations"], 1):
+        rows.labels = {name: number for number, name in enumerate(names.values())}
+    image_ids = {image_record["id"] for image_record in whole["images"]}
+    for number, annotation in enumerate(whole["annotations"], 1):
         try:
-            image, name, (x, y, w, h) = one["image_id"], names[one["category_id"]], one["bbox"]
+            image = annotation["image_id"]
+            name = names[annotation["category_id"]]
+            x, y, w, h = annotation["bbox"]
         except (KeyError, ValueError, TypeError) as error:
             text = f"annotation {number} needs image_id, a known category_id, and bbox: [x, y, width, height] ({error})"
-            raise found.wrong(0, text) from None
-        if image not in known:
-            raise found.wrong(0, f"annotation {number} names the image {image!r}, which images does not have")
+            raise rows.wrong(0, text) from None
+        if image not in image_ids:
+            raise rows.wrong(0, f"annotation {number} names the image {image!r}, which images does not have")
         if image not in frames:
             continue  # of another video
-        ignore = truth and bool(one.get("iscrowd"))
-        track = found.index(0, one.get("track_id", -1), f"track_id of annotation {number}")
-        score = found.number(0, one.get("score", 1), f"score of annotation {number}")
-        x, y, w, h = (found.number(0, value, f"bbox of annotation {number}") for value in (x, y, w, h))
-        given = one.get("area")
-        area = math.nan if given is None else found.number(0, given, f"area of annotation {number}")
-        label = found.label(0, name)
-        found.add(0, frames[image], (x, y, x + w, y + h), score, label, track, ignore=ignore, area=area)
-    return found.made()
+        ignore = truth and bool(annotation.get("iscrowd"))
+        track = rows.index(0, annotation.get("track_id", -1), f"track_id of annotation {number}")
+        score = rows.number(0, annotation.get("score", 1), f"score of annotation {number}")
+        x, y, w, h = (rows.number(0, value, f"bbox of annotation {number}") for value in (x, y, w, h))
+        annotated_area = annotation.get("area")
+        area = math.nan if annotated_area is None else rows.number(0, annotated_area, f"area of annotation {number}")
+        label = rows.label(0, name)
+        rows.add(0, frames[image], (x, y, x + w, y + h), score, label, track, ignore=ignore, area=area)
+    return rows.build()
 
 
-def _check_entries(found: _Rows, key: str, entries: Any, needed: Sequence[str]) -> None:
+def _check_entries(rows: _Rows, key: str, entries: Any, needed: Sequence[str]) -> None:
     """Check that a part of a COCO file is a list of objects that have some keys, with numbers or texts as ids."""
     if not isinstance(entries, list):
-        raise found.wrong(0, f"{key} must be a list, got {type(entries).__name__}")
-    for number, one in enumerate(entries, 1):
-        lacking = [name for name in needed if not isinstance(one, dict) or not isinstance(one.get(name), (int, str))]
+        raise rows.wrong(0, f"{key} must be a list, got {type(entries).__name__}")
+    for number, entry in enumerate(entries, 1):
+        lacking = [
+            name for name in needed if not isinstance(entry, dict) or not isinstance(entry.get(name), (int, str))
+        ]
         if lacking:
-            raise found.wrong(0, f"entry {number} of {key} must have {lacking[0]}, a number or a text, got {one!r:.60}")
-    if key != "annotations" and len({one["id"] for one in entries}) < len(entries):
-        raise found.wrong(0, f"two entries of {key} have the same id; give each an id of its own")
+            raise rows.wrong(
+                0, f"entry {number} of {key} must have {lacking[0]}, a number or a text, got {entry!r:.60}"
+            )
+    if key != "annotations" and len({entry["id"] for entry in entries}) < len(entries):
+        raise rows.wrong(0, f"two entries of {key} have the same id; give each an id of its own")
 
 
 def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, Any]:
@@ -381,44 +387,44 @@ def _with_video(image: dict[str, Any], names: Mapping[Any, Any]) -> dict[str, An
 
 
 def _coco_frames(
-    found: _Rows, images: list[dict[str, Any]], source: str, files: tuple[str, ...]
+    rows: _Rows, images: list[dict[str, Any]], source: str, files: tuple[str, ...]
 ) -> dict[Any, int]:  # fmt: skip
     """The frame of each image: its `frame_id`, the file of its name, or its place in natural order."""
-    videos = {str(one["video"]) for one in images if "video" in one}
+    videos = {str(image["video"]) for image in images if "video" in image}
     if len(videos) > 1:
-        mine = [name for name in videos if source in (name, Path(name).stem)]
-        if len(mine) != 1:
+        source_videos = [name for name in videos if source in (name, Path(name).stem)]
+        if len(source_videos) != 1:
             text = f"the file has the videos {', '.join(sorted(videos))}, and none is {source!r}; rename the source"
-            raise found.wrong(0, text)
-        images = [one for one in images if one.get("video") == mine[0]]
-        found.chosen = True
+            raise rows.wrong(0, text)
+        images = [image for image in images if image.get("video") == source_videos[0]]
+        rows.chosen = True
     frames: dict[Any, int] = {}
-    numbered = all(isinstance(one.get("frame_id"), int) for one in images)
+    numbered = all(isinstance(image.get("frame_id"), int) for image in images)
     by_name = {} if numbered else places_of(files)
     listed = images if numbered else sorted(images, key=_by_name)
-    ordered = [one for one in listed if not by_name or _file_name(one) in by_name]
-    found.absent = len(listed) - len(ordered)
+    ordered = [image for image in listed if not by_name or _file_name(image) in by_name]
+    rows.absent = len(listed) - len(ordered)
     if listed and not ordered:
-        raise found.wrong(
+        raise rows.wrong(
             0,
             f"none of its images is among the {len(files)} of the source {source}: the file lists "
             f"{_file_name(listed[0])!r}, the source has {Path(files[0]).name!r}; take the truth of these images, or "
             "give the images their names in the file",
         )
     taken: dict[int, Any] = {}
-    for place, one in enumerate(ordered):
-        frames[one["id"]] = frame = one["frame_id"] if numbered else by_name.get(_file_name(one), place)
+    for place, image in enumerate(ordered):
+        frames[image["id"]] = frame = image["frame_id"] if numbered else by_name.get(_file_name(image), place)
         if frame < 0:
-            raise found.wrong(0, f"frame_id counts from 0, got {frame} of the image {one['id']!r}")
+            raise rows.wrong(0, f"frame_id counts from 0, got {frame} of the image {image['id']!r}")
         if frame in taken:
             what = f"the same frame_id {frame}" if numbered else "the same file_name"
-            raise found.wrong(
-                0, f"the images {taken[frame]!r} and {one['id']!r} have {what}; name the video of each image in video, "
-                "or give each a frame_id of its own",
+            raise rows.wrong(
+                0, f"the images {taken[frame]!r} and {image['id']!r} have {what}; name the video of each image in "
+                "video, or give each a frame_id of its own",
             )  # fmt: skip
-        taken[frame] = one["id"]
-        found.size(frame, one, 0, f" of the image {one['id']!r}")
-    found.by_place = not numbered and not by_name
+        taken[frame] = image["id"]
+        rows.size(frame, image, 0, f" of the image {image['id']!r}")
+    rows.by_place = not numbered and not by_name
     return frames
 
 

@@ -63,7 +63,7 @@ class CollectedFolder:
         self.path = path
         self._handle: int | None = None
         self._offset = 0
-        self._kept_classes: dict[str, Any] = {}
+        self._written_classes: dict[str, Any] = {}
 
     def open(self) -> None:
         """Create the folder if there is none.
@@ -101,8 +101,8 @@ class CollectedFolder:
         try:
             with writing(self.path / LINES):
                 new = self._new_lines()
-            found = [line for line in new if line is not None]
-            yield NewLines(found, restarted, len(new) - len(found))
+            parsed_lines = [line for line in new if line is not None]
+            yield NewLines(parsed_lines, restarted, len(new) - len(parsed_lines))
         finally:
             if self._handle is not None:
                 with contextlib.suppress(OSError):
@@ -136,19 +136,19 @@ class CollectedFolder:
         Raises:
             OutputError: the file cannot be written.
         """
-        given = (tuple(labels), points)
-        if self._kept_classes.get(stage) == given:
+        requested = (tuple(labels), points)
+        if self._written_classes.get(stage) == requested:
             return
-        known = read_classes(self.path)
-        old = known.get(stage, {})
-        one: dict[str, Any] = {"labels": list(dict.fromkeys([*old.get("labels", ()), *labels]))}
+        classes_by_stage = read_classes(self.path)
+        old = classes_by_stage.get(stage, {})
+        stage_classes: dict[str, Any] = {"labels": list(dict.fromkeys([*old.get("labels", ()), *labels]))}
         if skeleton := points or old.get("skeleton"):
-            one["skeleton"] = skeleton
-        if one != old:
-            known[stage] = one
-            text = orjson.dumps(known, option=orjson.OPT_INDENT_2) + b"\n"
+            stage_classes["skeleton"] = skeleton
+        if stage_classes != old:
+            classes_by_stage[stage] = stage_classes
+            text = orjson.dumps(classes_by_stage, option=orjson.OPT_INDENT_2) + b"\n"
             AtomicFile(self.path / CLASSES, unique=True).write(text)
-        self._kept_classes[stage] = given
+        self._written_classes[stage] = requested
 
     # ------------------------------------------------------------------------------------------------------ lines
 
@@ -172,7 +172,8 @@ class CollectedFolder:
     def _reopen(self) -> int:
         self.close()
         self._handle = os.open(self.path / LINES, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-        self._offset, self._kept_classes = 0, {}
+        self._offset = 0
+        self._written_classes = {}
         return self._handle
 
     def _new_lines(self) -> list[dict[str, Any] | None]:
@@ -208,31 +209,31 @@ class CollectedFolder:
 def read_classes(folder: Path) -> dict[str, Any]:
     """The classes of each detector: `labels`, and `skeleton` with `names` and `edges`; empty if there is no file."""
     try:
-        found = orjson.loads((folder / CLASSES).read_bytes())
+        classes = orjson.loads((folder / CLASSES).read_bytes())
     except (FileNotFoundError, orjson.JSONDecodeError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return classes if isinstance(classes, dict) else {}
 
 
 def read_lines(folder: Path) -> Iterator[tuple[int, dict[str, Any] | None]]:
     """Yield number and value of each whole line of a folder; None for a line that is no JSON object of this kind."""
     with (folder / LINES).open("rb") as file:
         for number, line in enumerate(file, 1):
-            found = _parsed(line)
-            if found is not None or (line.endswith(b"\n") and line.strip()):  # not one that is being written
-                yield number, found
+            record = _parsed(line)
+            if record is not None or (line.endswith(b"\n") and line.strip()):  # not one that is being written
+                yield number, record
 
 
 def _parsed(line: bytes) -> dict[str, Any] | None:
     try:
-        found = orjson.loads(line)
+        record = orjson.loads(line)
     except orjson.JSONDecodeError:
         return None
-    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+    if not isinstance(record, dict) or record.get("schema") != SCHEMA:
         return None
-    if not all(isinstance(found.get(name), type_) for name, type_ in _TYPES.items()):
+    if not all(isinstance(record.get(name), type_) for name, type_ in _TYPES.items()):
         return None
-    if not all(isinstance(one, dict) and one.keys() >= {"stage", "box"} for one in found["objects"]):
+    if not all(isinstance(detection, dict) and detection.keys() >= {"stage", "box"} for detection in record["objects"]):
         return None
-    folder, _, name = found["image"].partition("/")
-    return found if folder == IMAGES and name and "/" not in name else None
+    folder, _, name = record["image"].partition("/")
+    return record if folder == IMAGES and name and "/" not in name else None

@@ -12,7 +12,8 @@ from typing import BinaryIO
 
 _WHOLE = {1: "B", 3: "H", 4: "I", 13: "I", 16: "Q", 18: "Q"}
 """`struct` formats of TIFF's integer types."""
-_MOST_TAGS, _MOST_SEGMENTS = 4096, 100_000
+_MAX_TAGS = 4096
+_MAX_SEGMENTS = 100_000
 
 
 def image_size(file: BinaryIO) -> tuple[int, int] | None:
@@ -70,7 +71,7 @@ def _webp(head: bytes) -> tuple[int, int] | None:
 def _jpeg(file: BinaryIO) -> tuple[int, int] | None:
     """Return the size in the frame header; earlier segments are skipped."""
     offset = 2
-    for _ in range(_MOST_SEGMENTS):
+    for _ in range(_MAX_SEGMENTS):
         prefix, marker, length = struct.unpack(">BBH", _read(file, offset, 4))
         if prefix != 0xFF:
             return None
@@ -94,10 +95,11 @@ def _tiff(file: BinaryIO, order: str, *, big: bool) -> tuple[int, int] | None:
     (directory,) = struct.unpack(order + where, _read(file, 8 if big else 4, struct.calcsize(order + where)))
     counted = struct.calcsize(order + count_form)
     (entries,) = struct.unpack(order + count_form, _read(file, directory, counted))
-    step, found = (20 if big else 12), {256: 0, 257: 0}
-    for i in range(min(entries, _MOST_TAGS)):
+    step = 20 if big else 12
+    sizes = {256: 0, 257: 0}
+    for i in range(min(entries, _MAX_TAGS)):
         entry = _read(file, directory + counted + i * step, step)
         tag, kind, _ = struct.unpack_from(order + entry_form, entry)
-        if tag in found and kind in _WHOLE:
-            found[tag] = max(found[tag], struct.unpack_from(order + _WHOLE[kind], entry, value_at)[0])
-    return _positive(found[256], found[257])
+        if tag in sizes and kind in _WHOLE:
+            sizes[tag] = max(sizes[tag], struct.unpack_from(order + _WHOLE[kind], entry, value_at)[0])
+    return _positive(sizes[256], sizes[257])

@@ -14,9 +14,9 @@ class _InputPath:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.with_info_after_validator_function(self._found, handler(source))
+        return core_schema.with_info_after_validator_function(self._resolve, handler(source))
 
-    def _found(self, value: str, info: Any) -> str:
+    def _resolve(self, value: str, info: Any) -> str:
         beside = (info.context or {}).get("folder", Path()) / value
         parts = map(glob.escape, str(beside).split("{source}"))
         return str(beside) if any(True for _ in glob.iglob("*".join(parts))) else value

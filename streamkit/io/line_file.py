@@ -265,23 +265,24 @@ class LineFile:
     def _failed(self, error: OSError | ValueError, data: bytes, done: int, header: int) -> OutputError:
         """Remove a partially written line, count the lost lines, and return the error."""
         where = "standard output" if self._is_stdout else self.path
-        made = output_error(where, error)
+        failure = output_error(where, error)
         growing = self._whole is None and not self._is_stdout and not _is_device(self.path)
-        kept = data.rfind(b"\n", 0, done) + 1 if growing else 0
-        self._counters.add("lines lost", data.count(b"\n", max(kept, header)))
+        whole_bytes = data.rfind(b"\n", 0, done) + 1 if growing else 0
+        self._counters.add("lines lost", data.count(b"\n", max(whole_bytes, header)))
         out = self._out
         if growing and out is not None:  # the disk may have room again later: keep the file open
-            self._size += kept
+            self._size += whole_bytes
             os.ftruncate(out.fileno(), self._size)
-            return made
-        self._broken, self._out = made, None
+            return failure
+        self._broken = failure
+        self._out = None
         if self._is_stdout:
             _forget_stdout()
         elif out is not None:
             out.close()
         if self._whole is not None:
             self._whole.discard()
-        return made
+        return failure
 
 
 def _is_device(path: Path) -> bool:
@@ -310,8 +311,8 @@ def _standard_output() -> BinaryIO:
     text: TextIO | None = sys.stdout
     if text is None:
         raise OutputError("there is no standard output; write to a file in place of -")
-    found: BinaryIO | None = getattr(text, "buffer", None)
-    return cast(BinaryIO, _TextOutput(text)) if found is None else found
+    buffer: BinaryIO | None = getattr(text, "buffer", None)
+    return cast(BinaryIO, _TextOutput(text)) if buffer is None else buffer
 
 
 def _forget_stdout() -> None:

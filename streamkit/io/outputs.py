@@ -44,8 +44,8 @@ def check_path(path: str, placeholders: Sequence[str] = ("source",)) -> None:
         raise ValueError(f"path cannot hold a zero character, got {path!r}")
     for name in re.findall(r"\{(\w*)\}", path):
         if name not in placeholders:
-            known = ", ".join(f"{{{one}}}" for one in placeholders)
-            only = f"placeholder {known} only" if len(placeholders) == 1 else f"placeholders {known}"
+            choices = ", ".join(f"{{{placeholder}}}" for placeholder in placeholders)
+            only = f"placeholder {choices} only" if len(placeholders) == 1 else f"placeholders {choices}"
             raise ValueError(f"path knows the {only}, got {{{name}}} in {path!r}")
 
 
@@ -186,13 +186,13 @@ def unused_path(path: Path, tag: str = "") -> Path:
     Raises:
         OutputError: the name cannot be checked: it is too long, or the disk or share does not respond.
     """
-    found = first = tagged_path(path, tag) if tag else path
+    candidate = first = tagged_path(path, tag) if tag else path
     for number in count(2):
-        with writing(found):
-            if not (found.exists() or _claimed(found)):
+        with writing(candidate):
+            if not (candidate.exists() or _claimed(candidate)):
                 break
-        found = tagged_path(first, str(number))
-    return found
+        candidate = tagged_path(first, str(number))
+    return candidate
 
 
 class ReportFile:

@@ -27,7 +27,7 @@ NO_DATE = "video"
 
 _NAME_BYTES = 240  # of the 255 of a file system; the rest is for `.NAME-99.part`
 _WORD_BYTES = (240, 100, 60, 30, 12)
-_LEAST_FREE = 100_000_000
+_MIN_FREE_BYTES = 100_000_000
 _TIDY_EVERY_S = 60.0
 _TIME = r"(?:[0-9]{8}T[0-9]{6}\.[0-9]{3}Z|[0-9]{6,}\.[0-9]{3}s)"
 _WORD = r"[\w.-]+"
@@ -72,9 +72,13 @@ class FileRetention:
         counters: Counters,
         what: str = "clips",
     ) -> None:
-        self._template, self._keep, self._removes = template, keep or {}, min_free is not None
-        self._min_free = _LEAST_FREE if min_free is None else min_free
-        self._counters, self._what, self._warn = counters, what, LogOnce(logger.warning)
+        self._template = template
+        self._keep = keep or {}
+        self._removes = min_free is not None
+        self._min_free = _MIN_FREE_BYTES if min_free is None else min_free
+        self._counters = counters
+        self._what = what
+        self._warn = LogOnce(logger.warning)
         self.root = Path(template.partition("{")[0].rpartition("/")[0] or ".")
         self._name = re.compile(_pattern(template))
         self._tidied_s = -_TIDY_EVERY_S
@@ -152,10 +156,11 @@ class FileRetention:
         if not self._keep or now_s - self._tidied_s < _TIDY_EVERY_S:
             return
         self._tidied_s = now_s
-        age, size = self._keep.get("age"), self._keep.get("size")
+        age = self._keep.get("age")
+        size = self._keep.get("size")
         with self._removing_alone():
             files = self._oldest_first()
-            total = sum(one[2] for one in files)
+            total = sum(file[2] for file in files)
             oldest_s = -1.0 if age is None else time.time() - age
             for path, changed_s, size_bytes in files:
                 if changed_s < oldest_s:
@@ -191,13 +196,13 @@ class FileRetention:
 
     def _oldest_first(self) -> list[tuple[Path, float, int]]:
         """Return path, modification time and bytes of every file, the oldest first."""
-        found = []
+        files = []
         for path in self._files():
             if self._fits(path):
                 with contextlib.suppress(OSError):  # another process has removed it, or it is unreachable
                     about = path.stat()
-                    found.append((path, about.st_mtime, about.st_size))
-        return sorted(found, key=lambda one: (one[1], one[0]))
+                    files.append((path, about.st_mtime, about.st_size))
+        return sorted(files, key=lambda file: (file[1], file[0]))
 
     @contextlib.contextmanager
     def _removing_alone(self) -> Iterator[None]:
@@ -242,10 +247,10 @@ def removable(template: str) -> bool:
 
 def _pattern(template: str) -> str:
     stem, dot, suffix = os.path.normpath(template).rpartition(".")
-    found = re.escape(stem)
+    pattern = re.escape(stem)
     for name, text in _PATTERNS.items():
-        found = found.replace(re.escape(f"{{{name}}}"), text)
-    return rf"{found}(?:-[0-9]+)?{re.escape(dot + suffix)}"
+        pattern = pattern.replace(re.escape(f"{{{name}}}"), text)
+    return rf"{pattern}(?:-[0-9]+)?{re.escape(dot + suffix)}"
 
 
 def _file_name_part(text: str) -> str:

@@ -81,9 +81,10 @@ def cut_out(parts: Sequence[CropRequest], max_size: int) -> list[StillImage]:
     """
     steps = [_step(part, max_size) for part in parts]
     surfaces, sizes, rects = ([part[i] for part in parts] for i in range(3))
-    made = cut(surfaces, sizes, rects, steps)  # type: ignore[arg-type]
+    cut_surfaces = cut(surfaces, sizes, rects, steps)  # type: ignore[arg-type]
     return [
-        StillImage(surface, cut_size(part.rect, step)) for surface, part, step in zip(made, parts, steps, strict=True)
+        StillImage(surface, cut_size(part.rect, step))
+        for surface, part, step in zip(cut_surfaces, parts, steps, strict=True)
     ]
 
 

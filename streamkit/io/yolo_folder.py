@@ -42,9 +42,9 @@ def read_yolo_folder(
         ConfigError: the folder or a file has another layout.
     """
     inside = folder / "labels" if (folder / "labels").is_dir() else folder
-    files = sorted((one for one in inside.glob("*.txt") if one.name != "classes.txt"), key=natural_key)
+    files = sorted((path for path in inside.glob("*.txt") if path.name != "classes.txt"), key=natural_key)
     if not files:
-        parts = [str(one) for one in sorted(inside.iterdir()) if any(one.glob("*.txt"))]
+        parts = [str(path) for path in sorted(inside.iterdir()) if any(path.glob("*.txt"))]
         which = f"{inside} has folders of label files; name one of them: {', '.join(parts[:3])}"
         raise ConfigError(which if parts else f"{inside} has no label files: {_LAYOUT}")
     names = tuple(labels) or _names(folder)
@@ -54,7 +54,8 @@ def read_yolo_folder(
         rows += [(frames[file], *row) for row in _rows(file, names)]
     table = np.array(rows, np.float64).reshape(-1, 8)
     table = table[np.argsort(table[:, 0], kind="stable")]
-    half, n = table[:, 4:6] / 2, len(table)
+    half = table[:, 4:6] / 2
+    n = len(table)
     xyxy = np.hstack([table[:, 2:4] - half, table[:, 2:4] + half]).astype(np.float32)
     return BoxRows(
         folder, table[:, 0].astype(np.int64), xyxy, np.ones(n, np.float32), table[:, 1].astype(np.int32),
@@ -65,8 +66,8 @@ def read_yolo_folder(
 
 
 def _names(folder: Path) -> tuple[str, ...]:
-    above = [one.parent for one in (folder, *folder.parents) if one.name == "labels"]  # of labels/val
-    for place in (one / name for one in (folder, *above) for name in _NAMES):
+    above = [parent.parent for parent in (folder, *folder.parents) if parent.name == "labels"]  # of labels/val
+    for place in (parent / name for parent in (folder, *above) for name in _NAMES):
         if place.is_file():
             return _of_yaml(place) if place.suffix == ".yaml" else _of_lines(place)
     raise ConfigError(f"{folder} has no class names, in {' or '.join(_NAMES[:3])}; add the file, or give --labels")
@@ -93,36 +94,36 @@ def _of_yaml(path: Path) -> tuple[str, ...]:
 def _frames_of_images(files: Sequence[Path], images: Sequence[str]) -> dict[Path, int]:
     """The frame of each label file that belongs to an image of the source."""
     place = {Path(name).stem: number for number, name in enumerate(images)}
-    found = {file: place[file.stem] for file in files if file.stem in place}
-    if not found:
+    frames = {file: place[file.stem] for file in files if file.stem in place}
+    if not frames:
         raise ConfigError(
             f"no label file in {files[0].parent} has the name of one of the source's {len(images)} images: there is "
             f"{files[0].name}, and the source has {Path(images[0]).name}; take the labels of these images"
         )
-    return found
+    return frames
 
 
 def _frames(folder: Path, files: Sequence[Path], first: int | None) -> dict[Path, int]:
     """The frame of each label file."""
     shots = folder / "images" if (folder / "images").is_dir() else folder
-    images = [one for one in shots.iterdir() if one.suffix.lower() in IMAGE_SUFFIXES]
+    images = [path for path in shots.iterdir() if path.suffix.lower() in IMAGE_SUFFIXES]
     if images:
-        place = {one.stem: number for number, one in enumerate(sorted(images, key=natural_key))}
-        lost = [one for one in files if one.stem not in place]
+        place = {image.stem: number for number, image in enumerate(sorted(images, key=natural_key))}
+        lost = [file for file in files if file.stem not in place]
         if lost:
             raise ConfigError(f"{lost[0]} has no image of that name in {shots}, and {len(lost) - 1} others; add them")
         return {file: place[file.stem] for file in files}
-    found = {file: re.findall(r"\d+", file.stem) for file in files}
-    unnumbered = [file for file, numbers in found.items() if not numbers]
+    digits_by_file = {file: re.findall(r"\d+", file.stem) for file in files}
+    unnumbered = [file for file, numbers in digits_by_file.items() if not numbers]
     if unnumbered:
         raise ConfigError(f"{unnumbered[0]} has no frame number in its name, as in {unnumbered[0].stem}_000001.txt")
-    numbers = {file: int(digits[-1]) for file, digits in found.items()}
+    numbers = {file: int(digits[-1]) for file, digits in digits_by_file.items()}
     begin = first if first is not None else min(1, min(numbers.values()))
     if min(numbers.values()) < begin:
         raise ConfigError(f"{folder} has a label file of frame {min(numbers.values())}, before --first-frame {begin}")
-    for one, other in itertools.pairwise(sorted(files, key=numbers.__getitem__)):
-        if numbers[one] == numbers[other]:
-            raise ConfigError(f"{one.name} and {other.name} are of the same frame; give each video its own folder")
+    for earlier, later in itertools.pairwise(sorted(files, key=numbers.__getitem__)):
+        if numbers[earlier] == numbers[later]:
+            raise ConfigError(f"{earlier.name} and {later.name} are of the same frame; give each video its own folder")
     return {file: number - begin for file, number in numbers.items()}
 
 

@@ -109,9 +109,9 @@ class YoloAnnotations:
         points = np.zeros((self._points, 3))
         column = table.extra.get("keypoints")
         if column is not None:
-            found = column[row].astype(np.float64)
-            seen = np.flatnonzero(found[:, 2] > 0)  # not NaN
-            points[seen] = np.hstack([np.clip(found[seen, :2] / size, 0, 1), np.full((len(seen), 1), 2.0)])
+            keypoints = column[row].astype(np.float64)
+            seen = np.flatnonzero(keypoints[:, 2] > 0)  # not NaN
+            points[seen] = np.hstack([np.clip(keypoints[seen, :2] / size, 0, 1), np.full((len(seen), 1), 2.0)])
         return [*_box(table, row, box, size), *points.ravel().tolist()]
 
 
@@ -142,8 +142,8 @@ def outlines(mask: rle.Rle) -> list[np.ndarray]:
     import cv2
 
     part, left, top = rle.crop(mask)
-    found, _ = cv2.findContours(part.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
-    return [one[:, 0] + (left + 0.5, top + 0.5) for one in found if len(one) >= 3]
+    contours, _ = cv2.findContours(part.astype(np.uint8), cv2.RETR_EXTERNAL, cv2.CHAIN_APPROX_SIMPLE)
+    return [contour[:, 0] + (left + 0.5, top + 0.5) for contour in contours if len(contour) >= 3]
 
 
 def _polygon_area(points: np.ndarray) -> float:
@@ -219,10 +219,10 @@ class CvatAnnotations:
             box = dict(zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.2f}" for value in numbers[:4]), strict=True))
             self._shape("box", table, row, numbers, **common, **box)
         if points is not None:
-            found = points_of(points[row].astype(np.float64))
-            found = found[found[:, 2] > 0]
-            if len(found):
-                self._shape("points", table, row, numbers, **common, points=_cvat_points(found[:, :2]))
+            keypoints = points_of(points[row].astype(np.float64))
+            keypoints = keypoints[keypoints[:, 2] > 0]
+            if len(keypoints):
+                self._shape("points", table, row, numbers, **common, points=_cvat_points(keypoints[:, :2]))
 
     def _shape(self, name: str, table: Detections, row: int, numbers: np.ndarray, **attributes: Any) -> None:
         self._begin(name, **attributes, z_order=0)

@@ -74,8 +74,8 @@ class CollectedImages:
 
     def stages(self) -> list[str]:
         """The detectors whose objects are in the folder."""
-        found = (one["stage"] for line in self.lines for one in line["objects"])
-        return list(dict.fromkeys([*read_classes(self.folder), *found]))
+        object_stages = (detection["stage"] for line in self.lines for detection in line["objects"])
+        return list(dict.fromkeys([*read_classes(self.folder), *object_stages]))
 
     def keep(self, condition: str) -> None:
         """Leave out images for which a condition in SQL does not hold. Raises ConfigError."""
@@ -86,10 +86,16 @@ class CollectedImages:
 
     def facts(self) -> DatasetFacts:
         """What annotation files say about all images."""
-        objects = [one for line in self.lines for one in line["objects"] if self.of in (None, one["stage"])]
-        points = max((len(one["keypoints"]) for one in objects if one.get("keypoints")), default=0)
-        labels = dict.fromkeys([*self._labels(), *(one.get("label") or str(one["class_id"]) for one in objects)])
-        return DatasetFacts(list(labels), {name for one in objects for name in one}, points, len(self.lines))
+        objects = [
+            detection for line in self.lines for detection in line["objects"] if self.of in (None, detection["stage"])
+        ]
+        points = max((len(detection["keypoints"]) for detection in objects if detection.get("keypoints")), default=0)
+        labels = dict.fromkeys(
+            [*self._labels(), *(detection.get("label") or str(detection["class_id"]) for detection in objects)]
+        )
+        return DatasetFacts(
+            list(labels), {name for detection in objects for name in detection}, points, len(self.lines)
+        )
 
     def __iter__(self) -> Iterator[SelectedFrame]:
         """Yield the images that are there: name with suffix, source, and a frame without pixels."""
@@ -104,29 +110,36 @@ class CollectedImages:
             yield SelectedFrame(line["image"], line["source"], frame)
 
     def _labels(self) -> list[str]:
-        known = read_classes(self.folder)
-        return [label for stage, one in known.items() if self.of in (None, stage) for label in one["labels"]]
+        classes_by_stage = read_classes(self.folder)
+        return [
+            label
+            for stage, classes in classes_by_stage.items()
+            if self.of in (None, stage)
+            for label in classes["labels"]
+        ]
 
     def _skeleton(self) -> Skeleton | None:
-        for stage, one in read_classes(self.folder).items():
-            if self.of in (None, stage) and (found := one.get("skeleton")):
-                return Skeleton(tuple(found["names"]), tuple((a, b) for a, b in found["edges"]))
+        for stage, classes in read_classes(self.folder).items():
+            if self.of in (None, stage) and (skeleton := classes.get("skeleton")):
+                return Skeleton(tuple(skeleton["names"]), tuple((a, b) for a, b in skeleton["edges"]))
         return None
 
     def _objects(
         self, objects: Sequence[Mapping[str, Any]], labels: Sequence[str], skeleton: Skeleton | None
     ) -> Detections:
         """The table of an image's objects."""
-        mine = [one for one in objects if self.of in (None, one["stage"])]
+        selected = [detection for detection in objects if self.of in (None, detection["stage"])]
         columns: dict[str, list[Any]] = {
-            name: [one.get(name) for one in mine]
+            name: [detection.get(name) for detection in selected]
             for name in ("score", "class_id", "label", "track_id", "keypoints", "corners", "mask")
         }
-        columns |= {name: [one["box"][i] for one in mine] for i, name in enumerate(("x1", "y1", "x2", "y2"))}
-        table = detections_of(columns, len(mine), labels, skeleton)
-        kept = _first_of_each(table, [one["stage"] for one in mine])
-        self.left_out.objects += len(table) - len(kept)
-        return table[kept]
+        columns |= {
+            name: [detection["box"][i] for detection in selected] for i, name in enumerate(("x1", "y1", "x2", "y2"))
+        }
+        table = detections_of(columns, len(selected), labels, skeleton)
+        first_rows = _first_of_each(table, [detection["stage"] for detection in selected])
+        self.left_out.objects += len(table) - len(first_rows)
+        return table[first_rows]
 
 
 def export_collected(
@@ -174,7 +187,8 @@ def _selected(lines: Sequence[Mapping[str, Any]], condition: str) -> set[str]:
     from streamkit.io.parquet_file import arrow
     from streamkit.query.index import duckdb
 
-    duck, pa = duckdb(), arrow()  # the extra of the first has both
+    duck = duckdb()
+    pa = arrow()  # in the same extra as duckdb
     columns = {name: pa.array([line.get(name) for line in lines], pa.string()) for name in _TEXT}
     columns |= {name: pa.array([line[name] for line in lines], pa.float64()) for name in _NUMBERS}
     columns["objects"] = pa.array([len(line["objects"]) for line in lines], pa.int32())
@@ -184,6 +198,6 @@ def _selected(lines: Sequence[Mapping[str, Any]], condition: str) -> set[str]:
             rows = database.execute(f"SELECT image FROM images WHERE (\n{condition}\n)").fetchall()
         except duck.Error as error:
             text = " ".join(str(error).partition("\n\nLINE ")[0].split())
-            known = ", ".join(columns)
-            raise ConfigError(f"--where is wrong: {text}; the columns are {known}") from error
+            column_names = ", ".join(columns)
+            raise ConfigError(f"--where is wrong: {text}; the columns are {column_names}") from error
     return {image for (image,) in rows}

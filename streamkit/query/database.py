@@ -160,11 +160,11 @@ class Database:
         self._temporary = tempfile.TemporaryDirectory(prefix="streamkit-")  # what does not fit in memory
         for name, value in {"temp_directory": self._temporary.name, **_SETTINGS}.items():
             self._database.execute(f"SET {name} = '{value}'")
-        found = self._database.execute(
+        label_rows = self._database.execute(
             "SELECT DISTINCT coalesce(label, class_id::TEXT) AS name FROM objects ORDER BY name"
         )
         self._vector: np.ndarray | None = None
-        self.labels: tuple[str, ...] = tuple(dict.fromkeys([*labels, *(label for (label,) in found.fetchall())]))
+        self.labels: tuple[str, ...] = tuple(dict.fromkeys([*labels, *(label for (label,) in label_rows.fetchall())]))
 
     def query(self, sql: str) -> Rows:
         """Run one SELECT.
@@ -176,7 +176,7 @@ class Database:
         duck = duckdb()
         try:
             statements = self._database.extract_statements(sql)
-            kinds = [str(one.type).rpartition(".")[2] for one in statements]
+            kinds = [str(statement.type).rpartition(".")[2] for statement in statements]
             if len(kinds) != 1 or kinds[0] not in _READS:
                 raise ConfigError(f"a query reads only: write one SELECT, got {', '.join(kinds) or 'nothing'}")
             parsed = ParsedQuery(self._database, sql)
@@ -248,19 +248,19 @@ class Database:
     def _check_labels(self, labels: Sequence[str]) -> None:
         for label in labels:
             if label not in self.labels:
-                raise ConfigError(f"there is no label {label!r} in this data set{self._known(label)}")
+                raise ConfigError(f"there is no label {label!r} in this data set{self._label_hint(label)}")
 
-    def _known(self, label: str) -> str:
+    def _label_hint(self, label: str) -> str:
         near = nearest(label.lower(), self.labels)
         more = f" and {len(self.labels) - _SHOWN} more" if len(self.labels) > _SHOWN else ""
-        known = f"there are {', '.join(self.labels[:_SHOWN])}{more}" if self.labels else "it has none"
-        return f"; did you mean {near!r}? ({known})" if near else f"; {known}"
+        choices = f"there are {', '.join(self.labels[:_SHOWN])}{more}" if self.labels else "it has none"
+        return f"; did you mean {near!r}? ({choices})" if near else f"; {choices}"
 
     def _hint(self, text: str) -> str:
         """What to write instead of a label without quotes."""
-        found = re.search(r'Referenced column "([^"]+)" not found', text)
-        if found and found[1] in self.labels:
-            return f"; a label is text: write count_of('{found[1]}')"
+        match = re.search(r'Referenced column "([^"]+)" not found', text)
+        if match and match[1] in self.labels:
+            return f"; a label is text: write count_of('{match[1]}')"
         return ""
 
 

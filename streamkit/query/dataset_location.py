@@ -45,8 +45,8 @@ class PartReader:
 
         try:
             if self._paths:
-                found = pyarrow.dataset.dataset(self._paths, self._schema, format="parquet", filesystem=self._system)
-                yield from found.scanner(batch_readahead=4, fragment_readahead=8).to_batches()
+                dataset = pyarrow.dataset.dataset(self._paths, self._schema, format="parquet", filesystem=self._system)
+                yield from dataset.scanner(batch_readahead=4, fragment_readahead=8).to_batches()
         except Exception as error:
             self.error = error
             raise
@@ -88,8 +88,8 @@ class DatasetLocation:
         with raised_as(ConfigError, self.address):
             if not self._system.isdir(f"{self._root}/{table}"):
                 return {}
-            found = self._system.ls(f"{self._root}/{table}", detail=True, refresh=True)
-        named = ((str(info["name"]).rpartition("/")[2], info) for info in found)
+            file_infos = self._system.ls(f"{self._root}/{table}", detail=True, refresh=True)
+        named = ((str(info["name"]).rpartition("/")[2], info) for info in file_infos)
         return {
             name.removesuffix(_SUFFIX): "/".join(str(info[mark]) for mark in _MARKS if mark in info)
             for name, info in named

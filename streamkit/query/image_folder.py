@@ -48,7 +48,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         with writing(folder):
             yield part
-            fsync_folders(one for one in (part, *part.rglob("*")) if one.is_dir())
+            fsync_folders(path for path in (part, *part.rglob("*")) if path.is_dir())
             os.replace(part, folder)  # replaces an empty folder
         fsync_folders([folder.absolute().parent])
     finally:

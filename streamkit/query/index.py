@@ -43,7 +43,7 @@ CREATE TABLE frames (
     height INTEGER, error TEXT, damaged BOOLEAN, facts TEXT
 )"""
 # frames of files that were processed before every pipeline had a table of frames
-_FOUND_FRAMES = """
+_FRAMES_OF_OBJECTS = """
 INSERT INTO new_frames BY NAME
 SELECT key, any_value(source) AS source, frame, any_value(pts_s) AS pts_s, count(label) AS objects,
     any_value(width) AS width, any_value(height) AS height, false AS damaged
@@ -221,7 +221,7 @@ def _add(database: Any, dataset: DatasetLocation, schemas: dict[str, Any], keys:
         database.unregister("incoming")
         if table != "frames":
             database.execute(f"INSERT INTO {table} SELECT * FROM new_{table}")
-    database.execute(_FOUND_FRAMES)
+    database.execute(_FRAMES_OF_OBJECTS)
     database.execute(_COUNTED_FRAMES)
     if _has_tracks(schemas):
         database.execute(_EMBEDDED_TRACKS)

@@ -44,7 +44,7 @@ class LabelStudioAnnotations:
         """Add an image."""
         frame = selected.frame
         results = list(self._results(selected))
-        scores = [one["score"] for one in results]
+        scores = [annotation["score"] for annotation in results]
         self._tasks.append(
             {
                 "data": {

@@ -54,8 +54,9 @@ def _card_of(dataset: DatasetLocation, model: str | None) -> Card:
     """The card that embedded a data set; raise ConfigError."""
     stages: Mapping[str, Any] = dataset.identity.get("stages", {})
     models: Mapping[str, Any] = dataset.identity.get("models", {})
-    recorded = [one for one in stages.values() if one.get("stage") == "embed" and one.get("record")]
-    of = {one["of"]["stage"]: one["model"] for one in recorded}  # objects have the vectors of the last one
+    recorded = [settings for settings in stages.values() if settings.get("stage") == "embed" and settings.get("record")]
+    # objects have the vectors of the last stage
+    of = {settings["of"]["stage"]: settings["model"] for settings in recorded}
     names = list(dict.fromkeys(of.values()))
     if len(names) > 1:
         raise ConfigError(
@@ -79,12 +80,13 @@ def _card_of(dataset: DatasetLocation, model: str | None) -> Card:
     if card.task != "embed":
         raise ConfigError(f"--like needs a card with task: embed; {card.name} has task: {card.task}")
     card = check_model(card)
-    found, wanted = network_sum(card.file), str(models.get(name, {}).get("sha256", ""))
-    if found != wanted:
+    actual_sha256 = network_sum(card.file)
+    expected_sha256 = str(models.get(name, {}).get("sha256", ""))
+    if actual_sha256 != expected_sha256:
         raise ConfigError(
             f"{dataset.address} was embedded by another network: the file of the card {name} had the SHA-256 "
-            f"{wanted[:12]}..., and {card.file} has {found[:12]}...; give the card of that network with --model, or "
-            "run batch again"
+            f"{expected_sha256[:12]}..., and {card.file} has {actual_sha256[:12]}...; give the card of that network "
+            "with --model, or run batch again"
         )
     return card
 

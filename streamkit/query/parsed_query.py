@@ -56,25 +56,25 @@ class ParsedQuery:
 
 
 def _parsed(database: Any, sql: str) -> dict[str, Any]:
-    made: dict[str, Any] = json.loads(_value(database, "SELECT json_serialize_sql(?::TEXT)", sql))
-    return made
+    parsed: dict[str, Any] = json.loads(_value(database, "SELECT json_serialize_sql(?::TEXT)", sql))
+    return parsed
 
 
-def _value(database: Any, sql: str, given: str) -> str:
-    ((text,),) = database.execute(sql, [given]).fetchall()
+def _value(database: Any, sql: str, argument: str) -> str:
+    ((text,),) = database.execute(sql, [argument]).fetchall()
     return str(text)
 
 
 def _expand(database: Any, call: dict[str, Any]) -> None:
     """Replace a call, in place."""
-    given = _parts(call)
-    if len(given) not in _MEANINGS:
-        raise ConfigError(f"{_CALL} takes a label and optionally a minimum score, got {len(given)} arguments")
-    (meaning,) = _parsed(database, _MEANINGS[len(given)])["statements"][0]["node"]["select_list"]
+    arguments = _parts(call)
+    if len(arguments) not in _MEANINGS:
+        raise ConfigError(f"{_CALL} takes a label and optionally a minimum score, got {len(arguments)} arguments")
+    (meaning,) = _parsed(database, _MEANINGS[len(arguments)])["statements"][0]["node"]["select_list"]
     for node in list(_nodes(meaning)):
         text = _text(node)
         if text is not None and text[:1] == "#":
-            _replace(node, given[int(text[1:])])
+            _replace(node, arguments[int(text[1:])])
     alias = call.get("alias", "")
     _replace(call, meaning)
     call["alias"] = alias
@@ -87,8 +87,8 @@ def _replace(node: dict[str, Any], other: Mapping[str, Any]) -> None:
 
 def _nodes(value: Any) -> Iterator[dict[str, Any]]:
     """All nodes of a tree, the inner ones first."""
-    for one in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _nodes(one)
+    for child in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _nodes(child)
     if isinstance(value, dict):
         yield value
 
@@ -96,7 +96,7 @@ def _nodes(value: Any) -> Iterator[dict[str, Any]]:
 def _parts(node: Mapping[str, Any]) -> Sequence[dict[str, Any]]:
     """The arguments of a function, the operands of an operator."""
     if "arguments" in node:  # DuckDB 2
-        return [one["expression"] for one in node["arguments"]]
+        return [argument["expression"] for argument in node["arguments"]]
     parts: Sequence[dict[str, Any]] = node["children"] if "children" in node else [node["left"], node["right"]]
     return parts
 
@@ -109,8 +109,9 @@ def _text(node: Mapping[str, Any]) -> str | None:
     """The value of a constant text."""
     if node.get("type") != "VALUE_CONSTANT":
         return None
-    literal, value = node.get("literal"), node.get("value")
+    literal = node.get("literal")
+    value = node.get("value")
     if literal is not None:  # DuckDB 2
         return str(literal["text"]) if literal["kind"] == "STRING" else None
-    found = value.get("value") if isinstance(value, Mapping) else None
-    return found if isinstance(found, str) and value["type"]["id"] == "VARCHAR" else None  # type: ignore[index]
+    text = value.get("value") if isinstance(value, Mapping) else None
+    return text if isinstance(text, str) and value["type"]["id"] == "VARCHAR" else None  # type: ignore[index]

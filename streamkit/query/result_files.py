@@ -37,10 +37,10 @@ class ResultWriter(Protocol):
         """Write what is left; there are no more rows."""
 
 
-def format_of(given: str | None, out: Path | None) -> str:
+def format_of(requested: str | None, out: Path | None) -> str:
     """The format of a result: the given one, or that of the file's suffix, or a table. Raises ConfigError."""
     suffix = "" if out is None else out.suffix.lower().lstrip(".")
-    form = given or (suffix if suffix in FORMATS[1:] else "table" if out is None else "")
+    form = requested or (suffix if suffix in FORMATS[1:] else "table" if out is None else "")
     if not form:
         raise ConfigError(f"--out {out}: give --format csv, json or parquet, or a file with that suffix")
     if form == "table" and out is not None:
@@ -99,15 +99,17 @@ def _to_stdout(data: bytes) -> None:
 class _Table:
     """A table on the terminal."""
 
-    def __init__(self, names: Sequence[str], most: int) -> None:
+    def __init__(self, names: Sequence[str], max_rows: int) -> None:
         from rich.table import Table
 
-        self._table, self._most, self._rows = Table(), most, 0
+        self._table = Table()
+        self._max_rows = max_rows
+        self._rows = 0
         for name in names:
             self._table.add_column(printable(name, one_line=True), overflow="fold")
 
     def add(self, row: Row) -> None:
-        if not self._most or self._rows < self._most:
+        if not self._max_rows or self._rows < self._max_rows:
             from rich.text import Text
 
             self._table.add_row(*(Text(printable(shown(value), one_line=True)) for value in row))
@@ -119,8 +121,8 @@ class _Table:
         console = Console(highlight=False, width=None if sys.stdout.isatty() else _WIDE)
         console.print(self._table)
         rows = f"{self._rows:,} row{'' if self._rows == 1 else 's'}"
-        more = bool(self._most) and self._rows > self._most
-        console.print(f"{rows}, of which the first {self._most:,} are shown; --limit 0 shows all" if more else rows)
+        more = bool(self._max_rows) and self._rows > self._max_rows
+        console.print(f"{rows}, of which the first {self._max_rows:,} are shown; --limit 0 shows all" if more else rows)
 
 
 class _Csv:
@@ -185,7 +187,7 @@ def shown(value: Any) -> str:
     """A value as text for a person: the counts of a frame as `car 2, person 1`."""
     if value is None:
         return ""
-    if isinstance(value, dict) and all(isinstance(one, int) for one in value.values()):
+    if isinstance(value, dict) and all(isinstance(count, int) for count in value.values()):
         return ", ".join(f"{name} {count:,}" for name, count in value.items())
     if isinstance(value, float):
         return f"{value:.10g}"

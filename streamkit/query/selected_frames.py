@@ -107,8 +107,8 @@ class SelectedFrames:
                 for frame in _decoded(file, set(frames)):
                     del left[frame.index]
                     first, end = np.searchsorted(numbers, [frame.index, frame.index + 1]).tolist()
-                    mine = objects.slice(first, end - first)
-                    frame.tables = {"objects": detections(mine, self._labels, self._skeleton)}
+                    frame_objects = objects.slice(first, end - first)
+                    frame.tables = {"objects": detections(frame_objects, self._labels, self._skeleton)}
                     yield SelectedFrame(f"{key}-{frame.index:06d}", source, frame)
                 cause = "the video has fewer frames than when it was processed"
             except SourceError as error:
@@ -134,15 +134,15 @@ def labels_of(dataset: DatasetLocation) -> list[str]:
     models: Mapping[str, Any] = dataset.identity.get("models", {})
     stages: Mapping[str, Any] = dataset.identity.get("stages", {})
     labels = [*(model.get("labels") or () for model in models.values())]
-    return list(dict.fromkeys(itertools.chain(*labels, *(one.get("prompts") or () for one in stages.values()))))
+    return list(dict.fromkeys(itertools.chain(*labels, *(stage.get("prompts") or () for stage in stages.values()))))
 
 
 def skeleton_of(dataset: DatasetLocation) -> Skeleton | None:
     """The skeleton of the pipeline's keypoints; None if it has none."""
     models: Mapping[str, Any] = dataset.identity.get("models", {})
     for model in models.values():
-        if found := model.get("skeleton"):
-            return Skeleton(tuple(found["names"]), tuple((a, b) for a, b in found["edges"]))
+        if skeleton := model.get("skeleton"):
+            return Skeleton(tuple(skeleton["names"]), tuple((a, b) for a, b in skeleton["edges"]))
     return None
 
 
@@ -196,7 +196,7 @@ def _real_path(path: str) -> str:
     """The path of a file from its text in the data set, where `\\xe9` may be a byte that is not UTF-8."""
     if not is_path(path) or os.path.lexists(local_path(path)):
         return path
-    return os.fsdecode(re.sub(rb"\\x([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), path.encode()))
+    return os.fsdecode(re.sub(rb"\\x([0-9a-f]{2})", lambda match: bytes([int(match[1], 16)]), path.encode()))
 
 
 # ------------------------------------------------------------------------------------------------------------ objects
@@ -234,7 +234,7 @@ def detections_of(
         np.ascontiguousarray(xyxy).reshape(n, 4),
         np.array(columns["score"], np.float32),
         np.array([ids[text] for text in texts], np.int32),
-        track_id=None if tracks is None else np.array([-1 if one is None else one for one in tracks], np.int64),
+        track_id=None if tracks is None else np.array([-1 if track is None else track for track in tracks], np.int64),
         labels=tuple(names),
         extra=extra,
         skeleton=skeleton,
@@ -243,9 +243,9 @@ def detections_of(
 
 def _points(rows: list[Any], width: int) -> np.ndarray:
     """(n, k, width) float32 of lists of structs; NaN where there is none."""
-    made = np.full((len(rows), max(len(row or ()) for row in rows), width), np.nan, np.float32)
+    points = np.full((len(rows), max(len(row or ()) for row in rows), width), np.nan, np.float32)
     for place, row in enumerate(rows):
         for number, point in enumerate(row or ()):
             values = point.values() if isinstance(point, Mapping) else point
-            made[place, number] = [np.nan if value is None else value for value in values]
-    return made
+            points[place, number] = [np.nan if value is None else value for value in values]
+    return points

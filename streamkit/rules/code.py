@@ -35,9 +35,9 @@ class Words:
     def __len__(self) -> int:
         return len(self._texts)
 
-    def forget(self, known: int) -> None:
-        """Keep only the first `known` texts."""
-        self._texts = self._texts[:known]
+    def forget(self, count: int) -> None:
+        """Keep only the first `count` texts."""
+        self._texts = self._texts[:count]
         self._codes = {text: float(code) for code, text in enumerate(self._texts)}
 
     def text(self, code: float) -> str:
@@ -178,15 +178,15 @@ class Condition:
     def __init__(self, tree: Typed) -> None:
         self._code = code = Code(Facts(), Words())
         code.add(tree)
-        self._known_words = len(code.words)
-        self._in_files = [one for one in facts_of(tree) if isinstance(one, InFile)]
+        self._rule_word_count = len(code.words)
+        self._in_files = [fact for fact in facts_of(tree) if isinstance(fact, InFile)]
 
     def __call__(self, values: Mapping[str, Any]) -> bool:
         """Whether it is true; missing values, None and NaN are unknown."""
         code = self._code
-        code.words.forget(self._known_words)
+        code.words.forget(self._rule_word_count)
         if self._in_files:
-            values = {**values, **{one.key: one.of(values.get(one.text.key)) for one in self._in_files}}
+            values = {**values, **{fact.key: fact.of(values.get(fact.text.key)) for fact in self._in_files}}
         facts = np.array([code.row(values)])
         with np.errstate(all="ignore"):
             return k.value(*code.arrays, 0, facts, 0, facts, 0, code.stack) == 1.0

@@ -21,7 +21,7 @@ from streamkit.rules.rule import Rule
 from streamkit.rules.schedule import Schedule
 from streamkit.rules.scope import Facts, Scope
 
-_MOST_WORDS = 1 << 16
+_MAX_WORDS = 1 << 16
 
 
 @dataclass(slots=True)
@@ -68,13 +68,13 @@ class RuleEngine:
     ) -> None:
         self._code = code = Code(facts, Words())
         schedules = list(dict.fromkeys(rule.schedule for rule in rules if rule.schedule is not None))
-        self._schedules = [_ScheduleCheck(one) for one in schedules]
+        self._schedules = [_ScheduleCheck(schedule) for schedule in schedules]
         self._count_kernel, advance = kernel.kernels()
         self._on_frames = RuleGroup([rule for rule in rules if not rule.per_object], code, schedules, advance)
         self._on_objects = RuleGroup([rule for rule in rules if rule.per_object], code, schedules, advance)
         self._counts = np.array([code.add(tree) for tree in facts.counts.values()], np.int64)
         self._counted = np.array([code.frame_column(key, NUMBER) for key in facts.counts], np.int64)
-        self._known_words = len(code.words)
+        self._rule_word_count = len(code.words)
         state = self._on_objects.first() if self._on_objects.rules else {}
         self._contexts = ContextBuilder(code, above, track_ttl_s, predicted, **state)
         self._sources = Columns(
@@ -83,17 +83,21 @@ class RuleEngine:
             counted=np.zeros(len(facts.counts)),
             **self._on_frames.first(),
         )
-        self._max_frame_gap_s, self._most = max_frame_gap_s, 0
+        self._max_frame_gap_s = max_frame_gap_s
+        self._slot_count = 0
         self.pauses = 0
-        self._on_frames.state, self._on_objects.state = self._sources, self._contexts.tracks
-        none, no_facts, no_times = np.zeros(0, np.int64), np.zeros((0, len(code.frames))), np.zeros(0)
+        self._on_frames.state = self._sources
+        self._on_objects.state = self._contexts.tracks
+        none = np.zeros(0, np.int64)
+        no_facts = np.zeros((0, len(code.frames)))
+        no_times = np.zeros(0)
         no_objects = np.zeros((0, max(1, len(code.objects))))
         empty = EvaluationContext([], none, no_times, none > 0, none, none, none, no_objects, no_facts, none > 0)
         list(self._evaluate(empty, none > 0))  # compiles the kernels before the first frame
 
     def begin(self, slot: int) -> None:
         """Begin the source of this slot."""
-        self._most = max(self._most, slot + 1)
+        self._slot_count = max(self._slot_count, slot + 1)
         self._sources.begin(slot)
         self._contexts.begin(slot)
 
@@ -120,50 +124,61 @@ class RuleEngine:
             batch: with tables on the host.
             slots: the slot of each source, by its id.
         """
-        if len(self._code.words) > _MOST_WORDS:
-            self._code.words.forget(self._known_words)
-        for one in self._contexts.of(batch, slots, self._most):
-            yield from self._step(one)
+        if len(self._code.words) > _MAX_WORDS:
+            self._code.words.forget(self._rule_word_count)
+        for context in self._contexts.of(batch, slots, self._slot_count):
+            yield from self._step(context)
 
-    def _step(self, one: EvaluationContext) -> Iterator[Change]:
-        sources, slot, now_s = self._sources, one.slot, one.pts_s
+    def _step(self, context: EvaluationContext) -> Iterator[Change]:
+        sources = self._sources
+        slot = context.slot
+        now_s = context.pts_s
         past_s = now_s - sources["seen_s"][slot]
-        epochs = np.array([frame._state.epoch for frame in one.frames], np.int64)
+        epochs = np.array([frame._state.epoch for frame in context.frames], np.int64)
         paused = past_s > self._max_frame_gap_s
         self.pauses += int(paused.sum())
-        broken = paused | one.back | (epochs != sources["epoch"][slot])
-        if one.back.any():  # a jump back takes no time: the times since rules were raised or cleared do not change
-            sources["times"][slot[one.back], :, 1:] += past_s[one.back, None, None]
-        sources["seen_s"][slot], sources["epoch"][slot] = now_s, epochs
-        yield from self._evaluate(one, broken)
+        broken = paused | context.back | (epochs != sources["epoch"][slot])
+        if context.back.any():  # a jump back takes no time: the times since rules were raised or cleared do not change
+            sources["times"][slot[context.back], :, 1:] += past_s[context.back, None, None]
+        sources["seen_s"][slot] = now_s
+        sources["epoch"][slot] = epochs
+        yield from self._evaluate(context, broken)
 
-    def _evaluate(self, one: EvaluationContext, broken: np.ndarray) -> Iterator[Change]:
-        opened = np.array([[each(frame) for each in self._schedules] for frame in one.frames], bool)
-        opened = opened.reshape(len(one.frames), len(self._schedules))
-        self._count(one)
-        yield from self._advance(self._on_frames, one, np.arange(len(one.slot)), one.slot, broken, opened)
-        if self._on_objects.rules and one.lost:
-            yield from self._lost(one)
-        place = np.where(one.owner >= 0, one.place, -1)
-        yield from self._advance(self._on_objects, one, one.owner, place, broken[one.owner], opened)
+    def _evaluate(self, context: EvaluationContext, broken: np.ndarray) -> Iterator[Change]:
+        opened = np.array([[each(frame) for each in self._schedules] for frame in context.frames], bool)
+        opened = opened.reshape(len(context.frames), len(self._schedules))
+        self._count(context)
+        yield from self._advance(self._on_frames, context, np.arange(len(context.slot)), context.slot, broken, opened)
+        if self._on_objects.rules and context.lost:
+            yield from self._lost(context)
+        place = np.where(context.owner >= 0, context.place, -1)
+        yield from self._advance(self._on_objects, context, context.owner, place, broken[context.owner], opened)
 
-    def _count(self, one: EvaluationContext) -> None:
+    def _count(self, context: EvaluationContext) -> None:
         """Fill in the counts; a frame that no detector ran on keeps its source's last counts."""
         if not len(self._counts):
             return
-        facts, counted = one.facts, self._counted
+        facts = context.facts
+        counted = self._counted
         with np.errstate(all="ignore"):
             self._count_kernel(
-                *self._code.arrays, self._counts, one.objects, one.owner, facts, self._code.stack, facts, counted
+                *self._code.arrays,
+                self._counts,
+                context.objects,
+                context.owner,
+                facts,
+                self._code.stack,
+                facts,
+                counted,
             )
-        kept = np.flatnonzero(~one.detected)
-        facts[kept[:, None], counted] = self._sources["counted"][one.slot[kept]]
-        self._sources["counted"][one.slot] = facts[:, counted]
+        undetected = np.flatnonzero(~context.detected)
+        facts[undetected[:, None], counted] = self._sources["counted"][context.slot[undetected]]
+        self._sources["counted"][context.slot] = facts[:, counted]
 
     def _advance(
         self,
         group: RuleGroup,
-        one: EvaluationContext,
+        context: EvaluationContext,
         owner: np.ndarray,
         place: np.ndarray,
         broken: np.ndarray,
@@ -172,38 +187,45 @@ class RuleEngine:
         """Advance the rules of a group, for each row; yield the changes."""
         if not group.rules:
             return
-        for row, rule, outcome in group.advance(one.objects, owner, place, one.facts, one.pts_s, broken, opened):
-            yield self._change(group, one, int(owner[row]), row, int(place[row]), rule, outcome)
+        for row, rule, outcome in group.advance(
+            context.objects, owner, place, context.facts, context.pts_s, broken, opened
+        ):
+            yield self._change(group, context, int(owner[row]), row, int(place[row]), rule, outcome)
 
-    def _lost(self, one: EvaluationContext) -> Iterator[Change]:
+    def _lost(self, context: EvaluationContext) -> Iterator[Change]:
         """Clear the rules raised for tracks that are no longer remembered."""
-        lost = one.lost
+        lost = context.lost
         for row, number in np.argwhere(lost["raised"]).tolist():
-            frame = int(np.flatnonzero(one.slot == lost["slot"][row])[0])
+            frame = int(np.flatnonzero(context.slot == lost["slot"][row])[0])
             lasted_s = float(lost["seen_s"][row] - lost["times"][row, number, 1])
             label = self._contexts.labels[int(lost["label"][row])]
-            name, track = self._on_objects.rules[number].name, int(lost["track"][row])
+            name = self._on_objects.rules[number].name
+            track = int(lost["track"][row])
             data = {"lasted_s": round(lasted_s, 6), "lost": True}
-            yield Change(one.frames[frame], name, "cleared", track, label, data)
+            yield Change(context.frames[frame], name, "cleared", track, label, data)
 
     def _change(
-        self, group: RuleGroup, one: EvaluationContext, frame: int, row: int, place: int, number: int, outcome: int
+        self, group: RuleGroup, context: EvaluationContext, frame: int, row: int, place: int, number: int, outcome: int
     ) -> Change:
-        now_s, raised = float(one.pts_s[frame]), outcome == kernel.RAISED
+        now_s = float(context.pts_s[frame])
+        raised = outcome == kernel.RAISED
         since_s, raised_s = group.store(place, number, now_s, outcome)
         data: dict[str, Any] = {"since_s": round(since_s, 6)} if raised else {"lasted_s": round(now_s - raised_s, 6)}
         if outcome == kernel.CLOSED:
             data["closed"] = True
         data["values"] = values = {}
         for name, kind, of_object, column in group.shown[number][not raised]:
-            value = self._plain(kind, float(one.objects[row, column] if of_object else one.facts[frame, column]))
+            value = self._plain(
+                kind, float(context.objects[row, column] if of_object else context.facts[frame, column])
+            )
             if value is not None:
                 values[name] = value
         track = label = None
         if group is self._on_objects:
-            track, label = int(one.track[row]), self._contexts.labels[int(group.state["label"][place])]
+            track = int(context.track[row])
+            label = self._contexts.labels[int(group.state["label"][place])]
         kind = "raised" if raised else "cleared"
-        return Change(one.frames[frame], group.rules[number].name, kind, track, label, data)
+        return Change(context.frames[frame], group.rules[number].name, kind, track, label, data)
 
     def _plain(self, kind: str, value: float) -> float | str | bool | None:
         """Return the value that a number of a column stands for; None if unknown."""

@@ -58,45 +58,49 @@ class ZoneMembers:
     def change(self, zone: ZoneScope) -> None:
         """Follow a change of the stage's areas. One with the same name and shape keeps its tracks; others are empty."""
         numbers = {area: number for number, area in enumerate(self._zone.areas.items())}
-        kept = np.array([numbers.get(area, -1) for area in zone.areas.items()], np.int64)
-        self.occupancy.change(list(zone.areas.values()), kept)
-        self._zone, self._areas = zone, list(zone.areas)
+        previous_numbers = np.array([numbers.get(area, -1) for area in zone.areas.items()], np.int64)
+        self.occupancy.change(list(zone.areas.values()), previous_numbers)
+        self._zone = zone
+        self._areas = list(zone.areas)
 
     def rounds(self, batch: Batch, slots: Mapping[str, int]) -> Iterator[SourceStep]:
         """Return a batch as the stage sees it."""
         return source_steps(batch, slots, self._zone.view, self._labels, self._clocks)
 
-    def step(self, given: SourceStep) -> None:
+    def step(self, source_step: SourceStep) -> None:
         """Process one frame of each of several sources."""
-        self.occupancy.update(given, given.margin(self._zone.margin))
-        self._rows = given.row
-        self._memory, _ = self.occupancy.tracks.find(given.slot[given.frame], given.track)
-        self._now_s = given.pts_s[given.frame]
+        self.occupancy.update(source_step, source_step.margin(self._zone.margin))
+        self._rows = source_step.row
+        self._memory, _ = self.occupancy.tracks.find(source_step.slot[source_step.frame], source_step.track)
+        self._now_s = source_step.pts_s[source_step.frame]
         self._counts = None
 
     def column(self, name: str, n: int, *, dwell: bool) -> np.ndarray:
         """Return (n,): whether each object is in an area, or for how long in seconds."""
-        area, found = self._areas.index(name), np.full(n, np.nan if dwell else 0.0)
+        area = self._areas.index(name)
+        column = np.full(n, np.nan if dwell else 0.0)
         inside = self.occupancy.tracks["inside"][self._memory, area]
         if dwell:
             entered_s = self.occupancy.tracks["entered_s"][self._memory, area]
-            found[self._rows] = np.where(inside, self._now_s - entered_s, np.nan)
+            column[self._rows] = np.where(inside, self._now_s - entered_s, np.nan)
         else:
-            found[self._rows] = inside
-        return found
+            column[self._rows] = inside
+        return column
 
-    def members(self, name: str, label: str | None, most: int) -> np.ndarray:
+    def members(self, name: str, label: str | None, slot_count: int) -> np.ndarray:
         """Return (sources,): the number of tracks in an area, for all sources."""
         if self._counts is None:
-            tracks, areas, labels = self.occupancy.tracks, len(self._areas), max(1, len(self._labels.names))
+            tracks = self.occupancy.tracks
+            areas = len(self._areas)
+            labels = max(1, len(self._labels.names))
             row, area = np.nonzero(tracks["inside"] & tracks["alive"][:, None])
             place = (tracks["slot"][row] * areas + area) * labels + tracks["label"][row]
-            self._counts = np.bincount(place, minlength=most * areas * labels).reshape(most, areas, labels)
+            self._counts = np.bincount(place, minlength=slot_count * areas * labels).reshape(slot_count, areas, labels)
         counts = self._counts[:, self._areas.index(name)]
         if label is None:
             return np.asarray(counts.sum(axis=1))
         names = self._labels.names
-        return counts[:, names.index(label)] if label in names else np.zeros(most, np.int64)
+        return counts[:, names.index(label)] if label in names else np.zeros(slot_count, np.int64)
 
 
 _MEASURES: dict[str, Callable[..., np.ndarray]] = {
@@ -149,12 +153,16 @@ class ContextBuilder:
     """
 
     def __init__(self, code: Code, above: Scope, track_ttl_s: float, predicted: bool, **state: Any) -> None:
-        self.code, self.above, self._predicted, self._track_ttl_s = code, above, predicted, track_ttl_s
+        self.code = code
+        self.above = above
+        self._predicted = predicted
+        self._track_ttl_s = track_ttl_s
         self.tracks = TrackStore(first_s=np.float64(0), label=np.int64(-1), **state)
-        self.labels, self._clocks = Labels(), Clocks()
+        self.labels = Labels()
+        self._clocks = Clocks()
         facts = code.facts
         named = {area.stage for area, _ in facts.members.values()} | {
-            (one if isinstance(one, Area) else one[0]).stage for one in facts.objects.values() if _of_area(one)
+            (fact if isinstance(fact, Area) else fact[0]).stage for fact in facts.objects.values() if _of_area(fact)
         }  # fmt: skip
         self._zones = {name: ZoneMembers(zone) for name, zone in above.zones.items() if name in named}
         self._state = ("slot", "track", "label", "seen_s", *state)
@@ -178,13 +186,13 @@ class ContextBuilder:
         for name, zone in self._zones.items():
             zone.change(above.zones[name])
 
-    def of(self, batch: Batch, slots: Mapping[str, int], most: int) -> Iterator[EvaluationContext]:
+    def of(self, batch: Batch, slots: Mapping[str, int], slot_count: int) -> Iterator[EvaluationContext]:
         """Yield a batch's frames, one of each source at a time, in order.
 
         Args:
             batch: with tables on the host.
             slots: slot number of each source.
-            most: number of sources.
+            slot_count: number of slots.
         """
         frames = batch.frames
         turn, slot, pts_s = turns(frames, slots)
@@ -192,42 +200,45 @@ class ContextBuilder:
         columns = self._columns(table)
         zones = [(zone, zone.rounds(batch, slots)) for zone in self._zones.values()]
         for number in range(int(turn.max()) + 1 if len(turn) else 0):
-            mine = np.flatnonzero(turn == number)
+            frame_rows = np.flatnonzero(turn == number)
             new = np.full(len(frames) + 1, -1)  # the last for objects that do not count
-            new[mine] = np.arange(len(mine))
+            new[frame_rows] = np.arange(len(frame_rows))
             owner = new[table.owner]
-            for zone, given in zones:
-                zone.step(next(given))
-            one = EvaluationContext(
-                [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine],
-                self._clocks.step(slot[mine], pts_s[mine]), owner, table.track, np.full(len(owner), -1, np.int64),
-                columns, np.zeros((len(mine), len(self.code.frames))),
-                np.array([_detector_ran(frames[i], table, i) for i in mine.tolist()], bool),
+            for zone, zone_steps in zones:
+                zone.step(next(zone_steps))
+            context = EvaluationContext(
+                [frames[i] for i in frame_rows.tolist()], slot[frame_rows], pts_s[frame_rows],
+                self._clocks.step(slot[frame_rows], pts_s[frame_rows]), owner, table.track,
+                np.full(len(owner), -1, np.int64), columns, np.zeros((len(frame_rows), len(self.code.frames))),
+                np.array([_detector_ran(frames[i], table, i) for i in frame_rows.tolist()], bool),
             )  # fmt: skip
             if self._remember:
-                self._forget(one)
-                self._tracked(one, table)
-            self._changing(one)
-            self._frame_facts(one, most)
-            yield one
+                self._forget(context)
+                self._tracked(context, table)
+            self._changing(context)
+            self._frame_facts(context, slot_count)
+            yield context
 
-    def _forget(self, one: EvaluationContext) -> None:
+    def _forget(self, context: EvaluationContext) -> None:
         """Drop tracks not seen for too long."""
-        gone = self.tracks.unseen(one.slot, one.pts_s, one.back, self._track_ttl_s)
-        if len(gone):
-            one.lost = {name: self.tracks[name][gone].copy() for name in self._state}
-            self.tracks.drop(gone)
+        expired = self.tracks.unseen(context.slot, context.pts_s, context.back, self._track_ttl_s)
+        if len(expired):
+            context.lost = {name: self.tracks[name][expired].copy() for name in self._state}
+            self.tracks.drop(expired)
 
-    def _tracked(self, one: EvaluationContext, table: RuleTables) -> None:
+    def _tracked(self, context: EvaluationContext, table: RuleTables) -> None:
         """Find the stored row of each tracked object."""
-        rows = np.flatnonzero((one.owner >= 0) & (one.track >= 0))
-        slot, now_s = one.slot[one.owner[rows]], one.pts_s[one.owner[rows]]
-        keys = (slot << 48) | (one.track[rows] & (2**48 - 1))
+        rows = np.flatnonzero((context.owner >= 0) & (context.track >= 0))
+        slot = context.slot[context.owner[rows]]
+        now_s = context.pts_s[context.owner[rows]]
+        keys = (slot << 48) | (context.track[rows] & (2**48 - 1))
         _, first = np.unique(keys, return_index=True)
         first.sort()
-        rows, slot, now_s = rows[first], slot[first], now_s[first]
-        places, new = self.tracks.find(slot, one.track[rows])
-        one.place[rows] = places
+        rows = rows[first]
+        slot = slot[first]
+        now_s = now_s[first]
+        places, new = self.tracks.find(slot, context.track[rows])
+        context.place[rows] = places
         self.tracks["first_s"][places[new]] = now_s[new]
         self.tracks["seen_s"][places] = now_s
         self.tracks["label"][places] = table.labels[rows]
@@ -254,12 +265,12 @@ class ContextBuilder:
             codes = np.array([self.code.words[name] for name in self.labels.names] or [0.0])
             return codes[table.labels]
         if key == "score":
-            return table.column(lambda one: one.score)
+            return table.column(lambda objects: objects.score)
         if key == "track_id":
             return np.where(table.track >= 0, table.track, np.nan)
         if key == "detector":
             names = [self.code.words[name] for name in table.tables]
-            return np.repeat(names, [len(one) for one in table.tables.values()]) if names else 0.0
+            return np.repeat(names, [len(objects) for objects in table.tables.values()]) if names else 0.0
         if key == "direction":
             return self._direction(table)
         return table.extra(key, lambda values: _as_kind(values, kind, self.code.words), UNKNOWN_NUMBER[kind])
@@ -268,8 +279,8 @@ class ContextBuilder:
         """Return (n,) whether each object's text is in a file, 0.5 without a text."""
         texts = np.broadcast_to(self._column((what.text.key, TEXT), table), len(table.owner))
         codes, place = np.unique(texts, return_inverse=True)  # of equal ones, all NaN count as one
-        found = [0.5 if np.isnan(code) else float(what.of(self.code.words.text(code)) or 0) for code in codes]
-        return np.array(found, np.float64)[place]
+        memberships = [0.5 if np.isnan(code) else float(what.of(self.code.words.text(code)) or 0) for code in codes]
+        return np.array(memberships, np.float64)[place]
 
     def _attribute(self, what: tuple[str, str, str], table: RuleTables) -> np.ndarray:
         _, name, part = what
@@ -277,7 +288,9 @@ class ContextBuilder:
         def number(value: Any) -> float:
             return self._number_of(value[name], part) if value and name in value else np.nan
 
-        return table.extra("attributes", lambda values: np.array([number(one) for one in values], float), np.nan)
+        return table.extra(
+            "attributes", lambda values: np.array([number(attributes) for attributes in values], float), np.nan
+        )
 
     def _direction(self, table: RuleTables) -> np.ndarray:
         """Return the direction nearest to each object's heading, within the tolerance."""
@@ -293,44 +306,46 @@ class ContextBuilder:
         codes = np.array([self.code.words[name] for name in ways.arrows])
         return np.where(near, codes[best], np.nan)
 
-    def _changing(self, one: EvaluationContext) -> None:
+    def _changing(self, context: EvaluationContext) -> None:
         """Set the columns that depend on earlier frames."""
         for (key, _), at in self.code.objects.items():
             what = self.code.facts.objects[key]
             if key == "age_s":
-                known = one.place >= 0
-                first = self.tracks["first_s"][one.place[known]]
-                one.objects[known, at] = one.pts_s[one.owner[known]] - first
+                tracked = context.place >= 0
+                first = self.tracks["first_s"][context.place[tracked]]
+                context.objects[tracked, at] = context.pts_s[context.owner[tracked]] - first
             elif isinstance(what, Happening):
-                one.objects[:, at] = 0.0
-                for frame, track, n in self._happened(what, one.frames):
+                context.objects[:, at] = 0.0
+                for frame, track, n in self._happened(what, context.frames):
                     if track is not None and n:
-                        one.objects[(one.owner == frame) & (one.track == track), at] = 1.0
+                        context.objects[(context.owner == frame) & (context.track == track), at] = 1.0
             elif _of_area(what):
                 area = what if isinstance(what, Area) else what[0]
-                one.objects[:, at] = self._zones[area.stage].column(area.area, len(one.owner), dwell=what is not area)
+                context.objects[:, at] = self._zones[area.stage].column(
+                    area.area, len(context.owner), dwell=what is not area
+                )
 
     # ------------------------------------------------------------------------------------------------------ frames
 
-    def _frame_facts(self, one: EvaluationContext, most: int) -> None:
+    def _frame_facts(self, context: EvaluationContext, slot_count: int) -> None:
         facts = self.code.facts
         for (key, _), at in self.code.frames.items():
             if key in facts.members:
                 area, label = facts.members[key]
-                one.facts[:, at] = self._zones[area.stage].members(area.area, label, most)[one.slot]
+                context.facts[:, at] = self._zones[area.stage].members(area.area, label, slot_count)[context.slot]
             elif key in facts.happened:
-                for frame, _, n in self._happened(facts.happened[key], one.frames):
-                    one.facts[frame, at] += n
+                for frame, _, n in self._happened(facts.happened[key], context.frames):
+                    context.facts[frame, at] += n
             elif key == "source":
-                one.facts[:, at] = [self.code.words[frame.source] for frame in one.frames]
+                context.facts[:, at] = [self.code.words[frame.source] for frame in context.frames]
             elif isinstance(facts.frames.get(key), InFile):
-                one.facts[:, at] = [self._frame_in_file(frame, facts.frames[key]) for frame in one.frames]
+                context.facts[:, at] = [self._frame_in_file(frame, facts.frames[key]) for frame in context.frames]
             elif key in facts.frames:
-                one.facts[:, at] = [self._attribute_number(frame, *facts.frames[key]) for frame in one.frames]
+                context.facts[:, at] = [self._attribute_number(frame, *facts.frames[key]) for frame in context.frames]
 
     def _attribute_number(self, frame: Frame, name: str, part: str) -> float:
-        found = frame.facts.get("attributes", {}).get(name)
-        return np.nan if found is None else self._number_of(found, part)
+        attribute = frame.facts.get("attributes", {}).get(name)
+        return np.nan if attribute is None else self._number_of(attribute, part)
 
     def _number_of(self, attribute: Mapping[str, Any], part: str) -> float:
         """The number of a part of an attribute: its score, its label as a number, or the code of its label."""
@@ -341,8 +356,8 @@ class ContextBuilder:
     def _frame_in_file(self, frame: Frame, what: InFile) -> float:
         if what.text.key == "source":
             return float(what.of(frame.source) or 0)
-        found = frame.facts.get("attributes", {}).get(self.code.facts.frames[what.text.key][0])
-        return 0.5 if found is None else float(what.of(found["label"]) or 0)
+        attribute = frame.facts.get("attributes", {}).get(self.code.facts.frames[what.text.key][0])
+        return 0.5 if attribute is None else float(what.of(attribute["label"]) or 0)
 
     @staticmethod
     def _happened(what: Happening, frames: list[Frame]) -> Iterator[tuple[int, int | None, int]]:
@@ -363,10 +378,10 @@ def _of_area(what: Any) -> bool:
 
 
 def _flat(data: Mapping[str, Any], above: str = "") -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, value in data.items():
-        found.update(_flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value})
-    return found
+        flattened.update(_flat(value, f"{above}{name}.") if isinstance(value, Mapping) else {f"{above}{name}": value})
+    return flattened
 
 
 def _as_kind(values: Any, kind: str, words: Words) -> np.ndarray:

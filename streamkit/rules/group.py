@@ -116,7 +116,7 @@ class FactRule:
         self._schedules = [] if rule.schedule is None else [rule.schedule]
         self._group = RuleGroup([rule], code, self._schedules, kernel.advance)
         self._state = self._group.state = Columns(**self._group.first())
-        self._known_words = len(code.words)
+        self._rule_word_count = len(code.words)
         self._places: dict[str, int] = {}
         self._slots = Slots()
 
@@ -133,17 +133,18 @@ class FactRule:
             now_s: the time in seconds on any monotonic clock.
             clock: the wall clock, for the schedule; now by default.
         """
-        for gone in self._places.keys() - facts.keys():
-            self._slots.give_back(self._places.pop(gone))
+        for dropped_item in self._places.keys() - facts.keys():
+            self._slots.give_back(self._places.pop(dropped_item))
         for item in facts.keys() - self._places.keys():
             place = self._places[item] = self._slots.take()
             self._state.reserve(place + 1)
             self._state.reset(place)
-        self._code.words.forget(self._known_words)
-        n, items = len(facts), list(facts)
+        self._code.words.forget(self._rule_word_count)
+        n = len(facts)
+        items = list(facts)
         rows = np.array([self._code.row(values) for values in facts.values()], np.float64)
         places = np.array([self._places[item] for item in items], np.int64)
-        opened = [one.open(clock or datetime.now(UTC)) for one in self._schedules]
+        opened = [schedule.open(clock or datetime.now(UTC)) for schedule in self._schedules]
         changes = self._group.advance(
             rows, np.arange(n), places, rows, np.full(n, now_s), np.zeros(n, bool), np.array([opened] * n, bool)
         )

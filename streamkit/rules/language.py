@@ -73,10 +73,10 @@ class Vocabulary:
 
     def name(self, name: Name, checker: TypeChecker) -> Typed:
         """Return the meaning of a name; raise RuleError, made by `checker.wrong`, if it has none."""
-        found = self.fields.get(str(name))
-        if found is None:
+        rule_field = self.fields.get(str(name))
+        if rule_field is None:
             raise checker.unknown(name.at, f"{self.what} know no name {str(name)!r}", str(name), self.fields)
-        return Fact(str(name), found if isinstance(found, RuleField) else RuleField(found), name.at)
+        return Fact(str(name), rule_field if isinstance(rule_field, RuleField) else RuleField(rule_field), name.at)
 
     def call(self, call: Call, checker: TypeChecker) -> Typed:
         """Return the meaning of a call; raise RuleError if it has none."""
@@ -101,18 +101,18 @@ class TypeChecker:
         """Return the error at a position of the rule."""
         return RuleError(self.text, at, reason)
 
-    def unknown(self, at: int, reason: str, word: str, known: Iterable[str], way: str = "") -> RuleError:
+    def unknown(self, at: int, reason: str, word: str, choices: Iterable[str], way: str = "") -> RuleError:
         """Return the error for an unknown word, with the nearest known word, or all, or else `way`."""
-        return self.wrong(at, reason + (did_you_mean(word, known, all_if_few=True) or way))
+        return self.wrong(at, reason + (did_you_mean(word, choices, all_if_few=True) or way))
 
     def condition(self, tree: Tree, what: str) -> Typed:
         """Type a part that must be true or false."""
-        made = self.of(tree)
-        kind = kind_of(made)
+        typed = self.of(tree)
+        kind = kind_of(typed)
         if kind in (NUMBER, TEXT):
             way = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
             raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{way}")
-        return _as(made, BOOL)
+        return _as(typed, BOOL)
 
     def of(self, tree: Tree) -> Typed:
         """Type any part."""
@@ -175,54 +175,55 @@ class TypeChecker:
         return tuple(operands)
 
     def _operand(self, arg: Tree, tree: Op) -> Typed:
-        made = self.of(arg)
-        kind = kind_of(made)
+        typed = self.of(arg)
+        kind = kind_of(typed)
         if kind in (NUMBER, TEXT):
             word = {"&&": "and", "||": "or", "!": "not"}[tree.op]
             way = f"; compare {words(arg)} with something"
             if tree.op == "!":
                 way = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
             raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{way}")
-        return _as(made, BOOL)
+        return _as(typed, BOOL)
 
-    def _need(self, arg: Tree, made: Typed, kind: str, why: str) -> Typed:
-        found = kind_of(made)
-        if found not in (kind, UNKNOWN):
-            raise self.wrong(arg.at, f"{why}, and {words(arg)} is {_TYPES[found]}{self._way(arg, made, kind)}")
-        return _as(made, kind)
+    def _need(self, arg: Tree, typed: Typed, kind: str, why: str) -> Typed:
+        actual_kind = kind_of(typed)
+        if actual_kind not in (kind, UNKNOWN):
+            raise self.wrong(arg.at, f"{why}, and {words(arg)} is {_TYPES[actual_kind]}{self._way(arg, typed, kind)}")
+        return _as(typed, kind)
 
-    def _way(self, arg: Tree, made: Typed, kind: str) -> str:
-        if isinstance(made, Literal) and kind == NUMBER and isinstance(made.value, str):
+    def _way(self, arg: Tree, typed: Typed, kind: str) -> str:
+        if isinstance(typed, Literal) and kind == NUMBER and isinstance(typed.value, str):
             return "; write the number without quotes"
-        if kind_of(made) == TEXT:
+        if kind_of(typed) == TEXT:
             return '; texts are compared with == and !=, or in ["...", "..."]'
         if isinstance(arg, Op) and arg.op in (*ORDER, "==", "!="):
             return "; compare in two steps, as in 1 < x and x < 5"
         return ""
 
     def _same(self, tree: Op, left: Typed, right: Typed, why: str) -> tuple[Typed, Typed]:
-        first, second = kind_of(left), kind_of(right)
+        first = kind_of(left)
+        second = kind_of(right)
         if first == second == UNKNOWN:
             text = f"the types of {words(left)} and {words(right)} are unknown before the run"
             raise self.wrong(tree.at, f"{text}; compare each with a value")
         if UNKNOWN not in (first, second) and first != second:
             types = f"{words(left)} is {_TYPES[first]} and {words(right)} is {_TYPES[second]}"
             raise self.wrong(tree.at, f"{why}; {types}{_mended(left, right)}")
-        for one, other in ((left, right), (right, left)):
-            values = one.field.values if isinstance(one, Fact) else None
+        for side, other in ((left, right), (right, left)):
+            values = side.field.values if isinstance(side, Fact) else None
             if isinstance(other, Literal) and values is not None and other.value not in values:
                 near = did_you_mean(str(other.value), values, all_if_few=len(values) <= _FEW)
-                raise self.wrong(other.at, f"{words(one)} is never {other.value!r}{near}")
+                raise self.wrong(other.at, f"{words(side)} is never {other.value!r}{near}")
         return _as(left, second), _as(right, first)
 
     def _inside(self, tree: Op) -> Typed:
         left, right = tree.args
         if not isinstance(right, Items):
-            found = self.vocabulary.inside(tree, self)
-            if found is None:
+            meaning = self.vocabulary.inside(tree, self)
+            if meaning is None:
                 raise self.wrong(right.at, 'in needs a list after it, as in label in ["car", "truck"]')
-            return found
-        made = self.of(left)
+            return meaning
+        typed_left = self.of(left)
         items = tuple(map(self.of, right.items))
         if not items:
             raise self.wrong(right.at, "an empty list matches nothing; list the allowed values")
@@ -230,40 +231,45 @@ class TypeChecker:
             if not isinstance(item, Literal) or isinstance(item.value, bool):
                 raise self.wrong(item.at, "a list has numbers and texts only")
             why = "a list must have the type of the left side"
-            made, _ = self._same(Op("in", (left, right), item.at), made, item, why)
-        return Op("in", (made, Items(items, right.at)), tree.at)
+            typed_left, _ = self._same(Op("in", (left, right), item.at), typed_left, item, why)
+        return Op("in", (typed_left, Items(items, right.at)), tree.at)
 
 
 def _mended(left: Typed, right: Typed) -> str:
     """Return the fix if two kinds do not match."""
-    for one, other in ((left, right), (right, left)):
-        if isinstance(other, Literal) and isinstance(other.value, float) and kind_of(one) == TEXT:
-            return f'; write {words(one)} == "{other.value:g}" if that text is meant'
-        if isinstance(other, Literal) and isinstance(other.value, bool) and isinstance(one, Fact) and one.field.values:
-            return f"; its values are {', '.join(map(json.dumps, one.field.values[:_FEW]))}"
-        if isinstance(other, Literal) and isinstance(other.value, str) and kind_of(one) == NUMBER:
-            return f"; compare {words(one)} with a number"
-        if isinstance(other, Fact) and kind_of(one) == TEXT and kind_of(other) == BOOL:
+    for side, other in ((left, right), (right, left)):
+        if isinstance(other, Literal) and isinstance(other.value, float) and kind_of(side) == TEXT:
+            return f'; write {words(side)} == "{other.value:g}" if that text is meant'
+        if (
+            isinstance(other, Literal)
+            and isinstance(other.value, bool)
+            and isinstance(side, Fact)
+            and side.field.values
+        ):
+            return f"; its values are {', '.join(map(json.dumps, side.field.values[:_FEW]))}"
+        if isinstance(other, Literal) and isinstance(other.value, str) and kind_of(side) == NUMBER:
+            return f"; compare {words(side)} with a number"
+        if isinstance(other, Fact) and kind_of(side) == TEXT and kind_of(other) == BOOL:
             return f'; if {words(other)} is a text, put it in quotes: "{words(other)}"'
     return ""
 
 
-def _as(made: Typed, kind: str) -> Typed:
+def _as(typed: Typed, kind: str) -> Typed:
     """Return the part with its unknown kind set."""
-    if isinstance(made, Fact) and made.field.kind == UNKNOWN != kind:
-        return replace(made, field=replace(made.field, kind=kind))
-    return made
+    if isinstance(typed, Fact) and typed.field.kind == UNKNOWN != kind:
+        return replace(typed, field=replace(typed.field, kind=kind))
+    return typed
 
 
-def kind_of(made: Typed) -> str:
+def kind_of(typed: Typed) -> str:
     """Return the kind of a part: NUMBER, TEXT, BOOL or UNKNOWN."""
-    if isinstance(made, Fact):
-        return made.field.kind
-    if isinstance(made, Literal):
-        return BOOL if isinstance(made.value, bool) else TEXT if isinstance(made.value, str) else NUMBER
-    if isinstance(made, Op) and made.op == "?:":
-        return kind_of(made.args[1])
-    return NUMBER if isinstance(made, Op) and made.op in ("+", "-", "*", "/", "neg") else BOOL
+    if isinstance(typed, Fact):
+        return typed.field.kind
+    if isinstance(typed, Literal):
+        return BOOL if isinstance(typed.value, bool) else TEXT if isinstance(typed.value, str) else NUMBER
+    if isinstance(typed, Op) and typed.op == "?:":
+        return kind_of(typed.args[1])
+    return NUMBER if isinstance(typed, Op) and typed.op in ("+", "-", "*", "/", "neg") else BOOL
 
 
 def words(part: Any) -> str:
@@ -289,11 +295,11 @@ def words(part: Any) -> str:
 
 def facts_of(tree: Typed) -> list[Fact]:
     """Return the facts a condition looks up, once each, in the order of the text."""
-    found: dict[str, Fact] = {}
-    for one in walk(tree):
-        if isinstance(one, Fact):
-            found.setdefault(one.key, one)
-    return list(found.values())
+    facts: dict[str, Fact] = {}
+    for part in walk(tree):
+        if isinstance(part, Fact):
+            facts.setdefault(part.key, part)
+    return list(facts.values())
 
 
 def compile_rule(text: str, vocabulary: Vocabulary) -> tuple[Typed, float]:

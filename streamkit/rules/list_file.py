@@ -48,7 +48,7 @@ class ListFile:
 
     def _refresh(self) -> None:
         try:
-            if self._found() != self._version:
+            if self._stat_version() != self._version:
                 self._read()
                 logger.info(f"{self.path} has changed: {len(self._entries)} entries")
         except ValueError as error:
@@ -56,7 +56,7 @@ class ListFile:
                 logger.warning(f"{error}; its last {len(self._entries)} entries stay in use")
             self._version = None
 
-    def _found(self) -> tuple[int, int]:
+    def _stat_version(self) -> tuple[int, int]:
         try:
             stat = self.path.stat()
         except OSError as error:
@@ -65,7 +65,7 @@ class ListFile:
         return stat.st_mtime_ns, stat.st_size
 
     def _read(self) -> None:
-        version = self._found()
+        version = self._stat_version()
         try:
             lines = self.path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:

@@ -124,13 +124,13 @@ def _read(text: str, above: Scope, facts: Facts, per_object: bool | None) -> _Co
         return TypeChecker(text, vocabulary).condition(syntax, "a rule")
 
     tree = condition(bool(per_object))
-    one_object = is_per_object(tree, facts)
-    if one_object and per_object is None:  # then `event` refers to the object too
+    is_about_object = is_per_object(tree, facts)
+    if is_about_object and per_object is None:  # then `event` refers to the object too
         tree = condition(True)
-    if one_object and not above.tracked:
+    if is_about_object and not above.tracked:
         reason = "this refers to one object, which needs tracks: put track above the rule, or count objects, as in "
         raise RuleError(text, _of_object(tree, facts), reason + "count(score > 0.8) > 0")
-    return _Condition(tree, for_s, one_object)
+    return _Condition(tree, for_s, is_about_object)
 
 
 @contextmanager
@@ -139,7 +139,7 @@ def _errors_of(option: str, errors: list[tuple[str, RuleError]]) -> Iterator[Non
     try:
         yield
     except RuleError as error:
-        errors += [(option, one) for one in error.all]
+        errors += [(option, problem) for problem in error.all]
 
 
 def _of_object(tree: Typed, facts: Facts) -> int:

@@ -59,7 +59,7 @@ class Schedule:
             for key, read in _READ.items()
         }
         parts = core.typed_dict_schema(fields, extra_behavior="forbid")
-        return core.no_info_after_validator_function(lambda found: cls(**found), parts)
+        return core.no_info_after_validator_function(lambda options: cls(**options), parts)
 
     @classmethod
     def __get_pydantic_json_schema__(cls, schema: Any, handler: Any) -> Any:
@@ -69,7 +69,7 @@ class Schedule:
 
 
 def _all_days(value: Any) -> frozenset[int]:
-    return frozenset(day for one in _listed(value, "all") for day in _days(one))
+    return frozenset(day for days in _listed(value, "all") for day in _days(days))
 
 
 def _all_hours(value: Any) -> tuple[tuple[int, int], ...]:
@@ -77,13 +77,13 @@ def _all_hours(value: Any) -> tuple[tuple[int, int], ...]:
 
 
 def _listed(value: Any, default: str) -> list[str]:
-    found = list(value) if isinstance(value, (list, tuple)) else [value]
-    if not found:
+    texts = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not texts:
         raise ValueError(f"must not be empty; leave it out for {default}")
-    for one in found:
-        if not isinstance(one, str):
-            raise ValueError(f'must be text, such as mon-fri or "22:00-06:00", got {one!r}')
-    return found
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f'must be text, such as mon-fri or "22:00-06:00", got {text!r}')
+    return texts
 
 
 def _days(text: str) -> list[int]:
@@ -109,7 +109,7 @@ def _hours(text: str) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=32)
-def _known_zone(name: str) -> tzinfo | None:
+def _zone_by_name(name: str) -> tzinfo | None:
     from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
     try:
@@ -121,13 +121,13 @@ def _known_zone(name: str) -> tzinfo | None:
 def _zone(name: Any) -> tzinfo:
     from zoneinfo import available_timezones
 
-    found = _known_zone(name) if isinstance(name, str) and name else None
-    if found is not None:
-        return found
-    known = available_timezones()
-    if not known:
+    zone = _zone_by_name(name) if isinstance(name, str) and name else None
+    if zone is not None:
+        return zone
+    zone_names = available_timezones()
+    if not zone_names:
         raise ValueError(f"cannot be read, since this machine has no time zone data; install tzdata, got {name!r}")
-    raise ValueError(f"must be a time zone, such as {nearest(str(name), known) or 'Europe/Berlin'}, got {name!r}")
+    raise ValueError(f"must be a time zone, such as {nearest(str(name), zone_names) or 'Europe/Berlin'}, got {name!r}")
 
 
 _READ: dict[str, Any] = {"days": _all_days, "hours": _all_hours, "zone": _zone}

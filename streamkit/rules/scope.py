@@ -122,6 +122,6 @@ class Facts:
     frames: dict[str, Any] = field(default_factory=dict)
 
 
-def is_per_object(made: Typed, facts: Facts) -> bool:
+def is_per_object(condition: Typed, facts: Facts) -> bool:
     """Whether a condition refers to one object."""
-    return any(isinstance(one, Fact) and one.key in facts.objects for one in walk(made))
+    return any(isinstance(part, Fact) and part.key in facts.objects for part in walk(condition))

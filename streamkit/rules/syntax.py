@@ -144,9 +144,13 @@ def parse(text: str) -> tuple[Tree, float]:
 
 def _prepared(text: str) -> tuple[str, float]:
     """Return the text for CEL's parser, with all characters in place, and the duration after `for`."""
-    made, for_s, opened = list(text), 0.0, list[int]()
+    characters = list(text)
+    for_s = 0.0
+    opened = list[int]()
     for match in _TOKEN.finditer(text):
-        kind, token, at = match.lastgroup, match[0], match.start()
+        kind = match.lastgroup
+        token = match[0]
+        at = match.start()
         if kind == "quote":
             raise RuleError(text, at, f"the text that begins here is not closed; add a closing {token}")
         if kind == "open":
@@ -158,24 +162,24 @@ def _prepared(text: str) -> tuple[str, float]:
             opened.pop()
         elif kind == "word" and token == "for":
             for_s = _duration(text, match.end())
-            made[at:] = " " * (len(text) - at)
+            characters[at:] = " " * (len(text) - at)
             break
         elif kind == "word" and token in _WORDS:
-            made[at : match.end()] = _WORDS[token]
+            characters[at : match.end()] = _WORDS[token]
     if opened:
         closing = {begin: end for end, begin in _PAIRS.items()}[text[opened[-1]]]
         raise RuleError(text, opened[-1], f"this {text[opened[-1]]} is not closed; add a {closing} at its end")
-    return "".join(made), for_s
+    return "".join(characters), for_s
 
 
 def _duration(text: str, begin: int) -> float:
-    given = text[begin:].strip()
+    duration = text[begin:].strip()
     at = begin + len(text[begin:]) - len(text[begin:].lstrip())
-    if _DURATION.fullmatch(given):
-        return seconds(given)
-    if re.fullmatch(r"[0-9.]+", given):
-        raise RuleError(text, at, f"for {given} needs a unit: write for {given}s, or ms, min, h, d")
-    got = f", got {given!r}" if given else ""
+    if _DURATION.fullmatch(duration):
+        return seconds(duration)
+    if re.fullmatch(r"[0-9.]+", duration):
+        raise RuleError(text, at, f"for {duration} needs a unit: write for {duration}s, or ms, min, h, d")
+    got = f", got {duration!r}" if duration else ""
     raise RuleError(text, at, f"for needs a duration such as 10s or 5min after it, and nothing else{got}")
 
 
@@ -189,12 +193,13 @@ class _AstBuilder:
         except ImportError as error:
             raise MissingPackage("cel-python", "rules", "a rule") from error
         try:
-            found = CELParser().parse(condition)
+            parsed = CELParser().parse(condition)
         except CELParseError as error:
-            line, column = error.line or 1, error.column or 1
+            line = error.line or 1
+            column = error.column or 1
             lines = condition.splitlines(keepends=True)
             raise self.wrong(condition, sum(map(len, lines[: line - 1])) + column - 1, error) from None
-        self.tree = self.build(found, 0)
+        self.tree = self.build(parsed, 0)
 
     def wrong(self, condition: str, at: int, error: Any) -> RuleError:
         """Return the error where CEL's parser stopped."""
@@ -202,8 +207,9 @@ class _AstBuilder:
         if token is not None and token.type == "$END":
             text = "the condition is incomplete; an operand is missing at its end"
             return RuleError(self.text, len(condition.rstrip()), text)
-        found = _TOKEN.match(self.text, at)
-        there, two = found[0] if found else "", self.text[at : at + 2]
+        match = _TOKEN.match(self.text, at)
+        there = match[0] if match else ""
+        two = self.text[at : at + 2]
         if there == ">" and self.text[:at].rstrip().endswith("<"):
             there = "<>"
         if two in ("&&", "||"):
@@ -230,8 +236,8 @@ class _AstBuilder:
         if make is None:
             what = _REFUSED.get(tree.data, f"{tree.data} is not part of the rule language; remove it")
             raise RuleError(self.text, at, what)
-        made: Tree = make(tree, at, depth + 1)
-        return made
+        node: Tree = make(tree, at, depth + 1)
+        return node
 
     def _expr(self, tree: Any, at: int, depth: int) -> Tree:
         return Op("?:", tuple(self.build(child, depth) for child in tree.children), at)
@@ -249,10 +255,11 @@ class _AstBuilder:
 
     def _relation(self, tree: Any, at: int, depth: int) -> Tree:
         left, right = tree.children
-        op, begin = _OPS[left.data], right.meta.start_pos
+        op = _OPS[left.data]
+        begin = right.meta.start_pos
         args = self.build(left.children[0], depth), self.build(right, depth)
-        found = self.text.find(op, left.children[0].meta.end_pos, begin)
-        return Op(op, args, found if found >= 0 else int(begin))
+        op_at = self.text.find(op, left.children[0].meta.end_pos, begin)
+        return Op(op, args, op_at if op_at >= 0 else int(begin))
 
     _addition = _multiplication = _relation
 
@@ -278,16 +285,16 @@ class _AstBuilder:
         return Name((*left.parts, part), left.at)
 
     def _ident_arg(self, tree: Any, at: int, depth: int) -> Tree:
-        given = tree.children[1].children if len(tree.children) > 1 else ()
-        args = tuple(self.build(one, depth) for one in given)
+        arg_trees = tree.children[1].children if len(tree.children) > 1 else ()
+        args = tuple(self.build(arg, depth) for arg in arg_trees)
         return Call(str(tree.children[0]), args, at, self.text[at : tree.meta.end_pos])
 
     def _paren_expr(self, tree: Any, at: int, depth: int) -> Tree:
         return self.build(tree.children[0], depth)
 
     def _list_lit(self, tree: Any, at: int, depth: int) -> Tree:
-        given = tree.children[0].children if tree.children else ()
-        return Items(tuple(self.build(one, depth) for one in given), at)
+        element_trees = tree.children[0].children if tree.children else ()
+        return Items(tuple(self.build(element, depth) for element in element_trees), at)
 
     def _literal(self, tree: Any, at: int, depth: int) -> Tree:
         token = tree.children[0]

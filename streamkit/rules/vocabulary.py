@@ -43,18 +43,20 @@ class DetectionVocabulary(Vocabulary):
 
     def __init__(self, above: Scope, facts: Facts, *, per_object: bool = False) -> None:
         super().__init__({}, "rules")
-        self.above, self.found, self.per_object = above, facts, per_object
+        self.above = above
+        self.facts = facts
+        self.per_object = per_object
         self._counting = False
 
     def name(self, name: Name, checker: TypeChecker) -> Typed:
         """Resolve a field of an object or of the frame, or a label: whether the object has that class."""
         text = ALIASES.get(str(name), str(name))
         if text == "source":
-            self.found.frames["source"] = "source"
+            self.facts.frames["source"] = "source"
             return Fact("source", RuleField(TEXT), name.at)
         if text in OBJECT:
-            known = {"label": self.above.labels, "detector": self.above.detectors or None}
-            return self._object(text, OBJECT[text], name.at, known.get(text), shown=str(name))
+            allowed_texts = {"label": self.above.labels, "detector": self.above.detectors or None}
+            return self._object(text, OBJECT[text], name.at, allowed_texts.get(text), shown=str(name))
         if text in MEASURED:
             return self._measured(text, name, checker)
         if name.parts[0] == "frame" and len(name.parts) > 1:
@@ -73,14 +75,15 @@ class DetectionVocabulary(Vocabulary):
         return len(name.parts) == 1 and ALIASES.get(str(name), str(name)) not in MEASURED
 
     def _no_name(self, name: Name) -> str:
-        text, labels = str(name), self.above.labels or ()
+        text = str(name)
+        labels = self.above.labels or ()
         if name.parts[0] in self.above.zones:
-            one = (labels or ("person",))[0]
-            return f"{text} is an area: write in_zone({name.written}), or count({one} in {name.written})"
+            label = (labels or ("person",))[0]
+            return f"{text} is an area: write in_zone({name.written}), or count({label} in {name.written})"
         if name.parts[0] in self.above.events:
             return f"{name.parts[0]} is a stage: write event({text}) for whether it wrote an event"
         what = "there is neither a name nor a class" if len(name.parts) == 1 else "there is no name"
-        measured = {one for one in (*MEASURED, *ALIASES) if self._there(one)}
+        measured = {measurement for measurement in (*MEASURED, *ALIASES) if self._there(measurement)}
         near = did_you_mean(text, sorted({*OBJECT, "class", "source", *self.above.columns, *labels} | measured))
         if labels and nearest(text, labels) is None:
             near += f"; classes here: {', '.join(labels[:_FEW])}{', ...' if len(labels) > _FEW else ''}"
@@ -99,14 +102,15 @@ class DetectionVocabulary(Vocabulary):
         return self._object(text, NUMBER, name.at, shown=str(name))
 
     def _classified(
-        self, name: Name, parts: tuple[str, ...], known: Mapping[str, tuple[str, ...] | None], checker: TypeChecker
+        self, name: Name, parts: tuple[str, ...], attributes: Mapping[str, tuple[str, ...] | None], checker: TypeChecker
     ) -> Fact:
         """Resolve `attributes.color`, `color.label`, `attributes.color.score` of objects; `frame.weather` of frames."""
-        of_frame, first = known is self.above.facts, parts[0] if parts else ""
-        if first not in known:
+        of_frame = attributes is self.above.facts
+        first = parts[0] if parts else ""
+        if first not in attributes:
             whose, of = ("frames", "without") if of_frame else ("objects", "with")
             way = f"; put a stage classify {of} of:, or ask, above the rule"
-            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, known, way)
+            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, attributes, way)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
             raise checker.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
         part = parts[1] if len(parts) > 1 else "label"
@@ -114,10 +118,10 @@ class DetectionVocabulary(Vocabulary):
         key = f"{'frame' if of_frame else 'attributes'}.{first}" + (".score" if part == "score" else "")
         part = "number" if number and part == "label" else part
         if of_frame:
-            self.found.frames[key] = (first, part)
+            self.facts.frames[key] = (first, part)
         else:
-            self.found.objects[key] = ("attributes", first, part)
-        return Fact(key, RuleField(NUMBER) if number else RuleField(TEXT, known[first]), name.at, str(name))
+            self.facts.objects[key] = ("attributes", first, part)
+        return Fact(key, RuleField(NUMBER) if number else RuleField(TEXT, attributes[first]), name.at, str(name))
 
     def _label(self, label: str, at: int) -> Op:
         return Op("==", (self._object("label", TEXT, at, self.above.labels), Literal(label, at)), at)
@@ -125,7 +129,7 @@ class DetectionVocabulary(Vocabulary):
     def _object(
         self, key: str, kind: str, at: int, values: tuple[str, ...] | None = None, what: Any = None, shown: str = ""
     ) -> Fact:
-        self.found.objects[key] = key if what is None else what
+        self.facts.objects[key] = key if what is None else what
         return Fact(key, RuleField(kind, values), at, shown)
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -139,8 +143,8 @@ class DetectionVocabulary(Vocabulary):
         if call.name in ("present", "absent"):
             op = ">" if call.name == "present" else "=="
             return Op(op, (self._count(call, checker), Literal(0.0, call.at)), call.at)
-        made: Typed = getattr(self, f"_{call.name}")(call, checker)
-        return made
+        typed: Typed = getattr(self, f"_{call.name}")(call, checker)
+        return typed
 
     def _count(self, call: Call, checker: TypeChecker) -> Fact:
         if len(call.args) > 1:
@@ -152,9 +156,9 @@ class DetectionVocabulary(Vocabulary):
         key = f"count({words(condition) if call.args else ''})"
         members = self._members(condition)
         if members is None:
-            self.found.counts[key] = condition
+            self.facts.counts[key] = condition
         else:
-            self.found.members[key] = members
+            self.facts.members[key] = members
         return Fact(key, RuleField(NUMBER), call.at, call.shown("count"))
 
     def _of_objects(self, call: Call, checker: TypeChecker) -> Typed:
@@ -162,27 +166,27 @@ class DetectionVocabulary(Vocabulary):
         try:
             arg = call.args[0]
             if isinstance(arg, Literal) and isinstance(arg.value, str):  # a label in quotes
-                made: Typed = self._known(arg, checker)
+                condition: Typed = self._quoted_label(arg, checker)
             else:
-                made = checker.condition(arg, f"what {call.name} counts")
+                condition = checker.condition(arg, f"what {call.name} counts")
         finally:
             self._counting = False
-        if not is_per_object(made, self.found):
+        if not is_per_object(condition, self.facts):
             text = f"{call.name} needs a condition on objects, such as {call.name}(person)"
-            raise checker.wrong(arg.at, f"{text}; {words(made)} does not refer to objects")
-        return made
+            raise checker.wrong(arg.at, f"{text}; {words(condition)} does not refer to objects")
+        return condition
 
-    def _known(self, literal: Literal, checker: TypeChecker) -> Op:
+    def _quoted_label(self, literal: Literal, checker: TypeChecker) -> Op:
         label = str(literal.value)
         if self.above.labels is not None and label not in self.above.labels:
             near = did_you_mean(label, self.above.labels, all_if_few=len(self.above.labels) <= _FEW)
             raise checker.wrong(literal.at, f"no model above the rule has a class {label!r}{near}")
         return self._label(label, literal.at)
 
-    def _members(self, made: Typed) -> tuple[Area, str | None] | None:
+    def _members(self, condition: Typed) -> tuple[Area, str | None] | None:
         """Return the area and the class if a condition consists of these only."""
-        parts = made.args if isinstance(made, Op) and made.op == "&&" else (made,)
-        areas = [self.found.objects[p.key] for p in parts if isinstance(p, Fact) and p.key.startswith("in_zone(")]
+        parts = condition.args if isinstance(condition, Op) and condition.op == "&&" else (condition,)
+        areas = [self.facts.objects[p.key] for p in parts if isinstance(p, Fact) and p.key.startswith("in_zone(")]
         equal = [p.args for p in parts if isinstance(p, Op) and p.op == "==" and isinstance(p.args[1], Literal)]
         labels = [str(right.value) for left, right in equal if isinstance(left, Fact) and left.key == "label"]
         if len(areas) != 1 or len(areas) + len(labels) != len(parts) or len(labels) > 1:
@@ -190,23 +194,23 @@ class DetectionVocabulary(Vocabulary):
         return areas[0], labels[0] if labels else None
 
     def _occupancy(self, call: Call, checker: TypeChecker) -> Fact:
-        area = self._area(self._one(call, checker), checker)
+        area = self._area(self._single_argument(call, checker), checker)
         key = f"count(in_zone({area}))"
-        self.found.members[key] = area, None
+        self.facts.members[key] = area, None
         return Fact(key, RuleField(NUMBER), call.at, call.shown())
 
     def _in_zone(self, call: Call, checker: TypeChecker) -> Fact:
-        return self._in_area(self._one(call, checker), call.at, checker)
+        return self._in_area(self._single_argument(call, checker), call.at, checker)
 
     def _in_area(self, arg: Any, at: int, checker: TypeChecker) -> Fact:
         area = self._area(arg, checker)
         return self._object(f"in_zone({area})", BOOL, at, what=area)
 
     def _dwell_s(self, call: Call, checker: TypeChecker) -> Fact:
-        area = self._area(self._one(call, checker), checker)
+        area = self._area(self._single_argument(call, checker), checker)
         return self._object(f"dwell_s({area})", NUMBER, call.at, what=(area,))
 
-    def _one(self, call: Call, checker: TypeChecker) -> Any:
+    def _single_argument(self, call: Call, checker: TypeChecker) -> Any:
         if len(call.args) != 1:
             raise checker.wrong(call.at, f"{call.name} takes one name, as in {call.name}(zone.door)")
         return call.args[0]
@@ -224,30 +228,32 @@ class DetectionVocabulary(Vocabulary):
             )
         if area not in zone.areas:
             what = f"{stage} has no area {area!r}" if area else f"which area of {stage}"
-            raise checker.unknown(arg.at, what, name, [str(Area(stage, one)) for one in zone.areas])
+            raise checker.unknown(arg.at, what, name, [str(Area(stage, area_name)) for area_name in zone.areas])
         return Area(stage, area)
 
     def inside(self, op: Op, checker: TypeChecker) -> Typed | None:
         """Resolve `person in zone.door`: an object of that class, in that area."""
         left, right = op.args
         if isinstance(right, Call) and right.name == "file":
-            made = _in_file(left, right, self.above.folder, checker)
-            of_object = made.text.key in self.found.objects
-            (self.found.objects if of_object else self.found.frames)[made.key] = made
-            return Op("in", (made.text, made), op.at)
+            in_file = _in_file(left, right, self.above.folder, checker)
+            of_object = in_file.text.key in self.facts.objects
+            (self.facts.objects if of_object else self.facts.frames)[in_file.key] = in_file
+            return Op("in", (in_file.text, in_file), op.at)
         if not isinstance(right, (Name, Literal)):
             return None
         area = self._in_area(right, right.at, checker)
         if isinstance(left, Literal) and isinstance(left.value, str):
-            inner: Typed = self._known(left, checker)
+            inner: Typed = self._quoted_label(left, checker)
         else:
             inner = checker.condition(left, "the left side of in")
-        self._watched(left, inner, self.found.objects[area.key], checker)
+        self._watched(left, inner, self.facts.objects[area.key], checker)
         return Op("&&", (inner, area), op.at)
 
-    def _watched(self, left: Any, made: Typed, area: Area, checker: TypeChecker) -> None:
+    def _watched(self, left: Any, condition: Typed, area: Area, checker: TypeChecker) -> None:
         zone: ZoneScope = self.above.zones[area.stage]
-        label = made.args[1].value if isinstance(made, Op) and isinstance(made.args[-1], Literal) else None
+        label = (
+            condition.args[1].value if isinstance(condition, Op) and isinstance(condition.args[-1], Literal) else None
+        )
         if zone.labels and isinstance(label, str) and label not in zone.labels:
             text = f"{area.stage} watches {', '.join(zone.labels)} only, so no {label} is ever in {area}"
             raise checker.wrong(left.at, f"{text}; add it to labels of {area.stage}")
@@ -256,7 +262,7 @@ class DetectionVocabulary(Vocabulary):
 
     def _events(self, call: Call, checker: TypeChecker) -> Fact:
         happening, key = self._happening(call, checker)
-        self.found.happened[key] = happening
+        self.facts.happened[key] = happening
         return Fact(key, RuleField(NUMBER), call.at, call.shown("events"))
 
     def _event(self, call: Call, checker: TypeChecker) -> Typed:
@@ -271,15 +277,19 @@ class DetectionVocabulary(Vocabulary):
         arg = call.args[0]
         event = str(arg.value) if isinstance(arg, Literal) else str(arg) if isinstance(arg, Name) else ""
         stage, _, kind = event.partition(".")
-        known = self.above.events
-        names = [name for id_, kinds in known.items() for name in ([f"{id_}.{one}" for one in kinds] or [id_])]
-        if stage not in known:
+        kinds_by_stage = self.above.events
+        names = [
+            name
+            for id_, kinds in kinds_by_stage.items()
+            for name in ([f"{id_}.{event_kind}" for event_kind in kinds] or [id_])
+        ]
+        if stage not in kinds_by_stage:
             what = f"{stage} writes no events" if stage in self.above.stages else f"there is no stage {stage!r}"
             way = "; put a stage that writes events above the rule"
             raise checker.unknown(arg.at, f"{what} above the rule", event, names, way)
-        if kind and known[stage] and kind not in known[stage]:
-            own = [f"{stage}.{one}" for one in known[stage]]
-            raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, own)
+        if kind and kinds_by_stage[stage] and kind not in kinds_by_stage[stage]:
+            stage_events = [f"{stage}.{event_kind}" for event_kind in kinds_by_stage[stage]]
+            raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, stage_events)
         if len(call.args) == 1:
             return Happening(stage, kind or None), f"events({event})"
         where = TypeChecker(checker.text, _Data(self.above.folder)).condition(
@@ -304,22 +314,22 @@ class _Data(Vocabulary):
         left, right = op.args
         if not (isinstance(right, Call) and right.name == "file"):
             return None
-        made = _in_file(left, right, self.folder, checker)
-        return Op("in", (made.text, made), op.at)
+        in_file = _in_file(left, right, self.folder, checker)
+        return Op("in", (in_file.text, in_file), op.at)
 
 
 def _in_file(left: Any, call: Call, folder: Path, checker: TypeChecker) -> InFile:
     """Resolve whether a text is in a file: beside the YAML if it is there, else in the working directory."""
-    made = checker.of(left)
-    if not isinstance(made, Fact) or kind_of(made) not in (TEXT, UNKNOWN):
+    text_fact = checker.of(left)
+    if not isinstance(text_fact, Fact) or kind_of(text_fact) not in (TEXT, UNKNOWN):
         text = f"only a name that stands for a text can be in a file, such as plate; {words(left)} is none"
         raise checker.wrong(left.at, text)
-    given = call.args[0] if len(call.args) == 1 else None
-    if not isinstance(given, Literal) or not isinstance(given.value, str):
+    path = call.args[0] if len(call.args) == 1 else None
+    if not isinstance(path, Literal) or not isinstance(path.value, str):
         raise checker.wrong(call.at, 'file takes the path of a text file in quotes, as in plate in file("known.txt")')
     try:
-        file = ListFile(list_file_path(given.value, folder))
+        file = ListFile(list_file_path(path.value, folder))
     except ValueError as error:
-        raise checker.wrong(given.at, f"{error}; write one text per line into it") from None
-    of_text = replace(made, field=replace(made.field, kind=TEXT))
-    return InFile(f"{made.key} in {words(call)}", RuleField(BOOL), call.at, words(call), of_text, file)
+        raise checker.wrong(path.at, f"{error}; write one text per line into it") from None
+    of_text = replace(text_fact, field=replace(text_fact.field, kind=TEXT))
+    return InFile(f"{text_fact.key} in {words(call)}", RuleField(BOOL), call.at, words(call), of_text, file)

@@ -86,33 +86,38 @@ def _solve(cost: np.ndarray) -> np.ndarray:
     from 1 here, and column 0 stands for the row that is being placed.
     """
     n, m = cost.shape
-    row_price, column_price = np.zeros(n + 1), np.zeros(m + 1)
-    row_of, way = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
-    least, done = np.empty(m + 1), np.empty(m + 1, np.bool_)
+    row_price = np.zeros(n + 1)
+    column_price = np.zeros(m + 1)
+    row_of = np.zeros(m + 1, np.int64)
+    way = np.zeros(m + 1, np.int64)
+    path_cost = np.empty(m + 1)
+    done = np.empty(m + 1, np.bool_)
     for i in range(1, n + 1):
         row_of[0] = i
         at = 0
-        least.fill(np.inf)
+        path_cost.fill(np.inf)
         done.fill(False)
         while row_of[at] != 0:
             done[at] = True
-            row, step, following = row_of[at], np.inf, 0
+            row = row_of[at]
+            step = np.inf
+            following = 0
             for j in range(1, m + 1):
                 if done[j]:
                     continue
                 reduced = cost[row - 1, j - 1] - row_price[row] - column_price[j]
-                if reduced < least[j]:
-                    least[j] = reduced
+                if reduced < path_cost[j]:
+                    path_cost[j] = reduced
                     way[j] = at
-                if least[j] < step:
-                    step = least[j]
+                if path_cost[j] < step:
+                    step = path_cost[j]
                     following = j
             for j in range(m + 1):
                 if done[j]:
                     row_price[row_of[j]] += step
                     column_price[j] -= step
                 else:
-                    least[j] -= step
+                    path_cost[j] -= step
             at = following
         while at != 0:
             row_of[at] = row_of[way[at]]

@@ -45,7 +45,7 @@ class AssociationPass(NamedTuple):
         or_state: and in this one.
         lowest: minimum score of an object that takes part.
         below: its score must be below this.
-        least: minimum similarity of a pair.
+        threshold: minimum similarity of a pair.
         last_box: compare with the last seen box, not with the expected one.
         unseen_s: a track not seen for longer does not take part.
         by_appearance: compare appearance only.
@@ -56,7 +56,7 @@ class AssociationPass(NamedTuple):
     or_state: int
     lowest: float
     below: float
-    least: float
+    threshold: float
     last_box: bool
     unseen_s: float
     by_appearance: bool
@@ -79,8 +79,10 @@ def _gains(
 
     All pairs in one call: passing the tuples of arrays costs more than the similarity of a pair.
     """
-    n, m = len(rows), len(columns)
-    where, kinds = np.empty((m, 4)), np.empty(m, np.int64)
+    n = len(rows)
+    m = len(columns)
+    where = np.empty((m, 4))
+    kinds = np.empty(m, np.int64)
     for b in range(m):
         j = columns[b]
         kinds[b] = tracks[j].class_id
@@ -103,8 +105,8 @@ def _gains(
                     alike = cosine_similarity(objects.embedding[i], embeddings[j])
                     if alike >= st.min_similarity:
                         like = max(like, (1 + alike) / 2)
-            if like >= part.least and like > 0:
-                gain[a, b] = like - part.least + _TINY
+            if like >= part.threshold and like > 0:
+                gain[a, b] = like - part.threshold + _TINY
                 if part.heading > 0:
                     gain[a, b] += part.heading * objects.score[i] * straightness(tracks[j], objects.box[i])
     return gain

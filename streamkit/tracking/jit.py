@@ -33,8 +33,8 @@ def compiled(function: _Function) -> _Function:
     """Compile a function that other compiled functions call."""
     from numba import njit
 
-    made: _Function = njit(nogil=True, error_model="numpy")(function)
-    return made
+    compiled_function: _Function = njit(nogil=True, error_model="numpy")(function)
+    return compiled_function
 
 
 def kept(function: _Function) -> _Function:
@@ -46,10 +46,10 @@ def kept(function: _Function) -> _Function:
     """
     from numba import njit
 
-    made = njit(nogil=True, error_model="numpy")(function)
+    compiled_function = njit(nogil=True, error_model="numpy")(function)
     with contextlib.suppress(RuntimeError):  # there is no place to keep it
-        made._cache = _cache(function)
-    return made  # type: ignore[no-any-return]
+        compiled_function._cache = _cache(function)
+    return compiled_function  # type: ignore[no-any-return]
 
 
 def _cache(function: Callable[..., Any]) -> Any:
@@ -60,18 +60,19 @@ def _cache(function: Callable[..., Any]) -> Any:
         """A folder for each content of the sources."""
 
         def __init__(self, place: Path, digest: str) -> None:
-            self._place, self._digest = place, digest
+            self._place = place
+            self._digest = digest
 
         @classmethod
         def from_function(cls, py_func: Any, py_file: str) -> ByContent | None:
             digest = content_digest(Path(py_file).parent)
-            made = cls(cache_folder() / digest[:32], digest)
+            locator = cls(cache_folder() / digest[:32], digest)
             try:
-                made.ensure_cache_path()
+                locator.ensure_cache_path()
             except OSError:
                 return None
-            _remove_old(made._place)
-            return made
+            _remove_old(locator._place)
+            return locator
 
         def get_cache_path(self) -> str:
             return str(self._place)
@@ -106,8 +107,8 @@ def content_digest(folder: Path) -> str:
     import numba
 
     whole = sha256(numba.__version__.encode())
-    for one in dict.fromkeys([Path(__file__).parent, folder]):
-        for path in sorted(one.glob("*.py")):
+    for source_folder in dict.fromkeys([Path(__file__).parent, folder]):
+        for path in sorted(source_folder.glob("*.py")):
             whole.update(f"\0{path.name}\0".encode() + path.read_bytes())
     return whole.hexdigest()
 

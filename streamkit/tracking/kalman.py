@@ -85,11 +85,11 @@ def reupdate(mean: np.ndarray, cov: np.ndarray, seen: np.ndarray, box: np.ndarra
 
 
 @compiled
-def copy(to: np.ndarray, given: np.ndarray) -> None:
+def copy(to: np.ndarray, source: np.ndarray) -> None:
     """Copy a mean or a covariance, in loops: Numba takes seconds to compile a slice assignment."""
-    for k in range(given.shape[0]):
-        for n in range(given.shape[1]):
-            to[k, n] = given[k, n]
+    for k in range(source.shape[0]):
+        for n in range(source.shape[1]):
+            to[k, n] = source[k, n]
 
 
 @compiled

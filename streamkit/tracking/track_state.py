@@ -14,7 +14,7 @@ TRACK = np.dtype(
     [
         ("id", np.int64),  # 0 while it is `NEW`
         ("class_id", np.int64),  # of its last detection
-        ("begun_s", np.float64),  # time of its first detection
+        ("first_seen_s", np.float64),  # time of its first detection
         ("seen_s", np.float64),  # time of its last detection
         ("score", np.float64),  # of its last detection
         ("box", np.float64, (4,)),  # of its last detection: x1, y1, x2, y2 in source pixels
@@ -49,8 +49,8 @@ class TrackPool:
 
     Attributes:
         lanes: (lanes,) LANE.
-        tracks: (lanes, most) TRACK; a lane's `count` tracks come first, oldest first.
-        embeddings: (lanes, most, d) float32, appearance of each track, of length 1; all 0 if unknown.
+        tracks: (lanes, capacity) TRACK; a lane's `count` tracks come first, oldest first.
+        embeddings: (lanes, capacity, d) float32, appearance of each track, of length 1; all 0 if unknown.
         last_id: (sources,) int64, the last track id of each source.
     """
 
@@ -66,24 +66,24 @@ class TrackPool:
     def lane(self, source: str, table: str) -> int:
         """Return the lane of a detector's objects of a source; allocate one if there is none."""
         key = source, table
-        found = self._lanes.get(key)
-        if found is None:
+        lane = self._lanes.get(key)
+        if lane is None:
             if not self._free:
-                have, most = self.tracks.shape
+                have, capacity = self.tracks.shape
                 self._free = list(range(2 * have - 1, have - 1, -1))
                 self.lanes = np.concatenate([self.lanes, _empty_lanes(have)])
-                self._grow(2 * have, most)
-            found = self._lanes[key] = self._free.pop()
-        return found
+                self._grow(2 * have, capacity)
+            lane = self._lanes[key] = self._free.pop()
+        return lane
 
     def counter(self, source: str) -> int:
         """Return the source's index in `last_id`. It is never freed: a source that comes back continues its ids."""
-        found = self._counters.get(source)
-        if found is None:
-            found = self._counters[source] = len(self._counters)
-            if found == len(self.last_id):
+        index = self._counters.get(source)
+        if index is None:
+            index = self._counters[source] = len(self._counters)
+            if index == len(self.last_id):
                 self.last_id = np.concatenate([self.last_id, np.zeros_like(self.last_id)])
-        return found
+        return index
 
     def continue_after(self, source: str, last_id: int) -> None:
         """Let the track ids of a source go on after this one."""
@@ -94,23 +94,25 @@ class TrackPool:
         """Return the last track id of each source."""
         return {source: int(self.last_id[at]) for source, at in self._counters.items()}
 
-    def reserve(self, most: int, features: int) -> None:
-        """Make room for `most` tracks in each lane, and for embeddings of length `features`.
+    def reserve(self, capacity: int, features: int) -> None:
+        """Make room for `capacity` tracks in each lane, and for embeddings of length `features`.
 
         The appearance of tracks is dropped if that length changes.
         """
         lanes, have = self.tracks.shape
-        if most > have:
-            self._grow(lanes, 1 << (most - 1).bit_length())
+        if capacity > have:
+            self._grow(lanes, 1 << (capacity - 1).bit_length())
         if features != self.embeddings.shape[2]:
             self.embeddings = np.zeros((*self.tracks.shape, features), np.float32)
 
-    def _grow(self, lanes: int, most: int) -> None:
+    def _grow(self, lanes: int, capacity: int) -> None:
         have = self.tracks.shape
-        tracks = np.zeros((lanes, most), TRACK)
-        embeddings = np.zeros((lanes, most, self.embeddings.shape[2]), np.float32)
-        tracks[: have[0], : have[1]], embeddings[: have[0], : have[1]] = self.tracks, self.embeddings
-        self.tracks, self.embeddings = tracks, embeddings
+        tracks = np.zeros((lanes, capacity), TRACK)
+        embeddings = np.zeros((lanes, capacity, self.embeddings.shape[2]), np.float32)
+        tracks[: have[0], : have[1]] = self.tracks
+        embeddings[: have[0], : have[1]] = self.embeddings
+        self.tracks = tracks
+        self.embeddings = embeddings
 
     def end(self, source: str) -> None:
         """End a source: drop its tracks."""
@@ -121,6 +123,6 @@ class TrackPool:
 
 
 def _empty_lanes(n: int) -> np.ndarray:
-    made = np.zeros(n, LANE)
-    made["time_s"] = np.nan
-    return made
+    lanes = np.zeros(n, LANE)
+    lanes["time_s"] = np.nan
+    return lanes

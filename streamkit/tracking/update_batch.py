@@ -84,19 +84,20 @@ def _advance(stamp: int) -> Any:
         rows: Any = first
         for f in range(len(frames)):
             frame = frames[f]
-            lane, mine = lanes[frame.lane], tracks[frame.lane]
-            gone_s = frame.time_s - lane.time_s
-            if gone_s > st.max_frame_gap_s or gone_s < 0 or lane.epoch != frame.epoch:
+            lane = lanes[frame.lane]
+            lane_tracks = tracks[frame.lane]
+            elapsed_s = frame.time_s - lane.time_s
+            if elapsed_s > st.max_frame_gap_s or elapsed_s < 0 or lane.epoch != frame.epoch:
                 lane.count = lane.detected = 0
             lane.epoch = frame.epoch
-            predict_tracks(lane, mine, frame.time_s, st)
+            predict_tracks(lane, lane_tracks, frame.time_s, st)
             if frame.detected:
                 before = last_id[frame.counter]
                 last_id[frame.counter] = update_frame(
-                    lane, mine, embeddings[frame.lane], objects, first, frame.end, st, before, ids
+                    lane, lane_tracks, embeddings[frame.lane], objects, first, frame.end, st, before, ids
                 )
             if st.show_lost_s > 0 or not frame.detected:
-                rows = _write_predicted(lane, mine, frame, f, st, predicted, rows)
+                rows = _write_predicted(lane, lane_tracks, frame, f, st, predicted, rows)
             first = frame.end
         return rows  # type: ignore[no-any-return]
 

@@ -32,10 +32,10 @@ _KEEP_LOOK = 0.9  # weight of a track's appearance so far when it is seen again
 @compiled
 def predict_tracks(lane: Any, tracks: np.ndarray, time_s: float, st: TrackerSettings) -> None:
     """Advance a lane's tracks to a later time by prediction."""
-    gone_s = time_s - lane.time_s
-    if st.motion and gone_s > 0:
+    elapsed_s = time_s - lane.time_s
+    if st.motion and elapsed_s > 0:
         for j in range(lane.count):
-            predict(tracks[j].mean, tracks[j].cov, gone_s, tracks[j].state != LOST)
+            predict(tracks[j].mean, tracks[j].cov, elapsed_s, tracks[j].state != LOST)
     lane.time_s = time_s
 
 
@@ -62,10 +62,14 @@ def update_frame(
     expected = np.empty((count, 4))
     for j in range(count):
         as_box(tracks[j].mean, expected[j])
-    track_of, free = np.full(end - first, NONE, np.int64), np.ones(count, np.bool_)
+    track_of = np.full(end - first, NONE, np.int64)
+    free = np.ones(count, np.bool_)
     exclude_boxes(objects, first, st, track_of)
-    high, low, top = st.high_score, st.low_score if st.two_rounds else np.inf, np.inf
-    again, alike = high if st.recover else np.inf, high if st.appearance else np.inf
+    high = st.high_score
+    low = st.low_score if st.two_rounds else np.inf
+    top = np.inf
+    again = high if st.recover else np.inf
+    alike = high if st.appearance else np.inf
     for part in (
         AssociationPass(SEEN, LOST, high, top, st.min_iou, not st.motion, np.inf, False, st.heading),
         AssociationPass(SEEN, SEEN, low, high, st.min_iou_weak, not st.motion, np.inf, False, 0.0),
@@ -78,7 +82,8 @@ def update_frame(
         if free[j] and tracks[j].state == SEEN:
             tracks[j].state = LOST
     for i in range(end - first):
-        j, score = track_of[i], objects.score[first + i]
+        j = track_of[i]
+        score = objects.score[first + i]
         if j >= 0:
             _correct(tracks[j], objects.box[first + i], score, lane.time_s, st)
         elif j == NONE and score >= max(st.new_score, high):
@@ -90,9 +95,10 @@ def update_frame(
             continue
         _store_observation(tracks[j], objects, first + i, lane.time_s, st)
         _update_embedding(embeddings[j], objects.embedding[first + i])
-        if tracks[j].state == NEW and lane.time_s - tracks[j].begun_s >= confirm_s - _SLACK_S:
+        if tracks[j].state == NEW and lane.time_s - tracks[j].first_seen_s >= confirm_s - _SLACK_S:
             last_id += 1
-            tracks[j].id, tracks[j].state = last_id, SEEN
+            tracks[j].id = last_id
+            tracks[j].state = SEEN
         if tracks[j].state == SEEN:
             ids[first + i] = tracks[j].id
             if st.smooth:
@@ -134,7 +140,10 @@ def _correct(track: Any, box: np.ndarray, score: float, now_s: float, st: Tracke
 @compiled
 def _begin(track: Any, box: np.ndarray, now_s: float) -> None:
     """Begin an unconfirmed track."""
-    track.id, track.state, track.begun_s, track.steps = 0, NEW, now_s, 0
+    track.id = 0
+    track.state = NEW
+    track.first_seen_s = now_s
+    track.steps = 0
     begin(track.mean, track.cov, box)
 
 
@@ -154,28 +163,28 @@ def _store_observation(track: Any, objects: TrackerDetections, i: int, now_s: fl
 
 
 @compiled
-def _update_embedding(known: np.ndarray, embedding: np.ndarray) -> None:
+def _update_embedding(track_embedding: np.ndarray, embedding: np.ndarray) -> None:
     """Blend an object's embedding into its track's; both have length 1, or are unknown."""
     length = before = 0.0
     for k in range(len(embedding)):
         length += embedding[k] * embedding[k]
-        before += known[k] * known[k]
+        before += track_embedding[k] * track_embedding[k]
     if length > 0:  # a NaN is not
         keep = _KEEP_LOOK if before > 0 else 0.0
         for k in range(len(embedding)):
-            known[k] = keep * known[k] + (1 - keep) * embedding[k] / np.sqrt(length)
+            track_embedding[k] = keep * track_embedding[k] + (1 - keep) * embedding[k] / np.sqrt(length)
 
 
 @compiled
 def _drop_unseen(lane: Any, tracks: np.ndarray, embeddings: np.ndarray, lost_s: float, new_s: float) -> None:
     """Drop tracks not seen for too long, confirmed or new ones; the others keep their order."""
-    kept = 0
+    n_remaining = 0
     for j in range(lane.count):
         if lane.time_s - tracks[j].seen_s > (new_s if tracks[j].state == NEW else lost_s) + _SLACK_S:
             continue
-        if kept < j:
-            tracks[kept] = tracks[j]
+        if n_remaining < j:
+            tracks[n_remaining] = tracks[j]
             for k in range(embeddings.shape[1]):
-                embeddings[kept, k] = embeddings[j, k]
-        kept += 1
-    lane.count = kept
+                embeddings[n_remaining, k] = embeddings[j, k]
+        n_remaining += 1
+    lane.count = n_remaining

@@ -10,7 +10,7 @@ from support.rtsp import wait_until
 from support.smtp import PASSWORD, USER, mail_server, mail_tls, text_of  # noqa: F401  fixtures
 
 from streamkit.emit.client import RecordRejected, SendError
-from streamkit.emit.email import GIVEN_UP, REFUSED_TO
+from streamkit.emit.email import DEFERRED_TOO_LONG, REFUSED_TO
 from streamkit.emit.email import SENT as MAILS
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import LOST, REFUSED, SENT
@@ -136,14 +136,16 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
     made.flow(event("second"))
     assert made.stage.queue.waiting == 0
     assert [to for (to,) in server.to] == ["ops@example.com"] * 2
-    assert (made.counters[GIVEN_UP], made.counters[SENT], made.counters[MAILS]) == (1, 2, 2)
+    assert (made.counters[DEFERRED_TOO_LONG], made.counters[SENT], made.counters[MAILS]) == (1, 2, 2)
     assert (
         "has deferred a recipient for too long: full@example.com is not accepted: 452 full; the recipient is skipped"
         in made.logged[-1]
     )
     lost = made.counters[LOST]
     made.flow(event("third"))
-    assert (made.counters[GIVEN_UP], made.counters[LOST]) == (2, lost), "the mail of others waits for it no more"
+    assert (made.counters[DEFERRED_TOO_LONG], made.counters[LOST]) == (2, lost), (
+        "the mail of others waits for it no more"
+    )
     del server.refuses["full@example.com"]
     made.flow(event("fourth"))
     assert server.to[-1] == ["ops@example.com", "full@example.com"]

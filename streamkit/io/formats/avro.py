@@ -20,27 +20,27 @@ def record_schema(send: str) -> dict[str, Any]:
     return {"namespace": NAMESPACE, **_type(RECORDS[send], set())}
 
 
-def _type(type_: Type, known: set[str]) -> Any:
+def _type(type_: Type, defined_names: set[str]) -> Any:
     match type_:
         case Scalar():
             return type_.avro
         case Several(of=of):
-            return {"type": "array", "items": _type(of, known)}
+            return {"type": "array", "items": _type(of, defined_names)}
         case ByName(of=of):
-            return {"type": "map", "values": _type(of, known)}
+            return {"type": "map", "values": _type(of, defined_names)}
         case Group(name=name):
-            if name in known:
+            if name in defined_names:
                 return name  # Avro defines a record at its first use, and only names it afterwards
-            known.add(name)
-            fields = [_field(field, known) for field in fields_of(type_)]
+            defined_names.add(name)
+            fields = [_field(field, defined_names) for field in fields_of(type_)]
             return {"type": "record", "name": name, "doc": type_.help, "fields": fields}
 
 
-def _field(field: Field, known: set[str]) -> dict[str, Any]:
-    made = _type(field.type, known)
+def _field(field: Field, defined_names: set[str]) -> dict[str, Any]:
+    avro_type = _type(field.type, defined_names)
     if field.required:
-        return {"name": field.name, "doc": field.help, "type": made}
-    return {"name": field.name, "doc": field.help, "type": ["null", made], "default": None}
+        return {"name": field.name, "doc": field.help, "type": avro_type}
+    return {"name": field.name, "doc": field.help, "type": ["null", avro_type], "default": None}
 
 
 def _package() -> Any:

@@ -39,14 +39,14 @@ def _flat(group: Group, inner: str | None = None) -> Group:
 
 def columns(send: str) -> dict[str, Field]:
     """Return the columns: the frame's, then the object's or event's, and `extra`. The schema's name is omitted."""
-    found: dict[str, Field] = {}
+    fields_by_name: dict[str, Field] = {}
     for field in flat(send).fields:
         if isinstance(field.type, Group):
             for part in field.type.fields:
-                found.update({one.name: one for one in (BOX.fields if part.type is BOX else (part,))})
+                fields_by_name.update({column.name: column for column in (BOX.fields if part.type is BOX else (part,))})
         elif field.name != "schema":
-            found[field.name] = field
-    return {**found, EXTRA.name: EXTRA}
+            fields_by_name[field.name] = field
+    return {**fields_by_name, EXTRA.name: EXTRA}
 
 
 @lru_cache(maxsize=8)
@@ -77,18 +77,18 @@ class ArrowTableBuilder:
     def table(self, records: Sequence[bytes]) -> Any:
         """Return a table with a row for each of the records, which are JSON."""
         pa = arrow()
-        rows = [self._row(self._shape(orjson.loads(one))) for one in records]
+        rows = [self._row(self._shape(orjson.loads(record))) for record in records]
         arrays = [
             pa.array([row.get(field.name) for row in rows], field.type, from_pandas=True) for field in self.schema
         ]
         return pa.Table.from_arrays(arrays, schema=self.schema)
 
-    def _row(self, made: dict[str, Any]) -> Mapping[str, Any]:
-        inner = made.pop(self._inner, None)
+    def _row(self, row: dict[str, Any]) -> Mapping[str, Any]:
+        inner = row.pop(self._inner, None)
         if inner is None:
-            return made
-        if EXTRA.name in made and EXTRA.name in inner:
-            both = orjson.loads(inner[EXTRA.name]) | orjson.loads(made[EXTRA.name])
-            inner[EXTRA.name] = made[EXTRA.name] = as_json(both).decode()
+            return row
+        if EXTRA.name in row and EXTRA.name in inner:
+            both = orjson.loads(inner[EXTRA.name]) | orjson.loads(row[EXTRA.name])
+            inner[EXTRA.name] = row[EXTRA.name] = as_json(both).decode()
         box = inner.pop("box", None)
-        return {**inner, **(box or {}), **made}
+        return {**inner, **(box or {}), **row}

@@ -290,19 +290,19 @@ RECORDS = {"frames": FRAME_RECORD, "objects": OBJECT_RECORD, "events": EVENT_REC
 
 def groups() -> list[Group]:
     """Return every group once: the records first, then their parts."""
-    found: dict[str, Group] = {group.name: group for group in RECORDS.values()}
+    groups_by_name: dict[str, Group] = {group.name: group for group in RECORDS.values()}
 
     def visit(type_: Type) -> None:
         if isinstance(type_, (Several, ByName)):
             visit(type_.of)
         elif isinstance(type_, Group):
-            found.setdefault(type_.name, type_)
+            groups_by_name.setdefault(type_.name, type_)
             for field in type_.fields:
                 visit(field.type)
 
     for record in RECORDS.values():
         visit(record)
-    return list(found.values())
+    return list(groups_by_name.values())
 
 
 def fields_of(group: Group) -> tuple[Field, ...]:

@@ -76,13 +76,13 @@ def file_descriptor() -> Any:
     """Return the `FileDescriptorProto` of the .proto."""
     from google.protobuf import descriptor_pb2
 
-    made = descriptor_pb2.FileDescriptorProto(name=FILE, package=PACKAGE, syntax="proto3")
-    made.dependency.append("google/protobuf/timestamp.proto")
+    descriptor = descriptor_pb2.FileDescriptorProto(name=FILE, package=PACKAGE, syntax="proto3")
+    descriptor.dependency.append("google/protobuf/timestamp.proto")
     for group in groups():
-        message = made.message_type.add(name=group.name)
+        message = descriptor.message_type.add(name=group.name)
         for field in fields_of(group):
             _describe(message, field)
-    return made
+    return descriptor
 
 
 def _describe(message: Any, field: Field) -> None:
@@ -94,9 +94,10 @@ def _describe(message: Any, field: Field) -> None:
         entry.field.add(name="value", number=2, label=1, **_typed(name))
         name = f"{message.name}.{entry.name}"
     many = label in ("repeated", "map")
-    made = message.field.add(name=field.name, number=field.number, label=3 if many else 1, **_typed(name))
+    field_descriptor = message.field.add(name=field.name, number=field.number, label=3 if many else 1, **_typed(name))
     if label == "optional":
-        made.proto3_optional, made.oneof_index = True, len(message.oneof_decl)
+        field_descriptor.proto3_optional = True
+        field_descriptor.oneof_index = len(message.oneof_decl)
         message.oneof_decl.add(name=f"_{field.name}")
 
 

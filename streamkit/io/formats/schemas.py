@@ -13,7 +13,7 @@ from streamkit.io.formats.description import NUMBER, RECORDS, ByName, Field, Gro
 
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of all records: of frames, objects and events. Further keys are allowed."""
-    frame, one_object, event = (_type(group) for group in RECORDS.values())
+    frame, object_, event = (_type(group) for group in RECORDS.values())
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": SCHEMA,
@@ -22,7 +22,7 @@ def json_schema() -> dict[str, Any]:
         "another version.",
         "type": "object",
         "if": {"required": ["object"], "not": {"required": ["objects"]}},
-        "then": one_object,
+        "then": object_,
         "else": {"if": {"required": ["event"], "not": {"required": ["objects"]}}, "then": event, "else": frame},
         "$defs": {group.name: _definition(group) for group in groups()},
     }
@@ -36,13 +36,13 @@ def _definition(group: Group) -> dict[str, Any]:
             "description": f"{group.help}: {', '.join(fields)}",
             "type": "array", "prefixItems": list(fields.values()), "items": False, "minItems": n, "maxItems": n,
         }  # fmt: skip
-    made: dict[str, Any] = {
+    schema: dict[str, Any] = {
         "description": group.help,
         "type": "object",
         "required": [field.name for field in group.fields if field.required],
         "properties": fields,
     }
-    return {**made, "additionalProperties": False} if group.closed else made
+    return {**schema, "additionalProperties": False} if group.closed else schema
 
 
 def _field(field: Field) -> dict[str, Any]:
@@ -77,5 +77,5 @@ def form(name: str, send: str = "frames") -> str:
 def files() -> dict[str, str]:
     """Return the content of the files in docs/schema by name."""
     avros = {f"streamkit-1.{send}.avsc": form("avro", send) for send in RECORDS}
-    made = {"streamkit-1.schema.json": form("json"), **avros, protobuf.FILE: form("proto")}
-    return {name: f"{text}\n" for name, text in made.items()}
+    texts = {"streamkit-1.schema.json": form("json"), **avros, protobuf.FILE: form("proto")}
+    return {name: f"{text}\n" for name, text in texts.items()}

@@ -47,30 +47,32 @@ def shaper(type_: Type, *, moment: Make = lambda ms: ms, empties: bool = True, r
 
 
 def _object(group: Group, makes: Mapping[str, Make]) -> Make:
-    known, closed, name = makes.get, group.closed, group.name
+    maker_of = makes.get
+    closed = group.closed
+    name = group.name
     required = frozenset(field.name for field in group.fields if field.required)
 
     def shape(value: Any) -> dict[str, Any]:
         if type(value) is not dict:
             raise Misfit(f"{name} must be an object, got {type(value).__name__}")
-        made: dict[str, Any] = {}
+        shaped: dict[str, Any] = {}
         left: dict[str, Any] = {}
-        for key, one in value.items():
-            if (of := known(key)) is None:
-                left[key] = one
+        for key, part in value.items():
+            if (of := maker_of(key)) is None:
+                left[key] = part
                 continue
             try:
-                made[key] = of(one)
+                shaped[key] = of(part)
             except Misfit:
-                left[key] = one
-        if not required <= made.keys():
-            lacks = ", ".join(sorted(required - made.keys()))
+                left[key] = part
+        if not required <= shaped.keys():
+            lacks = ", ".join(sorted(required - shaped.keys()))
             raise Misfit(f"{name} must have {lacks}, of the type that the schema says")
         if left:
             if closed:
                 raise Misfit(f"{name} has no {', '.join(left)}")
-            made[EXTRA.name] = as_json(left).decode()
-        return made
+            shaped[EXTRA.name] = as_json(left).decode()
+        return shaped
 
     return shape
 
@@ -79,7 +81,7 @@ def _row(makes: list[tuple[str, Make]]) -> Make:
     def shape(value: Any) -> dict[str, Any]:
         if type(value) is not list or len(value) != len(makes):
             raise Misfit(f"must be a list of {len(makes)}")
-        return {name: of(one) for (name, of), one in zip(makes, value, strict=True)}
+        return {name: of(part) for (name, of), part in zip(makes, value, strict=True)}
 
     return shape
 
@@ -88,7 +90,7 @@ def _list(of: Make, empties: bool) -> Make:
     def shape(value: Any) -> list[Any]:
         if type(value) is not list or not (value or empties):
             raise Misfit("must be a list")
-        return [of(one) for one in value]
+        return [of(part) for part in value]
 
     return shape
 
@@ -97,6 +99,6 @@ def _mapping(of: Make, empties: bool) -> Make:
     def shape(value: Any) -> dict[str, Any]:
         if type(value) is not dict or not (value or empties):
             raise Misfit("must be an object")
-        return {key: of(one) for key, one in value.items()}
+        return {key: of(part) for key, part in value.items()}
 
     return shape

@@ -49,7 +49,7 @@ class ParquetSink(Emitter):
         self._every_s, self._roll_bytes = roll.get("every", EVERY_S), roll.get("size", SIZE_BYTES)
         if self._every_s <= 0:
             raise ValueError(f"roll.every must be longer than 0s, got {self._every_s:g}s")
-        age_s = self._kept.get("age")
+        age_s = self._spool_options.get("age")
         if age_s is not None and age_s <= self._every_s:
             raise ValueError(
                 f"spool.age must be longer than roll.every, {self._every_s:g}s, or records grow too old before their "
