@@ -106,6 +106,10 @@ def bench_gpu(
     networks: list[str | None] = [name.strip() for name in models.split(",") if name.strip()]
     folder = None if users_clips and networks else data_folder(data)
     videos = users_clips or {codec: clip_of(codec, folder) for codec in codecs.split(",") if folder is not None}
+    stems = [Path(network).stem for network in networks if network is not None]
+    repeated = [stem for stem in stems if stems.count(stem) > 1]
+    if out is not None and repeated:
+        raise ConfigError(f"--models: results of two networks would be written to {out.stem}-{repeated[0]}{out.suffix}")
     codes = []
     for network in networks or [None]:
         options = GpuBenchOptions(

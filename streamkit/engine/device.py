@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -112,6 +113,16 @@ class _ProgramMemory:
         self._constants.append(cupy.asarray(values))
         return int(self._constants[-1].data.ptr)
 
+    @contextlib.contextmanager
+    def temporary_constants(self, stream: Any) -> Iterator[None]:
+        """Free what is put on the device in the block, once the stream has passed it."""
+        count = len(self._constants)
+        try:
+            yield
+        finally:
+            stream.synchronize()
+            del self._constants[count:]
+
 
 class DeviceProgram:
     """A program with its memory, which runs on one stream.
@@ -194,16 +205,17 @@ class DeviceProgram:
         import cupy
 
         tensors = dict(inputs)
-        for step in self._program.steps:
-            if isinstance(step, Import | Export | Attend | Delegate):
-                self._outside(step, tensors, delegated)
-                continue
-            for launch in self._launches(step):
-                launch(self._plans.stream)
-            if isinstance(step, Layer):
-                values = cupy.empty(self._graph.shapes[step.output], np.float32)
-                self._launcher.export(Export(step.output, step.target), values)(self._plans.stream)
-                yield step.output, values
+        with self._memory.temporary_constants(self._plans.stream):
+            for step in self._program.steps:
+                if isinstance(step, Import | Export | Attend | Delegate):
+                    self._outside(step, tensors, delegated)
+                    continue
+                for launch in self._launches(step):
+                    launch(self._plans.stream)
+                if isinstance(step, Layer):
+                    values = cupy.empty(self._graph.shapes[step.output], np.float32)
+                    self._launcher.export(Export(step.output, step.target), values)(self._plans.stream)
+                    yield step.output, values
 
     def _outside(
         self, step: Import | Export | Attend | Delegate, tensors: dict[str, Any], delegated: Delegated

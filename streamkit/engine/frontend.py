@@ -25,7 +25,14 @@ def import_cudnn() -> ModuleType:
     stand_in.Graph = None  # type: ignore[attr-defined]
     sys.modules[_WRAPPER] = stand_in
     try:
-        return importlib.import_module("cudnn")
+        frontend = importlib.import_module("cudnn")
+    except ImportError:
+        raise
+    except Exception as error:  # a library that cannot be loaded is an OSError, two of them an AssertionError
+        raise ImportError(f"cuDNN cannot be loaded: {error}") from error
+    else:
+        vars(frontend).pop("Graph", None)
+        return frontend
     finally:
         if sys.modules.get(_WRAPPER) is stand_in:  # another thread may import it, too
             del sys.modules[_WRAPPER]

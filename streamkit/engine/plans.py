@@ -206,6 +206,8 @@ class PlanStore:
         for function in about.then:
             if function[0] in ("Added", "Multiplied"):
                 addresses[OPERAND] = self._sample("read", _extent(function[1:]))
+        # The memory comes from a pool that is ordered by the other stream, which may still use it.
+        self._loading_stream.wait_event(self.stream.record())
         start = cupy.cuda.Event()
         end = cupy.cuda.Event()
         for run in range(_RUNS + 2):

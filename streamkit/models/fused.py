@@ -63,8 +63,8 @@ class FusedEngine:
         self._weights = Weights()
         try:
             self._folder = user_cache("plans", plan_versions(int(cupy.cuda.runtime.getDevice())))
-        except ImportError as error:  # of cuDNN's library
-            raise EngineError(f"nvidia-cudnn-frontend cannot be imported: {error}") from None
+        except (ImportError, OSError, RuntimeError) as error:  # of cuDNN's library
+            raise EngineError(f"nvidia-cudnn-frontend cannot be used: {error}") from None
 
     def network(self, shapes: Mapping[str, Shape]) -> FusedNetwork:
         """Return the network for these shapes of all inputs.
@@ -82,6 +82,7 @@ class FusedNetwork:
     Attributes:
         share: of the network's multiply-adds that the engine runs, 0 to 1.
         nodes: number of the nodes that ONNX Runtime runs, by the names of its providers.
+        outside: names of tensors that do not pass through f16, as their values are too large.
     """
 
     def __init__(
@@ -106,7 +107,8 @@ class FusedNetwork:
         """
         try:
             graph = simplify(load_network(info.file), shapes)
-            segments = partition(graph, recognize(graph, tensors_outside(info.file)))
+            self.outside = tensors_outside(info.file)
+            segments = partition(graph, recognize(graph, self.outside))
         except ValueError as error:
             raise EngineError(str(error)) from None
         self._info = info
@@ -159,7 +161,7 @@ class FusedNetwork:
         graph = simplify(load_network(self._info.file), shapes)
         names = [name for name in self._program.tensor_names if name in graph.producers and name in graph.shapes]
         part = extract(graph, range(len(graph.nodes)), graph.inputs, names).SerializeToString()
-        session = open_session(self._info.file, ("cpu",), [{}], 0, part)
+        session = open_session(self._info.file, ("cpu",), [{}], 1, part)
         first_rows = {name: feeds[name][: shapes[name][0]] for name in graph.inputs}
         images = {name: rows if isinstance(rows, np.ndarray) else rows.get() for name, rows in first_rows.items()}
         references = dict(zip(names, session.run(names, images), strict=True))

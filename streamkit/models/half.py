@@ -30,7 +30,7 @@ from streamkit.models.onnxruntime_package import need_onnxruntime
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 """Of converted networks in the user's folder."""
 _F32_ONLY = frozenset({"GridSample"})
 """Operators that ONNX Runtime's CUDA provider has in f32 only (1.31): in f16 they run on the CPU, between copies."""

@@ -6,6 +6,7 @@ The latter stay outside of the fused engine. They are kept in the user's folder,
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping
@@ -76,34 +77,41 @@ def compare_layers(tensors: Iterable[tuple[str, Array]], references: Mapping[str
 
 
 def too_large(tensors: Iterable[tuple[str, Array]]) -> tuple[str, ...]:
-    """Return the names of tensors with values too large for f16."""
-    return tuple(name for name, values in tensors if not bool((array_module(values).abs(values) <= LARGEST).all()))
+    """Return the names of tensors with values too large for f16, up to the first that is not finite: others follow."""
+    names = list[str]()
+    for name, values in tensors:
+        largest = float(array_module(values).abs(values).max())
+        if not largest <= LARGEST:
+            names.append(name)
+        if not np.isfinite(largest):
+            break
+    return tuple(names)
 
 
 def tensors_outside(network: Path) -> frozenset[str]:
-    """Return the names of a network's tensors that must not pass through f16; a damaged list is made again."""
-    file = _file(network)
-    try:
-        names = json.loads(file.read_bytes())
-        if not isinstance(names, list):
-            raise ValueError("it is not a list")
-        return frozenset(map(str, names))
-    except FileNotFoundError:
-        return frozenset()
-    except (OSError, ValueError) as error:
-        logger.warning(f"{file} cannot be read ({error}); large values of {network.name} are looked for again")
-        return frozenset()
+    """Return the names of a network's tensors that must not pass through f16; a damaged list is left out."""
+    names = set[str]()
+    for file in sorted(_folder().glob(f"{sha256(network)}-*.json")):
+        try:
+            listed = json.loads(file.read_bytes())
+            if not isinstance(listed, list):
+                raise ValueError("it is not a list")
+            names.update(map(str, listed))
+        except (OSError, ValueError) as error:
+            logger.warning(f"{file} cannot be read ({error}); large values of {network.name} are looked for again")
+    return frozenset(names)
 
 
 def keep_outside(network: Path, names: Iterable[str]) -> None:
-    """Keep names of tensors that must not pass through f16, beside those that are kept already.
+    """Keep names of tensors that must not pass through f16, in a file of their own: processes keep others at once.
 
     Raises:
         OutputError: they cannot be written.
     """
-    names = sorted(tensors_outside(network).union(names))
-    write_cache_file(_file(network), json.dumps(names, indent=1).encode() + b"\n")
+    content = json.dumps(sorted(names), indent=1).encode() + b"\n"
+    digest = hashlib.sha256(content).hexdigest()[:16]
+    write_cache_file(_folder() / f"{sha256(network)}-{digest}.json", content)
 
 
-def _file(network: Path) -> Path:
-    return user_cache("networks", f"{sha256(network)}-outside-f16.json")
+def _folder() -> Path:
+    return user_cache("outside-f16")

@@ -201,12 +201,16 @@ def _unreadable(file: Path, text: str) -> str:
     return f"{file} is not an ONNX model that can be read: {text}"
 
 
-def _missing_weights(file: Path) -> list[str]:
-    """Return the names of files with external weights that are not beside an ONNX file."""
+def external_files(file: Path) -> list[str]:
+    """Return the names of the files that have weights of an ONNX file, relative to it."""
     entry = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])", re.DOTALL)  # key and length of a StringStringEntryProto
     data = file.read_bytes()
-    found = {data[at.end() : at.end() + at[1][0]].decode(errors="replace") for at in entry.finditer(data)}
-    return sorted(name for name in found if not (file.parent / name).is_file())
+    return sorted({data[at.end() : at.end() + at[1][0]].decode(errors="replace") for at in entry.finditer(data)})
+
+
+def _missing_weights(file: Path) -> list[str]:
+    """Return the names of files with external weights that are not beside an ONNX file."""
+    return [name for name in external_files(file) if not (file.parent / name).is_file()]
 
 
 def _tensor(file: Path, node: Any) -> TensorInfo:

@@ -80,8 +80,10 @@ def load_libraries() -> str:
         if not _preloaded:
             import onnxruntime as ort
 
-            with contextlib.suppress(ImportError, OSError):
+            try:
                 import_cudnn()  # it loads cuDNN by its path
+            except ImportError as error:  # ONNX Runtime loads one itself
+                logger.debug(f"cuDNN's frontend is not used: {error}")
             folders = cudnn_folders()
             printed = io.StringIO()
             with contextlib.redirect_stdout(printed):

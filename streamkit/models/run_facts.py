@@ -13,10 +13,8 @@ import functools
 import io
 import logging
 import os
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
 
@@ -26,7 +24,7 @@ from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network import sha256
-from streamkit.models.network_file import ModelInfo, not_run
+from streamkit.models.network_file import ModelInfo, external_files, not_run
 from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session
 from streamkit.models.shape_facts import Candidate, Size
@@ -37,7 +35,7 @@ Doubt = Callable[[Values, Size, int | None], str]
 
 logger = logging.getLogger(__name__)
 
-_FORMAT = 1
+_FORMAT = 2
 _RUN = "in a run on a gray image"
 _SLACK = 0.01
 """By how much a score may be outside of 0 to 1: f16 and int8 round."""
@@ -101,6 +99,8 @@ def values_of(info: ModelInfo, size: Size) -> Values:
 @functools.lru_cache(maxsize=16)
 def _values(file: Path, version: FileVersion, size: Size) -> Values:
     """Return the outputs of a run, which is kept: each process that begins needs them again."""
+    if external_files(file):  # which the file's hash does not cover
+        return _run(file, size)
     width, height = size
     runtime = need_onnxruntime().__version__
     kept = user_cache("networks", f"{sha256(file)}-gray-{width}x{height}-{_FORMAT}-{runtime}.npz")
@@ -108,7 +108,7 @@ def _values(file: Path, version: FileVersion, size: Size) -> Values:
     if values is None:
         values = _run(file, size)
         content = io.BytesIO()
-        np.savez(content, **cast(Any, values))
+        np.savez(content, *values.values(), names=np.array(list(values)))
         try:
             write_cache_file(kept, content.getvalue())
         except OutputError as error:
@@ -120,13 +120,15 @@ def _kept_values(file: Path) -> Values | None:
     """Return the outputs in a file; None if there is none that can be read."""
     try:
         with np.load(io.BytesIO(file.read_bytes())) as arrays:
-            return dict(arrays)
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+            names = arrays["names"].tolist()
+            return {name: arrays[f"arr_{place}"] for place, name in enumerate(names)}
+    except Exception:  # what damage raises has no common base but Exception; the values are made again
         return None
 
 
 def _run(file: Path, size: Size) -> Values:
-    session = Session(file, Device(), threads=len(os.sched_getaffinity(0)))
+    threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    session = Session(file, Device(), threads=threads)
     shape = (3, size[1], size[0]) if session.layout == "nchw" else (size[1], size[0], 3)
     image = np.full((session.fixed_batch or 1, *shape), 114 if session.dtype == "u8" else 0.447)
     dtype = {"f32": np.float32, "f16": np.float16, "u8": np.uint8}[session.dtype]

@@ -222,23 +222,35 @@ class Session:
         """Return the tensors of the fused engine with values too large for f16; none in other engines.
 
         Args:
-            feeds: as for `run`, of a batch size that is warm.
+            feeds: as for `run`.
         """
-        network = self._fused(feeds)
-        return () if network is None else network.large_tensors(feeds)
+        network, warm_feeds = self._fused(feeds)
+        return () if network is None else network.large_tensors(warm_feeds)
 
     def check_layers(self, feeds: Mapping[str, Array]) -> LayerCheck | None:
         """Compare each tensor of the fused engine with f32 on the CPU; None in other engines.
 
         Args:
-            feeds: as for `run`, of a batch size that is warm.
+            feeds: as for `run`.
         """
-        network = self._fused(feeds)
-        return None if network is None else network.check_layers(feeds)
+        network, warm_feeds = self._fused(feeds)
+        return None if network is None else network.check_layers(warm_feeds)
 
-    def _fused(self, feeds: Mapping[str, Array]) -> FusedNetwork | None:
-        network = self._by_batch.get(len(feeds[self.image_input]))
-        return network if isinstance(network, FusedNetwork) else None
+    @property
+    def outside(self) -> frozenset[str]:
+        """The tensors that do not pass through f16 in the fused engine."""
+        networks = [network for network in self._by_batch.values() if isinstance(network, FusedNetwork)]
+        return networks[0].outside if networks else frozenset()
+
+    def _fused(self, feeds: Mapping[str, Array]) -> tuple[FusedNetwork | None, dict[str, Array]]:
+        """Return the fused network that runs these images, and its first inputs for them, padded as a run is."""
+        checked = self._checked(feeds, self._constants)
+        rows = len(checked[self.image_input])
+        step = self._step_of(rows)
+        if step is not None and step != rows:
+            checked = {name: _rows(feed, 0, step) if len(feed) == rows else feed for name, feed in checked.items()}
+        network = self._by_batch.get(step or rows)
+        return (network if isinstance(network, FusedNetwork) else None), checked
 
     def _zeros(self, batch: int, size: tuple[int, int]) -> dict[str, Array]:
         """Return inputs of a batch for a first run."""

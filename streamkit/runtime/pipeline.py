@@ -74,6 +74,21 @@ QUICK_SOURCES = 4
 """Up to this number of live sources start while networks are still being tuned, which slows the networks tenfold."""
 
 
+def continue_lessons(lessons: list[Callable[[float], None]], now_s: float) -> None:
+    """Let what measures the GPU go on; one that fails ends, and the run goes on.
+
+    Args:
+        lessons: what measures; one that fails is removed.
+        now_s: monotonic time.
+    """
+    for lesson in list(lessons):
+        try:
+            lesson(now_s)
+        except Exception as error:  # a run needs none of them
+            lessons.remove(lesson)
+            logger.warning(f"the speed of this GPU is not measured: {describe(error)}")
+
+
 class PipelineRun(Controls):
     """One run of a graph.
 
@@ -280,8 +295,7 @@ class PipelineRun(Controls):
         for state in self.states.values():
             state.sample(now_s)
         self._watchdog.check()
-        for lesson in self.lessons:
-            lesson(now_s)
+        continue_lessons(self.lessons, now_s)
         heap_trimmer.trim_if_due(now_s)
 
     def _open_lanes(self) -> None:

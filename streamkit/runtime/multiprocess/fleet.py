@@ -29,7 +29,7 @@ from streamkit.config.alarms import wanted
 from streamkit.config.plan import Graph, Node
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device, Event
-from streamkit.core.errors import OutputError, StageError, StreamkitError, describe
+from streamkit.core.errors import DeviceError, OutputError, StageError, StreamkitError, describe
 from streamkit.core.logs import stage_log, worker_log
 from streamkit.core.stage import Context, RuntimeContext, Sink
 from streamkit.core.tracing import Spans
@@ -60,7 +60,13 @@ from streamkit.runtime.multiprocess.partition import (
     stages_across_sources,
 )
 from streamkit.runtime.multiprocess.prestart import end_idle, end_prestarted, take_prestarted, take_prestarted_daemon
-from streamkit.runtime.multiprocess.process_count import figures_of, lock_lesson, plan_here, source_loads
+from streamkit.runtime.multiprocess.process_count import (
+    figures_of,
+    leaves_out_frames,
+    lock_lesson,
+    plan_here,
+    source_loads,
+)
 from streamkit.runtime.multiprocess.session_limit import session_limits, sources_beyond
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
 from streamkit.runtime.observe import telemetry
@@ -79,7 +85,7 @@ from streamkit.runtime.observe.report_merge import (
 )
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.observe.watchdog import Watchdog
-from streamkit.runtime.pipeline import QUICK_SOURCES, PipelineRun
+from streamkit.runtime.pipeline import QUICK_SOURCES, PipelineRun, continue_lessons
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import GalleryRelay
@@ -301,7 +307,7 @@ def _gpu_lesson(
     from streamkit.runtime.observe.gpu_lessons import GpuLesson
 
     gpu = decoding_versions(device.index)
-    return GpuLesson(gpu, lambda: run.states, open_sessions, Nvml(device.index))
+    return GpuLesson(gpu, lambda: run.states, open_sessions, Nvml(device.index), leaves_out_frames(run.graph))
 
 
 class WorkerFleet(MergedCounts, Controls):
@@ -370,7 +376,7 @@ class WorkerFleet(MergedCounts, Controls):
             keep_running, self._paused, source_loads(graph, realtime=realtime, figures=figures_of(self.device)),
             self._start_another,
         )  # fmt: skip
-        self._lesson = self._gpu_lesson()
+        self._lessons = self._gpu_lessons()
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         self._live_relay = None if gallery is None else LiveRelay(gallery.live, self._view)
@@ -569,11 +575,11 @@ class WorkerFleet(MergedCounts, Controls):
                     self._keep_none(device, f"it cannot be started: {describe(error)}")
         return started
 
-    def _gpu_lesson(self) -> Callable[[float], None] | None:
-        """What measures the GPU; None with several: which frames are of which is not counted."""
+    def _gpu_lessons(self) -> list[Callable[[float], None]]:
+        """What measures the GPU; nothing with several: which frames are of which is not counted."""
         if len(self.devices) > 1 or self.device.kind != "cuda":
-            return None
-        return _gpu_lesson(self, self.device, self._open_sessions)
+            return []
+        return [_gpu_lesson(self, self.device, self._open_sessions)]
 
     def _open_sessions(self) -> int:
         """Number of NVDEC sessions that all processes have, used and idle, as they last reported."""
@@ -591,7 +597,11 @@ class WorkerFleet(MergedCounts, Controls):
         self._sessions_at_s = math.inf
         for spare in [worker for worker in self._workers if worker.spare and worker.ready and worker.runs]:
             others = [worker for worker in self._workers if worker.device == spare.device and worker.takes_sources]
-            limit = int(figures_of(choose(spare.device))[SESSIONS].amount) - _FREE_SESSIONS
+            try:
+                figures = figures_of(choose(spare.device))
+            except DeviceError:  # the driver does not answer, which the workers notice, too
+                continue
+            limit = int(figures[SESSIONS].amount) - _FREE_SESSIONS
             free = limit - sum(session.number for worker in others for session in worker.sessions.values())
             spare.send(
                 "make_sessions",
@@ -771,8 +781,7 @@ class WorkerFleet(MergedCounts, Controls):
             if self.ready:  # the start may use all cores
                 self._own_cores.leave({worker.part for worker in self._workers if worker.takes_sources})
             self._keep_sessions_ready()
-            if self._lesson is not None:
-                self._lesson(time.monotonic())
+            continue_lessons(self._lessons, time.monotonic())
             if self._spare_is_due():
                 for worker in self._start_spares():
                     self._begin(worker)

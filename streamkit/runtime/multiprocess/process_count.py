@@ -290,10 +290,14 @@ def frame_lock_us(graph: Graph) -> dict[str, float]:
     stages_us = sum(map(_stage_us, further))
     built_in = all(node.type.__module__.startswith("streamkit.") for node in graph.nodes.values())
     estimated = any(_stage_us(node) >= DRAWING_US for node in further)
-    sampled = any(source.options.get(name) not in (None, 1, False) for source in graph.sources for name in _SAMPLING)
-    if not built_in or estimated or sampled:
+    if not built_in or estimated or leaves_out_frames(graph):
         return {}
     return {codec: FIRST_GUESSES[f"lock_us_{codec}"].amount + stages_us for codec in CODECS}
+
+
+def leaves_out_frames(graph: Graph) -> bool:
+    """Whether a source does not give all frames that are decoded for it."""
+    return any(source.options.get(name) not in (None, 1, False) for source in graph.sources for name in _SAMPLING)
 
 
 def lock_lesson(run: PipelineRun, graph: Graph, device: Device) -> Callable[[float], None]:
@@ -512,8 +516,9 @@ def overload_text(graph: Graph, sources: int, needed_fps: float, served_fps: flo
     every = math.ceil(_longest_interval(graph) * needed_fps / served_fps)
     tracks = any(node.type.name == "track" for node in graph.nodes.values())
     way_out = f"every: {every}" if tracks else f"every: {every} and a tracker"
+    frame_time = _milliseconds(1 / served_fps)
     return (
-        f"the networks take {1000 / served_fps:.2g} ms a frame: {fitting} of {_pluralized(sources, 'live source')} fit "
+        f"the networks take {frame_time} a frame: {fitting} of {_pluralized(sources, 'live source')} fit "
         f"at {needed_fps / sources:g} frames/s, and frames of all will be dropped; with {way_out} all fit"
     )
 
@@ -644,6 +649,10 @@ def _describe_demand(share: Sequence[_Demand]) -> str:
     verb = "need" if any(demand.live for demand in share) else "give"
     demand_text = f"{' and '.join(parts)} {verb}{'s' * (len(share) == 1)} about {_two_digits(fps)} frames/s"
     return f"{demand_text}, one process serves about {_two_digits(fps / load)}"
+
+
+def _milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:.2g} ms" if seconds < 0.1 else f"{1000 * seconds:,.0f} ms"
 
 
 def _pluralized(count: int, word: str) -> str:

@@ -96,6 +96,8 @@ class LockLesson:
             self._sampler = self._new_sampler()
             start("lock sampler", self._sample)
             return
+        if not self._window.begun:
+            return
         use = self._gpu_use()
         self._gpu_uses.append(1.0 if use is None else use)
         if self._window.ends(now_s):
@@ -137,9 +139,12 @@ class GpuLesson:
         states: returns the states of the sources of all processes on the GPU.
         open_sessions: returns the number of NVDEC sessions that all processes have.
         nvml: utilization of the GPU; see `Nvml`.
+        sampled: whether sources leave out frames that the decoders give.
     """
 
-    def __init__(self, gpu: str, states: States, open_sessions: Callable[[], int], nvml: Any) -> None:
+    def __init__(
+        self, gpu: str, states: States, open_sessions: Callable[[], int], nvml: Any, sampled: bool = False
+    ) -> None:
         self._gpu = gpu
         self._states = states
         self._open_sessions = open_sessions
@@ -148,7 +153,7 @@ class GpuLesson:
         self._window = _FrameWindow(DECODER_WINDOW_S)
         self._shares: list[float] = []
         share = nvml.use().decoder
-        self._decoders_over = share is None or share > IDLE_DECODING
+        self._decoders_over = sampled or share is None or share > IDLE_DECODING
         self._refused_s: float | None = None
         self._most_sessions = 0
         self._sessions_over = False
@@ -214,6 +219,11 @@ class _FrameWindow:
         self._begun_s = now_s
         self._before = {id_: state.frames for id_, state in states.items()}
         return True
+
+    @property
+    def begun(self) -> bool:
+        """Whether frames are counted now."""
+        return self._begun_s is not None
 
     def ends(self, now_s: float) -> bool:
         """Whether it has begun and is long enough."""

@@ -72,6 +72,8 @@ class ArithmeticTrial:
         self._agreement = ArithmeticAgreement(card)
         self._refused: list[str] = []
         self._failed = False
+        self._set_apart = set[str]()
+        self._openings = 0
         self._next_s = 0.0
         self.choice: ArithmeticChoice | None = None
         self.session: Session | None = None
@@ -90,67 +92,73 @@ class ArithmeticTrial:
             images: which they are.
             feeds: the network's inputs for them.
         """
-        compared = None
-        while self.choice is None and self.session is not None and compared is not self.session:
-            compared = self.session
-            self._compare(compared, reference, run, images, feeds)
+        compared = 0
+        while self.choice is None and self.session is not None and compared != self._openings:
+            compared = self._openings
+            if self._refuses(self.session, reference, run, images, feeds):
+                self._take_next()  # without a reference to the last session: two would be in memory
 
-    def _compare(
+    def _refuses(
         self,
         session: Session,
         reference: Mapping[str, Array],
         run: Run,
         images: Images,
         feeds: Mapping[str, Array],
-    ) -> None:
+    ) -> bool:
+        """Compare a run; return whether the next arithmetic is to be tried."""
         other = read_choice(self._file)  # of another process
         if other is not None and other.arithmetic in self._allowed:
             self._decide(other)
-            return
+            return False
         self._next_s = time.monotonic() + _EVERY_S
         try:
             outputs = run(session)
         except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: the network runs in f32 all the same
-            self._refused.append(f"{session.arithmetic} cannot be used: {describe(error)}")
-            self._failed = True
-            self._take_next()
-            return
+            return self._fails(session, f"cannot be used: {describe(error)}")
         self._agreement.add(reference, outputs, images)
         verdict = self._agreement.verdict
-        if verdict == "same" and not self._sets_apart(session, session.large_tensors(feeds)):
-            self._write(session.arithmetic, "; ".join([*self._refused, str(self._agreement)]))
-        elif verdict == "different":
-            self._refuse(session, feeds)
-
-    def _refuse(self, session: Session, feeds: Mapping[str, Array]) -> None:
-        """Try again without the tensors that f16 cannot hold, or the next arithmetic."""
-        reason = f"{session.arithmetic} is not used: {self._agreement}"
+        if verdict == "unknown":
+            return False
+        layers = None
         try:
-            layers = session.check_layers(feeds)
-        except Exception as error:  # of ONNX Runtime, cuDNN or CuPy: it is not used all the same
-            logger.info(f"{self._card.file.name}: layers cannot be compared: {describe(error)}")
-            layers = None
-        if layers is not None and self._sets_apart(session, layers.large):
-            return
+            if verdict == "different":
+                layers = session.check_layers(feeds)
+                large = () if layers is None else layers.large
+            else:
+                large = session.large_tensors(feeds)
+        except Exception as error:  # such as a lack of memory
+            return self._fails(session, f"cannot be checked: {describe(error)}")
+        if self._sets_apart(session, large):
+            return True
+        if verdict == "same":
+            self._write(session.arithmetic, "; ".join([*self._refused, str(self._agreement)]))
+            return False
+        reason = f"{session.arithmetic} is not used: {self._agreement}"
         self._refused.append(reason if layers is None else f"{reason}, {layers}")
-        self._take_next()
+        return True
+
+    def _fails(self, session: Session, why: str) -> bool:
+        self._refused.append(f"{session.arithmetic} {why}")
+        self._failed = True
+        return True
 
     def _sets_apart(self, session: Session, large: Sequence[str]) -> bool:
-        """Open an arithmetic again without tensors whose values are too large for it; False if there are none."""
-        large = sorted(set(large) - tensors_outside(self._card.file))
-        if not large:
+        """Let an arithmetic be opened again without tensors whose values are too large; False if there are none."""
+        names = sorted(set(large) - session.outside - self._set_apart)
+        if not names:
             return False
+        self._set_apart.update(names)
         try:
-            keep_outside(self._card.file, large)
+            keep_outside(self._card.file, names)
         except OutputError as error:
-            logger.warning(f"{self._card.file.name}: {len(large)} tensors are too large for f16: {error}")
+            logger.warning(f"{self._card.file.name}: {len(names)} tensors are too large for f16: {error}")
             return False
         logger.info(
-            f"{self._card.file.name}: values of {', '.join(large[:3])}{' ...' if large[3:] else ''} are too large for "
-            f"f16; {len(large)} tensors are computed outside of the fused engine"
+            f"{self._card.file.name}: values of {', '.join(names[:3])}{' ...' if names[3:] else ''} are too large for "
+            f"f16; {len(names)} tensors are computed outside of the fused engine"
         )
         self._left.insert(0, session.arithmetic)
-        self._take_next()
         return True
 
     def __str__(self) -> str:
@@ -162,6 +170,7 @@ class ArithmeticTrial:
         self._agreement = ArithmeticAgreement(self._card)
         while self._left and self.session is None:
             arithmetic = self._left.pop(0)
+            self._openings += 1
             try:
                 self.session = self._open(arithmetic)
             except EngineError as error:
@@ -180,7 +189,7 @@ class ArithmeticTrial:
         self._decide(first if first.arithmetic in self._allowed else choice)
 
     def _decide(self, choice: ArithmeticChoice) -> None:
-        if self.session is not None and self.session.arithmetic != choice.arithmetic:
+        if self.session is not None and not self._is_of(self.session, choice):
             self.session = None
             if choice.arithmetic != F32:
                 try:
@@ -190,6 +199,11 @@ class ArithmeticTrial:
                     choice = ArithmeticChoice(F32.engine, F32.precision, reason)
         self.choice = choice
         logger.info(f"{self._card.file.name} runs in {choice.arithmetic}: {choice.reason}")
+
+    def _is_of(self, session: Session, choice: ArithmeticChoice) -> bool:
+        """Whether a session is what was chosen; another process may have found further tensors too large for f16."""
+        same = session.arithmetic == choice.arithmetic
+        return same and (choice.engine != "fused" or session.outside >= tensors_outside(self._card.file))
 
 
 def compare_on_files(

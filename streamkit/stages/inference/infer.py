@@ -204,7 +204,7 @@ class Infer(BatchStage):
                 raise DeviceError(
                     f"{self._card.file.name} cannot run in the fused engine: {error}; use engine: auto"
                 ) from None
-            other = Arithmetic("onnxruntime", arithmetic.precision)
+            other = F32 if self._pinned == "auto" else Arithmetic("onnxruntime", arithmetic.precision)
             logger.warning(f"{self._card.file.name} runs in {other}: the fused engine cannot run it: {error}")
             return self._load(self._sizes, other)
 
@@ -351,7 +351,8 @@ class Infer(BatchStage):
             if self._finite is not None and self._finite.broken_by(outputs):
                 self._go_on_in_f32()
             if self._trial is not None and self.context.counters is self._counters and self._trial.is_due():
-                count = min(len(feeds[self._session.image_input]), filled - (rows.start or 0))
+                first = (rows.start or 0) if isinstance(rows, slice) else int(rows[0])
+                count = min(len(feeds[self._session.image_input]), filled - first)
                 of_run = None if geometry is None else geometry[rows][:count]
                 images = Images(of_run, shapes[rows][:count], tuple(labels))
                 return self._compared(outputs, lambda session: session.run(feeds, **shared), images, feeds)

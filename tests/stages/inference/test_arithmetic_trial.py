@@ -20,13 +20,19 @@ from streamkit.models.arithmetic import F32, Arithmetic
 from streamkit.models.arithmetic_choice import ArithmeticChoice, choice_file, read_choice, write_choice
 from streamkit.models.card import load_card
 from streamkit.models.half import f16_file
-from streamkit.models.layer_check import LayerCheck, tensors_outside
+from streamkit.models.layer_check import LayerCheck, keep_outside, tensors_outside
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
 from streamkit.ops.preprocess import preprocess
 from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, compare_on_files
 
 FUSED, TF32 = Arithmetic("fused", "f16"), Arithmetic("onnxruntime", "tf32")
+
+
+class SessionOnCpu(Session):
+    """What a GPU computes, on the CPU."""
+
+    outside = frozenset()
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +60,9 @@ def opened(demo, tmp_path, monkeypatch):
     def open_session(arithmetic: Arithmetic) -> Session:
         calls.append(arithmetic)
         file = f16_file(demo.file) if arithmetic == FUSED else demo.file
-        session = Session(file, Device())
+        session = SessionOnCpu(file, Device())
         session.arithmetic = arithmetic
+        session.outside = tensors_outside(demo.file) if arithmetic == FUSED else frozenset()
         return session
 
     open_session.calls = calls
@@ -141,6 +148,31 @@ def test_overflow_that_changes_objects_sets_its_layer_apart(demo, street, opened
     assert opened.calls == [FUSED, FUSED, TF32]
     assert trial.choice.arithmetic == TF32
     assert "the first tensor that differs is b, by 40%" in trial.choice.reason
+
+
+@pytest.mark.parametrize("checked", ["large_tensors", "check_layers"])
+def test_a_check_that_fails_is_no_decision_for_ever(checked, demo, street, opened, tmp_path):
+    def open_failing(arithmetic: Arithmetic) -> Session:
+        session = (broken_in_f16(opened) if checked == "check_layers" else opened)(arithmetic)
+        if arithmetic == FUSED:
+            setattr(session, checked, lambda feeds: np.empty(1 << 60))  # more than there is
+        return session
+
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), open_failing, tmp_path / "c.json")
+    compare_until_decided(trial, street)
+    assert trial.choice.arithmetic == TF32
+    assert "cannot be checked" in trial.choice.reason
+    assert trial.choice.expires_at_s is not None
+
+
+def test_what_another_process_set_apart_is_left_out_here_too(demo, street, opened, tmp_path):
+    file = tmp_path / "c.json"
+    trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, file)
+    keep_outside(demo.file, ["a"])
+    write_choice(file, ArithmeticChoice("fused", "f16", "the other process's"))
+    compare_until_decided(trial, street)
+    assert opened.calls == [FUSED, FUSED]
+    assert trial.choice.arithmetic == FUSED
 
 
 def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
