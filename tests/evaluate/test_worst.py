@@ -35,7 +35,7 @@ def evaluation(root, truth, objects, count=40):
     parts = boxes(truth), boxes(objects), boxes(objects), boxes(objects)
     inferred = np.arange(count)
     seen = Observations(frames, NAMES, 2, *parts, inferred, True, detectors_of(graph), graph, [], [], 0, {}, [])
-    return SimpleNamespace(seen=seen, matches=match(seen.truth, seen.found, frames, NAMES))
+    return SimpleNamespace(seen=seen, matches=match(seen.truth, seen.detections, frames, NAMES))
 
 
 def test_the_frames_with_the_most_errors_come_first_and_their_neighbors_not_at_all(root):

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 from streamkit.core.data import Device
+from streamkit.models.network_rate import NetworkRate
 from streamkit.models.session import Session
 
 
@@ -33,8 +34,8 @@ class CpuSession(Session):
         return Bound(session, self.rows)
 
     def measure(self, batch, size, runs=3):
-        """Images per second; no GPU is there to measure."""
-        return 1000.0
+        """A rate; no GPU is there to measure."""
+        return NetworkRate(1000.0, batch)
 
     def warm(self, sizes, size, dropped=lambda: False):
         self.warmed.append(tuple(sizes))
