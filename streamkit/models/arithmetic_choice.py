@@ -22,7 +22,7 @@ from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file, writing
 from streamkit.models.arithmetic import F32, Arithmetic, EngineName, PrecisionName, candidates, pinned_precision
 from streamkit.models.card import Card
-from streamkit.models.network import sha256
+from streamkit.models.network import network_hash
 from streamkit.models.versions import gpu_versions
 
 logger = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ def choice_file(network: Path, size: tuple[int, int], gpu: str, allowed: Sequenc
         gpu: name of the GPU and versions of what computes, which the choice depends on.
         allowed: the arithmetics that it is made among.
     """
-    key = json.dumps([_FORMAT, sha256(network), size, gpu, [str(arithmetic) for arithmetic in allowed]])
+    key = json.dumps([_FORMAT, network_hash(network), size, gpu, [str(arithmetic) for arithmetic in allowed]])
     return user_cache("arithmetic", f"{network.stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json")
 
 

@@ -23,7 +23,7 @@ from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file
 from streamkit.models.calibration import CalibrationReader, quiet
-from streamkit.models.network import sha256
+from streamkit.models.network import network_hash
 from streamkit.models.network_file import short
 from streamkit.models.onnx_graph import is_quantized, load_onnx, name_nodes, parts
 from streamkit.models.onnxruntime_package import need_onnxruntime
@@ -104,7 +104,7 @@ def f16_file(file: Path) -> Path:
         ModelError: the network cannot be converted.
     """
     need_onnxruntime()
-    kept = user_cache("networks", f"{sha256(file)}-f16-{_FORMAT}.onnx")
+    kept = user_cache("networks", f"{network_hash(file)}-f16-{_FORMAT}.onnx")
     if kept.is_file():
         return kept
     model = load_onnx(file, "precision: f16")
@@ -120,7 +120,7 @@ def f16_file(file: Path) -> Path:
         write_cache_file(kept, network)
     except OutputError as error:
         logger.warning(f"{file.name} is converted to f16 at each start: {error}")
-        kept = Path(_temporary_folder().name, f"{file.stem}-{sha256(file)[:24]}.onnx")
+        kept = Path(_temporary_folder().name, f"{file.stem}-{network_hash(file)[:24]}.onnx")
         kept.write_bytes(network)
     return kept
 

@@ -19,7 +19,7 @@ from streamkit.core.data import Array, array_module
 from streamkit.core.user_cache import user_cache
 from streamkit.engine.device import relative_error
 from streamkit.io.outputs import write_cache_file
-from streamkit.models.network import sha256
+from streamkit.models.network import network_hash
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def too_large(tensors: Iterable[tuple[str, Array]]) -> tuple[str, ...]:
 def tensors_outside(network: Path) -> frozenset[str]:
     """Return the names of a network's tensors that must not pass through f16; a damaged list is left out."""
     names = set[str]()
-    for file in sorted(_folder().glob(f"{sha256(network)}-*.json")):
+    for file in sorted(_folder().glob(f"{network_hash(network)}-*.json")):
         try:
             listed = json.loads(file.read_bytes())
             if not isinstance(listed, list):
@@ -110,7 +110,7 @@ def keep_outside(network: Path, names: Iterable[str]) -> None:
     """
     content = json.dumps(sorted(names), indent=1).encode() + b"\n"
     digest = hashlib.sha256(content).hexdigest()[:16]
-    write_cache_file(_folder() / f"{sha256(network)}-{digest}.json", content)
+    write_cache_file(_folder() / f"{network_hash(network)}-{digest}.json", content)
 
 
 def _folder() -> Path:

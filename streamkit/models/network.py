@@ -15,7 +15,16 @@ from streamkit.core.errors import ModelError
 from streamkit.core.text import did_you_mean
 from streamkit.models.card import Card
 from streamkit.models.file_version import FileVersion, file_version
-from streamkit.models.network_file import ModelInfo, TensorInfo, inspect, names_a_layer, not_run, short, wrong
+from streamkit.models.network_file import (
+    ModelInfo,
+    TensorInfo,
+    external_files,
+    inspect,
+    names_a_layer,
+    not_run,
+    short,
+    wrong,
+)
 from streamkit.models.prompts import prompt_input
 from streamkit.models.text_encoder import TextEncoder
 
@@ -178,6 +187,21 @@ def verify(card: Card) -> None:
 def sha256(file: Path) -> str:
     """Return a file's SHA-256; cached until the file changes."""
     return _sum(file, file_version(file))
+
+
+def network_hash(file: Path) -> str:
+    """Return the hash of all that a network computes with: its file, and the files with its weights.
+
+    What is kept of a network is kept by it. Cached until the files change; one that is missing does not count.
+    """
+    weights = [file.parent / name for name in _external_files(file, file_version(file))]
+    sums = [sha256(part) for part in (file, *weights) if part.is_file()]
+    return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=64)
+def _external_files(file: Path, version: FileVersion) -> tuple[str, ...]:
+    return tuple(external_files(file))
 
 
 @functools.lru_cache(maxsize=64)

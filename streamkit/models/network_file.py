@@ -204,8 +204,11 @@ def _unreadable(file: Path, text: str) -> str:
 def external_files(file: Path) -> list[str]:
     """Return the names of the files that have weights of an ONNX file, relative to it."""
     entry = re.compile(rb"\x0a\x08location\x12([\x01-\x7f])", re.DOTALL)  # key and length of a StringStringEntryProto
-    data = file.read_bytes()
-    return sorted({data[at.end() : at.end() + at[1][0]].decode(errors="replace") for at in entry.finditer(data)})
+    if not file.stat().st_size:
+        return []
+    with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        spans = [(match.end(), match.end() + match[1][0]) for match in entry.finditer(data)]
+        return sorted({data[start:end].decode(errors="replace") for start, end in spans})
 
 
 def _missing_weights(file: Path) -> list[str]:

@@ -17,7 +17,7 @@ from streamkit.models.arithmetic import F32, Arithmetic, candidates, pinned_prec
 from streamkit.models.arithmetic_choice import choice_file, read_choice
 from streamkit.models.card import Card
 from streamkit.models.layer_check import tensors_outside
-from streamkit.models.network import sha256
+from streamkit.models.network import network_hash
 from streamkit.models.versions import gpu_versions
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class NetworkRate:
 def rate_file(network: Path, size: tuple[int, int], gpu: str, arithmetic: Arithmetic) -> Path:
     """Return the file for a network's rate, by the size of its images, the GPU with its versions, and arithmetic."""
     outside = sorted(tensors_outside(network)) if arithmetic.engine == "fused" else []
-    key = json.dumps([_FORMAT, sha256(network), size, gpu, str(arithmetic), outside])
+    key = json.dumps([_FORMAT, network_hash(network), size, gpu, str(arithmetic), outside])
     return user_cache("rates", f"{network.stem}-{hashlib.sha256(key.encode()).hexdigest()[:24]}.json")
 
 

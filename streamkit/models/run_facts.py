@@ -22,9 +22,8 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file
-from streamkit.models.file_version import FileVersion, file_version
-from streamkit.models.network import sha256
-from streamkit.models.network_file import ModelInfo, external_files, not_run
+from streamkit.models.network import network_hash
+from streamkit.models.network_file import ModelInfo, not_run
 from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session
 from streamkit.models.shape_facts import Candidate, Size
@@ -93,24 +92,22 @@ def doubt(info: ModelInfo, size: Size, family: str, classes: int | None) -> str:
 
 def values_of(info: ModelInfo, size: Size) -> Values:
     """Return the outputs for one gray image; cached until the file changes. Raises ModelError."""
-    return _values(info.file, file_version(info.file), size)
+    return _values(info.file, network_hash(info.file), size)
 
 
 @functools.lru_cache(maxsize=16)
-def _values(file: Path, version: FileVersion, size: Size) -> Values:
+def _values(file: Path, contents: str, size: Size) -> Values:
     """Return the outputs of a run, which is kept: each process that begins needs them again."""
-    if external_files(file):  # which the file's hash does not cover
-        return _run(file, size)
     width, height = size
     runtime = need_onnxruntime().__version__
-    kept = user_cache("networks", f"{sha256(file)}-gray-{width}x{height}-{_FORMAT}-{runtime}.npz")
-    values = _kept_values(kept)
+    values_file = user_cache("networks", f"{contents}-gray-{width}x{height}-{_FORMAT}-{runtime}.npz")
+    values = _kept_values(values_file)
     if values is None:
         values = _run(file, size)
         content = io.BytesIO()
         np.savez(content, *values.values(), names=np.array(list(values)))
         try:
-            write_cache_file(kept, content.getvalue())
+            write_cache_file(values_file, content.getvalue())
         except OutputError as error:
             logger.debug(f"a run of {file.name} on a gray image is not kept: {error}")
     return values

@@ -116,9 +116,9 @@ def test_where_the_networks_bind_it_is_said_in_numbers(tmp_path, monkeypatch):
     def overload(streams, needed_fps):
         return overload_text(graph, streams, needed_fps, 385.0)
 
-    found = search(tmp_path, (30.0,))
-    found.overload = overload
-    answer = found()
+    capacity_search = search(tmp_path, (30.0,))
+    capacity_search.overload = overload
+    answer = capacity_search()
     assert str(answer) == (
         "12 streams fit; the bottleneck: the networks (used: GPU 97%, cores 0%); the networks take 2.6 ms a frame: 12 "
         "of 13 live sources fit at 30 frames/s, and frames of all will be dropped; with every: 3 and a tracker all fit"

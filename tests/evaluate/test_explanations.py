@@ -38,8 +38,8 @@ def why(*, misses=(), switches=(), kind="missed", track_id=7, frame=100):
 
 
 def test_an_event_that_is_not_in_the_truth_has_no_other_reason():
-    for given in ({"kind": "extra"}, {"track_id": None}):
-        assert why(misses=[(100, 7, "nms")], **given) == "no such event in the truth within a second"
+    for fields in ({"kind": "extra"}, {"track_id": None}):
+        assert why(misses=[(100, 7, "nms")], **fields) == "no such event in the truth within a second"
 
 
 @pytest.mark.parametrize(("frame", "counts"), [(74, False), (75, True), (100, True), (125, True), (126, False)])

@@ -1,4 +1,4 @@
-"""What was measured on a GPU is kept on disk; the rest are first guesses."""
+"""Figures measured on a GPU are read from disk; the others are first guesses."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor

@@ -78,10 +78,17 @@ def test_outputs_may_have_any_name(tmp_path, monkeypatch):
     assert list(values_again(tmp_path / "network.onnx", tmp_path, "again.onnx")) == ["file"]
 
 
-def test_a_network_with_weights_in_another_file_is_run_again(tmp_path, monkeypatch):
+def test_other_weights_in_another_file_have_other_values(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     builder = NetworkBuilder((1, 3, 32, 64))
     model = builder.model(builder.convolution(builder.images, 3, 4))
-    onnx.save(model, tmp_path / "network.onnx", save_as_external_data=True, location="weights", size_threshold=0)
-    assert values_of(inspect(tmp_path / "network.onnx"), SIZE)
-    assert not kept(tmp_path)
+    network = tmp_path / "network.onnx"
+    onnx.save(model, network, save_as_external_data=True, location="weights", size_threshold=0)
+    (before,) = values_of(inspect(network), SIZE).values()
+    weights = tmp_path / "weights"
+    weights.write_bytes((np.frombuffer(weights.read_bytes(), np.float32) * 2).tobytes())
+    copy = tmp_path / "copy.onnx"  # as another process sees it
+    shutil.copy(network, copy)
+    (after,) = values_of(inspect(copy), SIZE).values()
+    np.testing.assert_allclose(after, 2 * before, rtol=1e-5)
+    assert len(kept(tmp_path)) == 2

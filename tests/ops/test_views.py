@@ -117,7 +117,7 @@ def test_two_parts_that_share_little_both_stay():
 
 
 @pytest.mark.parametrize(
-    ("other", "cut", "view", "kept"),
+    ("other", "cut", "view", "remaining"),
     [
         (PART, [False, True], [0, 1], [0]),
         (PART, [False, False], [0, 1], [1, 0]),
@@ -128,14 +128,14 @@ def test_two_parts_that_share_little_both_stay():
     ],
 )
 @pytest.mark.parametrize("degrees", [0.0, 30.0])
-def test_rotated_parts_give_way_as_upright_ones_do(other, cut, view, kept, degrees):
+def test_rotated_parts_give_way_as_upright_ones_do(other, cut, view, remaining, degrees):
     boxes = np.array([A, other], np.float32)
     turned = np.deg2rad(degrees)
     upright = np.stack([boxes[:, [0, 1]], boxes[:, [2, 1]], boxes[:, [2, 3]], boxes[:, [0, 3]]], axis=1)
     matrix = np.array([[np.cos(turned), -np.sin(turned)], [np.sin(turned), np.cos(turned)]])
     corners = (upright @ matrix.T).astype(np.float32)
-    assert merged(boxes, [0.5, 0.9], cut=cut, view=view, corners=corners)[0] == kept
-    assert merged(boxes, [0.5, 0.9], cut=cut, view=view)[0] == kept
+    assert merged(boxes, [0.5, 0.9], cut=cut, view=view, corners=corners)[0] == remaining
+    assert merged(boxes, [0.5, 0.9], cut=cut, view=view)[0] == remaining
 
 
 def test_the_best_of_each_frame():

@@ -289,16 +289,22 @@ def prepare(
             graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
             live=None if gallery is None else gallery.live, refused=refused,
         )  # fmt: skip
-        if device.kind == "cuda":
-            run.lessons = [_gpu_lesson(run, device, lambda: open_count(device.index))]
-            if gallery is None:  # images for viewers hold the lock, too
-                run.lessons.append(lock_lesson(run, graph, device))
+        run.lessons = _lessons_of_one_process(run, graph, device, watched=gallery is not None)
         return run
     return WorkerFleet(
         graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
         trace=trace, process_limits=by_device, refused=refused,
         spare_limits={str(planned.device): planned.spare_limit for planned in plan.devices if planned.spare_limit},
     )  # fmt: skip
+
+
+def _lessons_of_one_process(
+    run: PipelineRun, graph: Graph, device: Device, watched: bool
+) -> list[Callable[[float], None]]:
+    if device.kind != "cuda":
+        return []
+    gpu_lesson = _gpu_lesson(run, device, lambda: open_count(device.index))
+    return [gpu_lesson] if watched else [gpu_lesson, lock_lesson(run, graph, device)]  # images hold the lock, too
 
 
 def _gpu_lesson(

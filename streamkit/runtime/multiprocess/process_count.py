@@ -27,7 +27,7 @@ from streamkit.emit.emitter import Emitter
 from streamkit.media.gpu_figures import CODECS, FIRST_GUESSES, GpuFigure, read_figures
 from streamkit.media.uris import is_path
 from streamkit.models.arithmetic_choice import describe_arithmetic
-from streamkit.models.network_rate import expected_rate
+from streamkit.models.network_rate import NetworkRate, expected_rate
 from streamkit.models.versions import decoding_versions
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.device import choose, gpu_trouble
@@ -199,8 +199,8 @@ def plan_processes(
         live_fps = [demand.fps for demand in share if demand.live]
         overload = overload_text(graph, len(live_fps), sum(live_fps), served_fps)
         networks_bind = _limit_to_networks(share, served_fps, of_device) or bool(overload)
-        queue_share = queue_shares[i] if i < len(queue_shares) else 0.0
-        min_processes = 2 if networks_bind and queue_share >= of_device["queue_share"].amount else 1
+        queues_slowly = i < len(queue_shares) and queue_shares[i] >= of_device["queue_share"].amount
+        min_processes = 2 if networks_bind and queues_slowly else 1
         loads |= {demand.source: demand.load for demand in share}
         free = free_bytes[i] if i < len(free_bytes) else None
         limits = _limits(len(share), cores // gpus, free)
@@ -318,26 +318,28 @@ def network_fps(graph: Graph, device: Device) -> float | None:
     A network that sees crops of objects, or tiles, is left out: how many is not known before.
     """
     seconds = 0.0
-    for node in graph.nodes.values():
-        if device.kind != "cuda" or "outputs" not in node.type.spec.writes:
-            continue
+    for node, rate in _network_rates(graph, device):
         every = _frames_between_runs(graph, node)
-        options = node.options
-        rate = expected_rate(options["model"], options.get("engine", "auto"), options.get("precision", "auto"), device)
-        if every is not None and rate is not None:
+        if every is not None:
             seconds += 1 / (rate.images_per_s * every)
     return 1 / seconds if seconds else None
 
 
 def queue_share(graph: Graph, device: Device) -> float:
     """Return the largest share of a network's time on a GPU that queueing its work takes; 0 if none was measured."""
-    shares = [0.0]
+    return max((rate.queue_share for _, rate in _network_rates(graph, device)), default=0.0)
+
+
+def _network_rates(graph: Graph, device: Device) -> Iterator[tuple[Node, NetworkRate]]:
+    """Yield the networks of a pipeline whose rate was measured on a GPU."""
     for node in graph.nodes.values():
-        if device.kind == "cuda" and "outputs" in node.type.spec.writes:
-            engine, precision = node.options.get("engine", "auto"), node.options.get("precision", "auto")
-            rate = expected_rate(node.options["model"], engine, precision, device)
-            shares.append(0.0 if rate is None else rate.queue_share)
-    return max(shares)
+        if device.kind != "cuda" or "outputs" not in node.type.spec.writes:
+            continue
+        engine = node.options.get("engine", "auto")
+        precision = node.options.get("precision", "auto")
+        rate = expected_rate(node.options["model"], engine, precision, device)
+        if rate is not None:
+            yield node, rate
 
 
 def _frames_between_runs(graph: Graph, node: Node) -> int | None:
@@ -603,7 +605,7 @@ def _device_plan(
     decoders = sum(demand.decoders for demand in share if demand.live)
     busy = 1 < wanted < room[0] - 1 and figures["decoders_busy"].amount < decoders <= 1
     wanted += busy
-    queues_slowly = wanted < min_processes <= max_processes
+    is_raised = wanted < min_processes <= max_processes
     wanted = max(wanted, min_processes)
     live = any(demand.live for demand in share)
     spare = room if device.kind == "cuda" and (live or keep_running) else None
@@ -614,7 +616,7 @@ def _device_plan(
     if forced and (wanted > 1 or not share):
         return _counted_plan(device, 1, 1, forced)
     text = _describe_demand(share) + "; one more because these keep the decoders busy" * busy
-    text += "; one more because one is busy with queueing the networks' work" * queues_slowly
+    text += "; one more because one is busy with queueing the networks' work" * is_raised
     if wanted > max_processes:
         text += f"; limited by {bound}"
     return _counted_plan(

@@ -29,6 +29,8 @@ DECODER_WINDOW_S = 20.0
 """Processes report their frames every half second: the rate is within 2.5 %."""
 RETRY_S = 60.0
 """From a window in which nothing could be learned to the next one."""
+MAX_WINDOWS = 5
+"""Windows of the lock in a run: sampling it costs, and a run in which nothing could be learned so often stays so."""
 LEAST_HELD = 0.25
 """Share of the time that the lock must be held: on an idle machine, samples of it are up to 0.3 off."""
 MOST_GPU_USE = 0.9
@@ -83,11 +85,11 @@ class LockLesson:
         self._window = _FrameWindow(LOCK_WINDOW_S)
         self._sampler: LockSampler | None = None
         self._untuned = 0.0
-        self._over = not expected_us
+        self._windows_left = MAX_WINDOWS if expected_us else 0
 
     def __call__(self, now_s: float) -> None:
         """Go on, at a monotonic time in seconds."""
-        if self._over:
+        if not self._windows_left:
             return
         states = dict(self._states())
         if self._window.begins(now_s, states):
@@ -101,7 +103,9 @@ class LockLesson:
         use = self._gpu_use()
         self._gpu_uses.append(1.0 if use is None else use)
         if self._window.ends(now_s):
-            self._over = self._learn(now_s, states)
+            self._windows_left -= 1
+            if self._learn(now_s, states):
+                self._windows_left = 0
             self._window.restart(now_s)
 
     def _sample(self) -> None:

@@ -458,8 +458,8 @@ def test_what_was_measured_on_a_gpu_takes_the_place_of_the_first_guess(source, c
 def test_each_gpu_has_its_own_figures():
     slow = {**FIRST_GUESSES, "lock_us_hevc": GpuFigure(276.0, "2026-11-27")}
     gpus = [Device("cuda", 0), Device("cuda", 1)]
-    made = graph(100, CAMERA, device="[cuda:0, cuda:1]")
-    plan = plan_processes(made, gpus, cores=32, figures=[FIRST_GUESSES, slow])
+    cameras = graph(100, CAMERA, device="[cuda:0, cuda:1]")
+    plan = plan_processes(cameras, gpus, cores=32, figures=[FIRST_GUESSES, slow])
     assert plan.loads["s1"] == pytest.approx(2 * plan.loads["s0"])
 
 

@@ -111,6 +111,19 @@ def test_nothing_is_learned_while_networks_are_tuned_and_it_is_tried_again():
     assert read_figures(GPU)["lock_us_h264"].amount == pytest.approx(200.0)
 
 
+def test_a_run_that_shows_nothing_is_sampled_a_few_times_only():
+    sources = Sources(H264, fps=2500)
+    samplers = []
+
+    def sampler() -> Sampler:
+        samplers.append(Sampler(0.9))
+        return samplers[-1]
+
+    lesson = LockLesson(GPU, EXPECTED_US, lambda: sources.states, lambda: sources.counts, lambda: 0.5, sampler)
+    sources.run(lesson, 1200)
+    assert len(samplers) == 5
+
+
 def decoded(sources, *shares, seconds=60):
     lesson = GpuLesson(GPU, lambda: sources.states, lambda: 0, Card(*shares))
     sources.run(lesson, seconds)
