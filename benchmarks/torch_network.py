@@ -16,13 +16,18 @@ from torch.nn import functional
 from streamkit.engine.graph import OnnxGraph, OnnxNode
 
 _UNARY: dict[str, Callable[[Any], Any]] = {
+    "Ceil": torch.ceil,
+    "Cos": torch.cos,
     "Erf": torch.erf,
     "Exp": torch.exp,
+    "Floor": torch.floor,
     "Identity": lambda values: values,
     "Log": torch.log,
+    "Neg": torch.neg,
     "Not": torch.logical_not,
     "Relu": functional.relu,
     "Sigmoid": torch.sigmoid,
+    "Sin": torch.sin,
     "Sqrt": torch.sqrt,
     "Tanh": torch.tanh,
 }

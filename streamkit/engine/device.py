@@ -14,7 +14,7 @@ import numpy as np
 from streamkit.engine import convolutions
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature
 from streamkit.engine.graph import OnnxGraph
-from streamkit.engine.kernels import Launch, Launcher, attend
+from streamkit.engine.kernels import AttentionKernel, Launch, Launcher
 from streamkit.engine.plans import PlanError, PlanStore
 from streamkit.engine.program import (
     Added,
@@ -146,6 +146,11 @@ class DeviceProgram:
         self._plans = plans
         self._memory = _ProgramMemory(program)
         self._launcher = Launcher(self._memory.address, self._memory.constant)
+        self._attention = {
+            step.output: AttentionKernel(step, self._memory.address)
+            for step in program.steps
+            if isinstance(step, Attend)
+        }
         self._parts: list[_Launches | Import | Export | Attend | Delegate] = []
         for step in program.steps:
             if isinstance(step, Import | Export | Attend | Delegate):
@@ -232,7 +237,7 @@ class DeviceProgram:
             self._launcher.export(step, tensors[step.name])(stream)
         else:
             tensors[step.output] = cupy.empty(self._graph.shapes[step.output], np.float32)
-            attend(step, tensors, tensors[step.output])(stream)
+            self._attention[step.output](tensors, tensors[step.output], stream)
 
     def _launches(self, step: Step) -> Iterator[Launch]:
         if not isinstance(step, Convolve):

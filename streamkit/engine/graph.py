@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -147,7 +147,9 @@ def _without_weights(model: Any) -> Any:
     return light
 
 
-def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:
+def simplify(
+    model: Any, shapes: Mapping[str, Shape], keep: Callable[[bytes], None] = lambda network: None
+) -> OnnxGraph:  # fmt: skip
     """Return a network for fixed input shapes, without its arithmetic on shapes.
 
     ONNX Runtime folds constants and batch normalization when it optimizes the network; it runs nothing. What is f16 in
@@ -156,11 +158,11 @@ def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:
     Args:
         model: an `onnx.ModelProto`; its shapes are fixed in place.
         shapes: of every input.
+        keep: takes the simplified network, of which `read_network` makes the same graph.
 
     Raises:
         ValueError: ONNX Runtime cannot load it with these shapes, or see `read_graph`.
     """
-    import onnx
     import onnxruntime as ort
 
     del model.graph.value_info[:]
@@ -183,7 +185,16 @@ def simplify(model: Any, shapes: Mapping[str, Shape]) -> OnnxGraph:
             ort.InferenceSession(network, options, providers=["CPUExecutionProvider"], enable_fallback=0)
         except Exception as error:  # ONNX Runtime's and Protobuf's exceptions have no common base but Exception
             raise ValueError(" ".join(str(error).split())) from None
-        return read_graph(onnx.load(optimized))
+        simplified = optimized.read_bytes()
+    keep(simplified)
+    return read_network(simplified)
+
+
+def read_network(network: bytes) -> OnnxGraph:
+    """Return the graph of a serialized network; see `read_graph`."""
+    import onnx
+
+    return read_graph(onnx.load_from_string(network))
 
 
 def _fix_weights(model: Any) -> None:

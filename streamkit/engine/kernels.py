@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 
-from streamkit.engine.operators import Activation, Affine
+from streamkit.engine.operators import Activation, Affine, PixelFactors
 from streamkit.engine.program import (
     MAX_FUNCTIONS,
     VECTOR,
@@ -24,6 +24,7 @@ from streamkit.engine.program import (
     Fill,
     Import,
     MeanOfImage,
+    NormalizeChannels,
     Pointwise,
     PoolWindows,
     Step,
@@ -34,6 +35,7 @@ from streamkit.engine.sampling import MAX_LEVELS, strides
 
 _FILE = "engine.cu"
 _THREADS = 128
+_WARP = 32
 _COLUMNS = 4  # outputs of one thread of a depthwise convolution
 _TILE = 32
 _LARGEST_F32 = 3e38
@@ -41,7 +43,7 @@ _CODES = {
     name: code
     for code, name in enumerate(("relu", "leaky_relu", "silu", "sigmoid", "hard_sigmoid", "hard_swish", "clip"))
 }
-_AFFINE, _ADD, _MULTIPLY = range(len(_CODES), len(_CODES) + 3)
+_AFFINE, _ADD, _MULTIPLY, _PIXEL_FACTOR = range(len(_CODES), len(_CODES) + 4)
 _SUFFIXES = {"float32": "f32", "float16": "f16"}
 
 
@@ -91,7 +93,7 @@ class _Level(_Structure):
         *_fields(ctypes.c_int64, "image head channel row column"),
         ("points", ctypes.c_uint64),
         *_fields(ctypes.c_int64, "points_image points_head points_query points_point points_axis"),
-        *_fields(ctypes.c_int, "rows columns count unused"),
+        *_fields(ctypes.c_int, "rows columns count narrow"),
     ]
 
 
@@ -154,6 +156,8 @@ class Launcher:
         if isinstance(step, MeanOfImage):
             blocks = step.source.shape[0] * padded(step.source.shape[3]) // VECTOR
             return Kernel("mean", (blocks, 1, 1), (256, 1, 1), *self._views(step))
+        if isinstance(step, NormalizeChannels):
+            return self._normalize(step)
         if isinstance(step, Fill):
             return self._each_vector("fill", step.target, self._view(step.target))
         if isinstance(step, CopyChannels):
@@ -179,8 +183,11 @@ class Launcher:
         return Kernel(f"import_pixels_{suffix}", grid, (_THREADS, 1, 1), source, target, *counts)
 
     def export(self, step: Export, array: Any) -> Kernel:
-        """Return the launch that copies a view into a dense CuPy array (batch, channels, rows, columns)."""
+        """Return the launch that copies a view into a dense CuPy array of the step's order."""
         target = ctypes.c_uint64(array.data.ptr)
+        if step.channels_last:
+            name = f"export_channels_last_{_SUFFIXES[array.dtype.name]}"
+            return self._each_vector(name, step.source, target, self._view(step.source))
         return self._transpose(f"export_{_SUFFIXES[array.dtype.name]}", step.source, target, self._view(step.source))
 
     def _view(self, view: View) -> _ViewParameter:
@@ -214,6 +221,9 @@ class Launcher:
                 constants[:count] = values
                 arrays.append(self._constant(constants))
             return _Operation(_AFFINE, int(count > 1), 0, 0, *arrays)
+        if isinstance(operation, PixelFactors):
+            factors = self._constant(operation.factors)
+            return _Operation(_PIXEL_FACTOR, 0, 0, 0, factors, 0, 0, 0, operation.factors.shape[1], 1)
         view = operation.view
         steps = (view.strides[0], 0, 0) if view.shape[1:3] == (1, 1) else view.strides
         code = _ADD if isinstance(operation, Added) else _MULTIPLY
@@ -232,6 +242,14 @@ class Launcher:
         return Kernel(
             name, _blocks(threads), (_THREADS, 1, 1), *self._views(step), window, weight, bias, self._then(step.then)
         )
+
+    def _normalize(self, step: NormalizeChannels) -> Kernel:
+        constants = [ctypes.c_uint64(self._constant(values)) for values in (step.scale, step.shift)]
+        pixels = math.prod(step.target.shape[:3])
+        warps = _THREADS // _WARP
+        grid = -(-pixels // warps), 1, 1
+        epsilon = ctypes.c_float(step.epsilon)
+        return Kernel("normalize", grid, (_WARP, warps, 1), *self._views(step), *constants, epsilon)
 
     def _pool(self, step: PoolWindows) -> Kernel:
         window = _Window(*step.kernel, *step.strides, *step.pads[:2], 1, 1)
@@ -255,41 +273,71 @@ class Launcher:
         return Kernel(name, grid, (_TILE, 8, 1), *parameters)
 
 
-def attend(step: Attend, arrays: dict[str, Any], target: Any) -> Kernel:
-    """Return the launch of deformable attention.
+class AttentionKernel:
+    """The launch of a deformable attention, whose tensors outside of the buffers are elsewhere in each run.
 
     Args:
         step: what is computed.
-        arrays: dense f32 CuPy arrays by name, the step's inputs.
-        target: the f32 CuPy array to write.
+        address: returns the address of a view's first value.
     """
-    attention = step.attention
-    levels = (_Level * MAX_LEVELS)()
-    for place, level in enumerate(attention.levels):
-        features, points = level.features, level.points
-        levels[place] = _Level(
-            arrays[features.base].data.ptr + 4 * features.offset,
-            *strides(features, attention.batch, attention.heads),
-            arrays[points.base].data.ptr + 4 * points.offset,
-            *strides(points, attention.batch, attention.heads),
-            *level.size_hw,
-            level.count,
+
+    def __init__(self, step: Attend, address: Callable[[View], int]) -> None:
+        attention = step.attention
+        sizes = attention.batch, attention.heads
+        image, head, _, query, point = strides(attention.weights, *sizes)
+        parameters = _Attention(
+            level_count=len(attention.levels),
+            batch=attention.batch,
+            heads=attention.heads,
+            channels=attention.channels,
+            queries=attention.queries,
         )
-    weights = attention.weights
-    image, head, _, query, point = strides(weights, attention.batch, attention.heads)
-    parameters = _Attention(
-        levels,
-        arrays[weights.base].data.ptr + 4 * weights.offset,
-        *(image, head, query, point),
-        target.data.ptr,
-        *(stride for _, stride in attention.target),
-        len(attention.levels),
-        *(attention.batch, attention.heads, attention.channels, attention.queries),
-    )
-    lanes = min(32, 1 << (attention.channels - 1).bit_length())
-    groups = _THREADS // lanes
-    count = attention.batch * attention.heads * attention.queries
-    return Kernel("attend", (-(-count // groups), 1, 1), (lanes, groups, 1), parameters)
+        parameters.weights_image, parameters.weights_head = image, head
+        parameters.weights_query, parameters.weights_point = query, point
+        for axis, (_, stride) in zip(("image", "head", "channel", "query"), attention.target, strict=True):
+            setattr(parameters, f"target_{axis}", stride)
+        self._outside = [(parameters, "weights", attention.weights)]
+        views = dict(step.features)
+        for place, level in enumerate(attention.levels):
+            features, points = level.features, level.points
+            steps = strides(features, *sizes)
+            start = 0
+            if view := views.get(features.base):
+                start = address(view) + 2 * step_in_view(view, features.offset)
+                steps = tuple(step_in_view(view, stride) for stride in steps)
+            places = strides(points, *sizes)
+            narrow = int(view is not None)
+            parameters.levels[place] = _Level(start, *steps, 0, *places, *level.size_hw, level.count, narrow)
+            if view is None:
+                self._outside.append((parameters.levels[place], "features", features))
+            self._outside.append((parameters.levels[place], "points", points))
+        lanes = min(_WARP, 1 << (attention.channels - 1).bit_length())
+        groups = _THREADS // lanes
+        count = attention.batch * attention.heads * attention.queries
+        self._parameters = parameters
+        self._kernel = Kernel("attend", (-(-count // groups), 1, 1), (lanes, groups, 1), parameters)
+
+    def __call__(self, arrays: Mapping[str, Any], target: Any, stream: Any) -> None:
+        """Queue it.
+
+        Args:
+            arrays: dense f32 CuPy arrays by name, the step's inputs.
+            target: the f32 CuPy array to write.
+            stream: the CuPy stream.
+        """
+        for structure, pointer, tensor in self._outside:
+            setattr(structure, pointer, arrays[tensor.base].data.ptr + 4 * tensor.offset)
+        self._parameters.target = target.data.ptr
+        self._kernel(stream)
+
+
+def step_in_view(view: View, elements: int) -> int:
+    """Return how far apart in a view are values that are so many elements apart in (batch, channels, rows, columns)."""
+    _, rows, columns, channels = view.shape
+    images, elements = divmod(elements, channels * rows * columns)
+    planes, elements = divmod(elements, rows * columns)
+    lines, pixels = divmod(elements, columns)
+    return images * view.strides[0] + planes + lines * view.strides[1] + pixels * view.strides[2]
 
 
 def _blocks(threads: int) -> tuple[int, int, int]:

@@ -19,6 +19,8 @@ from streamkit.engine.memory import arrange
 from streamkit.engine.operators import (
     Activation,
     Affine,
+    ChannelNormalization,
+    ChannelsLast,
     Concatenation,
     Convolution,
     Crop,
@@ -26,6 +28,8 @@ from streamkit.engine.operators import (
     Operator,
     Padding,
     Pads,
+    PixelConcatenation,
+    PixelFactors,
     Pool,
     Product,
     Resize,
@@ -52,6 +56,7 @@ from streamkit.engine.program import (
     Import,
     MeanOfImage,
     Multiplied,
+    NormalizeChannels,
     Pointwise,
     PoolWindows,
     Program,
@@ -81,7 +86,7 @@ class _Task:
     """
 
     operator: Operator
-    then: list[Activation | Affine | _Operand]
+    then: list[Activation | Affine | PixelFactors | _Operand]
     output: str
 
 
@@ -104,7 +109,7 @@ class _Lowering:
         self._operators = [operator for operator in operators if operator not in attention]
         self._writers = {name: operator for operator in self._operators for name in operator.outputs}
         delegated = [name for segment in segments if not segment.fused for name in segment.inputs]
-        attended = [name for operator in attention for name in operator.inputs]
+        attended = [name for operator in attention for name in self._read_outside(operator)]
         self._exported = {name for name in (*delegated, *attended, *graph.outputs) if name in self._writers}
         self._batch = graph.batch
         self._lines = ChannelLines()
@@ -118,6 +123,14 @@ class _Lowering:
                 self._readers[name] = []
             for name in operator.inputs:
                 self._readers.setdefault(name, []).append(operator)
+
+    def _read_outside(self, operator: Operator) -> tuple[str, ...]:
+        """Return the inputs of a deformable attention that it reads outside of the buffers."""
+        attention = operator.parameters
+        assert isinstance(attention, DeformableAttention)
+        features = {level.features.base for level in attention.levels if level.features.base in self._writers}
+        elsewhere = {attention.weights.base, *(level.points.base for level in attention.levels)}
+        return tuple(name for name in operator.inputs if name not in features or name in elsewhere)
 
     def program(self) -> Program:
         schedule = self._schedule()
@@ -159,18 +172,19 @@ class _Lowering:
     def _continued(self, operator: Operator, by_output: dict[str, _Task]) -> _Task | None:
         """Fuse an operator into the task that writes its input, and return that; None if there is none."""
         parameters = operator.parameters
-        if not isinstance(parameters, Activation | Affine | Sum | Product):
+        if not isinstance(parameters, Activation | Affine | PixelFactors | Sum | Product):
             return None
         for place, name in reversed(list(enumerate(operator.inputs))):
             task = by_output.get(name)
             if task is None or len(self._readers[name]) != 1 or name in self._exported:
                 continue
-            if not isinstance(task.operator.parameters, Convolution | Activation | Affine | Sum | Product):
+            first = task.operator.parameters
+            if not isinstance(first, Convolution | Activation | Affine | PixelFactors | Sum | Product):
                 continue
-            of_its_own = not isinstance(task.operator.parameters, Convolution)
+            of_its_own = not isinstance(first, Convolution)
             if len(task.then) + of_its_own == MAX_FUNCTIONS:
                 continue
-            if isinstance(parameters, Activation | Affine):
+            if isinstance(parameters, Activation | Affine | PixelFactors):
                 task.then.append(parameters)
                 return task
             other = operator.inputs[1 - place]
@@ -199,10 +213,28 @@ class _Lowering:
                 concatenations.append(task.operator)
             elif isinstance(parameters, DeformableAttention):
                 continue
+            elif isinstance(parameters, ChannelsLast):
+                self._crops[task.output] = task.operator.inputs[0], self._whole_crop(task.operator.inputs[0])
             elif not isinstance(parameters, SpaceToDepth | Padding) or not self._absorbed(task.operator):
                 self._add(task.output)
         for operator in concatenations:
             self._join_parts(operator)
+
+    def _pixel_parts(self, operator: Operator) -> Iterator[View]:
+        """Yield the places of the images in the buffer of their joined pixels."""
+        target = self._views[operator.outputs[0]]
+        pitch = target.strides[2]
+        offset = target.offset
+        for name in operator.inputs:
+            batch, channels, rows, columns = self._graph.shapes[name]
+            yield View(
+                target.buffer, offset, (batch, rows, columns, channels), (target.strides[0], columns * pitch, pitch)
+            )
+            offset += rows * columns * pitch
+
+    def _whole_crop(self, name: str) -> Crop:
+        _, channels, rows, columns = self._graph.shapes[name]
+        return Crop((0, 0, 0), (channels, rows, columns), (1, 1, 1))
 
     def _add(self, name: str, *, written: bool = True) -> None:
         _, channels, rows, columns = self._graph.shapes[name]
@@ -347,7 +379,7 @@ class _Lowering:
         names = task.operator.outputs if isinstance(task.operator.parameters, Split) else (task.output,)
         for name in names:
             if name in self._exported:
-                yield Export(name, self._view(name))
+                yield Export(name, self._view(name), isinstance(task.operator.parameters, ChannelsLast))
 
     def _imports(self, names: Sequence[str]) -> Iterator[Step]:
         for name in names:
@@ -361,10 +393,14 @@ class _Lowering:
     def _steps(self, task: _Task) -> Iterator[Step]:
         operator = task.operator
         parameters = operator.parameters
-        if isinstance(parameters, Split | Crop):
+        if isinstance(parameters, Split | Crop | ChannelsLast):
             return
         if isinstance(parameters, DeformableAttention):
-            yield Attend(operator.outputs[0], parameters, operator.inputs)
+            bases = dict.fromkeys(level.features.base for level in parameters.levels)
+            features = tuple((name, self._view(name)) for name in bases if name in self._writers)
+            yield Attend(operator.outputs[0], parameters, self._read_outside(operator), features)
+        elif isinstance(parameters, PixelConcatenation):
+            yield from self._concatenate_pixels(operator)
         elif isinstance(parameters, Concatenation):
             yield from self._concatenate(operator)
         elif isinstance(parameters, Padding):
@@ -397,13 +433,16 @@ class _Lowering:
             yield MeanOfImage(task.output, source, target)
         elif isinstance(parameters, Resize):
             yield Enlarge(task.output, source, target, parameters.kind, parameters.scale)
+        elif isinstance(parameters, ChannelNormalization):
+            vectors = _padded_vector(parameters.scale), _padded_vector(parameters.shift)
+            yield NormalizeChannels(task.output, source, target, *vectors, parameters.epsilon)
         elif isinstance(parameters, Sum | Product):
             kind = Added if isinstance(parameters, Sum) else Multiplied
             operand = yield from self._vectors(operator.inputs[1])
             then = yield from self._then(task)
             yield Calculate(task.output, source, target, (kind(operand), *then))
         else:
-            assert isinstance(parameters, Activation | Affine)
+            assert isinstance(parameters, Activation | Affine | PixelFactors)
             then = yield from self._then(task)
             yield Calculate(task.output, source, target, (parameters, *then))
 
@@ -494,6 +533,11 @@ class _Lowering:
             part = replace(target, offset=target.offset + channel, shape=source.shape)
             ends = channel + source.shape[3] == target.shape[3] and place == len(copies) - 1
             yield CopyChannels(source, part, padded(target.shape[3]) - target.shape[3] if ends else 0)
+
+    def _concatenate_pixels(self, operator: Operator) -> Iterator[Step]:
+        """Copy each image to its place: cuDNN's convolutions write wrong values where images are not back to back."""
+        for name, part in zip(operator.inputs, self._pixel_parts(operator), strict=True):
+            yield CopyChannels(self._view(name), part, padded(part.shape[3]) - part.shape[3])
 
     def _pad(self, operator: Operator, pads: Pads) -> Iterator[Step]:
         source = self._view(operator.inputs[0])

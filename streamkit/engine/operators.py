@@ -160,9 +160,39 @@ class SpaceToDepth:
     order: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PixelFactors:
+    """A product with a constant of each pixel: (height, width) f32."""
+
+    factors: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class PixelConcatenation:
+    """The pixels of images one after another, row by row, as an image of one column."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChannelNormalization:
+    """A normalization of each pixel's channels: `(x - mean) / sqrt(variance + epsilon) * scale + shift`.
+
+    Attributes:
+        scale, shift: (channels,) f32.
+    """
+
+    scale: np.ndarray
+    shift: np.ndarray
+    epsilon: float
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelsLast:
+    """The image as (batch, height, width, channels), for readers outside of the engine."""
+
+
 Images = (
     Convolution | Upconvolution | Activation | Affine | Sum | Product | Concatenation | Split | Crop | Pool | GlobalMean
-    | Resize | Padding | SpaceToDepth
+    | Resize | Padding | SpaceToDepth | PixelFactors | PixelConcatenation | ChannelNormalization | ChannelsLast
 )  # fmt: skip
 """What is computed on images, (batch, channels, rows, columns)."""
 
@@ -200,7 +230,7 @@ def recognize(graph: OnnxGraph, without: frozenset[str] = frozenset()) -> dict[i
     for index in range(len(graph.nodes)):
         if index in covered:
             continue
-        for pattern in (_hard_swish_chain, _gated, _focus, _single):
+        for pattern in (_hard_swish_chain, _gated, _focus, _channel_normalization, _single):
             operator = pattern(graph, index)
             if operator is None or without.intersection((*operator.inputs, *operator.outputs)):
                 continue
@@ -208,7 +238,12 @@ def recognize(graph: OnnxGraph, without: frozenset[str] = frozenset()) -> dict[i
                 operators[operator.nodes[-1]] = operator
                 covered.update(operator.nodes)
                 break
-    return dict(sorted(operators.items()))
+    read = {name for operator in operators.values() for name in operator.inputs}
+    return {
+        last: operator
+        for last, operator in sorted(operators.items())
+        if not isinstance(operator.parameters, ChannelsLast) or operator.outputs[0] not in read
+    }
 
 
 def _are_images(graph: OnnxGraph, operator: Operator) -> bool:
@@ -280,6 +315,29 @@ def _focus(graph: OnnxGraph, index: int) -> Operator | None:
             order = tuple(int(channel) % len(order) for channel in indices)
             return Operator(SpaceToDepth(block, order), blocks.inputs, gather.outputs, (index, reader))
     return Operator(SpaceToDepth(block, order), blocks.inputs, blocks.outputs, (index,))
+
+
+def _channel_normalization(graph: OnnxGraph, index: int) -> Operator | None:
+    """A normalization of the last axis, to which channels are moved and from which they are moved back."""
+    turn = graph.nodes[index]
+    if turn.operator != "Transpose" or list(turn.attributes.get("perm", ())) != [0, 2, 3, 1]:
+        return None
+    reader = _only_reader(graph, turn.outputs[0])
+    if reader is None or graph.nodes[reader].operator != "LayerNormalization":
+        return None
+    norm = graph.nodes[reader]
+    scale = graph.constants.get(norm.inputs[1])
+    shift = graph.constants.get(norm.inputs[2]) if len(norm.inputs) > 2 and norm.inputs[2] else np.zeros(1)
+    back = _only_reader(graph, norm.outputs[0])
+    if scale is None or shift is None or back is None or norm.attributes.get("axis", -1) not in (-1, 3):
+        return None
+    last = graph.nodes[back]
+    if last.operator != "Transpose" or list(last.attributes.get("perm", ())) != [0, 3, 1, 2]:
+        return None
+    channels = graph.shapes[norm.inputs[0]][3]
+    vectors = [np.broadcast_to(values.astype(np.float32).reshape(-1), channels) for values in (scale, shift)]
+    parameters = ChannelNormalization(vectors[0], vectors[1], norm.attributes.get("epsilon", 1e-5))
+    return Operator(parameters, turn.inputs, last.outputs, (index, reader, back))
 
 
 def _only_reader(graph: OnnxGraph, name: str) -> int | None:
@@ -389,6 +447,10 @@ def _arithmetic(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operat
     first, second = node.inputs
     if first in graph.constants or second in graph.constants:
         source, constant = (second, first) if first in graph.constants else (first, second)
+        factors = graph.constants[constant]
+        if node.operator == "Mul" and factors.shape == (1, 1, *graph.shapes.get(source, ())[2:]) and factors.size > 1:
+            yield Operator(PixelFactors(factors[0, 0].astype(np.float32)), (source,), node.outputs, (index,))
+            return
         affine = _affine(node.operator, graph.constants[constant], graph.shapes.get(source, ()), constant == first)
         if affine is not None:
             yield Operator(affine, (source,), node.outputs, (index,))
@@ -430,8 +492,31 @@ def _affine(operator: str, constant: np.ndarray, shape: tuple[int, ...], constan
 
 
 def _concatenation(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
-    if node.attributes.get("axis") in (1, -3) and not any(name in graph.constants for name in node.inputs):
+    axis = node.attributes.get("axis")
+    if any(name in graph.constants for name in node.inputs):
+        return
+    if axis in (1, -3):
         yield Operator(Concatenation(), node.inputs, node.outputs, (index,))
+    elif axis in (2, -2) and graph.shapes.get(node.outputs[0], ())[3:] == (1,):
+        images = list[str]()
+        reshapes = list[int]()
+        for name in node.inputs:
+            reshape = graph.producers.get(name, -1)
+            image = graph.nodes[reshape].inputs[0]
+            shape = graph.shapes.get(image, ())
+            if reshape < 0 or graph.nodes[reshape].operator != "Reshape" or _only_reader(graph, name) != index:
+                return
+            if len(shape) != 4 or graph.shapes[name] != (*shape[:2], shape[2] * shape[3], 1):
+                return
+            images.append(image)
+            reshapes.append(reshape)
+        nodes = sorted({*reshapes, index})
+        yield Operator(PixelConcatenation(), tuple(images), node.outputs, tuple(nodes))
+
+
+def _channels_last(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
+    if list(node.attributes.get("perm", ())) == [0, 2, 3, 1]:
+        yield Operator(ChannelsLast(), node.inputs, node.outputs, (index,))
 
 
 def _split(graph: OnnxGraph, node: OnnxNode, index: int) -> Iterator[Operator]:
@@ -566,6 +651,7 @@ _READERS: dict[str, Callable[[OnnxGraph, OnnxNode, int], Iterator[Operator]]] = 
     "Clip": _clip,
     **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _arithmetic),
     "Concat": _concatenation,
+    "Transpose": _channels_last,
     "Split": _split,
     "Slice": _crop,
     **dict.fromkeys(("MaxPool", "AveragePool"), _pool),

@@ -15,6 +15,7 @@ import logging
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from streamkit.core.errors import OutputError
 from streamkit.engine.convolutions import BIAS, OPERAND, SOURCE, TARGET, WEIGHT, Signature, build_graph
 from streamkit.engine.frontend import import_cudnn
 from streamkit.io.outputs import write_cache_file
+from streamkit.ops.cuda.driver import clear_last_error
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,9 @@ WORKSPACE = 256 << 20
 _MIN_PER_PROCESS = 4
 """Convolutions for which a process more is started, which takes 2 s; cuDNN compiles one plan at a time in a process."""
 _RUNS = 8
+_LOADS = 20
+"""Attempts to load a plan."""
+_PAUSE_S = 0.005
 
 
 class PlanError(Exception):
@@ -84,7 +89,8 @@ class PlanStore:
         self._handle = cudnn.create_handle()
         cudnn.set_stream(handle=self._handle, stream=self.stream.ptr)
         # To load a plan, cuDNN's frontend captures a run on the handle's stream and throws it away. Whatever another
-        # thread queues there meanwhile would be thrown away with it, so that plans are loaded on another stream.
+        # thread queues there meanwhile would be thrown away with it, so that plans are loaded on another stream. A
+        # decoder that opens meanwhile waits for the whole device, which breaks the capture: it is tried again.
         self._loading_stream = cupy.cuda.Stream(non_blocking=True)
         self._loading_handle = cudnn.create_handle()
         cudnn.set_stream(handle=self._loading_handle, stream=self._loading_stream.ptr)
@@ -186,8 +192,16 @@ class PlanStore:
         import cudnn
         import cupy
 
-        graph = cudnn.pygraph(handle=self._loading_handle)
-        graph.deserialize(self._loading_handle, list(data))
+        for attempt in range(_LOADS):
+            graph = cudnn.pygraph(handle=self._loading_handle)
+            try:
+                graph.deserialize(self._loading_handle, list(data))
+                break
+            except Exception:  # cuDNN's have no common base; it clears no error of CUDA
+                clear_last_error()
+                if attempt == _LOADS - 1:
+                    raise
+                time.sleep(_PAUSE_S)
         size = int(graph.get_workspace_size())
         if size > self._workspace.size:
             self._workspace = cupy.empty(size, np.uint8)

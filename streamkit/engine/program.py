@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streamkit.engine.operators import Activation, Affine, Pads, Pair
+from streamkit.engine.operators import Activation, Affine, Pads, Pair, PixelFactors
 from streamkit.engine.sampling import DeformableAttention
 
 VECTOR = 8
@@ -62,7 +62,7 @@ class Multiplied:
     view: View
 
 
-Pointwise = Activation | Affine | Added | Multiplied
+Pointwise = Activation | Affine | PixelFactors | Added | Multiplied
 """What is done with each value in turn."""
 
 
@@ -156,7 +156,23 @@ class Enlarge:
     scale: Pair
 
 
-Layer = Convolve | ConvolveDepthwise | Calculate | PoolWindows | MeanOfImage | Enlarge
+@dataclass(frozen=True, slots=True, eq=False)
+class NormalizeChannels:
+    """Each pixel's channels, normalized; see `operators.ChannelNormalization`.
+
+    Attributes:
+        scale, shift: (channels,) f32; channels are a multiple of 8, filled with zeros.
+    """
+
+    output: str
+    source: View
+    target: View
+    scale: np.ndarray
+    shift: np.ndarray
+    epsilon: float
+
+
+Layer = Convolve | ConvolveDepthwise | Calculate | PoolWindows | MeanOfImage | Enlarge | NormalizeChannels
 """A step that computes a tensor of the network."""
 
 
@@ -178,16 +194,18 @@ class Fill:
 
 @dataclass(frozen=True, slots=True)
 class Attend:
-    """Deformable attention on tensors outside of the buffers.
+    """Deformable attention; points, weights and output are outside of the buffers, features may be in them.
 
     Attributes:
-        inputs: the tensors that its views are of.
+        inputs: the tensors outside of the buffers that its views are of.
         output: name of the tensor that it writes.
+        features: the tensors in the buffers that its views are of, by name.
     """
 
     output: str
     attention: DeformableAttention
     inputs: tuple[str, ...]
+    features: tuple[tuple[str, View], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,20 +238,23 @@ class Import:
 
 @dataclass(frozen=True, slots=True)
 class Export:
-    """A tensor for the outside, (batch, channels, rows, columns)."""
+    """A tensor for the outside: (batch, channels, rows, columns), or (batch, rows, columns, channels)."""
 
     name: str
     source: View
+    channels_last: bool = False
 
 
 Step = (
-    Convolve | ConvolveDepthwise | Calculate | PoolWindows | MeanOfImage | Enlarge | CopyChannels | Fill | Import
-    | Export | Attend | Delegate
+    Convolve | ConvolveDepthwise | Calculate | PoolWindows | MeanOfImage | Enlarge | NormalizeChannels | CopyChannels
+    | Fill | Import | Export | Attend | Delegate
 )  # fmt: skip
 
 
 def views_read(step: Step) -> tuple[View, ...]:
     """Return the views that a step reads."""
+    if isinstance(step, Attend):
+        return tuple(view for _, view in step.features)
     then = getattr(step, "then", ())
     source = getattr(step, "source", None)
     operands = tuple(operation.view for operation in then if isinstance(operation, Added | Multiplied))

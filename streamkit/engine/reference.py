@@ -10,7 +10,7 @@ from functools import singledispatch
 import numpy as np
 from numpy.lib.stride_tricks import as_strided, sliding_window_view
 
-from streamkit.engine.operators import Activation, Affine, Pads, Pair
+from streamkit.engine.operators import Activation, Affine, Pads, Pair, PixelFactors
 from streamkit.engine.program import (
     Added,
     Attend,
@@ -24,6 +24,7 @@ from streamkit.engine.program import (
     Fill,
     Import,
     MeanOfImage,
+    NormalizeChannels,
     Pointwise,
     PoolWindows,
     Program,
@@ -73,11 +74,13 @@ def run(
             array(step.target, padded(step.target.shape[3]))[...] = 0
             array(step.target)[...] = _in_blocks(tensors[step.name], step.block).transpose(0, 2, 3, 1)
         elif isinstance(step, Export):
-            tensors[step.name] = array(step.source).transpose(0, 3, 1, 2).astype(np.float32)
+            order = (0, 1, 2, 3) if step.channels_last else (0, 3, 1, 2)
+            tensors[step.name] = array(step.source).transpose(order).astype(np.float32)
         elif isinstance(step, Delegate):
             tensors.update(delegated(step, tensors))
         elif isinstance(step, Attend):
-            tensors[step.output] = attend(step.attention, tensors)
+            features = {name: array(view).transpose(0, 3, 1, 2) for name, view in step.features}
+            tensors[step.output] = attend(step.attention, tensors | features)
         elif isinstance(step, Fill):
             array(step.target, padded(step.target.shape[3]))[...] = 0
         elif isinstance(step, CopyChannels):
@@ -151,6 +154,16 @@ def _(step: MeanOfImage, read: Read) -> np.ndarray:
 
 
 @compute.register
+def _(step: NormalizeChannels, read: Read) -> np.ndarray:
+    channels = step.source.shape[3]
+    image = read(step.source).astype(np.float32)[..., :channels]
+    image = image - image.mean(axis=3, keepdims=True)
+    image = image / np.sqrt((image**2).mean(axis=3, keepdims=True) + np.float32(step.epsilon))
+    values = image * step.scale[:channels] + step.shift[:channels]
+    return np.pad(values, ((0, 0), (0, 0), (0, 0), (0, padded(channels) - channels)))
+
+
+@compute.register
 def _(step: Enlarge, read: Read) -> np.ndarray:
     image = read(step.source).astype(np.float32)
     if step.kind == "nearest":
@@ -196,6 +209,8 @@ def apply(values: np.ndarray, then: tuple[Pointwise, ...], read: Read) -> np.nda
             values = activate(values, operation)
         elif isinstance(operation, Affine):
             values = values * _channels(operation.scale, values) + _channels(operation.shift, values)
+        elif isinstance(operation, PixelFactors):
+            values = values * operation.factors[:, :, None]
         elif isinstance(operation, Added):
             values = values + read(operation.view)
         else:

@@ -186,7 +186,7 @@ def verify(card: Card) -> None:
 
 def sha256(file: Path) -> str:
     """Return a file's SHA-256; cached until the file changes."""
-    return _sum(file, file_version(file))
+    return _sum(file.absolute(), file_version(file))
 
 
 def network_hash(file: Path) -> str:
@@ -194,7 +194,7 @@ def network_hash(file: Path) -> str:
 
     What is kept of a network is kept by it. Cached until the files change; one that is missing does not count.
     """
-    weights = [file.parent / name for name in _external_files(file, file_version(file))]
+    weights = [file.parent / name for name in _external_files(file.absolute(), file_version(file))]
     sums = [sha256(part) for part in (file, *weights) if part.is_file()]
     return sums[0] if len(sums) == 1 else hashlib.sha256("".join(sums).encode()).hexdigest()
 

@@ -88,7 +88,8 @@ def inspect(file: Path) -> ModelInfo:
     """
     if not file.is_file():
         raise ModelError(f"{file} is a folder, not an ONNX file" if file.is_dir() else f"there is no file {file}")
-    return _inspect(file, file_version(file))
+    info = _inspect(file.absolute(), file_version(file))
+    return info if info.file == file else dataclasses.replace(info, file=file)
 
 
 def names_a_layer(file: Path, *names: str) -> bool:

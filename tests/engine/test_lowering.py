@@ -8,6 +8,7 @@ import pytest
 from support.engine_cases import (
     CASES,
     IMAGES,
+    ROWS,
     SHAPE,
     attention_between_convolutions,
     c2f_block,
@@ -24,12 +25,17 @@ from support.engine_cases import (
     program_of,
     residual_after_activation,
     residual_before_activation,
+    rows_by_joined_planes,
+    rows_of_one_image,
+    rows_of_two_images,
     run_program,
     tensor_in_two_concatenations,
     tensor_twice_in_a_concatenation,
 )
 from support.small_networks import NetworkBuilder, run_network
 
+from streamkit.engine.graph import simplify
+from streamkit.engine.pixel_rows import products_as_convolutions
 from streamkit.engine.program import Attend, Convolve, ConvolveDepthwise, Delegate, Export, Import
 
 
@@ -75,9 +81,42 @@ def test_what_follows_a_convolution_is_part_of_it(case):
     assert set(counts(case)) == {"Import", "Convolve", "Export"}
 
 
-@pytest.mark.parametrize(("case", "shape"), [case for case in CASES if case.id != "attention_between_convolutions"])
+NOT_WHOLE = ("attention_between_convolutions", "attention_to_rows", *(case.__name__ for case in ROWS))
+
+
+@pytest.mark.parametrize(("case", "shape"), [case for case in CASES if case.id not in NOT_WHOLE])
 def test_all_that_the_engine_knows_runs_in_it(case, shape):
     assert counts(case, shape)["Delegate"] == 0
+
+
+@pytest.mark.parametrize(
+    ("case", "left"),
+    [
+        (rows_of_two_images, {"Reshape", "ReduceMax", "Neg"}),
+        (rows_by_joined_planes, {"Reshape", "Neg"}),
+        (rows_of_one_image, {"Reshape", "Softmax", "Neg"}),
+    ],
+)
+def test_products_on_pixels_of_images_run_in_the_engine(case, left):
+    network = NetworkBuilder(SHAPE)
+    graph, program = program_of(network.model(*case(network)), SHAPE)
+    delegated = {
+        graph.nodes[node].operator for step in program.steps if isinstance(step, Delegate) for node in step.nodes
+    }
+    assert delegated <= left
+
+
+def test_rows_leave_the_engine_as_they_are_in_memory():
+    network = NetworkBuilder(SHAPE)
+    graph, program = program_of(network.model(*rows_of_two_images(network)), SHAPE)
+    exports = {graph.shapes[step.name]: step.channels_last for step in program.steps if isinstance(step, Export)}
+    assert exports == {(2, 150, 1, 20): True, (2, 150, 1, 5): True}
+
+
+def test_a_network_without_such_products_is_not_changed():
+    network = NetworkBuilder(SHAPE)
+    graph = simplify(network.model(*attention_between_convolutions(network)), {"images": SHAPE})
+    assert products_as_convolutions(graph) is graph
 
 
 def functions_after(case: Callable[[NetworkBuilder], list[str]]) -> list[list[str]]:

@@ -1,5 +1,6 @@
 """Plans of convolutions: their files, and, on a GPU, that they are built once and found again."""
 
+import contextlib
 import dataclasses
 import json
 import logging
@@ -150,6 +151,34 @@ def test_a_convolution_that_cudnn_lacks_is_an_error(tmp_path, stream):
         with pytest.raises(PlanError):
             store.prepare(impossible)
     assert np.sum([store.built, store.loaded]) == 0
+
+
+@pytest.mark.gpu
+def test_plans_are_loaded_while_another_thread_waits_for_the_whole_device(tmp_path, stream, caplog):
+    import cupy
+
+    from streamkit.engine.plans import PlanStore
+
+    several = [dataclasses.replace(ABOUT, source=(2, 12, 10, 8, 960 + 8 * n, 80, 8)) for n in range(16)]
+    PlanStore(tmp_path).prepare_all(several)
+    stop = threading.Event()
+
+    def wait_for_all() -> None:
+        while not stop.wait(0.001):
+            with contextlib.suppress(cupy.cuda.runtime.CUDARuntimeError):
+                cupy.cuda.runtime.deviceSynchronize()
+
+    thread = threading.Thread(target=wait_for_all)
+    thread.start()
+    try:
+        for _ in range(4):
+            store = PlanStore(tmp_path)
+            store.prepare_all(several)
+            assert (store.built, store.loaded) == (0, 16)
+    finally:
+        stop.set()
+        thread.join()
+    assert "is not a plan" not in caplog.text
 
 
 @pytest.mark.gpu

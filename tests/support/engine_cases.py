@@ -12,6 +12,7 @@ from streamkit.engine.graph import OnnxGraph, extract, simplify
 from streamkit.engine.lowering import lower
 from streamkit.engine.operators import recognize
 from streamkit.engine.partition import partition
+from streamkit.engine.pixel_rows import products_as_convolutions
 from streamkit.engine.program import Delegate, Program
 from support.small_networks import NetworkBuilder, run_network
 
@@ -20,7 +21,7 @@ SHAPE = (2, 8, 12, 10)
 
 def program_of(model: object, shape: tuple[int, ...]) -> tuple[OnnxGraph, Program]:
     """Return a network's graph and program; every operator that the engine knows runs in it."""
-    graph = simplify(model, {"images": shape})
+    graph = products_as_convolutions(simplify(model, {"images": shape}))
     return graph, lower(graph, partition(graph, recognize(graph), min_share=0.0))
 
 
@@ -301,6 +302,135 @@ def attention_between_convolutions(network: NetworkBuilder) -> list[str]:
     return [network.convolution(network.node("Add", back, first), 8, 8)]
 
 
+def rows_cut_off(network: NetworkBuilder) -> list[str]:
+    """A convolution reads images that are not back to back in memory."""
+    first = network.convolution(network.images, 8, 8)
+    cut = network.node("Slice", first, *map(network.integers, (2, 9, 2)))
+    return [network.convolution(cut, 8, 8), network.node("Relu", cut)]
+
+
+def rows_of_two_images(network: NetworkBuilder, channels: int = 8) -> list[str]:
+    """Join the pixels of two images, hide some, project, normalize and score them, as DETR's descendants do."""
+    rows = []
+    for stride in (1, 2):
+        image = network.convolution(network.images, 8, channels, strides=[stride, stride])
+        flat = network.node("Reshape", image, network.integers(2, channels, 120 // stride**2))
+        rows.append(network.node("Transpose", flat, perm=[0, 2, 1]))
+    joined = network.node("Concat", *rows, axis=1)
+    mask = network.constant(np.arange(150).reshape(1, 150, 1) % 7 > 1)
+    hidden = network.node("Mul", mask, joined)
+    projected = network.node("MatMul", hidden, network.random(channels, 20))
+    projected = network.node("Add", projected, network.constant(np.linspace(-1, 1, 20)))
+    scale = network.constant(np.linspace(0.5, 2, 20))
+    shift = network.constant(np.linspace(-0.3, 0.3, 20))
+    normalized = network.node("LayerNormalization", projected, scale, shift, axis=-1)
+    scores = network.node("Relu", network.node("MatMul", normalized, network.random(20, 5)))
+    return [network.node("ReduceMax", scores, axes=[2]), network.node("Neg", normalized)]
+
+
+def rows_of_13_channels(network: NetworkBuilder) -> list[str]:
+    return rows_of_two_images(network, 13)
+
+
+def rows_by_joined_planes(network: NetworkBuilder) -> list[str]:
+    """Join images before their channels become the last axis; add two projections."""
+    planes = []
+    for stride in (1, 2):
+        image = network.convolution(network.images, 8, 16, strides=[stride, stride])
+        planes.append(network.node("Reshape", image, network.integers(2, 16, 120 // stride**2)))
+    joined = network.node("Concat", *planes, axis=2)
+    matrix = network.node("Reshape", network.node("Transpose", joined, perm=[0, 2, 1]), network.integers(300, 16))
+    first = network.node("Gemm", matrix, network.random(24, 16), network.random(24), transB=1)
+    second = network.node("Gemm", matrix, network.random(16, 24))
+    total = network.node("Sigmoid", network.node("Add", first, second))
+    return [network.node("Reshape", total, network.integers(2, 150, 24)), network.node("Neg", joined)]
+
+
+def rows_of_one_image(network: NetworkBuilder) -> list[str]:
+    """Project pixels with channels last; the image is read as such, too."""
+    image = network.convolution(network.images, 8, 16)
+    rows = network.node("Transpose", image, perm=[0, 2, 3, 1])
+    projected = network.node("MatMul", rows, network.random(16, 8))
+    scaled = network.node("Mul", projected, network.constant(0.5))
+    return [network.node("Softmax", scaled), network.node("Neg", rows), network.convolution(image, 16, 8)]
+
+
+def one_image_twice_among_rows(network: NetworkBuilder) -> list[str]:
+    image = network.convolution(network.images, 8, 8)
+    rows = network.node("Transpose", network.node("Reshape", image, network.integers(2, 8, 120)), perm=[0, 2, 1])
+    joined = network.node("Concat", rows, rows, axis=1)
+    return [network.node("Softmax", network.node("MatMul", joined, network.random(8, 8)))]
+
+
+BATCH, HEADS, CHANNELS, QUERIES = 2, 3, 4, 5
+LEVELS = ((6, 4), (3, 2))
+POINTS = (4, 2)
+ATTENTION_SHAPE = (BATCH, HEADS * CHANNELS, 6, 5)
+
+
+def attention(
+    network: NetworkBuilder, *, one_level: bool = False, channels_first: bool = False, of_rows: bool = False
+) -> str:  # fmt: skip
+    """Add a deformable attention whose features, points and weights come from the images.
+
+    Args:
+        network: to add it to.
+        one_level: sample one resolution.
+        channels_first: features come with their channels before their pixels.
+        of_rows: features are a product of the images' pixels, which the engine computes.
+    """
+    levels = LEVELS[:1] if one_level else LEVELS
+    points = POINTS[:1] if one_level else POINTS
+    pixels = sum(rows * columns for rows, columns in levels)
+    total = sum(points)
+    across = HEADS * CHANNELS
+
+    def projected(*shape: int) -> str:
+        """Return a tensor of this shape, a projection of all of the images' values."""
+        flat = network.node("Reshape", network.images, network.integers(BATCH, int(np.prod(ATTENTION_SHAPE[1:]))))
+        values = network.node("MatMul", flat, network.random(int(np.prod(ATTENTION_SHAPE[1:])), int(np.prod(shape))))
+        return str(network.node("Reshape", values, network.integers(BATCH, *shape)))
+
+    if channels_first:
+        features = network.node("Reshape", projected(across, pixels), network.integers(BATCH * HEADS, CHANNELS, pixels))
+    else:
+        values = projected_pixels(network) if of_rows else projected(pixels, across)
+        rows = network.node("Reshape", values, network.integers(BATCH, pixels, HEADS, CHANNELS))
+        turned = network.node("Transpose", rows, perm=[0, 2, 3, 1])
+        features = network.node("Reshape", turned, network.integers(BATCH * HEADS, CHANNELS, pixels))
+    places = network.node("Transpose", projected(QUERIES, HEADS, total, 2), perm=[0, 2, 1, 3, 4])
+    places = network.node("Reshape", places, network.integers(BATCH * HEADS, QUERIES, total, 2))
+    weights = network.node("Softmax", projected(QUERIES, HEADS, total))
+    weights = network.node("Transpose", weights, perm=[0, 2, 1, 3])
+    weights = network.node("Reshape", weights, network.integers(BATCH * HEADS, 1, QUERIES, total))
+    samples = []
+    pixel, point = 0, 0
+    for (rows_count, columns), count in zip(levels, points, strict=True):
+        end = pixel + rows_count * columns
+        part = network.node("Slice", features, *map(network.integers, (pixel, end, 2)))
+        image = network.node("Reshape", part, network.integers(BATCH * HEADS, CHANNELS, rows_count, columns))
+        grid = network.node("Slice", places, *map(network.integers, (point, point + count, 2)))
+        samples.append(network.node("GridSample", image, grid, mode="bilinear", padding_mode="zeros", align_corners=0))
+        pixel, point = end, point + count
+    joined = samples[0] if one_level else network.node("Concat", *samples, axis=-1)
+    total_sum = network.node("ReduceSum", network.node("Mul", joined, weights), network.integers(-1), keepdims=0)
+    turned_sum = network.node("Reshape", total_sum, network.integers(BATCH, across, QUERIES))
+    return str(network.node("Transpose", turned_sum, perm=[0, 2, 1]))
+
+
+def projected_pixels(network: NetworkBuilder) -> str:
+    """Add a projection of the images' pixels, (batch, pixels, channels)."""
+    channels, height, width = ATTENTION_SHAPE[1:]
+    image = network.convolution(network.images, channels, channels)
+    planes = network.node("Reshape", image, network.integers(BATCH, channels, height * width))
+    rows = network.node("Transpose", planes, perm=[0, 2, 1])
+    return str(network.node("MatMul", rows, network.random(channels, HEADS * CHANNELS)))
+
+
+def attention_to_rows(network: NetworkBuilder) -> list[str]:
+    return [network.node("Neg", attention(network, of_rows=True))]
+
+
 EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
     conv_silu, dilation, asymmetric_pads, auto_pad_same_upper, auto_pad_same_lower, residual_after_activation,
     residual_before_activation, two_residuals_in_a_row, branch_that_is_read_twice, c2f_block, half_of_a_split_is_joined,
@@ -310,15 +440,20 @@ EIGHT_CHANNELS: list[Callable[[NetworkBuilder], list[str]]] = [
     depthwise_blocks, hard_swish_of_four_nodes, squeeze_and_excitation, sum_with_one_pixel, factors_and_offsets,
     channel_factors_after_a_convolution, channel_factors_after_a_depthwise_convolution,
     leaky_relu, pools, resized, padding_before_a_pool_and_a_convolution, padding_that_others_read, upconvolution,
-    attention_between_convolutions,
+    attention_between_convolutions, rows_cut_off,
 ]  # fmt: skip
 IMAGES: list[Callable[[NetworkBuilder], list[str]]] = [
     focus_of_slices, three_channels_with_stride_2, six_by_six_first_layer, seven_by_seven_first_layer,
     first_layer_with_pads_below, first_layer_without_pads, image_that_others_read, blocks_that_are_an_output,
 ]  # fmt: skip
+ROWS: list[Callable[[NetworkBuilder], list[str]]] = [
+    rows_of_two_images, rows_of_13_channels, rows_by_joined_planes, rows_of_one_image, one_image_twice_among_rows,
+]  # fmt: skip
 CASES = [
     *(pytest.param(case, SHAPE, id=case.__name__) for case in EIGHT_CHANNELS),
     pytest.param(stride_2_with_odd_size, (2, 8, 11, 9), id="stride_2_with_odd_size"),
+    *(pytest.param(case, SHAPE, id=case.__name__) for case in ROWS),
+    pytest.param(attention_to_rows, ATTENTION_SHAPE, id="attention_to_rows"),
     *(pytest.param(case, (2, 3, 12, 10), id=case.__name__) for case in IMAGES),
     pytest.param(three_channels_with_stride_2, (2, 3, 11, 9), id="three_channels_with_stride_2_and_odd_size"),
 ]

@@ -8,10 +8,12 @@ be called this way, CuPy's own calls are used.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from streamkit.core.data import Surface
@@ -131,6 +133,23 @@ def relax_capture() -> None:
     """
     if "cupy" in sys.modules and (calls := _calls()) is not None:
         calls.cuThreadExchangeStreamCaptureMode(ctypes.byref(ctypes.c_int(_RELAXED)))
+
+
+def clear_last_error(maps: Path = Path("/proc/self/maps")) -> None:
+    """Clear the calling thread's last error in each CUDA runtime of this process.
+
+    A library that checks for errors of its own, as ONNX Runtime does after each launch, would take it for its own.
+
+    Args:
+        maps: the libraries of this process.
+    """
+    try:
+        lines = maps.read_text(errors="replace").splitlines()
+    except OSError:
+        return
+    for library in sorted({line.split(maxsplit=5)[5] for line in lines if "/libcudart.so" in line}):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(library).cudaGetLastError()
 
 
 @lru_cache(maxsize=1)

@@ -19,9 +19,9 @@ struct Window {
 };
 
 // What is done with each value in turn. Operands are tensors of the same size, or of one pixel; constants f32 arrays of
-// one value or one a channel.
+// one value, one a channel, or one a pixel.
 constexpr int MAX_OPERATIONS = 4;
-enum Code { RELU, LEAKY_RELU, SILU, SIGMOID, HARD_SIGMOID, HARD_SWISH, CLIP, AFFINE, ADD, MULTIPLY };
+enum Code { RELU, LEAKY_RELU, SILU, SIGMOID, HARD_SIGMOID, HARD_SWISH, CLIP, AFFINE, ADD, MULTIPLY, PIXEL_FACTOR };
 
 struct Operation {
     int code;
@@ -30,7 +30,7 @@ struct Operation {
     const float* scale;
     const float* shift;
     const __half* operand;
-    int64 image, row, column;  // strides of the operand
+    int64 image, row, column;  // strides of the operand, or of the factors of pixels
 };
 
 struct Then {
@@ -91,6 +91,7 @@ __device__ inline void apply(Vector& vector, const Then& then, int image, int ro
                 }
                 case ADD: x += operand.value[j]; break;
                 case MULTIPLY: x *= operand.value[j]; break;
+                case PIXEL_FACTOR: x *= operation.scale[row * operation.row + column * operation.column]; break;
             }
             vector.value[j] = x;
         }
@@ -449,17 +450,74 @@ extern "C" __global__ void import_f16(__half* outside, View view) { transpose_of
 extern "C" __global__ void export_f32(float* outside, View view) { transpose_of<float, false>(outside, view); }
 extern "C" __global__ void export_f16(__half* outside, View view) { transpose_of<__half, false>(outside, view); }
 
+// The same with channels last: a thread for each vector.
+template <typename T>
+__device__ inline void channels_last_of(T* outside, const View& view) {
+    Place p;
+    if (!place_of(view, p)) return;
+    const Vector vector = load(at(view, p.image, p.row, p.column, p.channel));
+    T* to = outside + (((int64)p.image * view.rows + p.row) * view.columns + p.column) * view.channels + p.channel;
+    const int count = min(VECTOR, view.channels - p.channel);
+#pragma unroll
+    for (int i = 0; i < VECTOR; ++i)
+        if (i < count) to[i] = (T)vector.value[i];
+}
+
+extern "C" __global__ void export_channels_last_f32(float* outside, View view) { channels_last_of<float>(outside, view); }
+extern "C" __global__ void export_channels_last_f16(__half* outside, View view) { channels_last_of<__half>(outside, view); }
+
+__device__ inline float sum_of_warp(float x) {
+    for (int half = 16; half > 0; half /= 2) x += __shfl_xor_sync(0xffffffffu, x, half);
+    return x;
+}
+
+// Mean 0 and variance 1 in each pixel's channels, times scale plus shift: a warp for each pixel.
+extern "C" __global__ void normalize(View source, View target, const float* scale, const float* shift, float epsilon) {
+    int64 index = (int64)blockIdx.x * blockDim.y + threadIdx.y;
+    const int column = (int)(index % target.columns);
+    index /= target.columns;
+    const int row = (int)(index % target.rows), image = (int)(index / target.rows);
+    if (image >= target.batch) return;  // of the whole warp
+    const __half* from = at(source, image, row, column, 0);
+    __half* to = at(target, image, row, column, 0);
+    const int channels = source.channels;
+    float sum = 0.0f, squares = 0.0f;
+    for (int channel = threadIdx.x * VECTOR; channel < channels; channel += 32 * VECTOR) {
+        const Vector vector = load(from + channel);
+        for (int i = 0; i < VECTOR; ++i) sum += channel + i < channels ? vector.value[i] : 0.0f;
+    }
+    const float mean = sum_of_warp(sum) / channels;
+    for (int channel = threadIdx.x * VECTOR; channel < channels; channel += 32 * VECTOR) {
+        const Vector vector = load(from + channel);
+        for (int i = 0; i < VECTOR; ++i) {
+            const float difference = channel + i < channels ? vector.value[i] - mean : 0.0f;
+            squares += difference * difference;
+        }
+    }
+    const float factor = rsqrtf(sum_of_warp(squares) / channels + epsilon);
+    for (int channel = threadIdx.x * VECTOR; channel < channels; channel += 32 * VECTOR) {
+        Vector vector = load(from + channel);
+        const Vector scales = load_f32(scale + channel), shifts = load_f32(shift + channel);
+        for (int i = 0; i < VECTOR; ++i) vector.value[i] = (vector.value[i] - mean) * factor * scales.value[i] + shifts.value[i];
+        store(to + channel, vector);
+    }
+}
+
 // Deformable attention, see streamkit/engine/sampling.py: the sum over points of bilinear samples with weights, f32. A group
 // of `blockDim.x` threads has the channels of one head for one query.
 constexpr int MAX_LEVELS = 4;
 
 struct Level {
-    const float* features;
+    const void* features;  // f16 if `narrow`, else f32
     int64 image, head, channel, row, column;  // strides in elements, as below
     const float* points;
     int64 points_image, points_head, points_query, points_point, points_axis;
-    int rows, columns, count, unused;
+    int rows, columns, count, narrow;
 };
+
+__device__ inline float feature(const Level& level, int64 at) {
+    return level.narrow ? __half2float(((const __half*)level.features)[at]) : ((const float*)level.features)[at];
+}
 
 struct Attention {
     Level levels[MAX_LEVELS];
@@ -482,7 +540,7 @@ extern "C" __global__ void attend(Attention a) {
         int point = 0;
         for (int l = 0; l < a.level_count; ++l) {
             const Level& level = a.levels[l];
-            const float* features = level.features + image * level.image + head * level.head + channel * level.channel;
+            const int64 features = image * level.image + head * level.head + channel * level.channel;
             const float* places =
                 level.points + image * level.points_image + head * level.points_head + query * level.points_query;
             for (int p = 0; p < level.count; ++p, ++point) {
@@ -494,14 +552,14 @@ extern "C" __global__ void attend(Attention a) {
                 const bool has_left = left >= 0 && left < level.columns, has_right = left + 1 >= 0 && left + 1 < level.columns;
                 float value = 0.0f;
                 if (top >= 0 && top < level.rows) {
-                    const float* line = features + top * level.row + left * level.column;
-                    if (has_left) value += line[0] * (1.0f - across) * (1.0f - down);
-                    if (has_right) value += line[level.column] * across * (1.0f - down);
+                    const int64 line = features + top * level.row + left * level.column;
+                    if (has_left) value += feature(level, line) * (1.0f - across) * (1.0f - down);
+                    if (has_right) value += feature(level, line + level.column) * across * (1.0f - down);
                 }
                 if (top + 1 >= 0 && top + 1 < level.rows) {
-                    const float* line = features + (top + 1) * level.row + left * level.column;
-                    if (has_left) value += line[0] * (1.0f - across) * down;
-                    if (has_right) value += line[level.column] * across * down;
+                    const int64 line = features + (top + 1) * level.row + left * level.column;
+                    if (has_left) value += feature(level, line) * (1.0f - across) * down;
+                    if (has_right) value += feature(level, line + level.column) * across * down;
                 }
                 sum += value * weight[point * a.weights_point];
             }

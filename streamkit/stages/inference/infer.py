@@ -318,7 +318,8 @@ class Infer(BatchStage):
             if count > sum(session.nodes.values()) // 10:  # a few are arithmetic on shapes, which costs nothing
                 logger.warning(f"{name}: {count} of its nodes run on the CPU, with copies between CPU and GPU")
 
-        if self.context.device.kind == "cuda" and self.engine != "tensorrt" and is_quantized(self._card.file):
+        may_be_int8 = self.context.device.kind == "cuda" and self.engine != "tensorrt" and not session.fused_share
+        if may_be_int8 and is_quantized(self._card.file):
             logger.warning(
                 f"{name} is int8, which is for CPUs: ONNX Runtime's CUDA provider runs it slower than f16; make an f16 "
                 "network from the float one with: streamkit models convert CARD --f16"
