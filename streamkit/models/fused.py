@@ -32,7 +32,7 @@ from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.io_binding import IoBinding
 from streamkit.models.layer_check import LayerCheck, compare_layers, tensors_outside, too_large
 from streamkit.models.network_file import ModelInfo, TensorInfo
-from streamkit.models.providers import loading, nodes_by_provider, open_session
+from streamkit.models.providers import nodes_by_provider, open_session
 from streamkit.models.simplified import SimplifiedNetwork
 from streamkit.models.upsample import for_cuda
 from streamkit.models.versions import plan_versions
@@ -128,14 +128,13 @@ class FusedNetwork:
         self._stream = plans.stream
         self._parts: dict[Delegate, IoBinding] = {}
         nodes = Counter[str]()
-        with loading:
-            plans.prepare_all(signatures(program))
-            self._program = DeviceProgram(program, graph, weights, plans)
-            for step in program.steps:
-                if isinstance(step, Delegate):
-                    session = open_part(extract(graph, step.nodes, step.inputs, step.outputs).SerializeToString())
-                    nodes.update(nodes_by_provider(session))
-                    self._parts[step] = IoBinding(session, _part_info(info, graph, step), plans.index)
+        plans.prepare_all(signatures(program))
+        self._program = DeviceProgram(program, graph, weights, plans)
+        for step in program.steps:
+            if isinstance(step, Delegate):
+                session = open_part(extract(graph, step.nodes, step.inputs, step.outputs).SerializeToString())
+                nodes.update(nodes_by_provider(session))
+                self._parts[step] = IoBinding(session, _part_info(info, graph, step), plans.index)
         self.nodes = dict(nodes)
 
     def run(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
@@ -145,10 +144,9 @@ class FusedNetwork:
 
     def warm(self, feeds: Mapping[str, Array]) -> dict[str, Array]:
         """Run once, capture CUDA graphs, wait; return the outputs."""
-        with loading:
-            outputs = self.run(feeds)
-            self._program.capture()
-            self._stream.synchronize()
+        outputs = self.run(feeds)
+        self._program.capture()
+        self._stream.synchronize()
         return outputs
 
     def large_tensors(self, feeds: Mapping[str, Array]) -> tuple[str, ...]:

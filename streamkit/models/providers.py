@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streamkit.core.data import Device
 from streamkit.core.errors import DeviceError, ModelError
 from streamkit.core.text import gpu_command
@@ -31,9 +29,6 @@ PROVIDERS = {
 }
 """ONNX Runtime's names, by the names that a YAML uses."""
 
-_KERNELS_SIZE = 64
-loading = threading.Lock()
-"""Held while a thread loads kernels or captures them: what one allocates on a GPU breaks another's capture."""
 _preloading = threading.Lock()
 _preloaded: list[str] = []
 
@@ -113,41 +108,6 @@ def cudnn_folders(maps: Path = Path("/proc/self/maps")) -> list[str]:
     return sorted({str(Path(library).resolve().parent) for library in libraries if ".so" in library})
 
 
-def load_kernels(device: Device) -> None:
-    """Load ONNX Runtime's kernels for a GPU, for which its first run in a process would wait. Errors are left to that.
-
-    It does nothing while another thread loads a network, which then loads them itself.
-
-    Args:
-        device: a GPU.
-    """
-    if not loading.acquire(blocking=False):
-        return
-    try:
-        with contextlib.suppress(Exception):
-            _run_kernels(device)
-    finally:
-        loading.release()
-
-
-def _run_kernels(device: Device) -> None:
-    import cupy
-    from onnx import TensorProto, helper
-
-    steps = (("MatMul", ["x", "x"]), ("Softmax", ["0"]), ("Sigmoid", ["1"]), ("Add", ["2", "x"]), ("Transpose", ["3"]))
-    nodes = [helper.make_node(operator, inputs, [str(place)]) for place, (operator, inputs) in enumerate(steps)]
-    inputs, outputs = (
-        [helper.make_tensor_value_info(name, TensorProto.FLOAT, (_KERNELS_SIZE, _KERNELS_SIZE))]
-        for name in ("x", nodes[-1].output[0])
-    )
-    graph = helper.make_graph(nodes, "kernels", inputs, outputs)
-    network = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with cupy.cuda.Device(device.index), cupy.cuda.Stream(non_blocking=True) as stream:
-        options = provider_options(("cuda", "cpu"), device, stream.ptr, tf32=True)
-        session = open_session(Path("kernels.onnx"), ("cuda", "cpu"), options, 1, network.SerializeToString())
-        session.run(None, {"x": np.ones((_KERNELS_SIZE, _KERNELS_SIZE), np.float32)})
-
-
 def open_session(
     file: Path, names: Sequence[str], provider_options: list[dict[str, str]], threads: int, part: bytes | None = None
 ) -> Any:
@@ -188,9 +148,9 @@ def open_session(
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if "cpu" not in names:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-    network: Path | bytes = file if asked[0] == PROVIDERS["cpu"] else for_cuda(file)
-    if part is not None:
-        network = part
+    network: Path | bytes | None = part
+    if network is None:
+        network = file if asked[0] == PROVIDERS["cpu"] else for_cuda(file)
     try:
         session = ort.InferenceSession(
             network, options, providers=list(zip(asked, provider_options, strict=True)), enable_fallback=0

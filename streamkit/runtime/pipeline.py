@@ -22,8 +22,6 @@ from streamkit.core.stage import Context, PacketBuffer, RuntimeContext, Source
 from streamkit.core.tasks import Future
 from streamkit.core.tracing import Spans
 from streamkit.media.surfaces import shared_pool
-from streamkit.models.card import Card
-from streamkit.models.providers import load_kernels
 from streamkit.ops.cuda.driver import relax_capture
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.background import ThreadedBackground
@@ -205,11 +203,8 @@ class PipelineRun(Controls):
         relax_capture()
         if self._faults:
             logger.warning(faults_message(self._faults))
-        kernels = list[ThreadFuture[None]]()
         if self.device.kind == "cuda":
             self.sources.start_early()
-            if self._runs_networks():
-                kernels.append(ThreadFuture(lambda dropped: load_kernels(self.device), "kernels"))
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
@@ -228,8 +223,6 @@ class PipelineRun(Controls):
             else:
                 self._abort()
             self._wait(threads)
-        for loaded in kernels:  # a process that ends within ONNX Runtime crashes
-            loaded.drop()
         self.seconds = time.perf_counter() - begun
         self.sources.account()
         if freezes:
@@ -242,10 +235,6 @@ class PipelineRun(Controls):
             return 130
         failed = self.sources.removed.failed or any(state.error for state in self.states.values())
         return int(bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._runners)))
-
-    def _runs_networks(self) -> bool:
-        nodes = [node for lane in self._lanes for node in lane.nodes]
-        return any(isinstance(option, Card) for node in nodes for option in node.options.values())
 
     @property
     def opening(self) -> list[str]:
