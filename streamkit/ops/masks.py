@@ -342,23 +342,11 @@ def _run_ends(
     cells_to = np.cumsum(cells)
     columns_from = columns_to - last[:, 0] + first[:, 0]
     cells_from = cells_to - cells
-    # Each object's columns of pixels, with a value for each row of its crop; and its cells, by their first row.
-    sampled = []
-    firsts = []
-    seconds = []
-    for i, (start, wide, high) in enumerate(np.column_stack([starts, rects[:, 2:]]).tolist()):
-        columns = slice(columns_from[i], columns_to[i])
-        rows = top[cells_from[i] : cells_to[i]]
-        roots = logits[start : start + wide * high].reshape(high, wide).T.astype(np.float32)
-        square = roots * np.abs(roots)
-        weight = across.weight[columns, None]
-        value = square[across.lower[columns]] * (1 - weight) + square[across.upper[columns]] * weight
-        positive = value > 0
-        sampled.append(value.ravel())
-        firsts.append(positive[:, down.lower[rows]].ravel())
-        seconds.append(positive[:, down.upper[rows]].ravel())
-    values = np.concatenate(sampled)
-    begins = np.concatenate(firsts)
+    # Each object's columns of pixels, and its cells, by their first row.
+    columns = list(map(slice, columns_from.tolist(), columns_to.tolist()))
+    tops = [top[first_cell:end] for first_cell, end in zip(cells_from.tolist(), cells_to.tolist(), strict=True)]
+    crops = np.column_stack([starts, rects[:, 2:]])
+    values, begins, seconds = _sample_columns(logits, crops, columns, tops, across, down)
     each = cells[across.owner]
     head = np.cumsum(each) - each
     begin = np.cumsum(rects[across.owner, 3]) - rects[across.owner, 3]
@@ -370,7 +358,7 @@ def _run_ends(
         column, cell = np.divmod(index - heads[owner], cells[owner])
         return column + columns_from[owner], cell + cells_from[owner]
 
-    mixed = np.flatnonzero(begins != np.concatenate(seconds))
+    mixed = np.flatnonzero(begins != seconds)
     column, cell = placed(mixed)
     length = size[cell]
     stop = np.cumsum(length)
@@ -433,6 +421,43 @@ def _samples(
     at = np.clip(at, 0, end)
     lower = np.floor(at).astype(np.intp)
     return _Samples(owner, pixel, lower, np.minimum(lower + 1, end), (at - lower).astype(np.float32))
+
+
+def _sample_columns(
+    logits: np.ndarray,
+    crops: np.ndarray,
+    columns: list[slice],
+    tops: list[np.ndarray],
+    across: _Samples,
+    down: _Samples,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sample the crops of all objects at their columns of pixels.
+
+    Args:
+        logits: as in `_run_ends`.
+        crops: (m, 3), for each object where its crop begins in `logits`, its width and its height.
+        columns: for each object its columns, of those of `across`.
+        tops: for each object the first row of each of its cells, of those of `down`.
+        across: the columns of pixels of all objects.
+        down: the rows of pixels of all objects.
+
+    Returns:
+        A value for each column and row of a crop; and for each column and cell, whether the upper and the lower row of
+        the crop that the cell lies between are above 0.
+    """
+    sampled = []
+    upper = []
+    lower = []
+    for (start, wide, high), part, rows in zip(crops.tolist(), columns, tops, strict=True):
+        roots = logits[start : start + wide * high].reshape(high, wide).T.astype(np.float32)
+        square = roots * np.abs(roots)
+        weight = across.weight[part, None]
+        value = square[across.lower[part]] * (1 - weight) + square[across.upper[part]] * weight
+        positive = value > 0
+        sampled.append(value.ravel())
+        upper.append(positive[:, down.lower[rows]].ravel())
+        lower.append(positive[:, down.upper[rows]].ravel())
+    return np.concatenate(sampled), np.concatenate(upper), np.concatenate(lower)
 
 
 # --------------------------------------------------------------------------------------------------------- semantic
