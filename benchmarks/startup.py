@@ -172,7 +172,7 @@ class Watch:
             counts["out"] += state.out
         for one in list(pipeline._runners):
             counts.update(Counters.total([one.counters]))
-        counts["surfaces"] = sum(map(len, self._surfaces._made.values()))
+        counts["surfaces"] = sum(map(len, self._surfaces._buffers.values()))
         new = {
             name: n - self._before[name]
             for name, n in counts.items()

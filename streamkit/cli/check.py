@@ -28,7 +28,7 @@ def check(config: Config, *, placement: Callable[[Graph], object] | None = None,
     """
     graph, problems = assemble(config)
     checks: list[Callable[[Graph], object]] = [check_packages, check_networks, read_tests]
-    is_whole = not graph.uncertain and not config.unread_sources and config.sources_known
+    is_whole = not graph.uncertain and not config.unread_sources and config.sources_complete
     if placement is not None and is_whole:
         checks.append(placement)
     for check_graph in checks:

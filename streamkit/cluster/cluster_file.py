@@ -124,7 +124,7 @@ def read_pipeline(cluster: ClusterFile, *, text: str | None = None) -> Config:
                 )
                 config.problems.append(cluster.sources.problem(twice, source.id))
         config.sources += of_cluster.sources
-        config.sources_known &= of_cluster.sources_known
+        config.sources_complete &= of_cluster.sources_complete
     return config
 
 

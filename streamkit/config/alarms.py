@@ -71,8 +71,12 @@ _OF_PIPELINE = {
     "uptime_s": "seconds since the pipeline began",
 }
 _JOINED: dict[str, Literal["sum", "least"]] = {
-    "total_fps": "sum", "sources": "sum", "sources_down": "sum", "memory_gb": "sum", "disk_free_gb": "least",
-}  # fmt: skip
+    "total_fps": "sum",
+    "sources": "sum",
+    "sources_down": "sum",
+    "memory_gb": "sum",
+    "disk_free_gb": "least",
+}
 _VALUES = {"state": STATES, "cause": ("", *SourceError.CAUSES)}
 
 _SCOPES: tuple[tuple[Literal["source", "pipeline"], dict[str, str]], ...] = (
@@ -140,7 +144,7 @@ class AlarmConfig:
     @property
     def facts(self) -> list[str]:
         """The facts that its rule names, in the rule's order."""
-        return [one.key for one in facts_of(self.rule.when)]
+        return [fact.key for fact in facts_of(self.rule.when)]
 
     @property
     def per_source(self) -> bool:
@@ -151,7 +155,7 @@ class AlarmConfig:
 def vocabulary() -> Vocabulary:
     """Names that the rules of alarms may use."""
     kinds = {name: NUMBER if about.values is None else TEXT for name, about in FACTS.items()}
-    return Vocabulary({name: RuleField(kinds[name], one.values, one.help) for name, one in FACTS.items()}, STAGE)
+    return Vocabulary({name: RuleField(kinds[name], fact.values, fact.help) for name, fact in FACTS.items()}, STAGE)
 
 
 def wanted(configs: Iterable[AlarmConfig]) -> set[str]:

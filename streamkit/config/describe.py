@@ -26,9 +26,18 @@ from streamkit.core.units import Point, Rate, Unit
 from streamkit.models.card_option import Model
 
 __all__ = [
-    "cell", "default_text", "explain", "json_schema", "kind_of", "option_table", "paragraphs", "stage_list",
-    "stage_page", "stage_table", "type_text",
-]  # fmt: skip
+    "cell",
+    "default_text",
+    "explain",
+    "json_schema",
+    "kind_of",
+    "option_table",
+    "paragraphs",
+    "stage_list",
+    "stage_page",
+    "stage_table",
+    "type_text",
+]
 
 _WIDTH = 100
 _KINDS = {
@@ -40,10 +49,14 @@ _KINDS = {
     "sink": "writes frames to an output and passes them on",
 }
 _UNITS = {
-    "seconds": "duration, such as 10s", "bytes": "size, such as 100MB", "count": "whole number from 1",
-    "times": "duration or list of them", "frame numbers": "frame number or list of them",
-    "device": "device, or list of devices", "file": "path of a file",
-}  # fmt: skip
+    "seconds": "duration, such as 10s",
+    "bytes": "size, such as 100MB",
+    "count": "whole number from 1",
+    "times": "duration or list of them",
+    "frame numbers": "frame number or list of them",
+    "device": "device, or list of devices",
+    "file": "path of a file",
+}
 _DURATIONS = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"), (1e-3, "ms"))
 _SIZES = ((10**9, "GB"), (2**30, "GiB"), (10**6, "MB"), (2**20, "MiB"), (10**3, "KB"), (2**10, "KiB"), (1, "B"))
 _ALSO = (
@@ -55,9 +68,16 @@ _ALSO_SOURCE = (
     "faults for tests; `explain fault` shows how."
 )
 _BASES: dict[Any, str] = {
-    float: "number", int: "whole number", str: "text", bool: "true | false", Path: "path", Any: "anything",
-    object: "anything", datetime: "day and time, such as 2026-03-02T23:00:00+01:00", Rate: "rate, such as 20/min",
-}  # fmt: skip
+    float: "number",
+    int: "whole number",
+    str: "text",
+    bool: "true | false",
+    Path: "path",
+    Any: "anything",
+    object: "anything",
+    datetime: "day and time, such as 2026-03-02T23:00:00+01:00",
+    Rate: "rate, such as 20/min",
+}
 
 
 def kind_of(kind: type[Stage]) -> str:
@@ -79,11 +99,11 @@ def stage_list(registry: Registry) -> str:
 
 def family_list(registry: Registry) -> str:
     """The network families of plugins, one a line: name, outputs, summary; empty without any."""
-    found = []
-    for name, one in sorted(registry.families.items()):
-        outputs = ", ".join(f"{output} (batch, {', '.join(map(str, shape))})" for output, shape in one.outputs)
-        found.append(f"{name}  network family  {outputs}  {one.summary}")
-    return "\n".join(found)
+    lines = []
+    for name, family in sorted(registry.families.items()):
+        outputs = ", ".join(f"{output} (batch, {', '.join(map(str, shape))})" for output, shape in family.outputs)
+        lines.append(f"{name}  network family  {outputs}  {family.summary}")
+    return "\n".join(lines)
 
 
 def stage_table(registry: Registry) -> str:
@@ -108,7 +128,7 @@ def explain(registry: Registry, name: str) -> str:
     kind = _find(registry, name)
     where = kind_of(kind)
     lines = [*_head(kind), f"kind    {where}: {_KINDS[where]}"]
-    lines += [f"{word:<7} {', '.join(found)}" for word, found in _words(kind).items() if found]
+    lines += [f"{word:<7} {', '.join(words)}" for word, words in _words(kind).items() if words]
     lines += [*_option_lines(kind), "", *textwrap.wrap(_also(kind), _WIDTH)]
     return "\n".join(lines)
 
@@ -124,8 +144,8 @@ def stage_page(registry: Registry, name: str) -> str:
     lines = [f"# `{name}`"]
     lines += [line for part in paragraphs(kind) for line in ("", cell(part))]
     lines += ["", f"Kind: {where}, {_KINDS[where]}."]
-    for word, found in _words(kind).items():
-        lines += ["", f"{word.capitalize()}: {', '.join(f'`{one}`' for one in found)}."] if found else []
+    for word, words in _words(kind).items():
+        lines += ["", f"{word.capitalize()}: {', '.join(f'`{text}`' for text in words)}."] if words else []
     lines += ["", "## Options", "", *option_table(kind)]
     return "\n".join([*lines, "", cell(_also(kind)), ""])
 
@@ -150,7 +170,7 @@ def _with_unit(kind: Any, value: Any) -> str:
     """A default as written in a YAML, with the unit of a duration or a size."""
     unit = next((mark.name for mark in getattr(kind, "__metadata__", ()) if isinstance(mark, Unit)), "")
     if typing.get_origin(kind) in (Union, types.UnionType):
-        several = {_with_unit(one, value) for one in typing.get_args(kind) if one is not type(None)}
+        several = {_with_unit(part, value) for part in typing.get_args(kind) if part is not type(None)}
         return max(several, key=len)
     steps = {"seconds": _DURATIONS, "bytes": _SIZES}.get(unit)
     if steps is None or isinstance(value, (bool, str)) or not isinstance(value, (int, float)):
@@ -172,7 +192,7 @@ def _also(kind: type[Stage]) -> str:
 def cell(text: str) -> str:
     """Text for Markdown, also within a table; code spans are not changed."""
     signs = {"|": "&#124;", "<": "&lt;", "*": "&#42;"}
-    return re.sub(r"`[^`]*`|[|<*]", lambda found: signs.get(found[0], found[0]), text)
+    return re.sub(r"`[^`]*`|[|<*]", lambda match: signs.get(match[0], match[0]), text)
 
 
 def _head(kind: type[Any]) -> list[str]:
@@ -184,8 +204,8 @@ def _option_lines(kind: type[Any]) -> list[str]:
     lines = ["options" if options(kind) else "options none"]
     for option in options(kind):
         default = "required" if option.required else f"default {_with_unit(option.type, option.default)}"
-        one = f"{option.name}: {type_text(option.type)}; {default}"
-        lines.extend(textwrap.wrap(one, _WIDTH, initial_indent="  ", subsequent_indent="      "))
+        heading = f"{option.name}: {type_text(option.type)}; {default}"
+        lines.extend(textwrap.wrap(heading, _WIDTH, initial_indent="  ", subsequent_indent="      "))
         lines.extend(textwrap.wrap(option.help, _WIDTH, initial_indent="      ", subsequent_indent="      "))
     return lines
 
@@ -196,24 +216,29 @@ def type_text(kind: Any) -> str:
         return "model card or .onnx file"
     if kind == Point:
         return "point [x, y]"
-    origin, given = typing.get_origin(kind), typing.get_args(kind)
+    origin = typing.get_origin(kind)
+    arguments = typing.get_args(kind)
     if origin is Annotated:
-        unit = next((m for m in given[1:] if isinstance(m, Unit)), None)
-        return type_text(given[0]) if unit is None else _UNITS.get(unit.name, f"{type_text(given[0])} ({unit.name})")
+        unit = next((m for m in arguments[1:] if isinstance(m, Unit)), None)
+        return (
+            type_text(arguments[0])
+            if unit is None
+            else _UNITS.get(unit.name, f"{type_text(arguments[0])} ({unit.name})")
+        )
     if origin in (Required, NotRequired):
-        return type_text(given[0])
+        return type_text(arguments[0])
     if origin is Literal:
-        return " | ".join(map(str, given))
+        return " | ".join(map(str, arguments))
     if origin in (Union, types.UnionType):
-        return " or ".join(type_text(one) for one in given if one is not type(None))
-    if origin in (list, set, frozenset) or (origin is tuple and given[-1:] == (...,)):
-        return f"list of {type_text(given[0])}"
+        return " or ".join(type_text(member) for member in arguments if member is not type(None))
+    if origin in (list, set, frozenset) or (origin is tuple and arguments[-1:] == (...,)):
+        return f"list of {type_text(arguments[0])}"
     if origin is tuple:
-        return f"[{', '.join(map(type_text, given))}]"
+        return f"[{', '.join(map(type_text, arguments))}]"
     if origin is dict:
-        return f"mapping to {type_text(given[1])}"
+        return f"mapping to {type_text(arguments[1])}"
     if isinstance(kind, type) and issubclass(kind, Enum):
-        return " | ".join(str(one.value) for one in kind)
+        return " | ".join(str(member.value) for member in kind)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind) and not hasattr(kind, "__get_pydantic_core_schema__"):
         return _keys({option.name: option.type for option in options(kind)})
     if hasattr(kind, "__total__"):  # a TypedDict, also that of typing_extensions

@@ -18,19 +18,19 @@ def kind_name(kind: type[Stage]) -> str:
 
 def crossings(graph: Graph, node: Node) -> list[str]:
     """Copies between device and host at `node`, as `streamkit graph` shows them."""
-    found = []
+    copies = []
     for name in node.inputs:
         above = graph.nodes.get(name)
         if above is not None and above.on_device and "detections" in above.type.spec.writes:
-            found.append(f"{name} -> {node.id}: the table goes from device to host, one copy a batch")
+            copies.append(f"{name} -> {node.id}: the table goes from device to host, one copy a batch")
     crossing = node.type.spec.device_copy
     if crossing and not ("pixels" in node.type.spec.reads_if.values() and "pixels" not in node.reads):
-        found.append(f"{node.id}: {crossing}")
+        copies.append(f"{node.id}: {crossing}")
     elif issubclass(node.type, Sink) and "pixels" in node.reads:
-        found.append(f"{node.id}: pixels stay on the device with nvenc, and go to the host with the cpu encoder")
+        copies.append(f"{node.id}: pixels stay on the device with nvenc, and go to the host with the cpu encoder")
     if node.on_device and "pixels" in node.type.spec.writes:
-        found.append(f"{node.id}: what to draw goes from host to device, one copy a batch")
-    return found
+        copies.append(f"{node.id}: what to draw goes from host to device, one copy a batch")
+    return copies
 
 
 def as_text(graph: Graph, device: str) -> str:

@@ -68,14 +68,14 @@ class Entries:
         """Read `sources:` into the configuration."""
         node = self._part("sources", "sources: an id and a URI for each", "each source an id and its URI")
         if node is None:
-            self.config.sources_known = False
+            self.config.sources_complete = False
             return
-        for id_, item in node.value.items():
+        for id_, entry in node.value.items():
             if not _ID.fullmatch(id_):
                 text = f"a source id is made of letters, digits and _ - . /, got {id_!r}"
                 self.problems.append(node.problem(text, id_))
             self._check_length("source", id_, node)
-            self._source(id_, item, node)
+            self._source(id_, entry, node)
 
     def _check_length(self, what: str, id_: str, parent: YamlNode) -> None:
         part = max(map(len, id_.split("/")))
@@ -117,7 +117,7 @@ class Entries:
             del unread[id_]
 
     def _addresses(
-        self, id_: str, options: dict[str, YamlNode], item: YamlNode
+        self, id_: str, options: dict[str, YamlNode], entry: YamlNode
     ) -> Iterator[tuple[str, type[Stage] | None, dict[str, YamlNode]]]:
         """The id, class and options of each source that an address stands for."""
         from streamkit.media.source_resolver import resolve
@@ -126,15 +126,15 @@ class Entries:
         if uri is None or not isinstance(uri.value, str):
             hint = next((f"; write uri, not {key}" for key in options if did_you_mean(key, ["uri"])), "")
             got = hint if uri is None else f", got {uri.plain()!r}{_webcam(uri.plain())}"
-            self.problems.append(item.problem(f"source {id_} needs a URI as text, {{uri: ...}}{got}"))
+            self.problems.append(entry.problem(f"source {id_} needs a URI as text, {{uri: ...}}{got}"))
             return
         try:
-            found = resolve(id_, uri.value)
+            sources = resolve(id_, uri.value)
         except Exception as error:  # any error of an address is a problem of this line
             self.problems.append(uri.problem(f"source {id_}: {error}"))
             return
-        for one, type_name, address in found:
-            yield one, self.config.registry.get(type_name), {**options, "uri": replace(uri, value=address)}
+        for source_id, type_name, address in sources:
+            yield source_id, self.config.registry.get(type_name), {**options, "uri": replace(uri, value=address)}
 
     def _resolve_path(self, options: dict[str, YamlNode], id_: str) -> None:
         """Resolve a relative path against the YAML's folder if it exists there, else the working directory."""
@@ -197,9 +197,9 @@ class Entries:
             return unread
         return StageConfig(id_, kind, values, unread.inputs, runs or RunOptions(), inserts, entry)
 
-    def _belongs(self, id_: str, item: YamlNode, parent: YamlNode, above: str) -> str:
+    def _belongs(self, id_: str, entry: YamlNode, parent: YamlNode, above: str) -> str:
         """The fix where the value in a stage's place is an option of the stage above."""
-        line = f"{id_}: {item.raw}" if item.raw and isinstance(item.value, str | int | float) else f"{id_}: ..."
+        line = f"{id_}: {entry.raw}" if entry.raw and isinstance(entry.value, str | int | float) else f"{id_}: ..."
         if above in parent.value and parent.value[above].value is None:
             kind = self.config.registry.get(above)
             if kind is not None and id_ in {option.name for option in options(kind)}:
@@ -221,16 +221,16 @@ class Entries:
 
     def _inputs(self, id_: str, wired: YamlNode, ids: list[str]) -> list[str]:
         items = wired.value if isinstance(wired.value, list) else [wired]
-        for item in items:
-            if item.value not in ids and str(item.value).split(".")[0] not in ids:
-                way = did_you_mean(str(item.value), ids) + _MAIL * ("@" in str(item.value))
-                way = f"; read {DECODE}, the frames of all sources" if item.value in self._source_ids() else way
-                self.problems.append(item.problem(f"{id_}.from: there is no stage {item.plain()!r}{way}"))
-            elif item.value == id_:
-                self.problems.append(item.problem(f"{id_}.from: a stage cannot read from itself"))
+        for name in items:
+            if name.value not in ids and str(name.value).split(".")[0] not in ids:
+                way = did_you_mean(str(name.value), ids) + _MAIL * ("@" in str(name.value))
+                way = f"; read {DECODE}, the frames of all sources" if name.value in self._source_ids() else way
+                self.problems.append(name.problem(f"{id_}.from: there is no stage {name.plain()!r}{way}"))
+            elif name.value == id_:
+                self.problems.append(name.problem(f"{id_}.from: a stage cannot read from itself"))
         if not items:
             self.problems.append(wired.problem(f"{id_}.from names no stage; leave it out to take the one above"))
-        return [str(item.value) for item in items if item.value != id_]
+        return [str(name.value) for name in items if name.value != id_]
 
     def _source_ids(self) -> list[str]:
         node = self.root.value.get("sources")
@@ -245,11 +245,12 @@ class Entries:
         return None if values is None else kind(**values)
 
     def _inserts(self, node: YamlNode, id_: str) -> Iterator[Insert]:
-        for item in node.value if isinstance(node.value, list) else [node]:
-            options = dict(item.value) if isinstance(item.value, dict) else {}
-            after, named = options.pop("after", None), options.pop("stage", None)
+        for entry in node.value if isinstance(node.value, list) else [node]:
+            options = dict(entry.value) if isinstance(entry.value, dict) else {}
+            after = options.pop("after", None)
+            named = options.pop("stage", None)
             if after is None or named is None:
-                self.problems.append(item.problem(f"{id_}.insert needs {{after: PART, stage: NAME}} and its options"))
+                self.problems.append(entry.problem(f"{id_}.insert needs {{after: PART, stage: NAME}} and its options"))
                 continue
             kind = self._kind(named, Stage)
             if kind is None:
@@ -258,7 +259,7 @@ class Entries:
                 text = f"{kind.name} cannot stand between the parts of {id_}; batch, stream and frame stages can"
                 self.problems.append(named.problem(text))
                 continue
-            values = self.validate(kind, replace(item, value=options), f"{id_}.{kind.name}")
+            values = self.validate(kind, replace(entry, value=options), f"{id_}.{kind.name}")
             if values is not None:
                 yield Insert(str(after.plain()), kind, values, after)
 

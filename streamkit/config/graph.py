@@ -63,8 +63,8 @@ def assemble(config: Config) -> tuple[Graph, list[Problem]]:
 
 def with_nodes(graph: Graph, nodes: Iterable[Node]) -> Graph:
     """The pipeline with these nodes instead, each after its inputs; for added sinks and removed nodes."""
-    mine = {node.id: replace(node, inputs=list(node.inputs), readers=[]) for node in nodes}
-    return _wired(graph.config, mine, {name: last for name, last in graph.aliases.items() if last in mine})
+    copies = {node.id: replace(node, inputs=list(node.inputs), readers=[]) for node in nodes}
+    return _wired(graph.config, copies, {name: last for name, last in graph.aliases.items() if last in copies})
 
 
 def _wired(config: Config, nodes: dict[str, Node], aliases: dict[str, str]) -> Graph:
@@ -119,7 +119,8 @@ def _expand(config: Config, problems: list[Problem]) -> tuple[dict[str, Node], d
 
 def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
     """The name, class and options of each part and inserted stage; a second `blur` becomes `blur_2`."""
-    parts, left = parts_of(stage, problems), list(stage.insert)
+    parts = parts_of(stage, problems)
+    left = list(stage.insert)
     names = [part.name for part in parts]
     taken = set(names)
     for part in parts:
@@ -127,7 +128,9 @@ def _parts(stage: StageConfig, problems: list[Problem]) -> Iterator[tuple[str, A
         for insert in [i for i in left if i.after == part.name]:
             left.remove(insert)
             numbered = (f"{insert.type.name}_{number}" for number in itertools.count(2))
-            name = next(one for one in itertools.chain([insert.type.name], numbered) if one not in taken)
+            name = next(
+                free_name for free_name in itertools.chain([insert.type.name], numbered) if free_name not in taken
+            )
             taken.add(name)
             yield name, insert.type, insert.options
     for insert in left if parts else ():

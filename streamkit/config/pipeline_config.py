@@ -23,9 +23,14 @@ _OPTIONS = ("device", "batch", "watchdog", "state")
 
 
 def read(
-    path: Path, *, set_: Mapping[str, Any] | None = None, device: str | None = None, registry: Registry | None = None,
-    may_be_empty: bool = False, text: str | None = None,
-) -> Config:  # fmt: skip
+    path: Path,
+    *,
+    set_: Mapping[str, Any] | None = None,
+    device: str | None = None,
+    registry: Registry | None = None,
+    may_be_empty: bool = False,
+    text: str | None = None,
+) -> Config:
     """Read and check a pipeline's YAML file. Problems are collected in the result, not raised.
 
     Args:
@@ -53,7 +58,7 @@ def plugin_names(path: Path) -> list[Path]:
     except ConfigError:
         return []
     node = root.value.get("plugins") if isinstance(root.value, dict) else None
-    return [path.parent / item.value for item in _items(node) if isinstance(item.value, str) and item.value]
+    return [path.parent / plugin.value for plugin in _items(node) if isinstance(plugin.value, str) and plugin.value]
 
 
 def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = None) -> Config:
@@ -63,9 +68,12 @@ def read_text(text: str, *, folder: Path = Path(), registry: Registry | None = N
 
 
 def read_values(
-    values: Mapping[str, Any], *, set_: Mapping[str, Any] | None = None, device: str | None = None,
+    values: Mapping[str, Any],
+    *,
+    set_: Mapping[str, Any] | None = None,
+    device: str | None = None,
     may_be_empty: bool = False,
-) -> Config:  # fmt: skip
+) -> Config:
     """Read a pipeline from plain values in the YAML's shape, as `read` does; the environment is not expanded."""
     return _read(tree(values, "pipeline"), [], Path("pipeline"), set_ or {}, device, None, may_be_empty)
 
@@ -106,12 +114,17 @@ def source_entry(source: SourceConfig) -> dict[str, Any]:
 
 
 def _read(
-    root: YamlNode, problems: list[Problem], path: Path, set_: Mapping[str, Any], device: str | None,
-    known: Registry | None, may_be_empty: bool = False,
-) -> Config:  # fmt: skip
-    for name, given in set_.items():
-        replace_value(root, name, given, problems)
-    config = Config(root.file, path.parent, (known or default_registry()).copy(), problems=problems)
+    root: YamlNode,
+    problems: list[Problem],
+    path: Path,
+    set_: Mapping[str, Any],
+    device: str | None,
+    registry: Registry | None,
+    may_be_empty: bool = False,
+) -> Config:
+    for name, names_node in set_.items():
+        replace_value(root, name, names_node, problems)
+    config = Config(root.file, path.parent, (registry or default_registry()).copy(), problems=problems)
     if not isinstance(root.value, dict):
         problems.append(root.problem(f"a pipeline is a mapping with the keys {', '.join(_TOP)}"))
         return config
@@ -134,11 +147,13 @@ def _read(
             problems.append(root.problem(f"unknown key {key!r}{way}", key))
     if device:
         names = [name.strip() for name in device.split(",")]
-        given, known_device = tree(names if len(names) > 1 else device, "--device"), root.value.get("device")
-        if known_device is not None and isinstance(known_device.value, dict):  # its `processes` stays
-            known_device.value["use"], known_device.keys["use"] = given, (0, 0)
+        names_node = tree(names if len(names) > 1 else device, "--device")
+        device_node = root.value.get("device")
+        if device_node is not None and isinstance(device_node.value, dict):  # its `processes` stays
+            device_node.value["use"] = names_node
+            device_node.keys["use"] = (0, 0)
         else:
-            root.value["device"] = given
+            root.value["device"] = names_node
     entries = Entries(config, root, _TOP)
     _read_options(config, root, entries.validate)
     _read_plugins(config, root.value.get("plugins"))
@@ -153,9 +168,10 @@ def _read(
     return config
 
 
-def replace_value(root: YamlNode, name: str, given: Any, problems: list[Problem]) -> None:
+def replace_value(root: YamlNode, name: str, setting: Any, problems: list[Problem]) -> None:
     """Apply one `--set NAME=VALUE`, or a plain value, to the tree; problems are added to `problems`."""
-    node, (*path, last) = root, name.split(".")
+    node = root
+    (*path, last) = name.split(".")
     for depth, step in enumerate([*path, last]):
         if depth == 2 and path[0] == "sources" and isinstance(node.value, str):
             node.value = {"uri": YamlNode(node.value, node.file, node.line, node.column)}
@@ -173,20 +189,21 @@ def replace_value(root: YamlNode, name: str, given: Any, problems: list[Problem]
         elif node is root and step in ("batch", "device") and isinstance(root.value, dict):
             root.value[step] = node = YamlNode({}, f"--set {name}", 0, 0)
         else:
-            known = node.value if isinstance(node.value, dict) else {}
-            problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, known)}"))
+            keys = node.value if isinstance(node.value, dict) else {}
+            problems.append(Problem("--set", 0, 0, f"{name}: there is no {step!r}{did_you_mean(step, keys)}"))
             return
     if not isinstance(node.value, dict):
         where = ".".join(path) or "the file"
         problems.append(Problem("--set", 0, 0, f"{name}: {where} is not a mapping, so {last} cannot be set in it"))
         return
-    if isinstance(given, str) and given[:1] in "[{":
-        value, more = load(given, f"--set {name}")
+    if isinstance(setting, str) and setting[:1] in "[{":
+        value, more = load(setting, f"--set {name}")
         value.line = value.column = 0
         problems.extend(more)
     else:
-        value = tree(scalar(given) if isinstance(given, str) else given, f"--set {name}")
-    node.value[last], node.keys[last] = value, (0, 0)
+        value = tree(scalar(setting) if isinstance(setting, str) else setting, f"--set {name}")
+    node.value[last] = value
+    node.keys[last] = (0, 0)
 
 
 def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> None:
@@ -209,14 +226,14 @@ def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> 
 
 def _read_plugins(config: Config, node: YamlNode | None) -> None:
     """Load the plugins that `plugins:` names."""
-    for item in _items(node):
-        if not isinstance(item.value, str) or not item.value:
-            config.problems.append(item.problem(f"plugins must name files or folders, got {item.plain()!r}"))
+    for plugin in _items(node):
+        if not isinstance(plugin.value, str) or not plugin.value:
+            config.problems.append(plugin.problem(f"plugins must name files or folders, got {plugin.plain()!r}"))
             continue
         try:
-            config.warnings += map(item.problem, load_plugins(config.folder / item.value, config.registry))
+            config.warnings += map(plugin.problem, load_plugins(config.folder / plugin.value, config.registry))
         except ConfigError as error:
-            config.problems.extend(item.problem(p.text) for p in error.problems)
+            config.problems.extend(plugin.problem(p.text) for p in error.problems)
             config.plugins_failed = True
 
 

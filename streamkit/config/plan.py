@@ -29,9 +29,9 @@ _DEVICE_LIST = {"type": "array", "items": _DEVICE_NAME, "minItems": 1, "uniqueIt
 _DEVICE_SCHEMA = {"anyOf": [_DEVICE_NAME, _DEVICE_LIST]}
 
 
-def _device(value: Any) -> Any:
+def _device(device: Any) -> Any:
     """Return the value; raise ValueError if it names no device, an unknown one, one twice, or `auto` among several."""
-    names = value if isinstance(value, list) else [value]
+    names = device if isinstance(device, list) else [device]
     if not names:
         raise ValueError("must name a device; leave it out for auto")
     for name in names:
@@ -46,12 +46,12 @@ def _device(value: Any) -> Any:
             "must list each device once: the number of processes on a GPU is chosen automatically, and device: "
             f"{{use: {each}, processes: {max(times.values())}}} sets it"
         )
-    return value
+    return device
 
 
-def _state_file(value: Any) -> str:
-    if isinstance(value, str) and value[-1:] not in ("", "/"):
-        return value
+def _state_file(path: Any) -> str:
+    if isinstance(path, str) and path[-1:] not in ("", "/"):
+        return path
     raise ValueError("must name a file, such as state.db")
 
 
@@ -169,8 +169,8 @@ class Config:
         device_place: where the YAML names it; None if it does not.
         processes: processes on each device; None lets the runtime choose.
         unread_sources: ids of entries of `sources` that cannot be read, with their class; None if that is unknown.
-        sources_known: whether every source is in `sources` or `unread_sources`.
-        alarms_known: whether every alarm is in `alarms`.
+        sources_complete: whether every source is in `sources` or `unread_sources`.
+        alarms_complete: whether every alarm is in `alarms`.
         missing: by source, why there is no file to read; the texts are among the warnings, as a file may come later.
     """
 
@@ -192,13 +192,15 @@ class Config:
     problems: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
     unread_sources: dict[str, type[Stage] | None] = field(default_factory=dict)
-    sources_known: bool = True
-    alarms_known: bool = True
+    sources_complete: bool = True
+    alarms_complete: bool = True
     missing: dict[str, Problem] = field(default_factory=dict)
 
     def may_have_source(self, id_: str) -> bool:
         """Whether there is a source with this id, or may be one among those that cannot be read."""
-        if not self.sources_known or any(id_ == one or id_.startswith(f"{one}/") for one in self.unread_sources):
+        if not self.sources_complete or any(
+            id_ == unread or id_.startswith(f"{unread}/") for unread in self.unread_sources
+        ):
             return True
         return any(source.id == id_ for source in self.sources)
 
@@ -316,10 +318,10 @@ def stages_above(nodes: Mapping[str, Node], node: Node) -> dict[str, Node]:
 
     Each is visited once: the number of paths through branches that meet repeatedly grows exponentially.
     """
-    found: dict[str, Node] = {}
+    stages: dict[str, Node] = {}
     todo = list(node.inputs)
     for name in todo:
-        if name in nodes and name not in found:
-            found[name] = nodes[name]
+        if name in nodes and name not in stages:
+            stages[name] = nodes[name]
             todo += nodes[name].inputs
-    return found
+    return stages

@@ -61,10 +61,10 @@ def _load(file: Path, registry: Registry) -> None:
     except OSError as error:
         raise ConfigError(f"the plugin {file} cannot be read: {error.strerror}") from None
     digest = sha256(bytes(file) + b"\0" + source).hexdigest()
-    known = _loaded.get(file)
-    if known is None or known[0] != digest:
-        known = _loaded[file] = digest, _run(file, source, digest)
-    registry.include(known[1])
+    loaded = _loaded.get(file)
+    if loaded is None or loaded[0] != digest:
+        loaded = _loaded[file] = digest, _run(file, source, digest)
+    registry.include(loaded[1])
 
 
 def _run(file: Path, source: bytes, digest: str) -> Registry:
@@ -77,12 +77,12 @@ def _run(file: Path, source: bytes, digest: str) -> Registry:
     if spec is None or not isinstance(spec.loader, SourceLoader):
         raise ConfigError(f"{file} is not a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    made = Registry()
+    registry = Registry()
     try:
-        with Collecting(made):
+        with Collecting(registry):
             # not `exec_module`, which takes a cached file of the same second and size for the same source
             exec(spec.loader.source_to_code(source, str(file)), module.__dict__)
-        for kind in made.values():
+        for kind in registry.values():
             options(kind)
     except (Exception, SystemExit) as error:
         del sys.modules[name]
@@ -94,7 +94,7 @@ def _run(file: Path, source: bytes, digest: str) -> Registry:
         line = _line(error, file)
         place, shown = (f":{line}", _source_line(error, file, line)) if line else ("", "")
         raise ConfigError(f"the plugin {file}{place} cannot be loaded: {text}{shown}") from error
-    return made
+    return registry
 
 
 def _line(error: BaseException, file: Path) -> int:

@@ -57,15 +57,15 @@ Hiding = Annotated[Literal["all"] | tuple[str, ...] | Hide, _HideByForm()]
 """What `draw` is to hide: every object, those of some classes, or more exactly."""
 
 
-def hidden(name: str, asked: str | tuple[str, ...] | Hide, *, smooth: bool) -> HideSpec:
+def hidden(name: str, choice: str | tuple[str, ...] | Hide, *, smooth: bool) -> HideSpec:
     """Convert an option of `draw` to `Hidden`.
 
     Raises:
         ValueError: it selects nothing, or its coordinates do not fit the units.
     """
-    if isinstance(asked, str):
+    if isinstance(choice, str):
         return HideSpec(smooth)
-    options: Hide = asked if isinstance(asked, dict) else {"labels": tuple(asked)}
+    options: Hide = choice if isinstance(choice, dict) else {"labels": tuple(choice)}
     labels = frozenset(options.get("labels", ()))
     zones = tuple(by_name(options["zone"]).values()) if "zone" in options else ()
     if zones and not options.get("labels", ("all",)):

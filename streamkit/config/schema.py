@@ -54,10 +54,10 @@ def json_schema(registry: Registry) -> dict[str, Any]:
         **_mapping(properties, ["sources", "stages"]),
         "$defs": {
             "environment": {"type": "string", "pattern": r"\$\{[A-Za-z_]"},
-            "from": {"description": _FROM, **_one_or_many(_WORD, minItems=1)},
+            "from": {"description": _FROM, **_single_or_list(_WORD, minItems=1)},
             "run": _filled(RunOptions),
             "named": _by_stage(stages),
-            "insert": {"description": _INSERT, **_one_or_many(insert)},
+            "insert": {"description": _INSERT, **_single_or_list(insert)},
             "fault": {**_filled(Fault), "minProperties": 1},
             "alarm": _filled(Alarm),
             **{f"stage.{kind.name}": _options(kind) for kind in kinds},
@@ -67,14 +67,15 @@ def json_schema(registry: Registry) -> dict[str, Any]:
 
 def _top() -> dict[str, Any]:
     """The top-level keys other than `sources` and `stages`."""
-    found, _ = _properties(PipelineOptions, "")
-    batch, device = _filled(BatchOptions), _filled(DeviceOptions)
+    properties, _ = _properties(PipelineOptions, "")
+    batch = _filled(BatchOptions)
+    device = _filled(DeviceOptions)
     alarm = {"anyOf": [_TEXT, _ref("alarm")]}
     return {
-        **found,
-        "device": {**found["device"], "anyOf": [*found["device"]["anyOf"], device]},
+        **properties,
+        "device": {**properties["device"], "anyOf": [*properties["device"]["anyOf"], device]},
         "batch": {"description": batch.pop("description"), "anyOf": [batch["properties"]["size"], batch]},
-        "plugins": {"description": "files or folders with stages, relative to this file", **_one_or_many(_TEXT)},
+        "plugins": {"description": "files or folders with stages, relative to this file", **_single_or_list(_TEXT)},
         "alarms": {"description": _ALARMS, "type": "object", "additionalProperties": alarm},
         "tests": {"description": _TESTS, "type": "array", "items": {"type": "object"}},
     }
@@ -88,8 +89,8 @@ def _stage(kind: type[Stage]) -> dict[str, Any]:
     return _ref(f"stage.{kind.name}")
 
 
-def _one_or_many(one: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"anyOf": [one, {"type": "array", "items": one, **more}]}
+def _single_or_list(schema: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"anyOf": [schema, {"type": "array", "items": schema, **more}]}
 
 
 def _mapping(properties: dict[str, Any], required: Sequence[str]) -> dict[str, Any]:
@@ -99,8 +100,8 @@ def _mapping(properties: dict[str, Any], required: Sequence[str]) -> dict[str, A
 
 def _entries(text: str, ids: str, entry: dict[str, Any]) -> dict[str, Any]:
     """A mapping of one or more ids to entries."""
-    found = {"description": text, "type": "object", "minProperties": 1}
-    return {**found, "propertyNames": {"pattern": ids}, "additionalProperties": entry}
+    schema = {"description": text, "type": "object", "minProperties": 1}
+    return {**schema, "propertyNames": {"pattern": ids}, "additionalProperties": entry}
 
 
 def _by_stage(kinds: Sequence[type[Stage]], **more: Any) -> dict[str, Any]:
@@ -118,13 +119,13 @@ def _by_stage(kinds: Sequence[type[Stage]], **more: Any) -> dict[str, Any]:
 
 def _options(kind: type[Stage]) -> dict[str, Any]:
     """The options of a stage, and the keys that the runner reads beside them."""
-    found = _filled(kind, f"stage.{kind.name}")
+    schema = _filled(kind, f"stage.{kind.name}")
     reserved = ["fault"] if issubclass(kind, Source) else ["from", "run"]
     reserved += ["insert"] if issubclass(kind, Composite) else []
-    found["properties"] |= {"stage": {"const": kind.name}, **{key: _ref(key) for key in reserved}}
-    if not found["required"] and not issubclass(kind, Source):
-        found["type"] = ["object", "null"]
-    return found
+    schema["properties"] |= {"stage": {"const": kind.name}, **{key: _ref(key) for key in reserved}}
+    if not schema["required"] and not issubclass(kind, Source):
+        schema["type"] = ["object", "null"]
+    return schema
 
 
 def _filled(kind: type[Any], at: str = "") -> dict[str, Any]:
@@ -144,41 +145,45 @@ def _properties(kind: type[Any], at: str) -> tuple[dict[str, Any], dict[str, Any
         schema = {}  # an option has a type that JSON does not have: any value is accepted
     properties: dict[str, Any] = {}
     for option in options(kind):
-        found = dict(_value(schema.get("properties", {}).get(option.name, {})))
+        option_schema = dict(_value(schema.get("properties", {}).get(option.name, {})))
         if option.help:
-            found["description"] = option.help
+            option_schema["description"] = option.help
         if not option.required and option.default is not None and isinstance(option.default, (bool, int, float, str)):
-            found["default"] = option.default
-        properties[option.name] = found
-    shared = {"$defs": {name: _clean(one) for name, one in schema["$defs"].items()}} if "$defs" in schema else {}
+            option_schema["default"] = option.default
+        properties[option.name] = option_schema
+    shared = (
+        {"$defs": {name: _clean(definition) for name, definition in schema["$defs"].items()}}
+        if "$defs" in schema
+        else {}
+    )
     return properties, shared
 
 
 def _value(schema: Mapping[str, Any]) -> dict[str, Any]:
     """The schema of a value, extended to accept `${NAME}` for a scalar that is not free text."""
-    found = _clean(schema)
-    choices = found.pop("anyOf", None)
-    several = [found] if choices is None else choices
-    if any(one.get("type") == "string" and not one.keys() & {"pattern", "enum", "const"} for one in several):
+    cleaned = _clean(schema)
+    choices = cleaned.pop("anyOf", None)
+    several = [cleaned] if choices is None else choices
+    if any(branch.get("type") == "string" and not branch.keys() & {"pattern", "enum", "const"} for branch in several):
         return _clean(schema)
-    if all(one.get("type") in ("object", "array", "null") or "$ref" in one or not one for one in several):
+    if all(branch.get("type") in ("object", "array", "null") or "$ref" in branch or not branch for branch in several):
         return _clean(schema)
-    return {"anyOf": [found, _ENV]} if choices is None else {**found, "anyOf": [*choices, _ENV]}
+    return {"anyOf": [cleaned, _ENV]} if choices is None else {**cleaned, "anyOf": [*choices, _ENV]}
 
 
 def _clean(schema: Mapping[str, Any]) -> dict[str, Any]:
     """A schema without pydantic's titles, which repeat the names; scalars inside may be `${NAME}` too."""
-    found: dict[str, Any] = {}
+    cleaned: dict[str, Any] = {}
     for key, value in schema.items():
         if key == "title":
             continue
         if key == "properties":
-            value = {name: _value(one) for name, one in value.items()}
+            value = {name: _value(child) for name, child in value.items()}
         elif key in ("items", "additionalProperties") and isinstance(value, dict):
             value = _value(value)
         elif key == "prefixItems":
-            value = [_value(one) for one in value]
+            value = [_value(child) for child in value]
         elif key == "anyOf":
-            value = [_clean(one) for one in value]
-        found[key] = value
-    return found
+            value = [_clean(child) for child in value]
+        cleaned[key] = value
+    return cleaned

@@ -72,11 +72,11 @@ def has_sources(kind: type[Stage]) -> bool:
 def shape_options(kind: type[Stage]) -> list[ShapeOption]:
     """The options of a stage that are areas and lines."""
     by_source = has_sources(kind)
-    return [replace(one, by_source=by_source and not one.hides) for one in _shape_options(kind)]
+    return [replace(option, by_source=by_source and not option.hides) for option in _shape_options(kind)]
 
 
 def _shape_options(kind: type[Stage]) -> list[ShapeOption]:
-    return [found for option in options(kind) for found in _within((option.name,), option.type, option.help)]
+    return [shape for option in options(kind) for shape in _within((option.name,), option.type, option.help)]
 
 
 def _within(path: tuple[str, ...], kind: Any, help_: str, named: bool = False) -> Iterator[ShapeOption]:
@@ -86,7 +86,7 @@ def _within(path: tuple[str, ...], kind: Any, help_: str, named: bool = False) -
             yield from _within((*path, name), inner, help_)
         return
     parts = get_args(kind)
-    checks = [one for one in parts if isinstance(one, Checked)]
+    checks = [part for part in parts if isinstance(part, Checked)]
     if checks and checks[0].check not in (check_line, check_polygon):
         return  # such as four points on the ground
     if not checks:
@@ -106,18 +106,19 @@ def shapes_of(root: YamlNode, registry: Registry) -> list[StageShapes]:
         registry: the stages that it may name.
     """
     stages = root.value.get("stages") if isinstance(root.value, dict) else None
-    found: list[StageShapes] = []
+    shapes: list[StageShapes] = []
     for id_, entry in stages.value.items() if stages is not None and isinstance(stages.value, dict) else ():
-        given = entry.plain() if isinstance(entry.value, dict) else {}
-        kind = registry.get(str(given.get("stage", id_)))
+        stage_options = entry.plain() if isinstance(entry.value, dict) else {}
+        kind = registry.get(str(stage_options.get("stage", id_)))
         if kind is not None and isinstance(entry.value, dict | None):
-            found += [_shapes(id_, kind.name, option, given) for option in shape_options(kind)]
-    return found
+            shapes += [_shapes(id_, kind.name, option, stage_options) for option in shape_options(kind)]
+    return shapes
 
 
-def _shapes(id_: str, type_: str, option: ShapeOption, given: Mapping[str, Any]) -> StageShapes:
-    outer, value = _at(given, option.path[:-1]), _at(given, option.path)
-    units = _at(given, option.units) or ("share" if value is None else "pixels")
+def _shapes(id_: str, type_: str, option: ShapeOption, stage_options: Mapping[str, Any]) -> StageShapes:
+    outer = _at(stage_options, option.path[:-1])
+    value = _at(stage_options, option.path)
+    units = _at(stage_options, option.units) or ("share" if value is None else "pixels")
     if option.hides and outer is not None and not isinstance(outer, Mapping):
         why = f"{'.'.join(option.path[:-1])} hides objects; it cannot hide a part of the frame as well"
         return StageShapes(id_, type_, option, "pixels", {}, why)
@@ -127,26 +128,33 @@ def _shapes(id_: str, type_: str, option: ShapeOption, given: Mapping[str, Any])
     shapes = value if isinstance(value, Mapping) else {} if value is None else {"": value}
     if not all(map(_is_shape, shapes.values())):
         return StageShapes(id_, type_, option, "pixels", {}, f"{'.'.join(option.path)} is not a list of points")
-    known = {str(name): points for name, points in shapes.items()}
-    return StageShapes(id_, type_, option, units, known, sources=_sources(given, known) if option.by_source else {})
+    shapes_by_name = {str(name): points for name, points in shapes.items()}
+    return StageShapes(
+        id_,
+        type_,
+        option,
+        units,
+        shapes_by_name,
+        sources=_sources(stage_options, shapes_by_name) if option.by_source else {},
+    )
 
 
-def _sources(given: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, list[str]]:
+def _sources(stage_options: Mapping[str, Any], shapes: Mapping[str, Any]) -> dict[str, list[str]]:
     """The sources of each shape that is not for all; what is not valid is left out."""
-    value = given.get(SOURCES)
+    value = stage_options.get(SOURCES)
     by_name: Mapping[str, Any] = value if isinstance(value, Mapping) else dict.fromkeys(shapes, value)
     lists = {name: ids for name, ids in by_name.items() if name in shapes and isinstance(ids, list) and ids}
-    return {name: [str(one) for one in ids] for name, ids in lists.items()}
+    return {name: [str(id_) for id_ in ids] for name, ids in lists.items()}
 
 
-def _at(given: Any, path: tuple[str, ...]) -> Any:
+def _at(node: Any, path: tuple[str, ...]) -> Any:
     for step in path:
-        given = given.get(step) if isinstance(given, Mapping) else None
-    return given
+        node = node.get(step) if isinstance(node, Mapping) else None
+    return node
 
 
 def _is_shape(value: Any) -> bool:
     return isinstance(value, list) and all(
-        isinstance(point, list) and len(point) == 2 and all(isinstance(one, int | float) for one in point)
+        isinstance(point, list) and len(point) == 2 and all(isinstance(coordinate, int | float) for coordinate in point)
         for point in value
     )

@@ -20,13 +20,26 @@ from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
 
 _TYPES = {
-    "float_type": "a number", "int_type": "a whole number", "int_from_float": "a whole number", "string_type": "text",
-    "bool_type": "true or false", "list_type": "a list", "tuple_type": "a list", "dict_type": "a mapping",
-    "none_required": "nothing", "model_type": "a mapping", "dataclass_type": "a mapping",
-}  # fmt: skip
+    "float_type": "a number",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "string_type": "text",
+    "bool_type": "true or false",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "dict_type": "a mapping",
+    "none_required": "nothing",
+    "model_type": "a mapping",
+    "dataclass_type": "a mapping",
+}
 _OTHER_NAMES = {
-    "h265": "hevc", "h.265": "hevc", "x265": "hevc", "h.264": "h264", "x264": "h264", "avc": "h264",
-}  # fmt: skip
+    "h265": "hevc",
+    "h.265": "hevc",
+    "x265": "hevc",
+    "h.264": "h264",
+    "x264": "h264",
+    "avc": "h264",
+}
 _UNDECODED = re.compile("[\udc80-\udcff]")  # bytes of file names that are not UTF-8, as `os.fsdecode` gives them
 _MISSPELT = ("extra_forbidden", "unexpected_keyword_argument")
 _TYPES_THERE_ARE = (
@@ -64,16 +77,22 @@ class OptionValidator:
             for a misspelt one, the one that it may mean.
         """
         try:
-            model, known = model_of(kind), _readable_names(kind)  # type: ignore[arg-type]  # a class can be hashed
+            model = model_of(kind)  # type: ignore[arg-type]  # a class can be hashed
+            option_names = _readable_names(kind)  # type: ignore[arg-type]
         except ConfigError as error:
             self.problems.append(node.problem(f"{id_}: {error}"))
             return None, frozenset(node.value)
-        is_stage, unknown = issubclass(kind, Stage), [key for key in node.value if key not in known]
+        is_stage = issubclass(kind, Stage)
+        unknown = [key for key in node.value if key not in option_names]
         for key in unknown:
-            way = did_you_mean(key, known) or _within(kind, key) or did_you_mean(key, known, all_if_few=not is_stage)
+            way = (
+                did_you_mean(key, option_names)
+                or _within(kind, key)
+                or did_you_mean(key, option_names, all_if_few=not is_stage)
+            )
             self.problems.append(node.problem(f"{kind.name if is_stage else id_} has no option {key!r}{way}", key))
-        misspelt = {name for key in unknown if (name := nearest(key, known)) is not None}
-        accepted = replace(node, value={key: child for key, child in node.value.items() if key in known})
+        misspelt = {name for key in unknown if (name := nearest(key, option_names)) is not None}
+        accepted = replace(node, value={key: child for key, child in node.value.items() if key in option_names})
         values, invalid = self._values(model, kind, accepted, id_, misspelt)
         if values is None:
             return None, frozenset(node.value)
@@ -244,11 +263,11 @@ def _readable_names(kind: type[Any]) -> dict[str, None]:
 
 def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
     """Apply `make` to the options of `kind`; raises ConfigError that names the option on which it fails."""
-    found = options(kind)
+    declared = options(kind)
     try:
-        return make(found)
+        return make(declared)
     except Exception:
-        for option in found:
+        for option in declared:
             try:
                 make([option])
             except Exception as error:
@@ -284,22 +303,23 @@ def _suggestion(error: Any, value: Any) -> str:
 
 def _keys(kind: type[Any], path: Iterable[str]) -> list[str]:
     """The valid keys of the mapping at `path`, which begins with an option."""
-    known = {option.name: option.type for option in options(kind)}
+    types_by_key = {option.name: option.type for option in options(kind)}
     for step in path:
-        known = _shape(known[step]) if step in known else known  # others are indices, and names that the user chooses
-    return list(known)
+        # other steps are indices, and names that the user chooses
+        types_by_key = _shape(types_by_key[step]) if step in types_by_key else types_by_key
+    return list(types_by_key)
 
 
 def _shape(kind: Any) -> dict[str, Any]:
     """The keys of the mapping with fixed keys within a type, and their types; empty if there is none."""
     left = [kind]
     while left:
-        one = left.pop()
-        if hasattr(one, "__total__"):  # a TypedDict, also that of typing_extensions
-            return get_type_hints(one)
-        if isinstance(one, type) and dataclasses.is_dataclass(one):
-            return {field.name: get_type_hints(one)[field.name] for field in dataclasses.fields(one) if field.init}
-        left.extend(get_args(one))
+        inner = left.pop()
+        if hasattr(inner, "__total__"):  # a TypedDict, also that of typing_extensions
+            return get_type_hints(inner)
+        if isinstance(inner, type) and dataclasses.is_dataclass(inner):
+            return {field.name: get_type_hints(inner)[field.name] for field in dataclasses.fields(inner) if field.init}
+        left.extend(get_args(inner))
     return {}
 
 

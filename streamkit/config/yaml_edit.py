@@ -59,10 +59,10 @@ def replaced(text: str, path: Sequence[str], value: Any) -> str:
     """
     root = _parse(text)
     wanted = _with(_plain(root), path, value)
-    made = _Editor(text, _named(root)).edit(root, path, value)
-    if _plain(_parse(made)) != wanted:  # never write what reads differently
+    edited = _Editor(text, _named(root)).edit(root, path, value)
+    if _plain(_parse(edited)) != wanted:  # never write what reads differently
         raise EditError(f"{'.'.join(path)} is written in a form that cannot be changed here")
-    return made
+    return edited
 
 
 # ------------------------------------------------------------------------------------------------------ parts of a text
@@ -99,13 +99,13 @@ class _Part:
 
     def child(self, key: str) -> _Part | None:
         """The value of a key of a mapping."""
-        return next((value for name, value in zip(self.keys, self.values, strict=True) if name.value == key), None)
+        return next((child for name, child in zip(self.keys, self.values, strict=True) if name.value == key), None)
 
     def inside(self) -> Iterator[_Part]:
         """The part and all parts within it."""
         yield self
-        for one in (*self.items, *self.values):
-            yield from one.inside()
+        for child in (*self.items, *self.values):
+            yield from child.inside()
 
 
 def _parse(text: str) -> _Part:
@@ -120,42 +120,44 @@ def _parse(text: str) -> _Part:
 
 
 def _read(event: Any, loader: Any) -> _Part:
-    begin, end = event.start_mark, event.end_mark
-    made = _Part(begin.index, end.index, begin.line, begin.column, anchor=getattr(event, "anchor", None))
+    begin = event.start_mark
+    end = event.end_mark
+    part = _Part(begin.index, end.index, begin.line, begin.column, anchor=getattr(event, "anchor", None))
     if isinstance(event, yaml.AliasEvent):
-        made.alias, made.anchor = event.anchor, None
-        return made
+        part.alias = event.anchor
+        part.anchor = None
+        return part
     if isinstance(event, yaml.ScalarEvent):
         plain = not event.style and event.tag is None
-        made.value = scalar(event.value) if plain else event.value
+        part.value = scalar(event.value) if plain else event.value
         if event.style in ("|", ">"):
-            made.end -= len(event.value) - len(event.value.rstrip("\n"))
-        return made
-    made.flow = bool(event.flow_style)
-    made.kind = "list" if isinstance(event, yaml.SequenceStartEvent) else "map"
-    ended: Any = yaml.SequenceEndEvent if made.kind == "list" else yaml.MappingEndEvent
-    while not isinstance(found := loader.get_event(), ended):
-        one = _read(found, loader)
-        if made.kind == "list":
-            made.items.append(one)
+            part.end -= len(event.value) - len(event.value.rstrip("\n"))
+        return part
+    part.flow = bool(event.flow_style)
+    part.kind = "list" if isinstance(event, yaml.SequenceStartEvent) else "map"
+    ended: Any = yaml.SequenceEndEvent if part.kind == "list" else yaml.MappingEndEvent
+    while not isinstance(child_event := loader.get_event(), ended):
+        child = _read(child_event, loader)
+        if part.kind == "list":
+            part.items.append(child)
         else:
-            one.value = found.value if isinstance(found, yaml.ScalarEvent) else None
-            made.keys.append(one)
-            made.values.append(_read(loader.get_event(), loader))
-    if made.flow:
-        made.end = found.end_mark.index
+            child.value = child_event.value if isinstance(child_event, yaml.ScalarEvent) else None
+            part.keys.append(child)
+            part.values.append(_read(loader.get_event(), loader))
+    if part.flow:
+        part.end = child_event.end_mark.index
     else:  # the parser's end of a block is where the next value begins, behind comments
-        made.end = max([one.end for one in (*made.items, *made.values, *made.keys)], default=begin.index)
-    return made
+        part.end = max([child.end for child in (*part.items, *part.values, *part.keys)], default=begin.index)
+    return part
 
 
 def _named(root: _Part) -> dict[str, int]:
     """The anchors that are used, each with the line of its first alias, from 1."""
-    found: dict[str, int] = {}
-    for one in root.inside():
-        if one.alias is not None:
-            found.setdefault(one.alias, one.line + 1)
-    return found
+    alias_lines: dict[str, int] = {}
+    for part in root.inside():
+        if part.alias is not None:
+            alias_lines.setdefault(part.alias, part.line + 1)
+    return alias_lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,28 +171,28 @@ def _plain(part: _Part) -> Any:
     if part.alias is not None:
         return _Alias(part.alias)
     if part.kind == "list":
-        return [_plain(one) for one in part.items]
+        return [_plain(element) for element in part.items]
     if part.kind == "map":
-        return {str(key.value): _plain(one) for key, one in zip(part.keys, part.values, strict=True)}
+        return {str(key.value): _plain(child) for key, child in zip(part.keys, part.values, strict=True)}
     return part.value
 
 
 def _with(plain: Any, path: Sequence[str], value: Any) -> Any:
     if not path:
         return value
-    known = plain if isinstance(plain, dict) else {}
-    if value is REMOVED and (path[0] not in known or len(path) == 1):
-        return {key: one for key, one in known.items() if key != path[0]}
-    return {**known, path[0]: _with(known.get(path[0]), path[1:], value)}
+    mapping = plain if isinstance(plain, dict) else {}
+    if value is REMOVED and (path[0] not in mapping or len(path) == 1):
+        return {key: child for key, child in mapping.items() if key != path[0]}
+    return {**mapping, path[0]: _with(mapping.get(path[0]), path[1:], value)}
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(first: Any, second: Any) -> bool:
     """Whether two plain values are written the same way, apart from the form of numbers; 1 is not true."""
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(_same, one, other))
-    if isinstance(one, dict) and isinstance(other, dict):
-        return list(one) == list(other) and all(_same(one[key], other[key]) for key in one)
-    return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
+    if isinstance(first, list) and isinstance(second, list):
+        return len(first) == len(second) and all(map(_same, first, second))
+    if isinstance(first, dict) and isinstance(second, dict):
+        return list(first) == list(second) and all(_same(first[key], second[key]) for key in first)
+    return bool(first == second) and isinstance(first, bool) == isinstance(second, bool)
 
 
 # -------------------------------------------------------------------------------------------------------------- writing
@@ -212,7 +214,7 @@ def _scalar(value: Any) -> str:
 def _in_line(value: Any) -> str:
     """A value in brackets, on one line."""
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_scalar(key)}: {_in_line(one)}" for key, one in value.items()) + "}"
+        return "{" + ", ".join(f"{_scalar(key)}: {_in_line(child)}" for key, child in value.items()) + "}"
     if isinstance(value, list | tuple):
         return "[" + ", ".join(map(_in_line, value)) + "]"
     return _scalar(value)
@@ -223,10 +225,10 @@ def _in_block(value: Any, indent: int) -> str:
     line = _in_line(value)
     space = " " * (indent + _STEP)
     if isinstance(value, Mapping) and value:
-        lines = (f"{space}{_scalar(key)}:{_in_block(one, indent + _STEP)}" for key, one in value.items())
+        lines = (f"{space}{_scalar(key)}:{_in_block(child, indent + _STEP)}" for key, child in value.items())
         return "\n" + "\n".join(lines)
     if isinstance(value, list | tuple) and indent + len(line) > _LONGEST_LINE:
-        return "\n" + "\n".join(f"{space}- {_in_line(one)}" for one in value)
+        return "\n" + "\n".join(f"{space}- {_in_line(element)}" for element in value)
     return f" {line}"
 
 
@@ -248,14 +250,16 @@ class _Editor:
         part = root
         for at, key in enumerate(path):
             self._check(part, path[:at])
-            found = part.child(key) if part.kind == "map" else None
-            if value is REMOVED and (found is None or at + 1 == len(path)):
-                if found is not None and len(part.keys) == 1:
+            child = part.child(key) if part.kind == "map" else None
+            if value is REMOVED and (child is None or at + 1 == len(path)):
+                if child is not None and len(part.keys) == 1:
                     self._put(part, {}, self._indent(part), path[:at])
-                elif found is not None:
-                    self._remove_keys(part, [[one is found for one in part.values].index(True)], path[:at])
-                return self._made()
-            if found is None:
+                elif child is not None:
+                    self._remove_keys(
+                        part, [[part_value is child for part_value in part.values].index(True)], path[:at]
+                    )
+                return self._apply_splices()
+            if child is None:
                 rest = value
                 for step in reversed(path[at + 1 :]):
                     rest = {step: rest}
@@ -265,14 +269,16 @@ class _Editor:
                     self._put(part, {key: rest}, self._indent(part))
                 else:
                     raise EditError(f"{'.'.join(path[:at])} is no mapping, so {key} cannot be set in it")
-                return self._made()
-            part = found
+                return self._apply_splices()
+            part = child
         self._change(part, value, path)
-        return self._made()
+        return self._apply_splices()
 
-    def _made(self) -> str:
+    def _apply_splices(self) -> str:
         text = self._text
-        ordered = sorted(enumerate(self._splices), key=lambda one: (one[1][0], one[1][1], one[0]), reverse=True)
+        ordered = sorted(
+            enumerate(self._splices), key=lambda numbered: (numbered[1][0], numbered[1][1], numbered[0]), reverse=True
+        )
         for _, (start, end, new) in ordered:
             text = text[:start] + new.replace("\n", self._newline) + text[end:]
         return text
@@ -289,9 +295,9 @@ class _Editor:
 
     def _check_all(self, part: _Part, path: Sequence[str]) -> None:
         """Refuse to remove a part with an anchor that is used."""
-        for one in part.inside():
-            if one.anchor in self._named:
-                self._check(one, path)
+        for inner in part.inside():
+            if inner.anchor in self._named:
+                self._check(inner, path)
 
     def _change(self, part: _Part, value: Any, path: Sequence[str]) -> None:
         """Change as little of a part as possible, so that it becomes a value."""
@@ -309,7 +315,7 @@ class _Editor:
         """Replace a whole part."""
         self._check_all(part, path)
         in_line = part.flow and not (part.kind == "list" and isinstance(value, Mapping))  # several need more room
-        if in_line or not self._own_line(part) or not isinstance(value, Mapping | list | tuple):
+        if in_line or not self._is_alone_on_line(part) or not isinstance(value, Mapping | list | tuple):
             empty = part.start == part.end
             self._splices.append((part.start, part.end, f"{' ' * empty}{_in_line(value)}"))
             return
@@ -319,13 +325,13 @@ class _Editor:
             return
         self._splices.append((start, part.end, _in_block(value, indent)))
 
-    def _own_line(self, part: _Part) -> bool:
+    def _is_alone_on_line(self, part: _Part) -> bool:
         """Whether a part ends its line, apart from a comment, and is not in brackets: it may become a block."""
         ahead = self._text[part.end :].partition("\n")[0].strip()
         return (not ahead or ahead.startswith("#")) and not self._bracketed(part)
 
     def _bracketed(self, part: _Part) -> bool:
-        return any(one.flow and one.start < part.start < one.end for one in _parse(self._text).inside())
+        return any(other.flow and other.start < part.start < other.end for other in _parse(self._text).inside())
 
     def _indent(self, part: _Part) -> int:
         """The indentation of the line of a part's key."""
@@ -349,17 +355,18 @@ class _Editor:
 
     def _change_map(self, part: _Part, value: Mapping[str, Any], path: Sequence[str]) -> None:
         names = [str(key.value) for key in part.keys]
-        removed, added = [name for name in names if name not in value], [name for name in value if name not in names]
+        removed = [name for name in names if name not in value]
+        added = [name for name in value if name not in names]
         renamed: dict[str, str] = {}
         places = list(map(list(value).index, added)), list(map(names.index, removed))
         if places[0] == places[1] or len(removed) == len(names):  # each is in the place of another
             renamed = dict(zip(removed, added, strict=False))
-        for name, key, one in zip(names, part.keys, part.values, strict=True):
+        for name, key, child in zip(names, part.keys, part.values, strict=True):
             if name in renamed:
                 self._splices.append((key.start, key.end, _scalar(renamed[name])))
             if name in value or name in renamed:
                 new = renamed.get(name, name)
-                self._change(one, value[new], (*path, new))
+                self._change(child, value[new], (*path, new))
         self._remove_keys(part, [names.index(name) for name in removed if name not in renamed], path)
         for name in added:
             if name not in renamed.values():
@@ -369,26 +376,27 @@ class _Editor:
         for at in places:
             self._check_all(part.values[at], (*path, str(part.keys[at].value)))
         parts = [
-            _Part(key.start, max(one.end, key.end), key.line, key.column)
-            for key, one in zip(part.keys, part.values, strict=True)
+            _Part(key.start, max(child.end, key.end), key.line, key.column)
+            for key, child in zip(part.keys, part.values, strict=True)
         ]
         self._remove(parts, places, flow=part.flow, before="")
 
     def _change_list(self, part: _Part, value: list[Any], path: Sequence[str]) -> None:
-        before = [_plain(one) for one in part.items]
+        before = [_plain(element) for element in part.items]
         first = last = 0
         while first < min(len(before), len(value)) and _same(before[first], value[first]):
             first += 1
         while last < min(len(before), len(value)) - first and _same(before[-1 - last], value[-1 - last]):
             last += 1
-        olds, news = part.items[first : len(before) - last], value[first : len(value) - last]
+        olds = part.items[first : len(before) - last]
+        news = value[first : len(value) - last]
         both = min(len(olds), len(news))
-        for number, (one, new) in enumerate(zip(olds, news, strict=False), first):
-            self._change(one, new, (*path, str(number)))
-        gone = range(first + both, first + len(olds))
-        for at in gone:
+        for number, (old, new) in enumerate(zip(olds, news, strict=False), first):
+            self._change(old, new, (*path, str(number)))
+        removed = range(first + both, first + len(olds))
+        for at in removed:
             self._check_all(part.items[at], (*path, str(at)))
-        self._remove(part.items, gone, flow=part.flow, before="-")
+        self._remove(part.items, removed, flow=part.flow, before="-")
         if news[both:]:
             self._insert(part, first + both, news[both:])
 
@@ -401,7 +409,7 @@ class _Editor:
             return
         dash = self._text.rindex("-", 0, part.items[0].start)
         indent = dash - (self._text.rfind("\n", 0, dash) + 1)
-        lines = [f"{' ' * indent}- {_in_line(one)}" for one in values]
+        lines = [f"{' ' * indent}- {_in_line(element)}" for element in values]
         if at:
             end = self._line_end(part.items[at - 1].end)
             self._splices.append((end, end, "".join(f"\n{line}" for line in lines)))
@@ -418,10 +426,10 @@ class _Editor:
                 else:
                     self._splices.append((parts[at - 1].end if at else parts[at].start, parts[at].end, ""))
             return
-        for one in (parts[at] for at in places):
-            start = self._text.rindex(before, 0, one.start) if before else one.start
+        for part in (parts[at] for at in places):
+            start = self._text.rindex(before, 0, part.start) if before else part.start
             line = self._text.rfind("\n", 0, start) + 1
             if self._text[line:start].strip():
-                raise EditError(f"line {one.line + 1} has something before what is to be removed")
-            end = self._text.find("\n", one.end) + 1 or len(self._text)
+                raise EditError(f"line {part.line + 1} has something before what is to be removed")
+            end = self._text.find("\n", part.end) + 1 or len(self._text)
             self._splices.append((line, end, ""))

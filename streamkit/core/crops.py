@@ -65,7 +65,7 @@ class Crops:
     def take(self, rows: np.ndarray) -> Crops:
         """The crops at these indices."""
         results = None if self.results is None else self.wait()[rows]
-        corners, quality = (None if one is None else one[rows] for one in (self.corners, self.quality))
+        corners, quality = (None if column is None else column[rows] for column in (self.corners, self.quality))
         return Crops(self.rects[rows], self.row_id[rows], results, corners, quality)
 
     @staticmethod
@@ -75,12 +75,12 @@ class Crops:
         if not crops:
             return None
         results = [part.wait() for part in crops if part.results is not None and len(part)]
-        asked = any(part.results is not None for part in crops)
+        has_results = any(part.results is not None for part in crops)
         none = np.zeros((0, 0), np.float32)
         return Crops(
             np.concatenate([part.rects for part in crops]),
             np.concatenate([part.row_id for part in crops]),
-            (np.concatenate(results) if results else none) if asked else None,
+            (np.concatenate(results) if results else none) if has_results else None,
             _joined([part.corners for part in crops if len(part)]),
             _joined([part.quality for part in crops if len(part)]),
         )
@@ -154,4 +154,4 @@ class LazyOutputs(dict[str, Any]):
         length = self._lengths[0]
         runs = -(-len(rows) // length)
         padded = np.concatenate([rows, np.repeat(rows[-1:], runs * length - len(rows))])
-        return LazyOutputs(lambda mine: self._run(padded[mine]), [length] * runs, len(rows))
+        return LazyOutputs(lambda picked: self._run(padded[picked]), [length] * runs, len(rows))

@@ -32,9 +32,20 @@ from streamkit.core.surface import Color, Surface
 from streamkit.core.tracing import SampledBatch
 
 __all__ = [
-    "Array", "Batch", "Color", "Detections", "Device", "Event", "EventFilter", "Frame", "Shown", "Skeleton", "Surface",
-    "array_module", "merge",
-]  # fmt: skip
+    "Array",
+    "Batch",
+    "Color",
+    "Detections",
+    "Device",
+    "Event",
+    "EventFilter",
+    "Frame",
+    "Shown",
+    "Skeleton",
+    "Surface",
+    "array_module",
+    "merge",
+]
 
 # ------------------------------------------------------------------------------------------------ events and frames
 
@@ -145,9 +156,18 @@ class FrameState:
     def copy(self) -> FrameState:
         """A copy; positional, because every fork makes one."""
         return FrameState(
-            self.position, self.stage, self.counters, self.source_state, self.packet_ref, self.ordinal, self.epoch,
-            self.skipped_detectors, self.decoded_ns, self.closing, self.shape_size,
-        )  # fmt: skip
+            self.position,
+            self.stage,
+            self.counters,
+            self.source_state,
+            self.packet_ref,
+            self.ordinal,
+            self.epoch,
+            self.skipped_detectors,
+            self.decoded_ns,
+            self.closing,
+            self.shape_size,
+        )
 
 
 _NEW = FrameState()
@@ -253,8 +273,8 @@ class Frame:
         Raises:
             ValueError: the frame has no pixels.
         """
-        found: DLPackArray = functions().rgb_tensor(self)
-        return found
+        tensor: DLPackArray = functions().rgb_tensor(self)
+        return tensor
 
     def nv12(self) -> Nv12Planes:
         """The planes as the decoder wrote them, on the frame's device, without a copy. Do not write to them.
@@ -266,8 +286,8 @@ class Frame:
         Raises:
             ValueError: the frame has no pixels.
         """
-        found: Nv12Planes = functions().nv12_planes(self)
-        return found
+        planes: Nv12Planes = functions().nv12_planes(self)
+        return planes
 
     def record(self) -> dict[str, Any]:
         """The frame as the dict that the sink `jsonl` writes, schema `streamkit/1`."""
@@ -276,17 +296,30 @@ class Frame:
     def _fork(self) -> Frame:
         """A copy for another branch: changes there do not affect this one. They share the image."""
         return Frame(  # positional and without `dataclasses.replace`, because every frame of a branch makes one
-            self.source, self.index, self.pts_s, self.width, self.height, self.surface, self.time_s, self.due_s,
-            dict(self.tables), list(self.events), dict(self.facts), dict(self.shown), self.error, self.damaged,
-            self.pixel_aspect, _state=self._state,
-        )  # fmt: skip
+            self.source,
+            self.index,
+            self.pts_s,
+            self.width,
+            self.height,
+            self.surface,
+            self.time_s,
+            self.due_s,
+            dict(self.tables),
+            list(self.events),
+            dict(self.facts),
+            dict(self.shown),
+            self.error,
+            self.damaged,
+            self.pixel_aspect,
+            _state=self._state,
+        )
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Frame:
         """Copy all but the image, the packet and the state of the source."""
         events = [replace(event, data=copy.deepcopy(event.data, memo)) for event in self.events]
         tables, facts = copy.deepcopy((self.tables, self.facts), memo)
-        made = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts, shown=dict(self.shown))
-        return made
+        copied = memo[id(self)] = replace(self, tables=tables, events=events, facts=facts, shown=dict(self.shown))
+        return copied
 
     def __repr__(self) -> str:
         objects = ", ".join(label_counts(list(self.tables.values()))) or "no objects"
@@ -350,10 +383,10 @@ class Batch:
 
     def table(self, name: str) -> Detections:
         """The table of detector `name`; waits if it is still being copied from the device."""
-        found = self.tables[name]
-        if not isinstance(found, Detections):
-            found = self.tables[name] = found()
-        return found
+        table = self.tables[name]
+        if not isinstance(table, Detections):
+            table = self.tables[name] = table()
+        return table
 
     def fork(self) -> Batch:
         """A copy for another branch: changes there do not affect this one."""
@@ -373,34 +406,35 @@ class Batch:
         new_row[index] = np.arange(len(index), dtype=np.int32)
         for name in self.tables:
             table = self.table(name)
-            kept = table[new_row[table.batch_row] >= 0]
-            tables[name] = kept.with_columns(batch_row=new_row[kept.batch_row])
-        mine = index if self.rows is None else np.concatenate([np.flatnonzero(self.rows == row) for row in rows])
+            rows_of_table = table[new_row[table.batch_row] >= 0]
+            tables[name] = rows_of_table.with_columns(batch_row=new_row[rows_of_table.batch_row])
+        tensor_rows = index if self.rows is None else np.concatenate([np.flatnonzero(self.rows == row) for row in rows])
         return Batch(
             [self.frames[row] for row in rows],
             self.xp,
-            None if self.tensor is None else self.tensor[mine],
-            None if self.geometry is None else self.geometry[mine],
-            self.outputs.take(mine)
+            None if self.tensor is None else self.tensor[tensor_rows],
+            None if self.geometry is None else self.geometry[tensor_rows],
+            self.outputs.take(tensor_rows)
             if isinstance(self.outputs, LazyOutputs)
-            else {name: output[mine] for name, output in self.outputs.items()},
+            else {name: output[tensor_rows] for name, output in self.outputs.items()},
             tables,
             self.sequence,
-            rows=None if self.rows is None else new_row[self.rows[mine]],
-            crops=None if self.crops is None else self.crops.take(mine),
+            rows=None if self.rows is None else new_row[self.rows[tensor_rows]],
+            crops=None if self.crops is None else self.crops.take(tensor_rows),
             prompts=self.prompts,
         )
 
     @staticmethod
     def join(parts: Sequence[Batch], like: Batch) -> Batch:
         """Join batches of single frames that `take` split from `like`."""
-        first, xp = parts[0], like.xp
+        first = parts[0]
+        xp = like.xp
         used = [1 if part.rows is None else len(part.rows) for part in parts]  # the rows after them are padding
-        one = [part.tensor[:n] for part, n in zip(parts, used, strict=True) if part.tensor is not None]
+        tensors = [part.tensor[:n] for part, n in zip(parts, used, strict=True) if part.tensor is not None]
         return Batch(
             [frame for part in parts for frame in part.frames],
             xp,
-            xp.concatenate(one) if one else None,
+            xp.concatenate(tensors) if tensors else None,
             None if first.geometry is None else np.concatenate([p.geometry for p in parts]),  # type: ignore[misc]
             {
                 name: xp.concatenate([p.outputs[name][:n] for p, n in zip(parts, used, strict=True) if p.outputs])

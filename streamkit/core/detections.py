@@ -227,10 +227,10 @@ class Detections:
     def _unchecked(cls, *values: Any) -> Detections:
         """Build without checks, from matching columns that have no other owner."""
         table = object.__new__(cls)
-        for name, value in zip(_FIELDS, values, strict=True):
+        for name, column in zip(_FIELDS, values, strict=True):
             if name == "extra":
-                value = _extra({key: _frozen(column) for key, column in dict.items(value)})
-            _set(table, name, _frozen(value))
+                column = _extra({key: _frozen(column) for key, column in dict.items(column)})
+            _set(table, name, _frozen(column))
         return table
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -372,7 +372,7 @@ class Detections:
         return functions().table_html(self)
 
 
-_MOST_LABELS = 5
+_MAX_LABELS = 5
 
 
 def label_counts(tables: Sequence[Detections]) -> list[str]:
@@ -382,11 +382,11 @@ def label_counts(tables: Sequence[Detections]) -> list[str]:
     """
     on_host = [table for table in tables if array_module(table.class_id) is np]
     counts = Counter(label for table in on_host for label in table.label)
-    shown = counts.most_common(_MOST_LABELS)
+    shown = counts.most_common(_MAX_LABELS)
     others = counts.total() - sum(n for _, n in shown)
     elsewhere = sum(map(len, tables)) - counts.total()
-    made = [f"{n} {label}" for label, n in shown] + [f"{others} others"] * bool(others)
-    return made + [f"{elsewhere} on the GPU"] * bool(elsewhere)
+    entries = [f"{n} {label}" for label, n in shown] + [f"{others} others"] * bool(others)
+    return entries + [f"{elsewhere} on the GPU"] * bool(elsewhere)
 
 
 _COLUMNS = {"score": np.float32, "class_id": np.int32, "batch_row": np.int32, "row_id": np.int32}
@@ -395,10 +395,10 @@ _ARRAYS = ("xyxy", "score", "class_id", "batch_row", "track_id", "row_id")
 _set = object.__setattr__
 
 
-def _frozen(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        value.flags.writeable = False
-    return value
+def _frozen(column: Any) -> Any:
+    if isinstance(column, np.ndarray):
+        column.flags.writeable = False
+    return column
 
 
 def _refuse(self: Detections, name: str, value: object = None) -> None:
@@ -417,12 +417,12 @@ def _numbered(tables: Sequence[Detections], xp: Any) -> tuple[tuple[str, ...], l
         return first, [t.class_id for t in tables]
     labels = tuple(dict.fromkeys(name for t in tables for name in t.labels))
     places = {name: place for place, name in enumerate(labels)}
-    found = []
+    class_ids = []
     for table in tables:
         renumbered = xp.asarray(np.array([*(places[name] for name in table.labels), 0], np.int32))
         named = (table.class_id >= 0) & (table.class_id < len(table.labels))
-        found.append(xp.where(named, renumbered[xp.where(named, table.class_id, -1)], table.class_id))
-    return labels, found
+        class_ids.append(xp.where(named, renumbered[xp.where(named, table.class_id, -1)], table.class_id))
+    return labels, class_ids
 
 
 def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], xp: Any) -> Array:
@@ -437,10 +437,10 @@ def _or_nulls(column: Array | None, n: int, dtype: Any, shape: tuple[int, ...], 
 
 def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool) -> Array:
     there = [c for c, n in zip(columns, lengths, strict=True) if c is not None and n]
-    known = there[0] if there else next(c for c in columns if c is not None)
+    example = there[0] if there else next(c for c in columns if c is not None)
     lacking = sum(map(len, there)) < sum(lengths)
     alike = len({(c.dtype.kind, c.shape[1:]) for c in there}) < 2
-    as_objects = exact and (not alike or (lacking and known.dtype.kind not in "iuf"))
+    as_objects = exact and (not alike or (lacking and example.dtype.kind not in "iuf"))
     if any(type(c) is LazyColumn for c in columns):
         if not alike and not as_objects:
             return _stack([read(c) for c in columns], lengths, xp, exact)
@@ -449,30 +449,31 @@ def _stack(columns: list[Array | None], lengths: list[int], xp: Any, exact: bool
 
         def make(rows: np.ndarray) -> np.ndarray:
             part = int(np.searchsorted(ends, rows[0], side="right")) if len(rows) else 0
-            start, only = int(ends[part]) - lengths[part], columns[part]
+            start = int(ends[part]) - lengths[part]
+            only = columns[part]
             if type(only) is LazyColumn and len(rows) and start <= rows.min() and rows.max() < ends[part]:
                 return np.asarray(read(only[rows - start]))  # without those of the other tables
             return np.asarray(whole()[rows])
 
-        form: tuple[Any, ...] = (object,) if as_objects else (known.dtype, known.shape[1:])
+        form: tuple[Any, ...] = (object,) if as_objects else (example.dtype, example.shape[1:])
         return LazyColumn(make, np.arange(sum(lengths)), *form)
     if as_objects:
         return _objects(columns, lengths)
-    filled = [_or_nulls(c, n, known.dtype, known.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]
+    filled = [_or_nulls(c, n, example.dtype, example.shape[1:], xp) for c, n in zip(columns, lengths, strict=True)]
     return xp.concatenate(filled)
 
 
 def _objects(columns: list[Array | None], lengths: list[int]) -> np.ndarray:
     """A column of objects with the values of each table; None for tables without the column."""
-    made = np.full(sum(lengths), None)
+    joined = np.full(sum(lengths), None)
     for column, n, end in zip(columns, lengths, itertools.accumulate(lengths), strict=True):
         if column is None:
             continue
         if column.dtype == np.float32:  # keeps 0.1 as 0.1 instead of the exact float64 value of the float32
             column = column.astype(str).astype(np.float64)
-        for place, value in enumerate(column.tolist(), end - n):
-            made[place] = value
-    return made
+        for place, cell in enumerate(column.tolist(), end - n):
+            joined[place] = cell
+    return joined
 
 
 def merge(first: Detections, second: Detections) -> Detections:
@@ -482,39 +483,46 @@ def merge(first: Detections, second: Detections) -> Detections:
     """
     if first is second:
         return first
-    known = {key: i for i, key in enumerate(_keys(first))}
-    other = {key: i for i, key in enumerate(_keys(second))}
-    rest = second[np.array([i for key, i in other.items() if key not in known], dtype=np.intp)]
-    pairs = [(i, other[key]) for key, i in known.items() if key in other]
-    mine, theirs = (np.array(side, dtype=np.intp) for side in (zip(*pairs, strict=True) if pairs else ((), ())))
+    first_rows = {key: i for i, key in enumerate(_keys(first))}
+    second_rows = {key: i for i, key in enumerate(_keys(second))}
+    rest = second[np.array([i for key, i in second_rows.items() if key not in first_rows], dtype=np.intp)]
+    pairs = [(i, second_rows[key]) for key, i in first_rows.items() if key in second_rows]
+    shared_first, shared_second = (
+        np.array(side, dtype=np.intp) for side in (zip(*pairs, strict=True) if pairs else ((), ()))
+    )
     columns: dict[str, Array] = {}
     for name, column in {"track_id": second.track_id, **stored(second.extra)}.items():
-        own = first.track_id if name == "track_id" else dict.get(first.extra, name)
-        if column is not None and own is None:
-            columns[name] = _placed(column, len(first), mine, theirs)
-        elif column is not None and column.dtype == object and not (type(column) is LazyColumn and column.is_of(own)):
-            own, column = read(own), read(column)
-            columns[name] = own.copy()
+        first_column = first.track_id if name == "track_id" else dict.get(first.extra, name)
+        if column is not None and first_column is None:
+            columns[name] = _placed(column, len(first), shared_first, shared_second)
+        elif (
+            column is not None
+            and column.dtype == object
+            and not (type(column) is LazyColumn and column.is_of(first_column))
+        ):
+            first_column = read(first_column)
+            column = read(column)
+            columns[name] = first_column.copy()
             for i, j in pairs:
-                columns[name][i] = _either(own[i], column[j])
+                columns[name][i] = _either(first_column[i], column[j])
     table = Detections.concat([first.with_columns(**columns), rest])
     return table[np.lexsort((table.row_id, table.batch_row))]
 
 
-def _placed(column: Any, n: int, mine: np.ndarray, theirs: np.ndarray) -> Any:
-    """A column of n rows, whose rows `mine` are the rows `theirs` of another one; the rest is missing."""
+def _placed(column: Any, n: int, rows: np.ndarray, other_rows: np.ndarray) -> Any:
+    """A column of n rows, whose rows `rows` are the rows `other_rows` of another one; the rest is missing."""
     if type(column) is LazyColumn:
-        whole = cache(lambda: _placed(read(column), n, mine, theirs))
+        whole = cache(lambda: _placed(read(column), n, rows, other_rows))
         return LazyColumn(lambda rows: whole()[rows], np.arange(n), column.dtype, column.shape[1:])
-    made = _or_nulls(None, n, column.dtype, column.shape[1:], np)
-    made[mine] = column[theirs]
-    return made
+    placed = _or_nulls(None, n, column.dtype, column.shape[1:], np)
+    placed[rows] = column[other_rows]
+    return placed
 
 
-def _either(mine: Any, theirs: Any) -> Any:
-    if isinstance(mine, dict) and isinstance(theirs, dict):
-        return {**theirs, **mine}
-    return theirs if mine is None else mine
+def _either(first: Any, second: Any) -> Any:
+    if isinstance(first, dict) and isinstance(second, dict):
+        return {**second, **first}
+    return second if first is None else first
 
 
 def _keys(table: Detections) -> Iterator[tuple[int, int]]:

@@ -23,8 +23,9 @@ def variable(name: str, environment: Mapping[str, str] | None = None) -> str | N
     Raises:
         ValueError: the file cannot be read; names the file and the variable.
     """
-    known = os.environ if environment is None else environment
-    value, path = known.get(name), known.get(name + FILE_SUFFIX)
+    variables = os.environ if environment is None else environment
+    value = variables.get(name)
+    path = variables.get(name + FILE_SUFFIX)
     if value is not None or not path:
         return value
     try:

@@ -90,9 +90,20 @@ class SourceError(StreamkitError):
     """
 
     CAUSES = (
-        "auth", "not_found", "refused", "timeout", "codec", "lost", "frozen",
-        "missing", "permission", "empty", "no_video", "truncated", "damaged",
-    )  # fmt: skip
+        "auth",
+        "not_found",
+        "refused",
+        "timeout",
+        "codec",
+        "lost",
+        "frozen",
+        "missing",
+        "permission",
+        "empty",
+        "no_video",
+        "truncated",
+        "damaged",
+    )
 
     def __init__(self, text: str = "", *, cause: str | None = None, damaged: int = 0) -> None:
         super().__init__(text)

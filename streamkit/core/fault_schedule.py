@@ -63,8 +63,8 @@ class _Short:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        def whole(value: Any) -> Any:
-            return value if isinstance(value, (dict, list)) else {"at": value}
+        def whole(written: Any) -> Any:
+            return written if isinstance(written, (dict, list)) else {"at": written}
 
         return core_schema.no_info_before_validator_function(whole, handler(source))
 
@@ -147,28 +147,30 @@ class FaultSchedule:
         for_s: their duration.
 
     Attributes:
-        begun: number of spans that have begun.
+        spans_started: number of spans that have begun.
         end_s: when the last of them ends.
         for_s: their duration.
     """
 
     def __init__(self, moments: Iterator[float], for_s: float) -> None:
-        self._moments, self.for_s = moments, for_s
+        self._moments = moments
+        self.for_s = for_s
         self._next = next(moments, math.inf)
-        self.begun, self.end_s = 0, -math.inf
+        self.spans_started = 0
+        self.end_s = -math.inf
 
     def __call__(self, time_s: float) -> bool:
         """Whether `time_s` is in a span, or a span has begun since the last call."""
-        before = self.begun
+        before = self.spans_started
         while self._next <= time_s + _SLACK_S:
-            self.begun += 1
+            self.spans_started += 1
             self.end_s = self._next + self.for_s
             self._next = next(self._moments, math.inf)
-        return self.begun > before or time_s < self.end_s - _SLACK_S
+        return self.spans_started > before or time_s < self.end_s - _SLACK_S
 
 
-def _several(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+def _several(written: Any) -> list[Any]:
+    return list(written) if isinstance(written, (list, tuple)) else [] if written is None else [written]
 
 
 def _moments(when: Mapping[str, Any], chance: random.Random) -> Iterator[float]:

@@ -38,7 +38,7 @@ REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 FORMAT_VARIABLE, LEVEL_VARIABLE = "STREAMKIT_LOG_FORMAT", "STREAMKIT_LOG_LEVEL"
 """Environment variables with the format and the levels; worker processes inherit them."""
 
-KEPT = 2000
+MAX_MESSAGES = 2000
 """Number of messages that a `MessageStore` keeps."""
 
 _REMEMBERED = 1000
@@ -61,8 +61,8 @@ class OncePerText(logging.Filter):
 
     def is_new(self, text: str) -> bool:
         """Whether the text was not logged before; remembers it. Thread-safe: each step is one call of the dict."""
-        mine = object()
-        if self._texts.setdefault(text, mine) is not mine:
+        marker = object()
+        if self._texts.setdefault(text, marker) is not marker:
             return False
         if len(self._texts) > _REMEMBERED:
             self._texts.popitem(last=False)
@@ -106,7 +106,7 @@ def portable(record: logging.LogRecord) -> tuple[str, int, str, dict[str, Any]]:
     """The arguments of a `worker_log` for a record, for another process."""
     fields = {name: getattr(record, name, "") for name in ("created", "process", "processName", *_CONTEXT)}
     fields["exc_text"] = _exception(record)
-    return _text(record), record.levelno, record.name, {name: one for name, one in fields.items() if one}
+    return _text(record), record.levelno, record.name, {name: field for name, field in fields.items() if field}
 
 
 def worker_log() -> Callable[..., None]:
@@ -116,8 +116,8 @@ def worker_log() -> Callable[..., None]:
     def log(text: str, level: int, name: str, fields: Mapping[str, Any] = MappingProxyType({})) -> None:
         logger = logging.getLogger(name)
         if once.is_new(text) and logger.isEnabledFor(level):
-            known = {"name": name, "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
-            logger.handle(logging.makeLogRecord({**known, **fields}))
+            attributes = {"name": name, "levelno": level, "levelname": logging.getLevelName(level), "msg": text}
+            logger.handle(logging.makeLogRecord({**attributes, **fields}))
 
     return log
 
@@ -128,13 +128,13 @@ def parse_levels(text: str) -> dict[str, int]:
     Raises:
         ValueError: a level is unknown.
     """
-    found: dict[str, int] = {}
+    levels: dict[str, int] = {}
     for part in filter(None, map(str.strip, text.split(","))):
         name, _, level = part.rpartition("=")
         if level.lower() not in _LEVELS:
             raise ValueError(f"a level is one of {', '.join(_LEVELS)}, alone or as LOGGER=LEVEL, got {part!r}")
-        found[name or ROOT] = _LEVELS[level.lower()]
-    return found
+        levels[name or ROOT] = _LEVELS[level.lower()]
+    return levels
 
 
 def logs_json() -> bool:
@@ -162,7 +162,7 @@ def json_line(record: logging.LogRecord) -> str:
     Fields: `time` (RFC 3339, UTC), `level`, `logger`, `message`, `process` and `pid`; where known `source`, `stage`,
     `request_id` and `exception`.
     """
-    found = {
+    fields = {
         "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
@@ -172,7 +172,7 @@ def json_line(record: logging.LogRecord) -> str:
         **{name: getattr(record, name, "") for name in _CONTEXT},
         "exception": _exception(record),
     }
-    return json.dumps({name: value for name, value in found.items() if value}, default=str)
+    return json.dumps({name: value for name, value in fields.items() if value}, default=str)
 
 
 def text_lines(record: logging.LogRecord) -> str:
@@ -237,13 +237,18 @@ def messages_to(
     Yields:
         The filter that drops repeated texts.
     """
-    handler, once, root = CallbackHandler(receive), OncePerText(), logging.getLogger()
+    handler = CallbackHandler(receive)
+    once = OncePerText()
+    root = logging.getLogger()
     handler.addFilter(once)
     chosen = {**_DEFAULT_LEVELS, **levels}
     before = {logging.getLogger(name): logging.getLogger(name).level for name in chosen}
-    shown = [(one, one.handlers, one.propagate) for one in map(logging.getLogger, _DEFAULT_LEVELS)]
+    shown = [
+        (logger_of, logger_of.handlers, logger_of.propagate) for logger_of in map(logging.getLogger, _DEFAULT_LEVELS)
+    ]
     for logger, _, _ in shown:
-        logger.handlers, logger.propagate = [handler], False
+        logger.handlers = [handler]
+        logger.propagate = False
     set_levels(chosen)
     if libraries:
         root.addHandler(handler)
@@ -252,7 +257,8 @@ def messages_to(
     finally:
         root.removeHandler(handler)
         for logger, handlers, propagate in shown:
-            logger.handlers, logger.propagate = handlers, propagate
+            logger.handlers = handlers
+            logger.propagate = propagate
         for logger, level in before.items():
             logger.setLevel(level)
 
@@ -285,7 +291,7 @@ class MessageStore(logging.Handler):
         keep: maximum number of messages.
     """
 
-    def __init__(self, keep: int = KEPT) -> None:
+    def __init__(self, keep: int = MAX_MESSAGES) -> None:
         super().__init__(logging.INFO)
         self._messages: deque[StoredMessage] = deque(maxlen=keep)
         self._numbers = itertools.count(1)
@@ -322,9 +328,13 @@ class MessageStore(logging.Handler):
         """The messages with a number above `after`, of at least this level of `logging`; the oldest first."""
         while True:
             try:
-                found = list(self._messages)
+                stored = list(self._messages)
                 break
             except RuntimeError:  # a message was logged meanwhile
                 continue
-        known = logging.getLevelNamesMapping()
-        return [one for one in found if one.number > after and known.get(one.level.upper(), level) >= level]
+        level_numbers = logging.getLevelNamesMapping()
+        return [
+            message
+            for message in stored
+            if message.number > after and level_numbers.get(message.level.upper(), level) >= level
+        ]

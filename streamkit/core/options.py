@@ -41,13 +41,13 @@ def options(kind: type[Any]) -> list[Option]:
         ConfigError: an annotation cannot be resolved; names the option.
     """
     hints = _hints(kind)  # type: ignore[arg-type]  # a class can be hashed
-    found = []
+    declared = []
     for f in dataclasses.fields(kind):
         if f.init and not f.metadata.get("wired"):
-            made = f.default_factory() if f.default_factory is not _REQUIRED else f.default
+            default = f.default_factory() if f.default_factory is not _REQUIRED else f.default
             type_, text = _type_and_help(hints[f.name])
-            found.append(Option(f.name, type_, made, text))
-    return found
+            declared.append(Option(f.name, type_, default, text))
+    return declared
 
 
 def summary(kind: type[Any]) -> str:
@@ -91,22 +91,22 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 def _unresolved(kind: type[Any]) -> list[str]:
     """The fields whose annotations cannot be resolved."""
-    found = []
+    names = []
     for base in kind.__mro__:
         for name, text in inspect.get_annotations(base).items():
-            one = type(base.__name__, (), {"__annotations__": {name: text}, "__module__": base.__module__})
+            probe = type(base.__name__, (), {"__annotations__": {name: text}, "__module__": base.__module__})
             try:
-                typing.get_type_hints(one, localns=dict(vars(base)))
+                typing.get_type_hints(probe, localns=dict(vars(base)))
             except Exception:  # as above
-                found.append(name)
-    return found
+                names.append(name)
+    return names
 
 
 def _type_and_help(hint: Any) -> tuple[Any, str]:
     """Split `Annotated[int, "in pixels"]` into the type and its help; '' if there is none."""
     marks = getattr(hint, "__metadata__", ())
-    text = next((one for one in marks if isinstance(one, str)), "")
+    text = next((mark for mark in marks if isinstance(mark, str)), "")
     if not text:
         return hint, ""
-    left = tuple(one for one in marks if not isinstance(one, str))
+    left = tuple(mark for mark in marks if not isinstance(mark, str))
     return (Annotated[(hint.__origin__, *left)] if left else hint.__origin__), text

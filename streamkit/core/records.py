@@ -22,7 +22,7 @@ from streamkit.core.text import text_of
 
 SCHEMA = "streamkit/1"
 _MANY = 80  # with fewer objects in a batch, dicts are faster than the calls of NumPy
-_OWN = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "damaged", "objects", "events"}
+_RESERVED = {"schema", "source", "frame", "pts_s", "time", "width", "height", "error", "damaged", "objects", "events"}
 
 
 def record(frame: Frame) -> dict[str, Any]:
@@ -54,15 +54,15 @@ def batch_lines(batch: Batch) -> list[bytes]:
     """One line of JSON for each of a batch's frames, as `line` makes it; many objects are formatted without dicts."""
     frames = batch.frames
     if sum(len(batch.table(stage)) for stage in batch.tables) < _MANY:
-        return [_line(made) for made in batch_records(batch)]
+        return [_line(fields) for fields in batch_records(batch)]
     objects = [b""] * len(frames)
     several = len(batch.tables) > 1
     for stage in batch.tables:
         table, ends = batch.table(stage).by_frame(len(frames))
         if not len(table):
             continue
-        made = _object_texts(table, ends, _limits_of(frames, table.batch_row), stage if several else None)
-        objects = [b"%b,%b" % pair if all(pair) else pair[0] or pair[1] for pair in zip(objects, made, strict=True)]
+        texts = _object_texts(table, ends, _limits_of(frames, table.batch_row), stage if several else None)
+        objects = [b"%b,%b" % pair if all(pair) else pair[0] or pair[1] for pair in zip(objects, texts, strict=True)]
     times = as_json([round(frame.pts_s, 6) for frame in frames])[1:-1].split(b",")
     return list(map(_frame_line, frames, times, objects))
 
@@ -76,49 +76,56 @@ def batch_records(batch: Batch) -> list[dict[str, Any]]:
         table, ends = batch.table(stage).by_frame(len(frames))
         if not len(table):
             continue
-        made = _objects(table, _limits_of(frames, table.batch_row), stage if several else None)
-        for row, found in enumerate(objects):
-            found += made[ends[row] : ends[row + 1]]
-    return [frame_record(frame, found) for frame, found in zip(frames, objects, strict=True)]
+        dicts = _objects(table, _limits_of(frames, table.batch_row), stage if several else None)
+        for row, of_frame in enumerate(objects):
+            of_frame += dicts[ends[row] : ends[row + 1]]
+    return [frame_record(frame, of_frame) for frame, of_frame in zip(frames, objects, strict=True)]
 
 
 def _frame_line(frame: Frame, pts_s: bytes, objects: bytes) -> bytes:
     """The line of a frame, from the JSON of its time and of its objects, joined by commas."""
     if frame.events or frame.facts or frame.damaged or frame.error is not None:
-        made = frame_record(frame, [])
-        events = as_json(made.pop("events"))
-        del made["objects"]
-        return b'%b,"objects":[%b],"events":%b}\n' % (as_json(made)[:-1], objects, events)
+        fields = frame_record(frame, [])
+        events = as_json(fields.pop("events"))
+        del fields["objects"]
+        return b'%b,"objects":[%b],"events":%b}\n' % (as_json(fields)[:-1], objects, events)
     time = b"" if frame.time_s is None else b',"time":"%b"' % wall_clock(frame.time_s).encode()
     return b'%b%b,"frame":%d,"pts_s":%b%b,"width":%d,"height":%d,"objects":[%b],"events":[]}\n' % (
-        _HEAD, _text_json(frame.source), frame.index, pts_s, time, frame.width, frame.height, objects,
-    )  # fmt: skip
+        _HEAD,
+        _text_json(frame.source),
+        frame.index,
+        pts_s,
+        time,
+        frame.width,
+        frame.height,
+        objects,
+    )
 
 
 def frame_record(frame: Frame, objects: list[dict[str, Any]]) -> dict[str, Any]:
     """The record of a frame with these objects."""
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "schema": SCHEMA,
         "source": frame.source,
         "frame": frame.index,
         "pts_s": round(frame.pts_s, 6),
     }
     if frame.time_s is not None:
-        made["time"] = wall_clock(frame.time_s)
-    made["width"] = frame.width
-    made["height"] = frame.height
+        fields["time"] = wall_clock(frame.time_s)
+    fields["width"] = frame.width
+    fields["height"] = frame.height
     if frame.error is not None:
-        made["error"] = frame.error
+        fields["error"] = frame.error
     if frame.damaged:
-        made["damaged"] = True
-    made.update({name: fact for name, fact in frame.facts.items() if name not in _OWN})
-    made["objects"] = objects
-    made["events"] = [_event(event) for event in frame.events]
-    return made
+        fields["damaged"] = True
+    fields.update({name: fact for name, fact in frame.facts.items() if name not in _RESERVED})
+    fields["objects"] = objects
+    fields["events"] = [_event(event) for event in frame.events]
+    return fields
 
 
-def _line(made: dict[str, Any]) -> bytes:
-    return as_json(made, orjson.OPT_APPEND_NEWLINE)
+def _line(fields: dict[str, Any]) -> bytes:
+    return as_json(fields, orjson.OPT_APPEND_NEWLINE)
 
 
 def as_json(value: Any, option: int = 0) -> bytes:
@@ -195,59 +202,66 @@ def _objects(table: Detections, limits: np.ndarray | None, stage: str | None) ->
     numbers = _numbers(table, limits)
     ids = table.class_id.tolist()
     names = _names(table.labels, ids)
-    made: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         {"box": row[:4], "score": row[4], "class_id": class_id, "label": label}
         for row, class_id, label in zip(numbers.tolist(), ids, names, strict=True)
     ]
     if table.track_id is not None:
-        for one, track_id in zip(made, table.track_id.tolist(), strict=True):
+        for entry, track_id in zip(entries, table.track_id.tolist(), strict=True):
             if track_id != -1:
-                one["track_id"] = track_id
+                entry["track_id"] = track_id
     if stage is not None:
-        for one in made:
-            one["stage"] = stage
+        for entry in entries:
+            entry["stage"] = stage
     for name in table.extra:
         if name in table.private:
             continue
         column = table.extra[name]
         if name == "predicted":
-            for one in (made[row] for row in np.flatnonzero(column).tolist()):
-                one["predicted"] = True
+            for entry in (entries[row] for row in np.flatnonzero(column).tolist()):
+                entry["predicted"] = True
             continue
         if name == "keypoints" and column.shape[2:] == (3,):
             column = points_of(column)
         if name == "corners":
             column = corners_of(column)
-        for one, value in zip(made, values_of(column), strict=True):
+        for entry, value in zip(entries, values_of(column), strict=True):
             if not is_missing(value):
-                one.setdefault(name, value)
+                entry.setdefault(name, value)
     if None in names:
-        for one in made:
-            if one["label"] is None:
-                del one["label"]
-    return made
+        for entry in entries:
+            if entry["label"] is None:
+                del entry["label"]
+    return entries
 
 
 def _object_texts(table: Detections, ends: list[int], limits: np.ndarray, stage: str | None) -> list[bytes]:
     """The JSON of each frame's objects, joined by commas; frame i has rows `ends[i]` to `ends[i + 1]`."""
     if not {*table.extra} <= {"predicted", *table.private}:
-        made = _objects(table, limits, stage)
-        return [as_json(made[a:b])[1:-1] for a, b in itertools.pairwise(ends)]
-    numbers, ids = _numbers(table, limits), table.class_id.tolist()
+        entries = _objects(table, limits, stage)
+        return [as_json(entries[a:b])[1:-1] for a, b in itertools.pairwise(ends)]
+    numbers = _numbers(table, limits)
+    ids = table.class_id.tolist()
     kinds = {i: b',"class_id":%d' % i for i in set(ids)}
     for i, name in zip(kinds, _names(table.labels, list(kinds)), strict=True):
         kinds[i] += b"" if name is None else b',"label":%b' % _text_json(name)
     columns: list[Iterable[bytes]] = [
-        itertools.repeat(b'},{"box":['), _rows_json(numbers[:, :4], b"],["),
-        itertools.repeat(b'],"score":'), _rows_json(numbers[:, 4], b","), map(kinds.__getitem__, ids),
-    ]  # fmt: skip
+        itertools.repeat(b'},{"box":['),
+        _rows_json(numbers[:, :4], b"],["),
+        itertools.repeat(b'],"score":'),
+        _rows_json(numbers[:, 4], b","),
+        map(kinds.__getitem__, ids),
+    ]
     if table.track_id is not None:
         columns.append([b',"track_id":%d' % i if i != -1 else b"" for i in table.track_id.tolist()])
     if stage is not None:
         columns.append(itertools.repeat(b',"stage":%b' % _text_json(stage)))
     if "predicted" in table.extra and "predicted" not in table.private:
-        columns.append([b',"predicted":true' if one else b"" for one in table.extra["predicted"].tolist()])
-    pieces, each = list(itertools.chain.from_iterable(zip(*columns, strict=False))), len(columns)
+        columns.append(
+            [b',"predicted":true' if is_predicted else b"" for is_predicted in table.extra["predicted"].tolist()]
+        )
+    pieces = list(itertools.chain.from_iterable(zip(*columns, strict=False)))
+    each = len(columns)
     return [b"".join(pieces[each * a : each * b])[2:] + b"}" if a < b else b"" for a, b in itertools.pairwise(ends)]
 
 
@@ -288,20 +302,20 @@ def is_missing(value: Any) -> bool:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": event.kind, "stage": event.stage}
+    fields: dict[str, Any] = {"kind": event.kind, "stage": event.stage}
     if event.track_id is not None:
-        made["track_id"] = event.track_id
+        fields["track_id"] = event.track_id
     if event.data:
-        made["data"] = event.data
-    return made
+        fields["data"] = event.data
+    return fields
 
 
 def _plain(value: Any) -> Any:
     """The value in JSON types; other values as text."""
     if isinstance(value, dict):
-        return {_text(key): _plain(item) for key, item in value.items()}
+        return {_text(key): _plain(child) for key, child in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(item) for item in value]
+        return [_plain(child) for child in value]
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, np.generic):

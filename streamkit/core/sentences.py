@@ -23,17 +23,17 @@ def sentence(event: Event) -> str:
     An event with its own text, such as an alarm, is described by that text. Never raises: a stage of a plugin may emit
     a known kind with other data; it gets the generic sentence.
     """
-    data: Data = event.data if isinstance(event.data, Mapping) else {}
-    own = data.get("text")
-    if isinstance(own, str) and own.strip():
-        return _line(own)
-    made = _SENTENCES.get(str(event.kind))
-    if made is not None:
+    fields: Data = event.data if isinstance(event.data, Mapping) else {}
+    text = fields.get("text")
+    if isinstance(text, str) and text.strip():
+        return _line(text)
+    describe = _SENTENCES.get(str(event.kind))
+    if describe is not None:
         try:
-            return _line(made(event, data))
+            return _line(describe(event, fields))
         except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
             pass
-    return _line(_generic(event, data))
+    return _line(_generic(event, fields))
 
 
 def event_label(event: Event) -> str | None:
@@ -64,9 +64,13 @@ def plain(value: Any, depth: int = 0) -> str:
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, Mapping):
-        return ", ".join(f"{_words(name)} {plain(one, depth + 1)}" for name, one in value.items()) if depth < 3 else "…"
+        return (
+            ", ".join(f"{_words(name)} {plain(child, depth + 1)}" for name, child in value.items())
+            if depth < 3
+            else "…"
+        )
     if isinstance(value, (list, tuple)):
-        return " ".join(plain(one, depth + 1) for one in value) if depth < 3 else "…"
+        return " ".join(plain(child, depth + 1) for child in value) if depth < 3 else "…"
     return str(value)
 
 
@@ -94,189 +98,213 @@ def _who(event: Event, label: Any = None, track: Any = None) -> str:
     return str(label) if track is None else f"{label} {track}"
 
 
-def _line_name(event: Event, data: Data) -> str:
-    return f'the line "{data.get("line", event.stage)}"'
+def _line_name(event: Event, fields: Data) -> str:
+    return f'the line "{fields.get("line", event.stage)}"'
 
 
-def _zone_name(event: Event, data: Data) -> str:
-    return f'the zone "{data.get("zone", event.stage)}"'
+def _zone_name(event: Event, fields: Data) -> str:
+    return f'the zone "{fields.get("zone", event.stage)}"'
 
 
-def _window(data: Data) -> str:
-    return f"in {span_text(float(data['to_s']) - float(data['from_s']))}"
+def _window(fields: Data) -> str:
+    return f"in {span_text(float(fields['to_s']) - float(fields['from_s']))}"
 
 
-def _count(n: Any, one: str, many: str) -> str:
-    return f"{n} {one if n == 1 else many}"
+def _count(n: Any, singular: str, plural: str) -> str:
+    return f"{n} {singular if n == 1 else plural}"
 
 
 # ------------------------------------------------------------------------------------------------------------- kinds
 
 
-def _crossed(event: Event, data: Data) -> str:
-    so_far = f" ({data['in']} in, {data['out']} out so far)" if "in" in data and "out" in data else ""
-    going = f" going {data['direction']}" if "direction" in data else ""
-    return f"{_who(event)} crossed {_line_name(event, data)}{going} at {event.source}{so_far}"
+def _crossed(event: Event, fields: Data) -> str:
+    so_far = f" ({fields['in']} in, {fields['out']} out so far)" if "in" in fields and "out" in fields else ""
+    going = f" going {fields['direction']}" if "direction" in fields else ""
+    return f"{_who(event)} crossed {_line_name(event, fields)}{going} at {event.source}{so_far}"
 
 
-def _counted(event: Event, data: Data) -> str:
-    counts = f"{data['in']} went in and {data['out']} went out"
-    return f"{_window(data)}, {counts} over {_line_name(event, data)} at {event.source}"
+def _counted(event: Event, fields: Data) -> str:
+    counts = f"{fields['in']} went in and {fields['out']} went out"
+    return f"{_window(fields)}, {counts} over {_line_name(event, fields)} at {event.source}"
 
 
-def _entered(event: Event, data: Data) -> str:
-    verb = "appeared in" if data.get("appeared") else "entered"
-    return f"{_who(event)} {verb} {_zone_name(event, data)} at {event.source} ({data['count']} inside)"
+def _entered(event: Event, fields: Data) -> str:
+    verb = "appeared in" if fields.get("appeared") else "entered"
+    return f"{_who(event)} {verb} {_zone_name(event, fields)} at {event.source} ({fields['count']} inside)"
 
 
-def _left(event: Event, data: Data) -> str:
-    if "identity" in data:
-        stays = [f"{stay['source']} for {span_text(stay['to_s'] - stay['from_s'])}" for stay in data["path"]]
-        return f"{_identity(event, data)} left after {span_text(data['stayed_s'])}: {', then '.join(stays)}"
-    verb = "was last seen in" if data.get("lost") else "left"
-    after = f"after {span_text(data['dwell_s'])}"
-    return f"{_who(event)} {verb} {_zone_name(event, data)} at {event.source} {after} ({data['count']} inside)"
+def _left(event: Event, fields: Data) -> str:
+    if "identity" in fields:
+        stays = [f"{stay['source']} for {span_text(stay['to_s'] - stay['from_s'])}" for stay in fields["path"]]
+        return f"{_identity(event, fields)} left after {span_text(fields['stayed_s'])}: {', then '.join(stays)}"
+    verb = "was last seen in" if fields.get("lost") else "left"
+    after = f"after {span_text(fields['dwell_s'])}"
+    return f"{_who(event)} {verb} {_zone_name(event, fields)} at {event.source} {after} ({fields['count']} inside)"
 
 
-def _identity(event: Event, data: Data) -> str:
-    return f"{event_label(event) or 'object'} {data['identity']}"
+def _identity(event: Event, fields: Data) -> str:
+    return f"{event_label(event) or 'object'} {fields['identity']}"
 
 
-def _seen(event: Event, data: Data) -> str:
-    whom = _identity(event, data)
-    if data.get("new"):
+def _seen(event: Event, fields: Data) -> str:
+    whom = _identity(event, fields)
+    if fields.get("new"):
         return f"{whom} was seen for the first time, at {event.source}"
-    if not data["away_s"]:
-        return f"{whom} was seen at {event.source}, and at {data['before']} at the same time"
-    return f"{whom} was seen at {event.source}, {span_text(data['away_s'])} after {data['before']}"
+    if not fields["away_s"]:
+        return f"{whom} was seen at {event.source}, and at {fields['before']} at the same time"
+    return f"{whom} was seen at {event.source}, {span_text(fields['away_s'])} after {fields['before']}"
 
 
-def _loitering(event: Event, data: Data) -> str:
-    return f"{_who(event)} has been in {_zone_name(event, data)} at {event.source} for {span_text(data['dwell_s'])}"
+def _loitering(event: Event, fields: Data) -> str:
+    return f"{_who(event)} has been in {_zone_name(event, fields)} at {event.source} for {span_text(fields['dwell_s'])}"
 
 
-def _overcrowded(event: Event, data: Data) -> str:
-    return f"{_zone_name(event, data)} at {event.source} is overcrowded: {_count(data['count'], 'object', 'objects')}"
+def _overcrowded(event: Event, fields: Data) -> str:
+    return (
+        f"{_zone_name(event, fields)} at {event.source} is overcrowded: {_count(fields['count'], 'object', 'objects')}"
+    )
 
 
-def _occupancy(event: Event, data: Data) -> str:
-    inside = f"{data['mean']:.3g} objects on average, {data['max']} at most"
-    moved = f"{data['entered']} entered and {data['left']} left"
-    return f"{_window(data)}, {_zone_name(event, data)} at {event.source} held {inside}; {moved}"
+def _occupancy(event: Event, fields: Data) -> str:
+    inside = f"{fields['mean']:.3g} objects on average, {fields['max']} at most"
+    moved = f"{fields['entered']} entered and {fields['left']} left"
+    return f"{_window(fields)}, {_zone_name(event, fields)} at {event.source} held {inside}; {moved}"
 
 
-def _raised(event: Event, data: Data) -> str:
+def _raised(event: Event, fields: Data) -> str:
     whom = "" if event.track_id is None else f" for {_who(event)}"
-    return f'the rule "{data["rule"]}" is true{whom} at {event.source}'
+    return f'the rule "{fields["rule"]}" is true{whom} at {event.source}'
 
 
-def _cleared(event: Event, data: Data) -> str:
-    if "rule" in data:
+def _cleared(event: Event, fields: Data) -> str:
+    if "rule" in fields:
         whom = "" if event.track_id is None else f" for {_who(event)}"
-        after = f" after {span_text(data['lasted_s'])}" if "lasted_s" in data else ""
-        return f'the rule "{data["rule"]}" is no longer true{whom} at {event.source}{after}'
-    return f"{_zone_name(event, data)} at {event.source} is no longer overcrowded ({data['count']} inside)"
+        after = f" after {span_text(fields['lasted_s'])}" if "lasted_s" in fields else ""
+        return f'the rule "{fields["rule"]}" is no longer true{whom} at {event.source}{after}'
+    return f"{_zone_name(event, fields)} at {event.source} is no longer overcrowded ({fields['count']} inside)"
 
 
-def _pair(event: Event, data: Data) -> str:
-    first, second = data["labels"]
-    return f"{_who(event, first)} and {_who(event, second, data['other'])}"
+def _pair(event: Event, fields: Data) -> str:
+    first, second = fields["labels"]
+    return f"{_who(event, first)} and {_who(event, second, fields['other'])}"
 
 
-def _met(event: Event, data: Data) -> str:
-    return f"{_pair(event, data)} met at {event.source}"
+def _met(event: Event, fields: Data) -> str:
+    return f"{_pair(event, fields)} met at {event.source}"
 
 
-def _parted(event: Event, data: Data) -> str:
-    return f"{_pair(event, data)} parted at {event.source} after {span_text(data['together_s'])}"
+def _parted(event: Event, fields: Data) -> str:
+    return f"{_pair(event, fields)} parted at {event.source} after {span_text(fields['together_s'])}"
 
 
-def _read(event: Event, data: Data) -> str:
-    before = f', read as "{data["before"]}" before' if "before" in data else ""
-    return f'{_who(event)} at {event.source} reads "{data["value"]}"{before}'
+def _read(event: Event, fields: Data) -> str:
+    before = f', read as "{fields["before"]}" before' if "before" in fields else ""
+    return f'{_who(event)} at {event.source} reads "{fields["value"]}"{before}'
 
 
-def _speeding(event: Event, data: Data) -> str:
-    speed, limit = f"{data['speed_kmh']:.0f} km/h", f"{data['limit_kmh']:g} km/h"
+def _speeding(event: Event, fields: Data) -> str:
+    speed = f"{fields['speed_kmh']:.0f} km/h"
+    limit = f"{fields['limit_kmh']:g} km/h"
     return f"{_who(event)} moves at {speed} at {event.source}, above the limit of {limit}"
 
 
-def _slowed(event: Event, data: Data) -> str:
-    speed, limit = f"{data['speed_kmh']:.0f} km/h", f"{data['limit_kmh']:g} km/h"
+def _slowed(event: Event, fields: Data) -> str:
+    speed = f"{fields['speed_kmh']:.0f} km/h"
+    limit = f"{fields['limit_kmh']:g} km/h"
     return f"{_who(event)} has slowed to {speed} at {event.source}, below the limit of {limit}"
 
 
-def _changed(event: Event, data: Data) -> str:
-    if "before" in data:
-        return f"{_who(event)} turned from {data['before']} to {data['direction']} at {event.source}"
-    return f"{_who(event)} moves {data['direction']} at {event.source}"
+def _changed(event: Event, fields: Data) -> str:
+    if "before" in fields:
+        return f"{_who(event)} turned from {fields['before']} to {fields['direction']} at {event.source}"
+    return f"{_who(event)} moves {fields['direction']} at {event.source}"
 
 
-def _wrong_way(event: Event, data: Data) -> str:
-    return f"{_who(event)} moves the wrong way at {event.source}: {data['direction']}"
+def _wrong_way(event: Event, fields: Data) -> str:
+    return f"{_who(event)} moves the wrong way at {event.source}: {fields['direction']}"
 
 
-def _manual(event: Event, data: Data) -> str:
+def _manual(event: Event, fields: Data) -> str:
     return f"a clip of {event.source} was started by hand"
 
 
-def _recorded(event: Event, data: Data) -> str:
-    size = f"{data['bytes'] / 1e6:.1f} MB" if data["bytes"] >= 1e5 else f"{data['bytes'] / 1e3:.1f} kB"
-    return f"a clip of {event.source} was recorded: {span_text(data['duration_s'])}, {size}"
+def _recorded(event: Event, fields: Data) -> str:
+    size = f"{fields['bytes'] / 1e6:.1f} MB" if fields["bytes"] >= 1e5 else f"{fields['bytes'] / 1e3:.1f} kB"
+    return f"a clip of {event.source} was recorded: {span_text(fields['duration_s'])}, {size}"
 
 
-def _saved(event: Event, data: Data) -> str:
-    if "of" not in data:
+def _saved(event: Event, fields: Data) -> str:
+    if "of" not in fields:
         return f"the image of {event.stage} at {event.source} was saved"
-    of, what = data["of"], data.get("label")
+    of = fields["of"]
+    what = fields.get("label")
     what = what or "the frame"
     return f"a snapshot of {what} at {event.source} was saved for {of['stage']} {_words(of['kind'])}"
 
 
-def _collected(event: Event, data: Data) -> str:
-    what = data.get("label") or "the frame"
-    return f"an image of {what} at {event.source} was collected for labelling: {_words(data['reason'])}"
+def _collected(event: Event, fields: Data) -> str:
+    what = fields.get("label") or "the frame"
+    return f"an image of {what} at {event.source} was collected for labelling: {_words(fields['reason'])}"
 
 
-def _answered(event: Event, data: Data) -> str:
+def _answered(event: Event, fields: Data) -> str:
     whom = "the frame" if event.track_id is None else _who(event)
-    told = "; ".join(f"{_words(name)}: {plain(value)}" for name, value in data["answer"].items())
-    return f'{whom} at {event.source}, asked "{data["prompt"].strip()}": {told}'
+    answers = "; ".join(f"{_words(name)}: {plain(value)}" for name, value in fields["answer"].items())
+    return f'{whom} at {event.source}, asked "{fields["prompt"].strip()}": {answers}'
 
 
-def _reconnected(event: Event, data: Data) -> str:
-    cause = f" ({_words(data['cause'])})" if data.get("cause") else ""
-    return f"the source {event.source} is connected again after {span_text(data['away_s'])}{cause}"
+def _reconnected(event: Event, fields: Data) -> str:
+    cause = f" ({_words(fields['cause'])})" if fields.get("cause") else ""
+    return f"the source {event.source} is connected again after {span_text(fields['away_s'])}{cause}"
 
 
-def _resized(event: Event, data: Data) -> str:
-    before = data["before"]
-    size = f"{data['width']}x{data['height']}"
+def _resized(event: Event, fields: Data) -> str:
+    before = fields["before"]
+    size = f"{fields['width']}x{fields['height']}"
     return f"the picture of {event.source} is {size} from now on, before {before['width']}x{before['height']}"
 
 
-def _restarted(event: Event, data: Data) -> str:
-    lost = _count(data["frames_lost"], "frame was lost", "frames were lost")
-    return f"the source {event.source} was restarted in another process: {data['cause']}; {lost}"
+def _restarted(event: Event, fields: Data) -> str:
+    lost = _count(fields["frames_lost"], "frame was lost", "frames were lost")
+    return f"the source {event.source} was restarted in another process: {fields['cause']}; {lost}"
 
 
-def _generic(event: Event, data: Data) -> str:
-    known = {name: value for name, value in data.items() if name not in _TRACE}
-    facts = [f"{_words(name)} {plain(value)}" for name, value in list(known.items())[:_MAX_FACTS]]
+def _generic(event: Event, fields: Data) -> str:
+    reported = {name: fact for name, fact in fields.items() if name not in _TRACE}
+    facts = [f"{_words(name)} {plain(value)}" for name, value in list(reported.items())[:_MAX_FACTS]]
     label = event_label(event)
     whom = f" for {_who(event)}" if event.track_id is not None or label is not None else ""
-    told = f": {', '.join(facts)}" if facts else ""
-    return f"{_words(event.kind)}{whom} at {event.source}, from {event.stage}{told}"
+    listed = f": {', '.join(facts)}" if facts else ""
+    return f"{_words(event.kind)}{whom} at {event.source}, from {event.stage}{listed}"
 
 
 _SENTENCES: dict[str, Sentence] = {
-    "crossed": _crossed, "counted": _counted, "entered": _entered, "left": _left, "loitering": _loitering,
-    "overcrowded": _overcrowded, "cleared": _cleared, "occupancy": _occupancy, "raised": _raised, "met": _met,
-    "parted": _parted, "read": _read, "speeding": _speeding, "slowed": _slowed, "changed": _changed,
-    "wrong_way": _wrong_way, "manual": _manual, "recorded": _recorded, "saved": _saved, "collected": _collected,
-    "answered": _answered, "reconnected": _reconnected, "resized": _resized,
-    "restarted": _restarted, "seen": _seen,
-}  # fmt: skip
+    "crossed": _crossed,
+    "counted": _counted,
+    "entered": _entered,
+    "left": _left,
+    "loitering": _loitering,
+    "overcrowded": _overcrowded,
+    "cleared": _cleared,
+    "occupancy": _occupancy,
+    "raised": _raised,
+    "met": _met,
+    "parted": _parted,
+    "read": _read,
+    "speeding": _speeding,
+    "slowed": _slowed,
+    "changed": _changed,
+    "wrong_way": _wrong_way,
+    "manual": _manual,
+    "recorded": _recorded,
+    "saved": _saved,
+    "collected": _collected,
+    "answered": _answered,
+    "reconnected": _reconnected,
+    "resized": _resized,
+    "restarted": _restarted,
+    "seen": _seen,
+}
 
 KINDS = frozenset(_SENTENCES)
 """The kinds that have a sentence of their own."""

@@ -35,10 +35,29 @@ from streamkit.core.tracing import Spans
 from streamkit.core.units import Bytes, Count, Pixels, Point, Score, Seconds
 
 __all__ = [
-    "BatchStage", "Bytes", "Composite", "CompositePart", "Context", "Count", "FrameStage", "Option", "Pixels", "Point",
-    "Registry", "RuntimeContext", "Score", "Seconds", "Sink", "Source", "Stage", "StreamStage", "default_registry",
-    "options", "stage", "summary",
-]  # fmt: skip
+    "BatchStage",
+    "Bytes",
+    "Composite",
+    "CompositePart",
+    "Context",
+    "Count",
+    "FrameStage",
+    "Option",
+    "Pixels",
+    "Point",
+    "Registry",
+    "RuntimeContext",
+    "Score",
+    "Seconds",
+    "Sink",
+    "Source",
+    "Stage",
+    "StreamStage",
+    "default_registry",
+    "options",
+    "stage",
+    "summary",
+]
 
 
 class PacketBuffer(Protocol):
@@ -293,7 +312,7 @@ class Composite(Stage):
 
 _KINDS = (Source, BatchStage, StreamStage, FrameStage, Sink, Composite)
 KINDS: dict[str, type[Stage]] = {kind.__name__: kind for kind in _KINDS}
-_Made = TypeVar("_Made", bound=type[Stage] | Callable[..., None])
+_Declared = TypeVar("_Declared", bound=type[Stage] | Callable[..., None])
 
 
 class PluginNetworkFamily(Protocol):
@@ -321,26 +340,26 @@ class Registry(dict[str, type[Stage]]):
 
     def add(self, kind: type[Stage]) -> None:
         """Add a stage under its name. It may replace a built-in stage; two plugins cannot share a name."""
-        known = self.get(kind.name)
-        if known is not None and _origin(known) != _origin(kind) and (ships(kind) or not ships(known)):
-            one, other = (f"{claims.__qualname__} in {claims.__module__}" for claims in (known, kind))
-            raise ConfigError(f"two stages claim the name {kind.name!r}: {one} and {other}; rename one of them")
+        registered = self.get(kind.name)
+        if registered is not None and _origin(registered) != _origin(kind) and (ships(kind) or not ships(registered)):
+            first, second = (f"{claims.__qualname__} in {claims.__module__}" for claims in (registered, kind))
+            raise ConfigError(f"two stages claim the name {kind.name!r}: {first} and {second}; rename one of them")
         self[kind.name] = kind
 
-    def add_family(self, one: PluginNetworkFamily) -> None:
+    def add_family(self, family: PluginNetworkFamily) -> None:
         """Add a network family under its name; two plugins cannot share a name."""
-        known = self.families.get(one.name)
-        if known is not None and known.origin != one.origin:
-            claims = " and ".join(f"{name} in {file}" for file, name in (known.origin, one.origin))
-            raise ConfigError(f"two plugins claim the network family {one.name!r}: {claims}; rename one of them")
-        self.families[one.name] = one
+        registered = self.families.get(family.name)
+        if registered is not None and registered.origin != family.origin:
+            claims = " and ".join(f"{name} in {file}" for file, name in (registered.origin, family.origin))
+            raise ConfigError(f"two plugins claim the network family {family.name!r}: {claims}; rename one of them")
+        self.families[family.name] = family
 
     def include(self, other: Registry) -> None:
         """Add the stages and the families of another registry."""
         for kind in other.values():
             self.add(kind)
-        for one in other.families.values():
-            self.add_family(one)
+        for family in other.families.values():
+            self.add_family(family)
 
     def names(self) -> list[str]:
         """All names, sorted."""
@@ -348,9 +367,9 @@ class Registry(dict[str, type[Stage]]):
 
     def copy(self) -> Registry:
         """A registry with the same stages and families."""
-        made = Registry(self)
-        made.families = dict(self.families)
-        return made
+        registry = Registry(self)
+        registry.families = dict(self.families)
+        return registry
 
 
 def _origin(kind: type[Stage]) -> tuple[str, str]:
@@ -392,7 +411,7 @@ def stage(
     reads: str | tuple[str, ...] | None = None,
     writes: str | tuple[str, ...] | None = None,
     **declared: Any,
-) -> Callable[[_Made], _Made]:
+) -> Callable[[_Declared], _Declared]:
     """Declare a class or a function as a stage.
 
     The annotated fields of a class are its options. A function receives a frame, changes `frame.detections` or calls
@@ -412,19 +431,19 @@ def stage(
     if not isinstance(name, str):  # `@stage` without parentheses: the name is the class
         raise TypeError('@stage needs the name of the stage in the YAML: write @stage("my_stage")')
 
-    def decorate(given: _Made) -> _Made:
-        kind: Any = given
-        if inspect.isfunction(given):
-            kind = _of_function(given)
+    def decorate(target: _Declared) -> _Declared:
+        kind: Any = target
+        if inspect.isfunction(target):
+            kind = _of_function(target)
         base = next((base for base in _KINDS if issubclass(kind, base)), None)
         if base is None:
             raise TypeError(f"stage {name!r}: {kind.__name__} must be a subclass of {', '.join(KINDS)}")
-        made: Any = dataclass(kind, eq=False)
-        made.spec = declare(made, {"name": name, "reads": reads, "writes": writes, **declared})
-        made.name = name
-        check_names(made, base, source=base is Source)
-        _target.add(made)
-        return made  # type: ignore[no-any-return]
+        stage_class: Any = dataclass(kind, eq=False)
+        stage_class.spec = declare(stage_class, {"name": name, "reads": reads, "writes": writes, **declared})
+        stage_class.name = name
+        check_names(stage_class, base, source=base is Source)
+        _target.add(stage_class)
+        return stage_class  # type: ignore[no-any-return]
 
     return decorate
 
@@ -435,28 +454,32 @@ def _of_function(function: Callable[..., None]) -> type[FrameStage]:
     Raises:
         TypeError: the parameters are not one frame and keyword-only options with types.
     """
-    given = list(inspect.signature(function).parameters.values())
-    others = given[1:]
-    if not given or any((one.kind is one.KEYWORD_ONLY) is (one is given[0]) for one in given):
+    parameters = list(inspect.signature(function).parameters.values())
+    others = parameters[1:]
+    if not parameters or any(
+        (parameter.kind is parameter.KEYWORD_ONLY) is (parameter is parameters[0]) for parameter in parameters
+    ):
         example = f"def {function.__name__}(frame, *, strength: int = 3)"
         raise TypeError(f"a stage function takes a frame and keyword-only options, as in {example}")
-    if bare := [one.name for one in others if one.annotation is one.empty]:
+    if bare := [parameter.name for parameter in others if parameter.annotation is parameter.empty]:
         raise TypeError(f"the option {bare[0]!r} of the stage function {function.__name__} needs a type")
-    names = [one.name for one in others]
+    names = [parameter.name for parameter in others]
 
     def process(self: FrameStage, frame: Frame) -> Any:
         return function(frame, **{name: getattr(self, name) for name in names})
 
     process.__wrapped__ = function  # type: ignore[attr-defined]  # errors name its line
-    body = {one.name: _default(one.default) for one in others if one.default is not one.empty}
+    body = {
+        parameter.name: _default(parameter.default) for parameter in others if parameter.default is not parameter.empty
+    }
     about = {"__module__": function.__module__, "__qualname__": function.__qualname__, "__doc__": function.__doc__}
-    hints = {one.name: one.annotation for one in others}
+    hints = {parameter.name: parameter.annotation for parameter in others}
     return type(function.__name__, (FrameStage,), {**about, **body, "__annotations__": hints, "process": process})
 
 
-def _default(value: Any) -> Any:
+def _default(default: Any) -> Any:
     """A list or dict as a default: each instance gets a copy, because a dataclass rejects it."""
-    return value if value.__hash__ is not None else field(default_factory=lambda: copy.copy(value))
+    return default if default.__hash__ is not None else field(default_factory=lambda: copy.copy(default))
 
 
 def default_registry() -> Registry:
@@ -472,9 +495,9 @@ def default_registry() -> Registry:
     registry = _decorated.copy()
     for entry in entry_points(group="streamkit.stages"):
         if (key := (entry.name, entry.value)) not in _installed:
-            with Collecting(Registry()) as made:
+            with Collecting(Registry()) as installed:
                 entry.load()
-            _installed[key] = made
+            _installed[key] = installed
         registry.include(_installed[key])
     return registry
 

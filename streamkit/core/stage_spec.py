@@ -92,7 +92,7 @@ class StageSpec:
     built_in: bool = False
 
 
-NAMES = frozenset(one.name for one in fields(StageSpec)) - {"built_in"}
+NAMES = frozenset(field_of_spec.name for field_of_spec in fields(StageSpec)) - {"built_in"}
 _TUPLES = frozenset({"reads", "writes", "emits", "changeable", "classes"})
 
 
@@ -106,21 +106,21 @@ def declare(kind: type[Any], declared: Mapping[str, Any]) -> StageSpec:
         raise TypeError(
             f"{kind.__name__}: a stage cannot declare {', '.join(unknown)}; known: {', '.join(sorted(NAMES))}"
         )
-    own = vars(kind)
+    namespace = vars(kind)
     options = {name for name, text in _annotations(kind).items() if "ClassVar" not in str(text)}
-    if loose := sorted((NAMES - {"name"}) & own.keys() - options):
+    if loose := sorted((NAMES - {"name"}) & namespace.keys() - options):
         raise TypeError(
             f'{kind.__name__}: declare {loose[0]} in the decorator, as in @stage("my_stage", {loose[0]}=...), or in '
             f"the class line of a base class, as in class {kind.__name__}({kind.__mro__[1].__name__}, {loose[0]}=...)"
         )
     if declared.get("scope") not in (None, "source", "pipeline"):
         raise TypeError(f"{kind.__name__}: scope must be 'source' or 'pipeline', got {declared['scope']!r}")
-    given = {name: value for name, value in declared.items() if value is not None}
-    if isinstance(own.get("name"), str):  # a class that the YAML names elsewhere, such as a format of `batch`
-        given.setdefault("name", own["name"])
+    settings = {name: value for name, value in declared.items() if value is not None}
+    if isinstance(namespace.get("name"), str):  # a class that the YAML names elsewhere, such as a format of `batch`
+        settings.setdefault("name", namespace["name"])
     kind._declared = {
         name: (value,) if isinstance(value, str) and name in _TUPLES else tuple(value) if name in _TUPLES else value
-        for name, value in {**own.get("_declared", {}), **given}.items()
+        for name, value in {**namespace.get("_declared", {}), **settings}.items()
     }
     merged: dict[str, Any] = {}
     for base in reversed(kind.__mro__):

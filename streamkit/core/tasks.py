@@ -50,9 +50,7 @@ class OrderedExecutor:
     cores = 1
     sources = 1
 
-    def run(
-        self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int
-    ) -> Iterator[_T]:  # fmt: skip
+    def run(self, parts: Iterator[_P], workers: Sequence[Callable[[_P], Iterator[_T]]], depth: int) -> Iterator[_T]:
         """Yield the workers' results, in the order of the parts.
 
         Args:

@@ -82,35 +82,35 @@ _RENAMED = {
 """New names of renamed options, stages, events and flags that are too different from the old ones to be found."""
 
 
-def renamed(word: str, known: Iterable[str]) -> str:
+def renamed(word: str, words: Iterable[str]) -> str:
     """`; it is now 'x'` if `word` is the former name of a known word, else an empty text."""
-    known = list(known)
-    names = [repr(name) for name in _RENAMED.get(word, ()) if name in known]
+    words = list(words)
+    names = [repr(name) for name in _RENAMED.get(word, ()) if name in words]
     return f"; it is now {' or '.join(names)}" if names else ""
 
 
-def did_you_mean(word: str, known: Iterable[str], all_if_few: bool = False) -> str:
+def did_you_mean(word: str, words: Iterable[str], all_if_few: bool = False) -> str:
     """`; it is now 'x'` for a former name; `; did you mean 'x'?` if a known word is similar; else nothing.
 
     With `all_if_few`, the last case lists the known words.
     """
-    known = list(known)
-    if now := renamed(word, known):
+    words = list(words)
+    if now := renamed(word, words):
         return now
-    near = nearest(word, known)
+    near = nearest(word, words)
     if near is not None:
         return f"; did you mean {near!r}?"
-    return f"; known: {', '.join(known)}" if all_if_few and known else ""
+    return f"; known: {', '.join(words)}" if all_if_few and words else ""
 
 
-def nearest(word: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+def nearest(word: str, words: Iterable[str], likeness: float = 0.6) -> str | None:
     """The most similar known word, or None; `likeness` is the minimum ratio of `difflib`, 0 to 1."""
-    return _nearest(word, tuple(known), likeness)
+    return _nearest(word, tuple(words), likeness)
 
 
 @functools.lru_cache(maxsize=256)  # the same mistake may stand under each of many sources
-def _nearest(word: str, known: tuple[str, ...], likeness: float) -> str | None:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=likeness)
+def _nearest(word: str, words: tuple[str, ...], likeness: float) -> str | None:
+    near = difflib.get_close_matches(word, words, n=1, cutoff=likeness)
     return near[0] if near else None
 
 
@@ -145,13 +145,13 @@ def _requirements(extra: str) -> list[str]:
     except metadata.PackageNotFoundError:
         return []
     extras = set(extra.split(","))
-    found = []
+    packages = []
     for line in lines:
         package, _, marker = line.partition(";")
         of_extra = re.search(r"extra == ['\"]([\w.-]+)['\"]", marker)
         if (of_extra[1] if of_extra else "") in extras:
-            found.append(package.strip())
-    return list(dict.fromkeys(found))
+            packages.append(package.strip())
+    return list(dict.fromkeys(packages))
 
 
 def _wheel_name() -> str:

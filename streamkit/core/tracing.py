@@ -59,17 +59,17 @@ class _Operations:
 _operations = _Operations()
 
 
-def record_operation(name: str, begun_s: float, about: Mapping[str, Any], error: str = "") -> None:
+def record_operation(name: str, start_s: float, about: Mapping[str, Any], error: str = "") -> None:
     """Record an operation that ends now, if operations are recorded.
 
     Args:
         name: its name; few different ones.
-        begun_s: when it began, in seconds on the monotonic clock.
+        start_s: when it began, in seconds on the monotonic clock.
         about: attributes: texts and numbers.
         error: why it failed; empty if it succeeded.
     """
     if _operations.record is not None:
-        _operations.record(name, begun_s, about, error)
+        _operations.record(name, start_s, about, error)
 
 
 def record_operations(record: RecordOperation | None) -> None:

@@ -34,49 +34,49 @@ class OptionGroup(TypedDict):
 OptionGroup.__pydantic_config__ = {"extra": "forbid"}  # type: ignore[attr-defined]
 
 
-def seconds(value: Any) -> float:
+def seconds(written: Any) -> float:
     """Read `10s`, `200ms`, `5min`, `1h` or a bare number of seconds, up to 200 years; raise ValueError otherwise."""
-    found = _quantity(value, _DURATION, "a duration such as 10s, 200ms or 5min (a bare number is seconds)")
-    if found > LONGEST_S:
-        raise ValueError(f"must be at most 73000d, which is 200 years, got {value!r}")
-    return found
+    duration_s = _quantity(written, _DURATION, "a duration such as 10s, 200ms or 5min (a bare number is seconds)")
+    if duration_s > LONGEST_S:
+        raise ValueError(f"must be at most 73000d, which is 200 years, got {written!r}")
+    return duration_s
 
 
-def size_bytes(value: Any) -> int:
+def size_bytes(written: Any) -> int:
     """Read `100MB`, `2GiB` or a bare number of bytes, 10^18 at most; raise ValueError otherwise."""
-    found = _quantity(value, _SIZE, "a size such as 100MB (a bare number is bytes)")
-    if found > LARGEST_BYTES:
-        raise ValueError(f"must be at most 1000000TB, got {value!r}")
-    return int(found)
+    count = _quantity(written, _SIZE, "a size such as 100MB (a bare number is bytes)")
+    if count > LARGEST_BYTES:
+        raise ValueError(f"must be at most 1000000TB, got {written!r}")
+    return int(count)
 
 
-def wall_clock(value: Any) -> float:
+def wall_clock(written: Any) -> float:
     """Read `2026-03-02T23:00:00+01:00`, or a bare number, as seconds since 1970; raise ValueError otherwise."""
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if not 0 <= value <= _LAST_S:
+    if isinstance(written, (int, float)) and not isinstance(written, bool):
+        if not 0 <= written <= _LAST_S:
             raise ValueError(
-                f"must be seconds since 1970, from 0 to {_LAST_S:.0f}, which is the year 9999, got {value!r}"
+                f"must be seconds since 1970, from 0 to {_LAST_S:.0f}, which is the year 9999, got {written!r}"
             )
-        return float(value)
+        return float(written)
     try:
-        found = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(written)
     except (TypeError, ValueError):
-        found = None
-    if found is None or found.tzinfo is None:
-        raise ValueError(f"must be a day, a time and its zone, such as 2026-03-02T23:00:00+01:00, got {value!r}")
-    return found.timestamp()
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise ValueError(f"must be a day, a time and its zone, such as 2026-03-02T23:00:00+01:00, got {written!r}")
+    return moment.timestamp()
 
 
-def _quantity(value: Any, units: dict[str, float] | dict[str, int], wanted: str) -> float:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        number = float(value)
+def _quantity(written: Any, units: dict[str, float] | dict[str, int], wanted: str) -> float:
+    if isinstance(written, (int, float)) and not isinstance(written, bool):
+        number = float(written)
     else:
-        match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+        match = _QUANTITY.fullmatch(written) if isinstance(written, str) else None
         if match is None or match[2] not in units:
-            raise ValueError(f"must be {wanted}, got {value!r}")
+            raise ValueError(f"must be {wanted}, got {written!r}")
         number = float(match[1]) * units[match[2]]
     if not 0 <= number < math.inf:
-        raise ValueError(f"must be {wanted}, not negative, got {value!r}")
+        raise ValueError(f"must be {wanted}, not negative, got {written!r}")
     return number
 
 
@@ -109,20 +109,22 @@ class Unit:
         return core_schema.no_info_before_validator_function(self.read, inner) if self.read else inner
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
-        found = dict(handler(schema) if self.schema is None else self.schema)
+        extended = dict(handler(schema) if self.schema is None else self.schema)
         if self.read is not None and self.schema is None:
-            found = {"anyOf": [found, {"type": "string", "pattern": self.pattern}]}
+            extended = {"anyOf": [extended, {"type": "string", "pattern": self.pattern}]}
         for key, bound in (("minimum", self.minimum), ("maximum", self.maximum)):
             if bound is not None:
-                found[key] = bound
-        return found
+                extended[key] = bound
+        return extended
 
     def _within(self, value: float) -> float:
         low, high = self.minimum, self.maximum
         if (low is not None and not value >= low) or (high is not None and not value <= high):
-            bounds = f"{low:g} to {high:g}" if low is not None and high is not None else (
-                f"at least {low:g}" if low is not None else f"at most {high:g}"
-            )  # fmt: skip
+            bounds = (
+                f"{low:g} to {high:g}"
+                if low is not None and high is not None
+                else (f"at least {low:g}" if low is not None else f"at most {high:g}")
+            )
             raise ValueError(f"must be {bounds}, got {value:g}")
         return value
 
@@ -173,15 +175,15 @@ class Rate:
         return _PERIODS[self.per]
 
     @staticmethod
-    def read(value: Any) -> Rate:
-        """Read a value of the YAML; raise ValueError if it is invalid."""
-        if isinstance(value, Rate):
-            return value
-        found = _RATE.fullmatch(value) if isinstance(value, str) else None
-        if found is None or found[2] not in _PERIODS or not 1 <= int(found[1]) <= 10_000:
+    def read(written: Any) -> Rate:
+        """Read a value as written in the YAML; raise ValueError if it is invalid."""
+        if isinstance(written, Rate):
+            return written
+        match = _RATE.fullmatch(written) if isinstance(written, str) else None
+        if match is None or match[2] not in _PERIODS or not 1 <= int(match[1]) <= 10_000:
             periods = ", ".join(_PERIODS)
-            raise ValueError(f"must be 1 to 10000 in a period ({periods}), such as 20/min or 500/day, got {value!r}")
-        return Rate(int(found[1]), found[2])
+            raise ValueError(f"must be 1 to 10000 in a period ({periods}), such as 20/min or 500/day, got {written!r}")
+        return Rate(int(match[1]), match[2])
 
     def __str__(self) -> str:
         return f"{self.count}/{self.per}"
@@ -215,22 +217,26 @@ class Of:
     labels: tuple[str, ...] = ()
 
     @staticmethod
-    def read(value: Any) -> Of:
-        """Read a value of the YAML; raise ValueError if it is invalid."""
-        if isinstance(value, Of):
-            return value
+    def read(written: Any) -> Of:
+        """Read a value as written in the YAML; raise ValueError if it is invalid."""
+        if isinstance(written, Of):
+            return written
         wanted = "must be a stage, a stage and a label as in detect.person, or {stage: detect, labels: [person]}"
-        if isinstance(value, str) and value.strip():
-            stage, _, label = value.partition(".")  # an id has no dot; a label may have one
+        if isinstance(written, str) and written.strip():
+            stage, _, label = written.partition(".")  # an id has no dot; a label may have one
             return Of(stage, (label,) if label else ())
-        if not isinstance(value, dict) or not isinstance(value.get("stage"), str) or value.keys() - {"stage", "labels"}:
-            raise ValueError(f"{wanted}, got {value!r}")
-        labels = value.get("labels", [])
-        if value.get("labels") == []:
+        if (
+            not isinstance(written, dict)
+            or not isinstance(written.get("stage"), str)
+            or written.keys() - {"stage", "labels"}
+        ):
+            raise ValueError(f"{wanted}, got {written!r}")
+        labels = written.get("labels", [])
+        if written.get("labels") == []:
             raise ValueError("must name a class in labels, or leave labels out for all objects")
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-            raise ValueError(f"{wanted}, got {value!r}")
-        return Of(value["stage"], tuple(labels))
+            raise ValueError(f"{wanted}, got {written!r}")
+        return Of(written["stage"], tuple(labels))
 
     def __str__(self) -> str:
         return ".".join([self.stage, "|".join(self.labels)]) if self.labels else self.stage

@@ -31,7 +31,7 @@ _WORDS: dict[str, Any] = {
     **dict.fromkeys((".inf", ".Inf", ".INF", "+.inf"), float("inf")),
     "-.inf": float("-inf"),
     ".nan": float("nan"),
-}  # fmt: skip
+}
 _LONGEST_NUMBER = 1000
 _ENV = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _LONGEST, _DEEPEST = 1000, 100
@@ -121,9 +121,9 @@ def within(node: YamlNode, offset: int) -> tuple[int, int]:
 def tree(value: Any, file: str) -> YamlNode:
     """Plain values as a tree with unknown places."""
     if isinstance(value, Mapping):
-        children = {str(key): tree(item, file) for key, item in value.items()}
+        children = {str(key): tree(child, file) for key, child in value.items()}
         return YamlNode(children, file, 0, 0, dict.fromkeys(children, (0, 0)))
-    return YamlNode([tree(item, file) for item in value] if isinstance(value, list) else value, file, 0, 0)
+    return YamlNode([tree(child, file) for child in value] if isinstance(value, list) else value, file, 0, 0)
 
 
 def expand(value: Any, file: str, environment: Mapping[str, str] | None = None) -> Any:
@@ -135,26 +135,26 @@ def expand(value: Any, file: str, environment: Mapping[str, str] | None = None) 
     Raises:
         ConfigError: with every variable that is not set.
     """
-    known = os.environ if environment is None else environment
+    lookup = os.environ if environment is None else environment
     problems: list[Problem] = []
 
     def expanded(item: Any) -> Any:
         if isinstance(item, Mapping):
-            return {key: expanded(one) for key, one in item.items()}
+            return {key: expanded(child) for key, child in item.items()}
         if isinstance(item, np.ndarray | np.generic):
             item = item.tolist()
         if isinstance(item, list | tuple):
-            return [expanded(one) for one in item]
+            return [expanded(child) for child in item]
         if isinstance(item, os.PathLike):
             return str(item)
         if not isinstance(item, str) or not _ENV.search(item):
             return item
-        return scalar(_expand(item, YamlNode(item, file, 0, 0), known, problems))
+        return scalar(_expand(item, YamlNode(item, file, 0, 0), lookup, problems))
 
-    found = expanded(value)
+    expanded_value = expanded(value)
     if problems:
         raise ConfigError(problems)
-    return found
+    return expanded_value
 
 
 def _expand(text: str, node: YamlNode, environment: Mapping[str, str], problems: list[Problem]) -> str:
@@ -218,7 +218,7 @@ def _parse(text: str, file: str, environment: Mapping[str, str], max_aliased: in
 
 def variables(text: str) -> set[str]:
     """The environment variables that a YAML's text names, also in comments."""
-    return {found[1] for found in _ENV.finditer(text)}
+    return {match[1] for match in _ENV.finditer(text)}
 
 
 def load_file(path: Path) -> tuple[YamlNode, list[Problem]]:
@@ -249,10 +249,11 @@ def near_files(path: Path) -> str:
 
 def _syntax(error: yaml.MarkedYAMLError, line: int) -> str:
     """PyYAML's message, with the line in which an unterminated part began."""
-    reason, begun = error.problem or str(error.context), error.context_mark
+    reason = error.problem or str(error.context)
+    start = error.context_mark
     if reason.startswith("but "):
         return f"{error.context}, {reason}"
-    return f"{reason}, {error.context} from line {begun.line + 1} on" if begun and begun.line + 1 < line else reason
+    return f"{reason}, {error.context} from line {start.line + 1} on" if start and start.line + 1 < line else reason
 
 
 def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
@@ -266,8 +267,17 @@ def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
     reason = str(error.problem)
     if "<block end>" not in str(error.context) + reason and "mapping values" not in reason:
         return ""
-    above = next((one for one in reversed(lines[: line - 1]) if one.strip() and one.strip()[0] != "#"), "")
-    deep, deep_above = (len(one) - len(one.lstrip()) for one in (lines[line - 1] if line <= len(lines) else "", above))
+    above = next(
+        (
+            line_above
+            for line_above in reversed(lines[: line - 1])
+            if line_above.strip() and line_above.strip()[0] != "#"
+        ),
+        "",
+    )
+    deep, deep_above = (
+        len(text_line) - len(text_line.lstrip()) for text_line in (lines[line - 1] if line <= len(lines) else "", above)
+    )
     if deep == deep_above and ":" not in above:
         return f"; the line above lacks its colon: {above.strip()}:"
     if deep == deep_above:
@@ -281,7 +291,7 @@ def _hint(error: yaml.MarkedYAMLError, text: str, line: int) -> str:
 
 _TAGS = "tag:yaml.org,2002:"
 _TEXT = _TAGS + "str"
-_KNOWN_TAGS = {None, "!", *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
+_TAGS_READ = {None, "!", *(_TAGS + name for name in ("str", "int", "float", "bool", "null", "seq", "map"))}
 _FastParser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _INDENTED = """:
     stages:
@@ -350,7 +360,7 @@ class _TreeBuilder:
         if depth >= _DEEPEST:
             raise ConfigError([*self.problems, node.problem(_TOO_DEEP)])
         self._values += 1
-        if event.tag not in _KNOWN_TAGS:
+        if event.tag not in _TAGS_READ:
             tag = event.tag.replace(_TAGS, "!!")
             self.problems.append(node.problem(f"the tag {tag} means nothing here; leave it out"))
         if event.anchor is not None:
@@ -361,15 +371,16 @@ class _TreeBuilder:
 
     def _fill(self, event: Any, node: YamlNode, depth: int) -> None:
         self._deepest = max(self._deepest, depth)
-        first, last = event.start_mark.index, event.end_mark.index
+        first = event.start_mark.index
+        last = event.end_mark.index
         if isinstance(event, yaml.ScalarEvent):
             text = _expand(event.value, node, self.environment, self.problems) if "${" in event.value else event.value
             node.value = self._typed(text, node) if not event.style and event.tag != _TEXT else text
             node.raw = self.text[first:last]
         elif isinstance(event, yaml.SequenceStartEvent):
             node.value = items = []
-            while not isinstance(item := self._next(), yaml.SequenceEndEvent):
-                items.append(self._node(item, depth + 1))
+            while not isinstance(entry := self._next(), yaml.SequenceEndEvent):
+                items.append(self._node(entry, depth + 1))
         else:
             self._mapping(node, depth)
 
@@ -431,9 +442,9 @@ def _copy(node: YamlNode) -> YamlNode:
     """Copy the value for each alias: `--set` may change one of them."""
     value = node.value
     if isinstance(value, dict):
-        value = {key: _copy(item) for key, item in value.items()}
+        value = {key: _copy(child) for key, child in value.items()}
     elif isinstance(value, list):
-        value = [_copy(item) for item in value]
+        value = [_copy(child) for child in value]
     return YamlNode(value, node.file, node.line, node.column, dict(node.keys), node.raw)
 
 

@@ -137,8 +137,8 @@ def _hevc_layers(extradata: bytes, prefix: int | None) -> int:
     """Number of temporal layers of an HEVC stream; 0 if unknown."""
     if prefix is not None:
         return extradata[21] >> 3 & 7
-    found = {(unit[2] >> 1 & 7) + 1 for unit in units(extradata) if len(unit) > 2 and unit[0] >> 1 & 63 == 33}
-    return found.pop() if len(found) == 1 else 0
+    layer_counts = {(unit[2] >> 1 & 7) + 1 for unit in units(extradata) if len(unit) > 2 and unit[0] >> 1 & 63 == 33}
+    return layer_counts.pop() if len(layer_counts) == 1 else 0
 
 
 def annexb_headers(codec: str, extradata: bytes) -> bytes:
@@ -156,14 +156,16 @@ def annexb_headers(codec: str, extradata: bytes) -> bytes:
         return extradata
     if codec == "hevc":
         return b""
-    found, at = b"", 5
+    headers = b""
+    at = 5
     for mask in (31, 255):  # SPS, PPS
-        count, at = extradata[at] & mask if at < len(extradata) else 0, at + 1
+        count = extradata[at] & mask if at < len(extradata) else 0
+        at = at + 1
         for _ in range(count):
             size = int.from_bytes(extradata[at : at + 2], "big")
-            found += b"\0\0\0\1" + extradata[at + 2 : at + 2 + size]
+            headers += b"\0\0\0\1" + extradata[at + 2 : at + 2 + size]
             at += 2 + size
-    return found
+    return headers
 
 
 def sequence_header(codec: str, data: bytes) -> bytes:
@@ -243,9 +245,10 @@ def _sei_number(sei: bytes, at: int) -> tuple[int, int]:
 
 def _exp_golomb(data: bytes) -> Iterator[int]:
     """Yield the Exp-Golomb numbers at the start of some bytes."""
-    text, at = "".join(f"{byte:08b}" for byte in data[:16]), 0
-    while (one := text.find("1", at)) >= 0 and (end := 2 * one - at + 1) <= len(text):
-        yield int(text[one:end], 2) - 1
+    text = "".join(f"{byte:08b}" for byte in data[:16])
+    at = 0
+    while (marker := text.find("1", at)) >= 0 and (end := 2 * marker - at + 1) <= len(text):
+        yield int(text[marker:end], 2) - 1
         at = end
 
 

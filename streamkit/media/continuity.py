@@ -47,9 +47,7 @@ class ContinuityFilter:
         lost: gaps that no packet can carry: the next frame is a keyframe and needs none of the missing data.
     """
 
-    def __init__(
-        self, read: Callable[[int, int], bytes] | None, info: StreamInfo, pid: int, tick_s: float
-    ) -> None:  # fmt: skip
+    def __init__(self, read: Callable[[int, int], bytes] | None, info: StreamInfo, pid: int, tick_s: float) -> None:
         self._read = read
         self._codec, self._pid, self._tick_s = info.codec, pid, tick_s
         self._step_s = 1.0 / (info.average_rate or 25.0)
@@ -126,7 +124,7 @@ class ContinuityFilter:
         if size is None:
             return False
         heads = [data[at : at + _PACKET] for at in range(0, len(data) - _PACKET + 1, size)]
-        mine = [head for head in heads if head[0] == _SYNC and (head[1] & 0x1F) << 8 | head[2] == self._pid]
-        mine = [head for head in mine if head[3] & _PAYLOAD]
-        jumps = any((a[3] + 1) & 0xF != b[3] & 0xF for a, b in itertools.pairwise(mine))
-        return bool(mine) and (jumps or not mine[-1][3] & _ADAPTATION)
+        stream_heads = [head for head in heads if head[0] == _SYNC and (head[1] & 0x1F) << 8 | head[2] == self._pid]
+        stream_heads = [head for head in stream_heads if head[3] & _PAYLOAD]
+        jumps = any((a[3] + 1) & 0xF != b[3] & 0xF for a, b in itertools.pairwise(stream_heads))
+        return bool(stream_heads) and (jumps or not stream_heads[-1][3] & _ADAPTATION)

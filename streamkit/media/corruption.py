@@ -72,22 +72,22 @@ class SurfaceCopies:
             DeviceError: there is no memory for the copy.
         """
         if self._device.kind == "cpu":
-            made = self._pool.surface(surface.width, surface.height, surface.color)
-            made.data[:] = surface.data
+            copied = self._pool.surface(surface.width, surface.height, surface.color)
+            copied.data[:] = surface.data
             if change is not None:
-                change(made.data)
-            return made
+                change(copied.data)
+            return copied
         cupy = self._device.xp
         with cupy.cuda.Device(self._device.index):
             if self._stream is None:
                 self._stream = cupy.cuda.Stream(non_blocking=True)
-            made = self._pool.surface(surface.width, surface.height, surface.color, self._stream)
+            copied = self._pool.surface(surface.width, surface.height, surface.color, self._stream)
             if surface.ready is not None:
                 self._stream.wait_event(surface.ready)
             with self._stream:
-                made.data[...] = surface.data
+                copied.data[...] = surface.data
                 if change is not None:
-                    change(made.data)
-            self._pool.written(made, self._stream)
-            made.ready.synchronize()  # the caller may drop `surface`: nothing may read it any more
-        return made
+                    change(copied.data)
+            self._pool.written(copied, self._stream)
+            copied.ready.synchronize()  # the caller may drop `surface`: nothing may read it any more
+        return copied

@@ -52,24 +52,24 @@ def check_encoding(encoder: str, preset: str | None, quality: int | None, bitrat
     """Reject encoder options that exclude each other and unknown presets. Raises ValueError."""
     if quality is not None and bitrate is not None:
         raise ValueError("quality and bitrate exclude each other; remove one of them")
-    known = _PRESETS.get(encoder, _PRESETS["cpu"] + _PRESETS["nvenc"])
-    if preset is not None and preset not in known:
-        raise ValueError(f"preset must be one of {', '.join(known)}, got {preset!r}")
+    presets = _PRESETS.get(encoder, _PRESETS["cpu"] + _PRESETS["nvenc"])
+    if preset is not None and preset not in presets:
+        raise ValueError(f"preset must be one of {', '.join(presets)}, got {preset!r}")
 
 
-def choose_encoder(asked: str, codec: str, preset: str | None, device: Device, what: str = "video") -> str:
+def choose_encoder(requested: str, codec: str, preset: str | None, device: Device, what: str = "video") -> str:
     """Resolve `auto` to `nvenc` or `cpu`; check that any other choice is available.
 
     Raises:
         DeviceError: `nvenc` without a GPU, or on a GPU without NVENC.
         MissingPackage: `nvenc` without PyNvVideoCodec.
     """
-    if asked == "nvenc" and device.kind == "cpu":
+    if requested == "nvenc" and device.kind == "cpu":
         raise DeviceError("encoder: nvenc needs frames on a GPU; set device: cuda, or encoder: cpu")
-    if asked == "nvenc":
+    if requested == "nvenc":
         check_nvenc(codec, device.index)
-    if asked != "auto":
-        return asked
+    if requested != "auto":
+        return requested
     if device.kind == "cpu" or preset in _PRESETS["cpu"]:
         return "cpu"
     try:
@@ -82,7 +82,7 @@ def choose_encoder(asked: str, codec: str, preset: str | None, device: Device, w
 
 def make_encoder(
     chosen: str,
-    asked: Encoding,
+    encoding: Encoding,
     like: Surface,
     rate: Fraction,
     device: Device,
@@ -94,7 +94,7 @@ def make_encoder(
 
     Args:
         chosen: `nvenc` or `cpu`.
-        asked: encoder options.
+        encoding: encoder options.
         like: one of the surfaces.
         rate: frames per second, a hint.
         device: device of the surfaces.
@@ -103,8 +103,8 @@ def make_encoder(
         pixel_aspect: width of a pixel divided by its height.
     """
     if chosen == "nvenc":
-        return NvEncoder(asked, like.width, like.height, like.color, rate, device.index, pixel_aspect)
-    return CpuEncoder(asked, like.width, like.height, like.color, rate, threads, counters, pixel_aspect)
+        return NvEncoder(encoding, like.width, like.height, like.color, rate, device.index, pixel_aspect)
+    return CpuEncoder(encoding, like.width, like.height, like.color, rate, threads, counters, pixel_aspect)
 
 
 def check_nvenc(codec: str, device: int) -> None:
@@ -152,12 +152,18 @@ class NvEncoder:
     """
 
     def __init__(
-        self, encoding: Encoding, width: int, height: int, color: Color, rate: Fraction, device: int,
+        self,
+        encoding: Encoding,
+        width: int,
+        height: int,
+        color: Color,
+        rate: Fraction,
+        device: int,
         pixel_aspect: Fraction = SQUARE,
-    ) -> None:  # fmt: skip
+    ) -> None:
         import PyNvVideoCodec as nvc  # noqa: N813
 
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "codec": encoding.codec,
             "gpu_id": device,
             "preset": (encoding.preset or "p4").upper(),
@@ -168,13 +174,15 @@ class NvEncoder:
             "rc": "vbr",
         }
         if encoding.bitrate is not None:
-            asked["bitrate"] = encoding.bitrate
+            options["bitrate"] = encoding.bitrate
         else:
-            asked["cq"] = 23 if encoding.quality is None else encoding.quality
-        self._nvc, self._codec, self._color = nvc, encoding.codec, color
+            options["cq"] = 23 if encoding.quality is None else encoding.quality
+        self._nvc = nvc
+        self._codec = encoding.codec
+        self._color = color
         self._pixel_aspect = pixel_aspect
         with primary_context(device):
-            self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **asked)
+            self._encoder = nvc.CreateEncoder(width, height, "NV12", False, **options)
         self._pending: dict[int, Surface] = {}  # the encoder may still read them
         self._stream: Any = None
 
@@ -198,9 +206,10 @@ class NvEncoder:
     def _packets(self, encoded: Any) -> list[Packet[VideoStream]]:
         from av import Packet
 
-        made = []
-        for one in encoded:
-            ticks, data = int(one["timestamp"]), bytes(one["data"])
+        packets = []
+        for chunk in encoded:
+            ticks = int(chunk["timestamp"])
+            data = bytes(chunk["data"])
             self._pending.pop(ticks, None)
             if self._stream is None:
                 self._add_stream(data)
@@ -209,8 +218,8 @@ class NvEncoder:
                 packet.time_base = TIME_BASE
                 packet.is_keyframe = _is_keyframe(data, self._codec)
                 packet.stream = self._stream
-                made.append(packet)
-        return made
+                packets.append(packet)
+        return packets
 
     def _add_stream(self, data: bytes) -> None:
         """Add the stream, from the headers at the start of the first packet."""
@@ -238,14 +247,18 @@ def _planes(surface: Surface) -> Any:
     planes = [
         SimpleNamespace(
             __cuda_array_interface__={
-                "shape": shape, "strides": strides, "data": (at, False), "typestr": "|u1", "version": 3,
+                "shape": shape,
+                "strides": strides,
+                "data": (at, False),
+                "typestr": "|u1",
+                "version": 3,
             }
         )
         for at, shape, strides in (
             (address, (height, width, 1), (width, 1, 1)),
             (address + width * height, (height // 2, width // 2, 2), (width, 2, 1)),
         )
-    ]  # fmt: skip
+    ]
     return SimpleNamespace(cuda=lambda: planes)
 
 

@@ -98,8 +98,10 @@ def _codecs(init: bytes) -> str:
 
 def _hevc_codecs(config: bytes) -> str:
     """The codec of an `HEVCDecoderConfigurationRecord`, by ISO/IEC 14496-15 Annex E."""
-    space, high, profile = config[1] >> 6, config[1] >> 5 & 1, config[1] & 31
+    space = config[1] >> 6
+    high = config[1] >> 5 & 1
+    profile = config[1] & 31
     flags = int(f"{int.from_bytes(config[2:6]):032b}"[::-1], 2)
     constraints = config[6:12].rstrip(b"\0")
     parts = [f"hvc1.{['', 'A', 'B', 'C'][space]}{profile}", f"{flags:x}", f"{'LH'[high]}{config[12]}"]
-    return ".".join([*parts, *(f"{one:x}" for one in constraints)])
+    return ".".join([*parts, *(f"{flag_byte:x}" for flag_byte in constraints)])

@@ -51,11 +51,12 @@ class FreezeDetector:
         if now_s < self._next_s:
             return False
         self._next_s = now_s + min(_INTERVAL_S, self.limit_s / 4)
-        found = self._fingerprint(surface)
-        if found != self._same:
+        fingerprint = self._fingerprint(surface)
+        if fingerprint != self._same:
             if self._same is not None:
                 self._allowed_s = self.limit_s
-            self._same, self._since_s = found, now_s
+            self._same = fingerprint
+            self._since_s = now_s
         if now_s - self._since_s < self._allowed_s:
             return False
         self._allowed_s = min(self._allowed_s * _BACKOFF, max(_MAX_S, self.limit_s))

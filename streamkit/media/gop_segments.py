@@ -238,7 +238,7 @@ class SegmentDecoder:
         results = self._decoded(segment.packets, rest(), entering=True)
         head = next(results, None)
         if self._replays and not self._starts_clean(head, segment.start):
-            hidden = [given._replace(hidden=True) for given in segment.previous]
+            hidden = [packet._replace(hidden=True) for packet in segment.previous]
             yield from self._decoded([*hidden, *segment.packets, *map(SegmentPacket, taken)], segment.rest)
             return
         entering = False
@@ -257,7 +257,7 @@ class SegmentDecoder:
 
     def _decoded(
         self, packets: Iterable[SegmentPacket], rest: Iterable[Any], *, entering: bool = False
-    ) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:  # fmt: skip
+    ) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
         """Decode from an empty decoder to a flushed one; damage to hidden frames is not counted."""
         assert self._decoder is not None
         assert self._demuxer is not None
@@ -317,9 +317,16 @@ class ParallelDecoder:
     """
 
     def __init__(
-        self, uri: str, count: int, open_: Callable[[Counters], tuple[Demuxer, Decoder]], pool: SurfacePool,
-        counters: Counters, executor: OrderedExecutor, *, reports: bool = True,
-    ) -> None:  # fmt: skip
+        self,
+        uri: str,
+        count: int,
+        open_: Callable[[Counters], tuple[Demuxer, Decoder]],
+        pool: SurfacePool,
+        counters: Counters,
+        executor: OrderedExecutor,
+        *,
+        reports: bool = True,
+    ) -> None:
         self._uri, self._pool, self._counters, self._executor, self._reports = uri, pool, counters, executor, reports
         self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
@@ -362,19 +369,20 @@ class ParallelDecoder:
 
 def _in_steps(
     decoder: SegmentDecoder, step: int, segment: GopSegment
-) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:  # fmt: skip
+) -> Iterator[tuple[list[DecodedFrame], Counter[str]]]:
     """Yield what a decoder yields, `step` frames at a time; those before an error come before it."""
     frames: list[DecodedFrame] = []
     counts: Counter[str] = Counter()
     try:
-        for more, found in decoder(segment):
-            frames += more
-            if found:
-                counts.update(found)
-            del more  # or this thread would hold them while it makes the next
+        for more_frames, more_counts in decoder(segment):
+            frames += more_frames
+            if more_counts:
+                counts.update(more_counts)
+            del more_frames  # or this thread would hold them while it makes the next
             if len(frames) >= step:
                 yield frames, counts
-                frames, counts = [], Counter()
+                frames = []
+                counts = Counter()
     except Exception:
         if frames or counts:
             yield frames, counts

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 # codecs with one shown frame per packet
-_ONE_EACH = frozenset({"h264", "hevc", "av1", "vp9"})
+_FRAME_PER_PACKET = frozenset({"h264", "hevc", "av1", "vp9"})
 _MISSING = 0.02
 """Share of a header's frames that may be missing: it may have been written before the last frames."""
 
@@ -25,7 +25,7 @@ _MISSING = 0.02
 def lost_frames(demuxer: Demuxer, shown: int) -> int:
     """Number of missing frames of a video that was read completely."""
     info = demuxer.info
-    if info.codec not in _ONE_EACH or not info.frames or demuxer.packets_read != info.frames:
+    if info.codec not in _FRAME_PER_PACKET or not info.frames or demuxer.packets_read != info.frames:
         return 0
     return max(0, demuxer.packets_read - demuxer.discarded - shown)
 

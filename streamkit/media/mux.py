@@ -40,10 +40,10 @@ _SLACK_S = 1e-6
 
 def container_format(path: str | Path) -> str:
     """FFmpeg's container name for a path's suffix. Raises ValueError for unsupported suffixes."""
-    found = FORMATS.get(Path(path).suffix.lower())
-    if found is None:
+    format_name = FORMATS.get(Path(path).suffix.lower())
+    if format_name is None:
         raise ValueError(f"path must end in {' or '.join(FORMATS)}, got {str(path)!r}")
-    return found
+    return format_name
 
 
 class _ContainerFile:
@@ -174,19 +174,19 @@ class Clip(_ContainerFile):
         """Duration so far, in seconds."""
         return (self._end - self._zero) / TICKS_PER_S
 
-    def may_end_before(self, kept: BufferedPacket) -> bool:
+    def may_end_before(self, packet: BufferedPacket) -> bool:
         """Whether the clip may end before this packet: every frame shown up to its end is then in the file."""
-        return kept.pts > self._newest
+        return packet.pts > self._newest
 
-    def contains(self, kept: BufferedPacket) -> bool:
+    def contains(self, packet: BufferedPacket) -> bool:
         """Whether a packet's frame is among those shown in the file."""
-        return self._zero <= kept.pts <= self._newest
+        return self._zero <= packet.pts <= self._newest
 
-    def offset_s(self, kept: BufferedPacket) -> float:
+    def offset_s(self, packet: BufferedPacket) -> float:
         """When a packet's frame is shown in the file, in seconds."""
-        return max(0, kept.pts - self._zero) / TICKS_PER_S
+        return max(0, packet.pts - self._zero) / TICKS_PER_S
 
-    def write(self, kept: BufferedPacket) -> bool:
+    def write(self, packet: BufferedPacket) -> bool:
         """Write one packet; return False for a frame shown before the first one, which cannot be decoded.
 
         Raises:
@@ -194,17 +194,21 @@ class Clip(_ContainerFile):
         """
         import av
 
-        if kept.pts < self._zero:
+        if packet.pts < self._zero:
             return False
-        packet = av.Packet(kept.data)
-        packet.stream = self._stream
-        packet.time_base = TIME_BASE
-        packet.pts, packet.dts = kept.pts - self._zero, kept.dts - self._zero
-        packet.duration, packet.is_keyframe = kept.duration, kept.keyframe
+        av_packet = av.Packet(packet.data)
+        av_packet.stream = self._stream
+        av_packet.time_base = TIME_BASE
+        av_packet.pts = packet.pts - self._zero
+        av_packet.dts = packet.dts - self._zero
+        av_packet.duration = packet.duration
+        av_packet.is_keyframe = packet.keyframe
         with self:
-            self._container.mux_one(packet)
-        self._end, self._newest = max(self._end, kept.pts + kept.duration), max(self._newest, kept.pts)
-        self.bytes, self.packets = self.bytes + len(kept.data), self.packets + 1
+            self._container.mux_one(av_packet)
+        self._end = max(self._end, packet.pts + packet.duration)
+        self._newest = max(self._newest, packet.pts)
+        self.bytes = self.bytes + len(packet.data)
+        self.packets = self.packets + 1
         return True
 
     def finish(self) -> None:
@@ -239,10 +243,10 @@ def copy_packets(uri: str, file: AtomicFile, first_s: float, last_s: float, *, s
 
     try:
         with closing(Demuxer(uri, number=stream)) as demuxer:
-            found = first_s <= demuxer.info.start_s or _seek_to(demuxer, first_s)
-            if found:
+            begins_right = first_s <= demuxer.info.start_s or _seek_to(demuxer, first_s)
+            if begins_right:
                 _copy(demuxer, file, first_s, last_s)
-        if not found:
+        if not begins_right:
             with closing(Demuxer(uri, number=stream)) as demuxer:
                 _copy(demuxer, file, first_s, last_s)
     except (SourceError, FFmpegError, OSError, ValueError) as error:

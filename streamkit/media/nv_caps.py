@@ -93,7 +93,7 @@ class _Caps(ctypes.Structure):
 
 
 _asking = threading.Lock()
-_known: dict[tuple[int, str, int], dict[str, int]] = {}
+_caps: dict[tuple[int, str, int], dict[str, int]] = {}
 _ANSWERS = "supported", "num_decoder_engines", "width_max", "height_max", "mb_num_max", "width_min", "height_min"
 
 
@@ -108,18 +108,18 @@ def capabilities(device: int, codec: str, bits: int) -> dict[str, int]:
     """
     key = device, codec, bits
     with _asking:  # many sources begin at once, and would all ask
-        if key not in _known:
+        if key not in _caps:
             module = nv_module()
             if isinstance(module, str):
                 raise RuntimeError(module)
             try:
-                _known[key] = _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
+                _caps[key] = _query(device, int(getattr(module.cudaVideoCodec, CODECS[codec])), bits)
             except OSError as error:
                 way = "a container needs NVIDIA_DRIVER_CAPABILITIES=compute,utility,video"
                 raise RuntimeError(f"the driver has no library for NVDEC ({error}); {way}") from None
             except Exception as error:  # no memory, for example: the next source asks again
                 raise RuntimeError(f"NVDEC does not say what it decodes: {describe(error)}") from None
-        return _known[key]
+        return _caps[key]
 
 
 def _query(device: int, codec: int, bits: int) -> dict[str, int]:

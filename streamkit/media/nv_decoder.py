@@ -74,9 +74,15 @@ class NvDecoder:
     takes_received = True
 
     def __init__(
-        self, demuxer: Demuxer, device: Device, pool: SurfacePool, counters: Counters,
-        fallback: Callable[[Demuxer, str], AvDecoder], *, low_delay: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        demuxer: Demuxer,
+        device: Device,
+        pool: SurfacePool,
+        counters: Counters,
+        fallback: Callable[[Demuxer, str], AvDecoder],
+        *,
+        low_delay: bool = False,
+    ) -> None:
         module = nv_module()
         if isinstance(module, str):
             raise NvUnsupported(module)
@@ -132,7 +138,8 @@ class NvDecoder:
                 self._timing.sent(packet)
                 discard = hidden or unwanted or packet.is_discard
                 return self._push(packet.address, packet.size, packet.pts, discard, packet.is_corrupt)
-            packet, hidden = packet.av_packet(), hidden or packet.is_discard
+            hidden = hidden or packet.is_discard
+            packet = packet.av_packet()
         if self._software is not None:
             return self._software.decode(packet, hidden=hidden, unwanted=unwanted)
         hidden = hidden or unwanted
@@ -155,9 +162,9 @@ class NvDecoder:
                 if self._waiting and not named and self._headers:  # a session may have other parameters, or none
                     part = clone_packet(part, self._headers)
                     named = sequence_header(self._codec, self._headers)
-                found = named or self._parameters or b""
-                if found != self._parameters:
-                    self._parameters = found
+                parameters = named or self._parameters or b""
+                if parameters != self._parameters:
+                    self._parameters = parameters
                     frames += self._enter_format(keyframe)
                     if self._software is not None:
                         return frames + self._software.decode(keyframe, hidden=hidden)
@@ -246,7 +253,7 @@ class NvDecoder:
                     if not nv_sessions.is_exhausted(error):
                         raise
                     self._give_back(self._lease, error)
-        nv_sessions.begun(self._lease, packet)
+        nv_sessions.remember_first_packet(self._lease, packet)
         return frames
 
     def _give_back(self, lease: nv_sessions.NvdecSession, error: Exception) -> None:

@@ -60,14 +60,15 @@ def install() -> bool:
 
 def take() -> int:
     """Number of damaged frames of this thread since its last call."""
-    mine, found = get_ident(), 0
+    this_thread = get_ident()
+    count = 0
     for _ in range(len(damaged)):
         thread = damaged.popleft()
-        if thread == mine:
-            found += 1
+        if thread == this_thread:
+            count += 1
         else:
             damaged.append(thread)
-    return found
+    return count
 
 
 def _on_write(_: Any, address: int, size: int) -> int:

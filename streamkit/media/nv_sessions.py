@@ -201,7 +201,7 @@ def discard(session: NvdecSession) -> None:
     session.close()
 
 
-def begun(session: NvdecSession, packet: Any) -> None:
+def remember_first_packet(session: NvdecSession, packet: Any) -> None:
     """Remember the first packet of a video, a `PacketData`, as the sample of its session. Thread-safe."""
     if session.key not in _first_packets:
         data = ctypes.string_at(packet.bsl_data, packet.bsl)
@@ -228,15 +228,21 @@ def make_ahead(sample: SessionSample, nvc: Any) -> bool:
     """
     import cupy
 
-    key, idle = sample.key, _idle_on(sample.key.device)
-    if sum(one.key == key for one in idle) >= sample.number:
+    key = sample.key
+    idle = _idle_on(sample.key.device)
+    if sum(idle_session.key == key for idle_session in idle) >= sample.number:
         return False
-    if sum(one.key.size for one in idle) + key.size > _limit(key.device):
+    if sum(idle_session.key.size for idle_session in idle) + key.size > _limit(key.device):
         return False
     buffer = np.frombuffer(sample.packet, np.uint8)
-    first, end = nvc.PacketData(), nvc.PacketData()
-    first.bsl_data, first.bsl, first.pts = buffer.ctypes.data, len(buffer), 1
-    end.bsl_data, end.bsl, end.pts = 0, 0, 0
+    first = nvc.PacketData()
+    end = nvc.PacketData()
+    first.bsl_data = buffer.ctypes.data
+    first.bsl = len(buffer)
+    first.pts = 1
+    end.bsl_data = 0
+    end.bsl = 0
+    end.pts = 0
     with cupy.cuda.Device(key.device), creation_lock:
         session = _create(key, nvc)
         session.decoder.Decode(first)
@@ -283,7 +289,7 @@ def _keep(session: NvdecSession, end: Any | None) -> bool:
         return False
     _idle.append(session)
     device = session.key.device
-    while sum(one.key.size for one in _idle_on(device)) > _limit(device):
+    while sum(idle_session.key.size for idle_session in _idle_on(device)) > _limit(device):
         with suppress(IndexError, ValueError):  # another thread took it
             oldest = _idle_on(device)[0]
             _idle.remove(oldest)

@@ -32,7 +32,8 @@ _PIPE_BYTES = 1 << 18
 
 def check_target(url: str) -> None:
     """Reject an address that does not support pushing. Raises ValueError."""
-    kind, where = scheme(url), url.partition("?")[0]
+    kind = scheme(url)
+    where = url.partition("?")[0]
     if not is_path(url):
         try:
             check_characters(url)
@@ -42,8 +43,8 @@ def check_target(url: str) -> None:
         return
     if kind in ("", "file", "http", "https") and where.endswith(_HLS):
         return
-    known = f"{', '.join(f'{one}://' for one in FORMATS)}, or a path or http(s) address that ends in {_HLS}"
-    raise ValueError(f"url must begin with {known}, got {mask(url)!r}")
+    forms = f"{', '.join(f'{name}://' for name in FORMATS)}, or a path or http(s) address that ends in {_HLS}"
+    raise ValueError(f"url must begin with {forms}, got {mask(url)!r}")
 
 
 def check_protocol(url: str) -> None:
@@ -78,9 +79,11 @@ def target_options(url: str, timeout_s: float) -> tuple[str, dict[str, str]]:
     if kind == "srt":
         return "mpegts", {"timeout": us}
     options = {
-        "hls_time": "2", "hls_list_size": "6", "hls_start_number_source": "epoch",
+        "hls_time": "2",
+        "hls_list_size": "6",
+        "hls_start_number_source": "epoch",
         "hls_flags": "delete_segments+independent_segments" + ("+temp_file" if is_path(url) else ""),
-    }  # fmt: skip
+    }
     if not is_path(url):
         options |= {"method": "PUT", "timeout": f"{timeout_s:g}"}
     return "hls", options
@@ -112,9 +115,13 @@ class Push:
             if folder:
                 os.makedirs(folder, exist_ok=True)
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "streamkit.media.pusher"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, start_new_session=True, env=child_environment(),
-        )  # fmt: skip
+            [sys.executable, "-m", "streamkit.media.pusher"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            env=child_environment(),
+        )
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()

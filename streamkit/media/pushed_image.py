@@ -123,8 +123,8 @@ class ImageImporter:
         if self._upload is None:
             self._upload = self._open.enter_context(uploader(self._device))
         self._counters.add(TO_DEVICE)
-        made: Surface = self._upload(surface)
-        return made
+        uploaded: Surface = self._upload(surface)
+        return uploaded
 
     def _fetched(self, image: Array) -> np.ndarray:
         """An image of a GPU on the host."""

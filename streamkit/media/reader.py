@@ -141,9 +141,13 @@ class VideoReader:
         self._split = ParallelDecoder(uri, count, another, pool, counters, self._executor, reports=decoders != "auto")
 
     def frames(
-        self, start_s: float = 0.0, end_s: float | None = None, *, sampler: FrameSampler | None = None,
+        self,
+        start_s: float = 0.0,
+        end_s: float | None = None,
+        *,
+        sampler: FrameSampler | None = None,
         keyframes: bool = False,
-    ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
+    ) -> Iterator[tuple[int, DecodedFrame]]:
         """Yield the frames with their numbers in the video, from 0, in presentation order.
 
         Args:
@@ -180,9 +184,13 @@ class VideoReader:
         if missing:
             self._counters.add(LOST, missing)
         check_integrity(
-            self._demuxer, self._last_s, self._shown, max(missing, self._damage() - damage), whole=whole,
+            self._demuxer,
+            self._last_s,
+            self._shown,
+            max(missing, self._damage() - damage),
+            whole=whole,
             step_s=self.step_s,
-        )  # fmt: skip
+        )
 
     def packet_ref(self, pts_s: float) -> PacketRef | None:
         """Reference to the packet of a frame in the ring; None if packets are not kept."""
@@ -203,9 +211,9 @@ class VideoReader:
 
     def close(self) -> None:
         """Close the decoders and the file."""
-        for one in (self._decoder, self._split, self._process):
-            if one is not None:
-                one.close()
+        for resource in (self._decoder, self._split, self._process):
+            if resource is not None:
+                resource.close()
         self._demuxer.close()
 
     def _in_order(self, frame: DecodedFrame) -> DecodedFrame:
@@ -228,7 +236,7 @@ class VideoReader:
     def _decoded(self, *, whole: bool = False) -> Generator[DecodedFrame]:
         """Yield the remaining frames, `whole` if these are all; frames decoded before an error come before it."""
         if self._split is None:
-            return self._counted(self._one_by_one(self._packets()))
+            return self._counted(self._decode_in_order(self._packets()))
         segments: Segments
         if whole and (process := self._reading_process()) is not None:
             segments = ReceivedSegments(process, self._demuxer, self._split.report)
@@ -277,7 +285,7 @@ class VideoReader:
                 self._on_packet(packet)
             yield packet
 
-    def _one_by_one(self, packets: Iterable[Any]) -> Generator[DecodedFrame]:
+    def _decode_in_order(self, packets: Iterable[Any]) -> Generator[DecodedFrame]:
         """Decode these packets with one decoder."""
         assert self._decoder is not None
         packets = DeferredError(packets)
@@ -288,7 +296,7 @@ class VideoReader:
 
     def _selected_frames(
         self, begin: float | None, sampler: FrameSampler | None, keyframes: bool
-    ) -> Iterator[tuple[int, DecodedFrame]]:  # fmt: skip
+    ) -> Iterator[tuple[int, DecodedFrame]]:
         """Yield the wanted frames from a time on, with their numbers; also others if packets have no times."""
         assert self._decoder is not None
         first_number, sought = self._seek_before(begin) if begin is not None and not self.info.live else (0, None)
@@ -298,7 +306,7 @@ class VideoReader:
             return
         packets = itertools.chain([head], packets)
         if head.pts is None and not keyframes:
-            for number, frame in enumerate(self._counted(self._one_by_one(packets))):
+            for number, frame in enumerate(self._counted(self._decode_in_order(packets))):
                 if begin is None or frame.pts_s >= begin:
                     yield number, frame
             return
@@ -308,14 +316,21 @@ class VideoReader:
             before = begin is not None and pts_s < begin and not (self.info.live and self.first_frame)
             if before or (self._until is not None and pts_s >= self._until):
                 return False
-            self.first_frame, self.last_frame = self.first_frame or (number, pts_s), (number, pts_s)
-            self._shown, self._last_s = self._shown + 1, pts_s
+            self.first_frame = self.first_frame or (number, pts_s)
+            self.last_frame = (number, pts_s)
+            self._shown = self._shown + 1
+            self._last_s = pts_s
             return (alone or not keyframes) and (sampler is None or sampler.accepts(number, pts_s))
 
         numbering = FrameNumbering(
-            packets, self._demuxer, wants, first=first_number, ahead=not self.info.live, flushed=keyframes,
+            packets,
+            self._demuxer,
+            wants,
+            first=first_number,
+            ahead=not self.info.live,
+            flushed=keyframes,
             since_s=-math.inf if sought is None or begin is None else begin,
-        )  # fmt: skip
+        )
         selective = SelectiveDecoder(self._decoder, self._demuxer, self._counters, sought=sought is not None)
         for number, frame in selective.keyframes(numbering) if keyframes else selective.frames(numbering):
             yield number, frame
@@ -330,14 +345,14 @@ class VideoReader:
             Number of frames before that time, and the first packet from there; 0 and None if the video must be read
             from its start, where it then is.
         """
-        found = self._count_before(begin)
-        if found is not None and self._demuxer.seek(begin):
+        keyframe = self._count_before(begin)
+        if keyframe is not None and self._demuxer.seek(begin):
             assert self._decoder is not None
             self._decoder.restart(self._demuxer)
             packet = next(self._packets(), None)
             base = self._demuxer.stream.time_base
-            if packet is not None and packet.pts is not None and packet.pts * base <= found[1] + _SLACK_S:
-                return found[0], packet
+            if packet is not None and packet.pts is not None and packet.pts * base <= keyframe[1] + _SLACK_S:
+                return keyframe[0], packet
         self._reopen()
         return 0, None
 
@@ -349,14 +364,14 @@ class VideoReader:
         if self.info.live:
             yield from itertools.dropwhile(lambda pair: pair[1].pts_s < begin, enumerate(self._decoded()))
             return
-        found = self._count_before(begin)
-        if found is not None and self._demuxer.seek(begin):
+        keyframe = self._count_before(begin)
+        if keyframe is not None and self._demuxer.seek(begin):
             with closing(self._decoded()) as decoded:
                 first = next(decoded, None)
-                if first is not None and first.pts_s <= found[1] + _SLACK_S:
+                if first is not None and first.pts_s <= keyframe[1] + _SLACK_S:
                     rest = itertools.chain([first], decoded)
                     del first
-                    yield from enumerate((p for p in rest if p.pts_s >= begin), found[0])
+                    yield from enumerate((p for p in rest if p.pts_s >= begin), keyframe[0])
                     return
         self._reopen()
         yield from (pair for pair in enumerate(self._decoded()) if pair[1].pts_s >= begin)
@@ -410,5 +425,5 @@ def _is_read_apart(demuxer: Demuxer, device: Device) -> bool:
     info = demuxer.info
     frames = info.frames or round((info.duration_s or 0.0) * (info.average_rate or 0.0))
     simple = rewriter(info.codec, demuxer.stream.codec_context.extradata) is not None
-    own = not demuxer.uri.startswith(("/dev/fd", "/dev/std", "/proc/"))  # another process has other descriptors
-    return device.kind == "cuda" and simple and own and frames >= _MIN_FRAMES_APART
+    can_reopen = not demuxer.uri.startswith(("/dev/fd", "/dev/std", "/proc/"))  # another process has other descriptors
+    return device.kind == "cuda" and simple and can_reopen and frames >= _MIN_FRAMES_APART

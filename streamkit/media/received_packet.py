@@ -36,12 +36,21 @@ class ReceivedPacket:
     """
 
     __slots__ = (
-        "_base", "address", "data", "dts", "extradata", "is_corrupt", "is_discard", "is_keyframe", "pts", "size",
-    )  # fmt: skip
+        "_base",
+        "address",
+        "data",
+        "dts",
+        "extradata",
+        "is_corrupt",
+        "is_discard",
+        "is_keyframe",
+        "pts",
+        "size",
+    )
 
     def __init__(
         self, data: memoryview, address: int, pts: int, dts: int, flags: int, base: Fraction, extradata: bytes
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.data, self.address, self.size = data, address, len(data)
         self.pts, self.dts = None if pts == NO_TICKS else pts, None if dts == NO_TICKS else dts
         self.is_keyframe, self.is_discard = flags & KEYFRAME == KEYFRAME, flags & DISCARD == DISCARD
@@ -67,6 +76,6 @@ class ReceivedPacket:
 def _extradata_of(data: bytes) -> Any:
     from av.packet import PacketSideData, packet_sidedata_type_from_literal
 
-    made: Any = PacketSideData(packet_sidedata_type_from_literal(EXTRADATA), len(data))  # type: ignore[call-arg]
-    made.update(data)
-    return made
+    side_data: Any = PacketSideData(packet_sidedata_type_from_literal(EXTRADATA), len(data))  # type: ignore[call-arg]
+    side_data.update(data)
+    return side_data

@@ -121,9 +121,10 @@ class PacketRing:
     def __init__(
         self, readers: tuple[Hashable, ...], *, limit_bytes: int, guard: AbstractContextManager[Any] | None = None
     ) -> None:
-        self._limit, self._guard = limit_bytes, guard or nullcontext()
+        self._limit = limit_bytes
+        self._guard = guard or nullcontext()
         self._needed: dict[Hashable, int] = dict.fromkeys(readers, 0)
-        self._kept: deque[BufferedPacket] = deque()
+        self._packets: deque[BufferedPacket] = deque()
         self._keyframes: deque[tuple[int, int]] = deque()  # number and pts of each kept
         self._numbers: dict[int, int] = {}  # by the pts that the container gives, of the present opening
         self._early: list[_RawPacket] = []
@@ -154,7 +155,7 @@ class PacketRing:
         with self._guard:
             assert self._form is not None, "begin comes first"
             self._add(packet, data)
-            while self._bytes > self._limit and len(self._kept) > 1:
+            while self._bytes > self._limit and len(self._packets) > 1:
                 self.lost += self._drop_first()
 
     def packet_ref(self, pts_s: float) -> PacketRef:
@@ -183,23 +184,23 @@ class PacketRing:
         If none is that early, the first keyframe in the ring; None if there is none up to `number`.
         """
         with self._guard:
-            kept = self._get(number)
-            if kept is None:
+            packet = self._get(number)
+            if packet is None:
                 return None
-            found = None
-            for one, pts in self._keyframes:
-                if one > number or (found is not None and pts > kept.pts - before):
+            keyframe = None
+            for keyframe_number, pts in self._keyframes:
+                if keyframe_number > number or (keyframe is not None and pts > packet.pts - before):
                     break
-                found = one
-            return found
+                keyframe = keyframe_number
+            return keyframe
 
     def packets(self, first: int, last: int) -> list[BufferedPacket]:
         """The packets from `first` to `last`, both included, as far as they are in the ring."""
         with self._guard:
-            if not self._kept:
+            if not self._packets:
                 return []
-            begin = max(0, first - self._kept[0].number)
-            return list(islice(self._kept, begin, max(begin, last + 1 - self._kept[0].number)))
+            begin = max(0, first - self._packets[0].number)
+            return list(islice(self._packets, begin, max(begin, last + 1 - self._packets[0].number)))
 
     def release(self, reader: Hashable, number: int) -> None:
         """Declare that `reader` needs no packet before `number`."""
@@ -228,40 +229,41 @@ class PacketRing:
         self._early.append(raw_packet)
         if raw_packet.dts is None and self._clock.restarted and len(self._early) < MAX_EARLY:
             return
-        early, self._early = self._early, []
+        early = self._early
+        self._early = []
         if self._clock.restarted:
             fill_times(early, round(self._clock.step / self._clock.base))
         for raw in early:
             self._append(raw)
-        if self._kept and len(self._numbers) > 2 * len(self._kept) + 64:
-            oldest = self._kept[0].number
+        if self._packets and len(self._numbers) > 2 * len(self._packets) + 64:
+            oldest = self._packets[0].number
             self._numbers = {pts: number for pts, number in self._numbers.items() if number >= oldest}
 
-    def _append(self, given: _RawPacket) -> None:
+    def _append(self, raw: _RawPacket) -> None:
         assert self._form is not None
-        pts, dts = self._clock.times(given.pts, given.dts, keyframe=given.keyframe)
-        lasts = round(given.duration * self._clock.base)
-        kept = BufferedPacket(self._next, given.data, pts, dts, lasts, given.keyframe, self._form)
+        pts, dts = self._clock.times(raw.pts, raw.dts, keyframe=raw.keyframe)
+        lasts = round(raw.duration * self._clock.base)
+        packet = BufferedPacket(self._next, raw.data, pts, dts, lasts, raw.keyframe, self._form)
         self._next += 1
         if not self._needed:  # no reader will take it
             return
-        self._kept.append(kept)
-        self._bytes += len(given.data)
-        if kept.keyframe:
-            self._keyframes.append((kept.number, kept.pts))
+        self._packets.append(packet)
+        self._bytes += len(raw.data)
+        if packet.keyframe:
+            self._keyframes.append((packet.number, packet.pts))
 
     def _get(self, number: int) -> BufferedPacket | None:
-        index = number - self._kept[0].number if self._kept else -1
-        return self._kept[index] if 0 <= index < len(self._kept) else None
+        index = number - self._packets[0].number if self._packets else -1
+        return self._packets[index] if 0 <= index < len(self._packets) else None
 
     def _drop_released(self) -> None:
         needed = min(self._needed.values(), default=self._next)
-        while self._kept and self._kept[0].number < needed:
+        while self._packets and self._packets[0].number < needed:
             self._drop_first()
 
     def _drop_first(self) -> int:
-        gone = self._kept.popleft()
-        self._bytes -= len(gone.data)
-        if gone.keyframe:
+        oldest = self._packets.popleft()
+        self._bytes -= len(oldest.data)
+        if oldest.keyframe:
             self._keyframes.popleft()
         return 1

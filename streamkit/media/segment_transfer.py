@@ -120,8 +120,8 @@ class ReceivedSegments:
         """Yield the segments in order."""
         previous: list[SegmentPacket] = []
         self._process.send(b"")
-        while (found := self._receive()) is not None:
-            packets, start, flags = found
+        while (received := self._receive()) is not None:
+            packets, start, flags = received
             rest = self._rest() if flags & _HAS_REST else ()
             yield GopSegment(packets, start if flags & _HAS_START else None, previous, rest)
             if flags & _HAS_REST:
@@ -140,8 +140,8 @@ class ReceivedSegments:
             raise self._error
 
     def _rest(self) -> Iterator[ReceivedPacket]:
-        while (found := self._receive()) is not None:
-            yield from (packet for packet, _ in found[0])
+        while (received := self._receive()) is not None:
+            yield from (packet for packet, _ in received[0])
 
     def _receive(self) -> tuple[list[SegmentPacket], int, int] | None:
         """Receive packets, with start and flags; None at the end of the file, or of the process."""
@@ -173,9 +173,9 @@ class ReceivedSegments:
             at += size
         return packets
 
-    def _end(self, found: dict[str, Any]) -> None:
+    def _end(self, outcome: dict[str, Any]) -> None:
         self.ended = True
-        error = found.pop("error", None)
-        for name, count in found.items():
+        error = outcome.pop("error", None)
+        for name, count in outcome.items():
             setattr(self._demuxer, name, count)
         self._error = error and SourceError(error["text"], cause=error["cause"], damaged=error["damaged"])

@@ -75,33 +75,36 @@ class SelectiveDecoder:
 
     def keyframes(self, numbering: Iterable[NumberedPacket]) -> Generator[tuple[int, DecodedFrame]]:
         """Yield the wanted frames if only keyframes are wanted: each at once, as the decoder is flushed after it."""
-        for one in numbering:
-            if not one.wanted:
+        for numbered in numbering:
+            if not numbered.wanted:
                 self._counters.add(SKIPPED)
                 continue
-            frames = [*self._decoder.decode(one.packet), *self._decoder.decode(None)]
+            frames = [*self._decoder.decode(numbered.packet), *self._decoder.decode(None)]
             self._decoder.restart(self._demuxer)
             self.missing += not frames
             for frame in frames[:1]:
-                yield one.number, frame._replace(pts_s=one.pts_s)  # in a stream without times the decoder restarts at 0
+                # in a stream without times the decoder restarts at 0
+                yield numbered.number, frame._replace(pts_s=numbered.pts_s)
 
-    def _process(self, one: NumberedPacket, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
-        if one.alone:
-            self._enter_gop(one, numbering)
-        goes_with = one.packet.pts is None  # a second field: in some streams it has its own packet
-        if one.wanted or (goes_with and self._decoded):
+    def _process(self, numbered: NumberedPacket, numbering: FrameNumbering) -> Generator[tuple[int, DecodedFrame]]:
+        if numbered.alone:
+            self._enter_gop(numbered, numbering)
+        goes_with = numbered.packet.pts is None  # a second field: in some streams it has its own packet
+        if numbered.wanted or (goes_with and self._decoded):
             yield from self._catch_up()
-            if one.wanted:
-                self._due[one.pts_s] = one.number
+            if numbered.wanted:
+                self._due[numbered.pts_s] = numbered.number
             self._decoded = True
-            yield from self._numbered(self._decoder.decode(one.packet))
+            yield from self._numbered(self._decoder.decode(numbered.packet))
             return
         self._decoded = False
-        if numbering.parser.is_disposable(one.packet) or (self._codec == "hevc" and self._is_undecodable(one.packet)):
+        if numbering.parser.is_disposable(numbered.packet) or (
+            self._codec == "hevc" and self._is_undecodable(numbered.packet)
+        ):
             self._counters.add(SKIPPED)
         else:
-            self._deferred.append((one.packet, self._is_undecodable(one.packet)))
-            self._deferred_bytes += one.packet.size
+            self._deferred.append((numbered.packet, self._is_undecodable(numbered.packet)))
+            self._deferred_bytes += numbered.packet.size
             if len(self._deferred) > _LONGEST or self._deferred_bytes > _LONGEST_BYTES:
                 yield from self._catch_up()
 
@@ -191,11 +194,22 @@ class FrameNumbering:
     """
 
     def __init__(
-        self, packets: Iterable[Any], demuxer: Demuxer, wants: Wants, *, first: int = 0, since_s: float = -math.inf,
-        ahead: bool = True, flushed: bool = False,
-    ) -> None:  # fmt: skip
-        self._packets, self._wants, self._ahead, self._flushed = packets, wants, ahead, flushed
-        self._next, self._since_s = first, since_s
+        self,
+        packets: Iterable[Any],
+        demuxer: Demuxer,
+        wants: Wants,
+        *,
+        first: int = 0,
+        since_s: float = -math.inf,
+        ahead: bool = True,
+        flushed: bool = False,
+    ) -> None:
+        self._packets = packets
+        self._wants = wants
+        self._ahead = ahead
+        self._flushed = flushed
+        self._next = first
+        self._since_s = since_s
         self._codec = demuxer.info.codec
         self._timing = Timing(demuxer)
         self.parser = PacketParser(demuxer.stream, self._codec)
@@ -203,7 +217,7 @@ class FrameNumbering:
         self._window: deque[tuple[Any, bool, int]] = deque()
         self._ticks: int | None = None  # of the last packet that had some
         self._waiting: list[tuple[int, bool]] = []  # a heap: ticks of frames that are shown and have no number yet
-        self._known: dict[int, tuple[int, float, bool]] = {}  # by ticks
+        self._numbered_ticks: dict[int, tuple[int, float, bool]] = {}  # by ticks
         self._horizon: float = -math.inf  # ticks: no frame that is shown so early comes any more
 
     def __iter__(self) -> Iterator[NumberedPacket]:
@@ -235,7 +249,7 @@ class FrameNumbering:
 
     def wanted(self, packet: Any) -> bool:
         """Whether the frame of a packet not yet yielded is wanted."""
-        return packet.pts in self._known and self._known[packet.pts][2]
+        return packet.pts in self._numbered_ticks and self._numbered_ticks[packet.pts][2]
 
     def _advance(self, packet: Any) -> None:
         if not self._ahead:
@@ -248,11 +262,11 @@ class FrameNumbering:
     def _ready(self) -> Iterator[NumberedPacket]:
         while self._waiting and self._waiting[0][0] <= self._horizon:
             ticks, alone = heapq.heappop(self._waiting)
-            self._known[ticks] = self._count(self._timing.seconds(ticks), alone)
+            self._numbered_ticks[ticks] = self._count(self._timing.seconds(ticks), alone)
         while self._window and self._window[0][2] <= self._horizon:
             packet, alone, _ = self._window.popleft()
-            known = self._known.pop(packet.pts, None) if self._shows(packet) else None
-            yield NumberedPacket(packet, alone, *(known or (-1, 0.0, False)))
+            numbering = self._numbered_ticks.pop(packet.pts, None) if self._shows(packet) else None
+            yield NumberedPacket(packet, alone, *(numbering or (-1, 0.0, False)))
 
     def _shows(self, packet: Any) -> bool:
         return packet.pts is not None and not packet.is_discard and self.parser.is_shown(packet)

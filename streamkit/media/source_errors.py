@@ -118,8 +118,8 @@ def _device_cause(path: str, error: Exception) -> tuple[str, str | None]:
 
 
 def _devices() -> str:
-    found = sorted(str(path) for path in Path("/dev").glob("video*"))
-    return f"there are {', '.join(found)}" if found else "this machine has no /dev/video*"
+    devices = sorted(str(path) for path in Path("/dev").glob("video*"))
+    return f"there are {', '.join(devices)}" if devices else "this machine has no /dev/video*"
 
 
 def _file_cause(path: str, error: Exception) -> tuple[str, str | None]:

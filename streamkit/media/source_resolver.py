@@ -15,11 +15,36 @@ from streamkit.media.uris import check_address, is_path, local_path, mask, schem
 
 VIDEOS = frozenset(
     {
-        ".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".ts", ".m2ts", ".mts", ".mpg", ".mpeg", ".flv", ".wmv",
-        ".asf", ".3gp", ".ogv", ".h264", ".264", ".h265", ".265", ".hevc", ".ivf", ".vob", ".mxf", ".y4m", ".mjpeg",
-        ".mjpg", ".obu",
+        ".mp4",
+        ".m4v",
+        ".mov",
+        ".mkv",
+        ".webm",
+        ".avi",
+        ".ts",
+        ".m2ts",
+        ".mts",
+        ".mpg",
+        ".mpeg",
+        ".flv",
+        ".wmv",
+        ".asf",
+        ".3gp",
+        ".ogv",
+        ".h264",
+        ".264",
+        ".h265",
+        ".265",
+        ".hevc",
+        ".ivf",
+        ".vob",
+        ".mxf",
+        ".y4m",
+        ".mjpeg",
+        ".mjpg",
+        ".obu",
     }
-)  # fmt: skip
+)
 
 
 def resolve(source: str, uri: str) -> list[tuple[str, str, str]]:
@@ -97,8 +122,8 @@ def is_pattern(path: str) -> bool:
 
 def matches(path: str) -> list[str]:
     """The files that match a pattern, in natural order: 2 before 10."""
-    found = glob.glob(re.sub(r"%0?\d*d", "[0-9]*", path), recursive=True)
-    return sorted((f for f in found if Path(f).is_file()), key=natural_key)
+    paths = glob.glob(re.sub(r"%0?\d*d", "[0-9]*", path), recursive=True)
+    return sorted((f for f in paths if Path(f).is_file()), key=natural_key)
 
 
 def image_files(uri: str) -> list[str]:
@@ -109,10 +134,10 @@ def image_files(uri: str) -> list[str]:
     """
     path = local_path(uri)
     files = _files_in(path)
-    found = [path] if files is None else [f for f in files if Path(f).suffix.lower() in IMAGE_SUFFIXES]
-    if not found:
+    images = [path] if files is None else [f for f in files if Path(f).suffix.lower() in IMAGE_SUFFIXES]
+    if not images:
         raise SourceError(f"{mask(uri)} contains no image ({', '.join(sorted(IMAGE_SUFFIXES))})")
-    return found
+    return images
 
 
 def _unique(files: list[str]) -> list[str]:

@@ -28,14 +28,15 @@ def images_and_videos(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     Raises:
         SourceError: a path does not exist, or a folder has neither images nor videos.
     """
-    images, videos = list[Path](), list[Path]()
+    images = list[Path]()
+    videos = list[Path]()
     for path in paths:
         if not path.exists():
             raise SourceError(f"there is no file or folder {path}")
         folder = path.is_dir()
-        files = sorted((one for one in path.iterdir() if one.is_file()), key=natural_key) if folder else [path]
-        stills = [Path(one) for one in image_files(str(path))] if folder and _has_images(files) else []
-        clips = [one for one in files if one.suffix.lower() in VIDEOS]
+        files = sorted((file for file in path.iterdir() if file.is_file()), key=natural_key) if folder else [path]
+        stills = [Path(image) for image in image_files(str(path))] if folder and _has_images(files) else []
+        clips = [file for file in files if file.suffix.lower() in VIDEOS]
         if not folder:
             stills, clips = ([path], []) if path.suffix.lower() in IMAGE_SUFFIXES else ([], [path])
         if not stills and not clips:
@@ -46,7 +47,7 @@ def images_and_videos(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
 
 
 def _has_images(files: Sequence[Path]) -> bool:
-    return any(one.suffix.lower() in IMAGE_SUFFIXES for one in files)
+    return any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
 
 
 def spread_frames(
@@ -116,16 +117,17 @@ def _from_beginning(path: Path, every: int) -> Iterator[Frame]:
 
 
 def _of_video(path: Path, count: int) -> list[Frame]:
-    device, counters = Device(), Counters()
+    device = Device()
+    counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device), counters)
     try:
         info = reader.info
         length = info.frames or int((info.duration_s or 0.0) * (info.average_rate or 25.0))
         every = max(1, length // count)
         frames = []
-        for index, made in reader.frames(sampler=FrameSampler(every, None)):
+        for index, decoded in reader.frames(sampler=FrameSampler(every, None)):
             if index % every == 0:
-                frames.append(Frame(path.name, index, made.pts_s, made.width, made.height, made.surface))
+                frames.append(Frame(path.name, index, decoded.pts_s, decoded.width, decoded.height, decoded.surface))
             if len(frames) == count:
                 break
     finally:

@@ -42,9 +42,13 @@ class StreamInfo:
     def facts(self) -> dict[str, Any]:
         """The stream's entry in a list of videos: codec, width, height, fps, frames and duration_s."""
         return {
-            "codec": self.codec, "width": self.width, "height": self.height, "fps": self.average_rate,
-            "frames": self.frames, "duration_s": self.duration_s,
-        }  # fmt: skip
+            "codec": self.codec,
+            "width": self.width,
+            "height": self.height,
+            "fps": self.average_rate,
+            "frames": self.frames,
+            "duration_s": self.duration_s,
+        }
 
 
 FILE_OPTIONS = {"flv_full_metadata": "1"}
@@ -115,15 +119,15 @@ def choose_stream(container: Any, number: int | None, name: str, *, is_file: boo
     """
     import av
 
-    found = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
-    if not found:
+    streams = [s for s in container.streams.video if not s.disposition & av.stream.Disposition.attached_pic]
+    if not streams:
         raise SourceError(f"{name} has no video stream", cause="no_video" if is_file else "codec")
-    if number is not None and number >= len(found):
-        most = len(found) - 1
-        allowed = f"0 to {most}" if most else "0"
-        has = f"{most + 1} video stream{'s' * (most > 0)}"
+    if number is not None and number >= len(streams):
+        last = len(streams) - 1
+        allowed = f"0 to {last}" if last else "0"
+        has = f"{last + 1} video stream{'s' * (last > 0)}"
         raise SourceError(f"{name}: stream must be {allowed}, as it has {has}, got {number}", cause="no_video")
-    chosen = max(found, key=_rank) if number is None else found[number]
+    chosen = max(streams, key=_rank) if number is None else streams[number]
     if not chosen.codec_context:
         raise SourceError(f"{name}: this FFmpeg has no decoder for its codec", cause="codec")
     return chosen

@@ -49,7 +49,7 @@ class SurfacePool:
         self._events: dict[int, Any] = {}  # on a device, each buffer's event after its last write, by address
         self._pending: dict[int, Any] = {}  # events of free buffers that are still pending
         self._turns = itertools.count()
-        self._made: dict[tuple[int, int], deque[None]] = {}  # by shape, an item for each buffer alive, held or free
+        self._buffers: dict[tuple[int, int], deque[None]] = {}  # by shape, an item for each buffer alive, held or free
 
     def surface(self, width: int, height: int, color: Color, stream: Any = None) -> Surface:
         """Get a surface of this size with undefined pixels, for the caller to write.
@@ -91,13 +91,15 @@ class SurfacePool:
     @property
     def held(self) -> dict[str, int]:
         """Number of surfaces in use, by size."""
-        counts = {shape: len(made) - len(self._free.get(shape, ())) for shape, made in list(self._made.items())}
+        counts = {
+            shape: len(buffers) - len(self._free.get(shape, ())) for shape, buffers in list(self._buffers.items())
+        }
         return {_size_text(shape): n for shape, n in sorted(counts.items()) if n > 0}
 
     @property
     def allocated(self) -> int:
         """Bytes in buffers, in use or free."""
-        return sum(rows * columns * len(made) for (rows, columns), made in list(self._made.items()))
+        return sum(rows * columns * len(buffers) for (rows, columns), buffers in list(self._buffers.items()))
 
     def trim(self) -> None:
         """Free every unused buffer."""
@@ -108,7 +110,7 @@ class SurfacePool:
                     if self.device.kind != "cpu":
                         self._events.pop(data.data.ptr, None)
                         self._pending.pop(data.data.ptr, None)
-                    self._made[shape].pop()
+                    self._buffers[shape].pop()
 
     def _give_back(self, data: Array, pending: Any) -> None:
         # runs in whichever thread dropped the surface, maybe inside the garbage collector: nothing here may block
@@ -126,12 +128,12 @@ class SurfacePool:
             self.trim()  # sizes that are not in use
         if self.allocated + size > self.limit:
             raise DeviceError(self._full(shape, f"the limit of {self.limit / 1e6:,.0f} MB is reached"))
-        made = self._made.setdefault(shape, deque())
-        made.append(None)
+        buffers = self._buffers.setdefault(shape, deque())
+        buffers.append(None)
         try:
             return self._new(shape)
         except MemoryError as error:  # CuPy's out of memory is one too
-            made.pop()
+            buffers.pop()
             raise DeviceError(self._full(shape, "the memory is full")) from error
 
     def _new(self, shape: tuple[int, int]) -> Array:
@@ -202,9 +204,12 @@ class Upload:
             staged = np.frombuffer(staging, np.uint8, host.nbytes).reshape(host.shape)
             staged[:] = host
             cupy.cuda.runtime.memcpyAsync(
-                up.data.data.ptr, staged.ctypes.data, host.nbytes, cupy.cuda.runtime.memcpyHostToDevice,
+                up.data.data.ptr,
+                staged.ctypes.data,
+                host.nbytes,
+                cupy.cuda.runtime.memcpyHostToDevice,
                 self._stream.ptr,
-            )  # fmt: skip
+            )
             self._pool.written(up, self._stream)
             traffic.sent(host.nbytes)
             self._ring[self._turn] = staging, up.ready

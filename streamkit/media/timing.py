@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from streamkit.media.demux import Demuxer
 
 _DEFAULT_RATE = 25.0
-_MOST_WAITING = 128
+_MAX_WAITING = 128
 """Packets in a decoder: 16 for reordering, and one for each thread."""
 
 
@@ -34,7 +34,7 @@ class Timing:
         """Note that a packet (an `av.Packet`) is sent to the decoder."""
         if self._by_order and packet.pts is None and packet.dts is not None:
             heapq.heappush(self._sent, packet.dts)
-            if len(self._sent) > _MOST_WAITING:  # frames that never came
+            if len(self._sent) > _MAX_WAITING:  # frames that never came
                 heapq.heappop(self._sent)
 
     def lost(self, packet: Any | None = None) -> None:

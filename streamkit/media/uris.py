@@ -16,15 +16,65 @@ _DEVICE = re.compile(r"/dev/video\d+")
 _RECORDED = re.compile(r"\.(mp4|m4v|mov|mkv|webm|avi|mpe?g|wmv|asf|3gp|ogv|ivf|vob|mxf|y4m|h26[45]|hevc|obu)$", re.I)
 # stores of files, which `batch` fetches with fsspec
 _FETCHED = frozenset(
-    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "ftp", "sftp", "ssh", "hdfs", "webhdfs", "smb", "oss",
-     "hf"}
-)  # fmt: skip
+    {
+        "s3",
+        "s3a",
+        "gs",
+        "gcs",
+        "abfs",
+        "abfss",
+        "az",
+        "adl",
+        "ftp",
+        "sftp",
+        "ssh",
+        "hdfs",
+        "webhdfs",
+        "smb",
+        "oss",
+        "hf",
+    }
+)
 _OTHERS = frozenset(
-    {"ftps", "gopher", "gophers", "nfs", "rtmpt", "rtmpte", "rtmpts", "rtmpe", "mmst", "srtp", "rist", "sctp", "webrtc",
-     "whep", "ws", "wss", "dav", "davs", "magnet", "ipfs", "ipns", "onvif", "dash", "ndi", "pipe", "unix", "data",
-     "r2", "b2", "oci", "wasb", "wasbs", "dbfs", "gdrive", "dropbox"}
-)  # fmt: skip
-_KNOWN = ("file", "http", "https", "hls", *sorted(_LIVE), "test")
+    {
+        "ftps",
+        "gopher",
+        "gophers",
+        "nfs",
+        "rtmpt",
+        "rtmpte",
+        "rtmpts",
+        "rtmpe",
+        "mmst",
+        "srtp",
+        "rist",
+        "sctp",
+        "webrtc",
+        "whep",
+        "ws",
+        "wss",
+        "dav",
+        "davs",
+        "magnet",
+        "ipfs",
+        "ipns",
+        "onvif",
+        "dash",
+        "ndi",
+        "pipe",
+        "unix",
+        "data",
+        "r2",
+        "b2",
+        "oci",
+        "wasb",
+        "wasbs",
+        "dbfs",
+        "gdrive",
+        "dropbox",
+    }
+)
+_SCHEMES = ("file", "http", "https", "hls", *sorted(_LIVE), "test")
 
 
 def scheme(uri: str) -> str:
@@ -83,10 +133,11 @@ def _check_scheme(uri: str) -> None:
             f"`streamkit batch`, which reads {word}://"
         )
     if word in _OTHERS:
-        raise SourceError(f"{mask(uri)}: {word}:// is not supported; supported: {', '.join(_KNOWN)}")
-    if word and word not in _KNOWN:
-        swapped = [known for known in _KNOWN if sorted(known) == sorted(word)]  # rstp means rtsp, not rtp
-        way = did_you_mean(word, swapped or _KNOWN, all_if_few=True)
+        raise SourceError(f"{mask(uri)}: {word}:// is not supported; supported: {', '.join(_SCHEMES)}")
+    if word and word not in _SCHEMES:
+        # rstp means rtsp, not rtp
+        swapped = [scheme_name for scheme_name in _SCHEMES if sorted(scheme_name) == sorted(word)]
+        way = did_you_mean(word, swapped or _SCHEMES, all_if_few=True)
         raise SourceError(f"{mask(uri)}: there is no scheme {word}://{way}")
 
 

@@ -43,15 +43,15 @@ def _folders(file: Path) -> list[Path]:
 
 def _read(file: Path, name: str) -> tuple[Path, dict[str, Any]] | None:
     """Return a JSON file beside the network and its content; None if there is none."""
-    path = next((one / name for one in _folders(file) if (one / name).is_file()), None)
+    path = next((folder / name for folder in _folders(file) if (folder / name).is_file()), None)
     if path is None:
         return None
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as JSON: {error}") from None
-    need(isinstance(found, dict), f"{path} must hold a JSON mapping, got {type(found).__name__}")
-    return path, found
+    need(isinstance(content, dict), f"{path} must hold a JSON mapping, got {type(content).__name__}")
+    return path, content
 
 
 # ------------------------------------------------------------------------------------------------------ Hugging Face
@@ -102,14 +102,18 @@ def _add_steps(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
     mean: Any = 0
     std: Any = 1
     if steps.get("do_normalize", "image_mean" in steps):
-        mean, std = steps.get("image_mean"), steps.get("image_std")
+        mean = steps.get("image_mean")
+        std = steps.get("image_std")
         for key, value in (("image_mean", mean), ("image_std", std)):
             need(
-                value is not None, f"{path} normalizes (do_normalize) without {key}, so it takes the default of its "
+                value is not None,
+                f"{path} normalizes (do_normalize) without {key}, so it takes the default of its "
                 f"image processor; write the numbers there",
-            )  # fmt: skip
+            )
             three = value if isinstance(value, list) and len(value) == 3 else [value]
-            numbers = all(type(one) in (int, float) and (one > 0 or key == "image_mean") for one in three)
+            numbers = all(
+                type(factor_of) in (int, float) and (factor_of > 0 or key == "image_mean") for factor_of in three
+            )
             need(numbers, f"{key} in {path} must be a number or three{_ABOVE[key]}, got {json.dumps(value)}")
     facts.add(f"{path.name} (do_normalize, image_mean, image_std)", input_mean=mean, input_std=std)
 
@@ -176,10 +180,11 @@ def _add_resize(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
         )
     exact = "height" in size and "width" in size and not steps.get("do_pad_to_square")
     need(
-        exact and not crop, f"{path} resizes to {json.dumps(steps.get('size'))}, which has no fixed height and width; "
+        exact and not crop,
+        f"{path} resizes to {json.dumps(steps.get('size'))}, which has no fixed height and width; "
         f"export the network with a fixed input, and write its card{_BY_HAND.partition(':')[1]}"
         f"{_BY_HAND.partition(':')[2]} BEST.onnx --family F",
-    )  # fmt: skip
+    )
     facts.add(f"{path.name} (size)", input_size=_sides(path, "size", size), input_resize="stretch")
 
 
@@ -200,11 +205,12 @@ def from_roboflow(file: Path) -> CardFacts:
     Raises:
         ValueError: it cannot be read, or has a step that a card does not have.
     """
-    facts, found = CardFacts(), _read(file, "environment.json")
-    if found is None:
+    facts = CardFacts()
+    entry = _read(file, "environment.json")
+    if entry is None:
         return facts
-    path, given = found
-    steps = given.get("PREPROCESSING", {})
+    path, settings = entry
+    steps = settings.get("PREPROCESSING", {})
     try:
         steps = json.loads(steps) if isinstance(steps, str) else steps
     except ValueError as error:
@@ -217,14 +223,15 @@ def from_roboflow(file: Path) -> CardFacts:
     if isinstance(resize, Mapping) and resize.get("enabled", True):
         form = resize.get("format", "Stretch to")
         need(
-            form in _RESIZES, f"PREPROCESSING in {path} resizes by {form!r}, and a card can do {', '.join(_RESIZES)}; "
+            form in _RESIZES,
+            f"PREPROCESSING in {path} resizes by {form!r}, and a card can do {', '.join(_RESIZES)}; "
             "train a version with one of these",
-        )  # fmt: skip
+        )
         facts.add(f"{path.name} (PREPROCESSING: {form})", **_RESIZES[form])
         if {"width", "height"} <= resize.keys():
             size = _sides(path, "resize in PREPROCESSING", resize)
             facts.add(f"{path.name} (PREPROCESSING)", input_size=size)
-    if names := given.get("CLASS_LIST"):
+    if names := settings.get("CLASS_LIST"):
         need(isinstance(names, list), f"CLASS_LIST in {path} must be a list of names, got {json.dumps(names)}")
         facts.add(f"{path.name} (CLASS_LIST)", labels=tuple(map(str, names)))
     return facts
@@ -235,13 +242,13 @@ def from_roboflow(file: Path) -> CardFacts:
 
 def label_lists(file: Path) -> list[CardFact]:
     """Return the lists of labels beside a network, equal ones once. Raises ValueError if one cannot be read."""
-    found: dict[tuple[str, ...], CardFact] = {}
+    by_labels: dict[tuple[str, ...], CardFact] = {}
     for folder in _folders(file):
         for path in (folder / name for name in LABEL_FILES):
             if path.is_file():
                 fact = read_labels(path)
-                found.setdefault(fact.value, fact)
-    return list(found.values())
+                by_labels.setdefault(fact.value, fact)
+    return list(by_labels.values())
 
 
 def read_labels(path: Path) -> CardFact:

@@ -150,10 +150,12 @@ def card_from(
     """
     from streamkit.ops.letterbox import InputSpec
 
-    folder, found, families = path.absolute().parent, list(problems), families or {}
-    keys = read_keys(root, folder, found, families)
-    if found:
-        raise ModelError(list(dict.fromkeys(found)))
+    folder = path.absolute().parent
+    mistakes = list(problems)
+    families = families or {}
+    keys = read_keys(root, folder, mistakes, families)
+    if mistakes:
+        raise ModelError(list(dict.fromkeys(mistakes)))
     keypoints = keys.pop("keypoints", None)
     keys |= {
         "file": (folder / keys["file"]).resolve(),
@@ -199,25 +201,28 @@ def find_card(name: str, folder: Path | None = None) -> Path:
     Raises:
         ModelError: there is no such card; lists where it looked.
     """
-    given, folder = Path(name).expanduser(), folder or Path()
-    if given.suffix == ".onnx":
+    reference = Path(name).expanduser()
+    folder = folder or Path()
+    if reference.suffix == ".onnx":
         raise ModelError(
             f"{name!r} is a network, not a card. model: {name} takes it as it is; for a card of it: "
             f"streamkit models new {name}"
         )
-    if given.suffix in (".yaml", ".yml") or len(given.parts) > 1:
-        path = folder / given
+    if reference.suffix in (".yaml", ".yml") or len(reference.parts) > 1:
+        path = folder / reference
         for candidate in (path, path.with_name(path.name + ".yaml")):
             if candidate.is_file():
                 return candidate
         raise ModelError(f"there is no card {path}{did_you_mean(path.name, _siblings(path))}")
-    folders = list(dict.fromkeys(one.absolute() for one in (folder, folder / "models", shipped_models())))
-    for path in (one / (name + suffix) for one in folders for suffix in (".yaml", ".yml")):
+    folders = list(dict.fromkeys(directory.absolute() for directory in (folder, folder / "models", shipped_models())))
+    for path in (directory / (name + suffix) for directory in folders for suffix in (".yaml", ".yml")):
         if path.is_file():
             return path
-    known = list(dict.fromkeys(card.stem for one in folders for card in list_cards(one) if _looks_like_a_card(card)))
+    names = list(
+        dict.fromkeys(card.stem for directory in folders for card in list_cards(directory) if _looks_like_a_card(card))
+    )
     searched = ", ".join(map(str, folders))
-    raise ModelError(f"there is no model card {name}.yaml in {searched}{did_you_mean(name, known, all_if_few=True)}")
+    raise ModelError(f"there is no model card {name}.yaml in {searched}{did_you_mean(name, names, all_if_few=True)}")
 
 
 def called(path: Path) -> str:

@@ -115,32 +115,38 @@ def read_truth(path: Path, card: Card) -> PictureTruth:
     if not lists:
         raise ModelError(f"{path} is not ground truth in COCO's format: a mapping with images, annotations, categories")
     try:
-        ids = {str(one["name"]): int(one["id"]) for one in data["categories"]}
-        image_ids = {Path(one["file_name"]).name: int(one["id"]) for one in data["images"]}
+        ids = {str(category["name"]): int(category["id"]) for category in data["categories"]}
+        image_ids = {Path(image["file_name"]).name: int(image["id"]) for image in data["images"]}
         boxes = [
-            {"area": one["bbox"][2] * one["bbox"][3], "iscrowd": 0, **one, "image_id": int(one["image_id"]),
-             "category_id": int(one["category_id"]), "id": int(one["id"])}
-            for one in data["annotations"]
-        ]  # fmt: skip
+            {
+                "area": box["bbox"][2] * box["bbox"][3],
+                "iscrowd": 0,
+                **box,
+                "image_id": int(box["image_id"]),
+                "category_id": int(box["category_id"]),
+                "id": int(box["id"]),
+            }
+            for box in data["annotations"]
+        ]
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise ModelError(
             f"{path} is not ground truth in COCO's format: images need id and file_name, categories id and name, "
             f"annotations id, image_id, category_id and bbox; ids are whole numbers ({error})"
         ) from None
     categories = tuple(ids.get(label) for label in card.labels)
-    if not any(one is not None for one in categories):
+    if not any(category is not None for category in categories):
         raise ModelError(f"{path} has none of the labels of {card.name}; its categories are {', '.join(list(ids)[:8])}")
     return PictureTruth({**data, "annotations": boxes}, image_ids, categories)
 
 
 def compare_cards(
-    card: Card, made: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None = None
+    card: Card, converted: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None = None
 ) -> CardComparison:
     """Compare a card's network with the one made from it.
 
     Args:
         card: the original, as from `check_model`.
-        made: the same with the new file, as from `check_model`.
+        converted: the same with the new file, as from `check_model`.
         frames: frames on the host, read once. With `truth`, those of its images.
         device: where both networks run.
         truth: ground truth for the frames.
@@ -150,23 +156,24 @@ def compare_cards(
         MissingPackage: `pycocotools` is not installed.
     """
     if device.kind == "cpu":
-        return _compare(card, made, frames, device, truth)
+        return _compare(card, converted, frames, device, truth)
     with device.xp.cuda.Device(device.index), device.xp.cuda.Stream(non_blocking=True):
-        return _compare(card, made, frames, device, truth)
+        return _compare(card, converted, frames, device, truth)
 
 
 def _compare(
-    card: Card, made: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None
-) -> CardComparison:  # fmt: skip
-    sides = _Network(card, device), _Network(made, device)
+    card: Card, converted: Card, frames: Iterable[Frame], device: Device, truth: PictureTruth | None
+) -> CardComparison:
+    sides = _Network(card, device), _Network(converted, device)
     tally = _TALLIES.get("semantic" if sides[0].reads.regions else card.task, _Boxes)(card, truth)
     first: Frame | None = None
     count = 0
     for frame in frames:
-        first, count = first or frame, count + 1
+        first = first or frame
+        count = count + 1
         tally.add(frame, *(side.outputs(frame) for side in sides))
     if first is None:
-        raise ModelError(f"there are no frames to compare {made.file.name} with {card.file.name}")
+        raise ModelError(f"there are no frames to compare {converted.file.name} with {card.file.name}")
     result: CardComparison = tally.result(count, _speed(sides, first))
     return result
 
@@ -199,8 +206,8 @@ class _Network:
         return _Outputs(self._table(outputs, geometry, sizes), None)
 
     def feeds(self, frame: Frame) -> tuple[dict[str, Array], np.ndarray, np.ndarray]:
-        made, geometry, sizes = _input(self.card, frame, self.device)
-        return {self.session.image_input: made, **self.reads.extra_inputs(sizes, self.device.xp)}, geometry, sizes
+        tensor, geometry, sizes = _input(self.card, frame, self.device)
+        return {self.session.image_input: tensor, **self.reads.extra_inputs(sizes, self.device.xp)}, geometry, sizes
 
     def _table(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> Detections:
         card, reads = self.card, self.reads
@@ -212,12 +219,13 @@ class _Network:
 
 def _input(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
     """Return a frame's tensor on the device, which must be current; its geometry; and its (1, 2) width and height."""
-    surface, size = frame.surface, (frame.width, frame.height)
+    surface = frame.surface
+    size = (frame.width, frame.height)
     assert surface is not None
     if device.kind != "cpu":
         surface = Surface(device.xp.asarray(surface.data), surface.color)
-    made, geometry = preprocess.preprocess([surface], [size], card.input)
-    return made, geometry, np.array([size], np.int64)
+    tensor, geometry = preprocess.preprocess([surface], [size], card.input)
+    return tensor, geometry, np.array([size], np.int64)
 
 
 def calibration_feeds(card: Card, frames: Iterable[Frame]) -> Iterator[dict[str, np.ndarray]]:
@@ -225,8 +233,8 @@ def calibration_feeds(card: Card, frames: Iterable[Frame]) -> Iterator[dict[str,
     session = Session(card.file, Device())
     reads = family_of(card)
     for frame in frames:
-        made, _, sizes = _input(card, frame, Device())
-        feeds = {session.image_input: made, **reads.extra_inputs(sizes, np)}
+        tensor, _, sizes = _input(card, frame, Device())
+        feeds = {session.image_input: tensor, **reads.extra_inputs(sizes, np)}
         yield {
             name: np.repeat(feed, session.fixed_batch or 1, axis=0)
             for name, feed in feeds.items()
@@ -247,19 +255,19 @@ def _speed(sides: tuple[_Network, _Network], frame: Frame) -> _Speed:
     device = sides[0].device
     times: tuple[list[float], list[float]] = ([], [])
     feeds = [side.feeds(frame)[0] for side in sides]
-    begun = time.perf_counter()
+    started = time.perf_counter()
     for number in range(_ROUNDS + 1):
-        for side, feed, found in zip(sides, feeds, times, strict=True):
+        for side, feed, side_times in zip(sides, feeds, times, strict=True):
             start = time.perf_counter()
             side.session.run(feed)
             if device.kind != "cpu":
                 device.xp.cuda.get_current_stream().synchronize()
             if number:  # the first run of each allocates and tunes
-                found.append(1000 * (time.perf_counter() - start))
-        if number > 2 and time.perf_counter() - begun > _TIME_S:
+                side_times.append(1000 * (time.perf_counter() - start))
+        if number > 2 and time.perf_counter() - started > _TIME_S:
             break
     before, after = times
-    ratio = statistics.median(one / other for one, other in zip(before, after, strict=True))
+    ratio = statistics.median(before_ms / after_ms for before_ms, after_ms in zip(before, after, strict=True))
     place = "one CPU thread" if device.kind == "cpu" else str(device)
     return _Speed((statistics.median(before), statistics.median(after)), ratio, place)
 
@@ -280,18 +288,20 @@ class _Boxes:
 
     def add(self, frame: Frame, before: _Outputs, after: _Outputs) -> None:
         """Compare the objects of a frame, and keep them for AP."""
-        old, new = before.table, after.table
+        old = before.table
+        new = after.table
         assert old is not None
         assert new is not None
         for these, others in ((old, new), (new, old)):
-            sure, near = these.score >= self.card.score, others.score >= _NEAR * self.card.score
+            sure = these.score >= self.card.score
+            near = others.score >= _NEAR * self.card.score
             ious = iou_matrix(these.xyxy[sure], others.xyxy[near])
             ious = np.where(these.class_id[sure][:, None] == others.class_id[near][None], ious, 0.0)
             best = ious.argmax(axis=1) if ious.size else np.zeros(0, int)
-            found = ious[np.arange(len(best)), best] >= IOU
+            matched = ious[np.arange(len(best)), best] >= IOU
             errors = np.abs(these.score[sure][: len(best)] - others.score[near][best])
-            self.score_errors += errors[found].tolist()
-            self.both += int(found.sum())
+            self.score_errors += errors[matched].tolist()
+            self.both += int(matched.sum())
             self.objects += int(sure.sum())
         number = self.truth.image_ids.get(frame.source) if self.truth else len(self.tables)
         if number is not None:
@@ -307,8 +317,8 @@ class _Boxes:
     def _against_truth(self, truth: PictureTruth) -> tuple[float, float]:
         used = {number for number, *_ in self.tables}
         data = {
-            "images": [one for one in truth.data["images"] if one["id"] in used],
-            "annotations": [one for one in truth.data["annotations"] if one["image_id"] in used],
+            "images": [image for image in truth.data["images"] if image["id"] in used],
+            "annotations": [box for box in truth.data["annotations"] if box["image_id"] in used],
             "categories": truth.data["categories"],
         }
         first, second = (
@@ -323,12 +333,16 @@ class _Boxes:
         Objects of the original just below the card's threshold count neither as found nor as false, as a crowd in COCO.
         """
         categories = tuple(range(max(1, len(self.card.labels))))
-        truth, found = list[dict[str, Any]](), list[dict[str, Any]]()
+        truth = list[dict[str, Any]]()
+        predictions = list[dict[str, Any]]()
         for number, old, new in self.tables:
             rows = _coco_rows(number, old, categories)
             truth += [row for row in rows if row["score"] >= _NEAR * self.card.score]
-            found += _coco_rows(number, new, categories)
-        for row in (*truth, *found):  # objects of different classes never match: each class gets images of its own
+            predictions += _coco_rows(number, new, categories)
+        for row in (
+            *truth,
+            *predictions,
+        ):  # objects of different classes never match: each class gets images of its own
             row |= {"image_id": row["image_id"] * len(categories) + row["category_id"], "category_id": 0}
         for number, row in enumerate(truth, 1):
             below = row["score"] < self.card.score
@@ -343,19 +357,19 @@ class _Boxes:
             "annotations": truth,
             "categories": [{"id": 0, "name": "object"}],
         }
-        return 1.0, _average_precision(data, found, 1)
+        return 1.0, _average_precision(data, predictions, 1)
 
 
 def _coco_rows(number: int, table: Detections, categories: tuple[int | None, ...]) -> list[dict[str, Any]]:
     """Return a frame's objects as rows of a result file in COCO's format."""
-    found = []
+    rows = []
     for (x1, y1, x2, y2), score, class_id in zip(
         table.xyxy.tolist(), table.score.tolist(), table.class_id.tolist(), strict=True
     ):
         if (category := categories[class_id]) is not None:
             bbox = [x1, y1, x2 - x1, y2 - y1]
-            found.append({"image_id": number, "category_id": category, "bbox": bbox, "score": score})
-    return found
+            rows.append({"image_id": number, "category_id": category, "bbox": bbox, "score": score})
+    return rows
 
 
 def _average_precision(data: Mapping[str, Any], rows: list[dict[str, Any]], which: int) -> float:
@@ -412,6 +426,9 @@ class _Embeddings(_Arrays):
 
 
 _TALLIES: dict[str, Any] = {
-    "classify": _BestClasses, "embed": _Embeddings, "semantic": _Arrays, "read": _Arrays,
-}  # fmt: skip
+    "classify": _BestClasses,
+    "embed": _Embeddings,
+    "semantic": _Arrays,
+    "read": _Arrays,
+}
 """How results are compared, by task; objects with boxes by default."""

@@ -24,7 +24,7 @@ from streamkit.core.detections import Skeleton
 from streamkit.core.errors import Problem
 from streamkit.core.text import did_you_mean, nearest
 from streamkit.core.yaml_tree import YamlNode
-from streamkit.models.labels import KNOWN, SKELETONS
+from streamkit.models.labels import LABEL_LISTS, SKELETONS
 
 SELECTS = ("top_k", "best_class", "softmax")
 ANCHORS = ("center", "top_left")
@@ -58,11 +58,11 @@ def text(value: Any) -> str:
     return " ".join(value.split())
 
 
-def one_of(value: Any, words: Iterable[str]) -> str:
+def word_among(value: Any, words: Iterable[str]) -> str:
     """Validate one of these words."""
-    known = tuple(words)
-    if value not in known:
-        raise ValueError(f"must be one of {', '.join(known)}, got {value!r}{did_you_mean(str(value), known)}")
+    choices = tuple(words)
+    if value not in choices:
+        raise ValueError(f"must be one of {', '.join(choices)}, got {value!r}{did_you_mean(str(value), choices)}")
     return str(value)
 
 
@@ -70,25 +70,27 @@ def family(value: Any, info: Any) -> str:
     """Validate the name of a family that is for the card's task."""
     from streamkit.models.families import FAMILIES
 
-    known = {**FAMILIES, **info.context.families}
-    if value not in known:
-        near = did_you_mean(str(value), known)
+    families_by_name = {**FAMILIES, **info.context.families}
+    if value not in families_by_name:
+        near = did_you_mean(str(value), families_by_name)
         way = near or "; for a family of a plugin, name its file: plugins: in the pipeline, or --plugins"
-        raise ValueError(f"must be one of {', '.join(sorted(known))}, got {value!r}{way}")
-    task, found = info.data.get("task"), known[value]
-    if task not in (None, found.task):
-        fitting = ", ".join(name for name, one in known.items() if one.task == task)
+        raise ValueError(f"must be one of {', '.join(sorted(families_by_name))}, got {value!r}{way}")
+    task = info.data.get("task")
+    chosen = families_by_name[value]
+    if task not in (None, chosen.task):
+        fitting = ", ".join(name for name, other in families_by_name.items() if other.task == task)
         way = f"; the families of {task}: {fitting}" if fitting else ""
-        raise ValueError(f"{found.name} is for task: {found.task}, but the card has task: {task}{way}")
-    return str(found.name)
+        raise ValueError(f"{chosen.name} is for task: {chosen.task}, but the card has task: {task}{way}")
+    return str(chosen.name)
 
 
 def select(value: Any, info: Any) -> str:
     """Validate what becomes an object of a raw DETR's outputs."""
-    found, of = one_of(value, SELECTS), info.data.get("family", "detr")
+    word = word_among(value, SELECTS)
+    of = info.data.get("family", "detr")
     if of != "detr":
         raise ValueError(f"is for family: detr, not for {of}")
-    return found
+    return word
 
 
 def url(entry: Any) -> str:
@@ -108,24 +110,24 @@ def sha256(value: Any) -> str:
     return value.lower()
 
 
-def number(value: Any, least: float = -math.inf, most: float = math.inf) -> float:
-    """Validate a number, or a fraction such as `1/255`, from `least` to `most`."""
+def number(value: Any, minimum: float = -math.inf, maximum: float = math.inf) -> float:
+    """Validate a number, or a fraction such as `1/255`, from `minimum` to `maximum`."""
     parts = value.split("/") if isinstance(value, str) else [value]
     try:
         if isinstance(value, bool) or len(parts) > 2:
             raise ValueError
-        found = float(parts[0]) / (float(parts[1]) if len(parts) == 2 else 1.0)
+        parsed = float(parts[0]) / (float(parts[1]) if len(parts) == 2 else 1.0)
     except (ValueError, TypeError, ZeroDivisionError):
         raise ValueError(f"must be a number, or a fraction such as 1/255, got {value!r}") from None
-    require(least <= found <= most, value, f"{least:g} to {most:g}")
-    return found
+    require(minimum <= parsed <= maximum, value, f"{minimum:g} to {maximum:g}")
+    return parsed
 
 
 def above_zero(value: Any) -> float:
     """Validate a number above 0."""
-    found = number(value)
-    require(found > 0, value, "above 0")
-    return found
+    parsed = number(value)
+    require(parsed > 0, value, "above 0")
+    return parsed
 
 
 def per_channel(value: Any, read: Callable[[Any], float] = number) -> tuple[float, float, float]:
@@ -158,7 +160,7 @@ def _need_letterbox(info: Any) -> None:
 
 def anchor(value: Any, info: Any) -> str:
     """Validate where a letterboxed frame lies in the input."""
-    position = one_of(value, ANCHORS)
+    position = word_among(value, ANCHORS)
     _need_letterbox(info)
     return position
 
@@ -166,7 +168,7 @@ def anchor(value: Any, info: Any) -> str:
 def padding(value: Any, info: Any) -> float | tuple[float, float, float]:
     """Validate a pixel value, 0 to 255, or one for each channel."""
     _need_letterbox(info)
-    pixel = partial(number, least=0, most=255)
+    pixel = partial(number, minimum=0, maximum=255)
     return per_channel(value, pixel) if isinstance(value, list) else pixel(value)
 
 
@@ -195,7 +197,7 @@ def keypoints(value: Any, info: Any) -> Skeleton:
         names = value and all(isinstance(name, str) and name for name in value)
         require(names and len(set(value)) == len(value), value, "a list of names, each once")
         return Skeleton(tuple(value))
-    return SKELETONS[one_of(value, SKELETONS)]
+    return SKELETONS[word_among(value, SKELETONS)]
 
 
 def skeleton(value: Any, info: Any) -> Skeleton:
@@ -215,27 +217,29 @@ def labels(value: Any, info: Any) -> tuple[str, ...]:
         require(names, value, "a list of class names")
         return tuple(str(name) for name in value)
     name = text(value)
-    if name in KNOWN:
-        return KNOWN[name]
+    if name in LABEL_LISTS:
+        return LABEL_LISTS[name]
     file = info.context.folder / name
     if not file.is_file():
-        near = did_you_mean(name, KNOWN)
-        raise ValueError(f"{name!r} is neither a known list ({', '.join(KNOWN)}) nor a file: there is no {file}{near}")
+        near = did_you_mean(name, LABEL_LISTS)
+        raise ValueError(
+            f"{name!r} is neither a known list ({', '.join(LABEL_LISTS)}) nor a file: there is no {file}{near}"
+        )
     try:
         names = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"file {file} cannot be read: {error}") from None
-    found = tuple(line.strip() for line in names if line.strip())
-    if not found:
+    names_of_file = tuple(line.strip() for line in names if line.strip())
+    if not names_of_file:
         raise ValueError(f"file {file} is empty: it must have one class name per line")
-    return found
+    return names_of_file
 
 
 def template(value: Any) -> str:
     """Validate a text with one `{}` in it, which a prompt replaces."""
-    found = text(value)
-    require(found.count("{}") == 1, value, 'a text with one {} in it, such as "a photo of a {}"')
-    return found
+    pattern = text(value)
+    require(pattern.count("{}") == 1, value, 'a text with one {} in it, such as "a photo of a {}"')
+    return pattern
 
 
 def token(value: Any) -> int:
@@ -248,7 +252,7 @@ def token(value: Any) -> int:
 def alphabet(value: Any, info: Any) -> tuple[str, ...]:
     """Validate the characters of a reader: in one text, in a list, or in a file with one on each line."""
     if isinstance(value, list):
-        found = tuple(map(str, value))
+        characters = tuple(map(str, value))
     else:
         if isinstance(value, (int, float)):
             raise ValueError("must be text: put quotes around it")
@@ -258,17 +262,17 @@ def alphabet(value: Any, info: Any) -> tuple[str, ...]:
         if not os.path.isfile(file):  # unlike Path.is_file, false for a text longer than a name
             if len(name) > 4 and Path(name).suffix in (".txt", ".keys"):
                 raise ValueError(f"there is no file {file}")
-            found = tuple(name)
+            characters = tuple(name)
         else:
             try:
-                found = tuple(file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n"))
+                characters = tuple(file.read_text(encoding="utf-8-sig").rstrip("\n").split("\n"))
             except (OSError, UnicodeDecodeError) as error:
                 raise ValueError(f"file {file} cannot be read: {error}") from None
-    twice = [one for one, n in Counter(found).items() if n > 1]
-    if not found or "" in found or twice:
-        what = f"{twice[0]!r} twice" if twice else "an empty character" if found else "none"
+    twice = [character for character, n in Counter(characters).items() if n > 1]
+    if not characters or "" in characters or twice:
+        what = f"{twice[0]!r} twice" if twice else "an empty character" if characters else "none"
         raise ValueError(f"must have each character once, got {what}")
-    return found
+    return characters
 
 
 def output_names(value: Any) -> tuple[str, ...]:
@@ -289,12 +293,12 @@ def blank(value: Any) -> int:
 # -------------------------------------------------------------------------------------------------------- the keys
 
 
-_SHARE = _By(partial(number, least=0, most=1), "number 0..1")
+_SHARE = _By(partial(number, minimum=0, maximum=1), "number 0..1")
 _PER_CHANNEL = "number, or one for each channel"
 
 
-def _one_of(*words: str) -> _By:
-    return _By(partial(one_of, words=words), " | ".join(words))
+def _words(*words: str) -> _By:
+    return _By(partial(word_among, words=words), " | ".join(words))
 
 
 class InputKeys(TypedDict, total=False):
@@ -303,7 +307,7 @@ class InputKeys(TypedDict, total=False):
     size: Required[Annotated[tuple[int, int], _By(size, "[width, height]"), "width and height in pixels"]]
     resize: Annotated[
         str,
-        _one_of("letterbox", "stretch", "crop"),
+        _words("letterbox", "stretch", "crop"),
         "letterbox keeps the aspect ratio and pads, stretch fills the input, crop cuts out the middle",
     ]
     resize_to: Annotated[
@@ -323,7 +327,7 @@ class InputKeys(TypedDict, total=False):
         "where a frame becomes smaller: true averages all its pixels, as Pillow and torchvision do; false samples "
         "four, as OpenCV does",
     ]
-    color: Annotated[str, _one_of("rgb", "bgr"), "order of the channels"]
+    color: Annotated[str, _words("rgb", "bgr"), "order of the channels"]
     scale: Annotated[
         float, _By(above_zero, "number or fraction above 0"), "such as 1/255; a value is (pixel * scale - mean) / std"
     ]
@@ -353,7 +357,7 @@ class CardKeys(TypedDict, total=False):
     """The keys of a card, see `Card`. A validator sees the values of the keys above it."""
 
     task: Required[
-        Annotated[str, _one_of("detect", "classify", "segment", "pose", "embed", "read"), "what the network does"]
+        Annotated[str, _words("detect", "classify", "segment", "pose", "embed", "read"), "what the network does"]
     ]
     family: Required[Annotated[str, _By(family, "family"), "how the network's outputs are read"]]
     file: Required[Annotated[str, _By(text, "path"), "the ONNX file, relative to the card"]]
@@ -368,8 +372,8 @@ class CardKeys(TypedDict, total=False):
     labels: Annotated[
         tuple[str, ...],
         _By(labels, "list of text, file or known list"),
-        f"class names: a list, a text file with one name per line, or {', '.join(KNOWN)}; required except for the "
-        "tasks embed and read and for networks with text",
+        f"class names: a list, a text file with one name per line, or {', '.join(LABEL_LISTS)}; required except for "
+        "the tasks embed and read and for networks with text",
     ]
     alphabet: Annotated[
         tuple[str, ...],
@@ -386,7 +390,7 @@ class CardKeys(TypedDict, total=False):
     iou: Annotated[float, _SHARE, "default of a stage's iou"]
     precision: Annotated[
         str,
-        _one_of("auto", "f32", "tf32", "f16"),
+        _words("auto", "f32", "tf32", "f16"),
         "how a GPU computes the network, where the stage's precision is auto; on a CPU, f32",
     ]
     license: Annotated[str, _By(text), "license of the weights"]
@@ -447,11 +451,12 @@ def card_key_table(defaults: Mapping[str, Any]) -> list[CardKey]:
 def _keys_of(kind: Any, above: str, defaults: Mapping[str, Any]) -> Iterator[CardKey]:
     for key, hint in get_type_hints(kind, include_extras=True).items():
         origin: Any = get_origin(hint)
-        name, required = f"{above}{key}", origin is Required
+        name = f"{above}{key}"
+        required = origin is Required
         inner = get_args(hint)[0] if required else hint
         marks = inner.__metadata__
-        what = next((one.what for one in marks if isinstance(one, _By)), "mapping")
-        yield CardKey(name, what, required, defaults.get(name), next(one for one in marks if isinstance(one, str)))
+        what = next((mark.what for mark in marks if isinstance(mark, _By)), "mapping")
+        yield CardKey(name, what, required, defaults.get(name), next(mark for mark in marks if isinstance(mark, str)))
         if what == "mapping":
             yield from _keys_of(get_args(inner)[0], f"{name}.", defaults)
 
@@ -486,12 +491,15 @@ def read_keys(
     """
     from pydantic import ValidationError
 
-    plain, found, errors = root.plain(), dict[str, Any](), list[Any]()
+    plain = root.plain()
+    keys = dict[str, Any]()
+    errors = list[Any]()
     try:
-        found = _adapter().validate_python(plain, context=_CardContext(folder, families or {}))
+        keys = _adapter().validate_python(plain, context=_CardContext(folder, families or {}))
     except ValidationError as error:
         errors = error.errors(include_url=False)
-    task, has_text = plain.get("task"), "text" in plain
+    task = plain.get("task")
+    has_text = "text" in plain
     if task in ("detect", "classify", "segment", "pose") and "labels" not in plain and not has_text:
         errors.append({"type": "missing", "loc": ("labels",)})
     if has_text and task in ("classify", "pose", "read"):
@@ -505,7 +513,7 @@ def read_keys(
     problems += _of_pixel_range(root, plain)
     if "url" in plain and "sha256" not in plain:
         problems.append(root.problem("url needs sha256 beside it, the sum that the fetched file must have", "url"))
-    return found
+    return keys
 
 
 def _of_reader(root: YamlNode, plain: dict[str, Any]) -> Iterator[Problem]:
@@ -593,13 +601,14 @@ def _problems(root: YamlNode, errors: list[Any]) -> Iterator[Problem]:
         *path, key = error["loc"]
         if key == "skeleton" and ("keypoints",) in places:
             continue
-        parent, name = root.follow(path)[0], ".".join(error["loc"])
-        known = list((_NESTED[path[0]] if path else CardKeys).__annotations__)
+        parent = root.follow(path)[0]
+        name = ".".join(error["loc"])
+        names = list((_NESTED[path[0]] if path else CardKeys).__annotations__)
         if error["type"] == "missing":
-            if key not in {nearest(other, known) for other in parent.value if other not in known}:
+            if key not in {nearest(other, names) for other in parent.value if other not in names}:
                 yield parent.problem(f"the key '{name}' is missing")
         elif error["type"] == "extra_forbidden":
-            yield parent.problem(f"a card has no key '{name}'{did_you_mean(key, known, all_if_few=True)}", key)
+            yield parent.problem(f"a card has no key '{name}'{did_you_mean(key, names, all_if_few=True)}", key)
         else:
             yield parent.value[key].problem(f"{name} {_text(error)}")
 

@@ -40,8 +40,8 @@ class _CardReference:
             context = info.context or {}
             return open_model(value, context.get("folder", Path()), context.get("families"))
         except ConfigError as error:
-            found = [p if p.line or not p.file else Problem("", 0, 0, str(p)) for p in error.problems]
-            raise CardProblems(found) from error
+            placed = [p if p.line or not p.file else Problem("", 0, 0, str(p)) for p in error.problems]
+            raise CardProblems(placed) from error
 
 
 Model = Annotated[Any, _CardReference()]

@@ -13,7 +13,7 @@ from typing import Any
 from streamkit.core.errors import OutputError
 from streamkit.io.outputs import AtomicFile, writing
 from streamkit.models.card import Card, TextSpec
-from streamkit.models.labels import KNOWN, SKELETONS
+from streamkit.models.labels import LABEL_LISTS, SKELETONS
 from streamkit.models.network import sha256
 from streamkit.ops.letterbox import InputSpec
 
@@ -45,41 +45,39 @@ def write_network_and_card(network: Path, file: Path, card: Card, out: Path, com
     text = card_text(card, file.name, sha256(network), comments, out.parent)
     files = AtomicFile(file), AtomicFile(out)
     try:
-        for one in files:
-            one.begin()
+        for target in files:
+            target.begin()
         with writing(file):
             shutil.copyfile(network, files[0].part)
         with writing(out):
             files[1].part.write_text(text, encoding="utf-8")
-        for one in files:
-            one.finish()
+        for target in files:
+            target.finish()
     except BaseException:
-        for one in files:
-            one.discard()
+        for target in files:
+            target.discard()
         raise
 
 
-def card_text(
-    card: Card, file: str, checksum: str, comments: Iterable[str] = (), folder: Path | None = None
-) -> str:  # fmt: skip
+def card_text(card: Card, file: str, checksum: str, comments: Iterable[str] = (), folder: Path | None = None) -> str:
     """Return a card as YAML, with another file; everything else is the card's, also what it took from other files.
 
     With the card's `folder`, the paths of other files are relative to it.
     """
     import yaml
 
-    made: dict[str, Any] = {"task": card.task, "family": card.family, "file": file, "sha256": checksum}
-    made |= {"input": _Flow(_input(card.input)), **_labels(card.labels, card.task == "read"), **_keypoints(card)}
+    keys: dict[str, Any] = {"task": card.task, "family": card.family, "file": file, "sha256": checksum}
+    keys |= {"input": _Flow(_input(card.input)), **_labels(card.labels, card.task == "read"), **_keypoints(card)}
     if card.text is not None:
-        made["text"] = _Flow(_text(card.text, folder))
+        keys["text"] = _Flow(_text(card.text, folder))
     if card.blank:
-        made["blank"] = card.blank
+        keys["blank"] = card.blank
     if card.ignore_outputs:
-        made["ignore_outputs"] = list(card.ignore_outputs)
+        keys["ignore_outputs"] = list(card.ignore_outputs)
     if card.precision != "auto":
-        made["precision"] = card.precision
-    made |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
-    text = yaml.dump(made, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
+        keys["precision"] = card.precision
+    keys |= {key: value for key in ("score", "iou", "select", "license", "note") if (value := getattr(card, key)) != ""}
+    text = yaml.dump(keys, Dumper=_dumper(), sort_keys=False, allow_unicode=True, width=110)
     return "".join(f"# {line}\n" for line in comments) + str(text)
 
 
@@ -93,35 +91,39 @@ def _dumper() -> Any:
     class Dumper(yaml.SafeDumper):
         pass
 
-    Dumper.add_representer(_Flow, lambda dumper, one: dumper.represent_mapping("tag:yaml.org,2002:map", one, True))
-    Dumper.add_representer(list, lambda dumper, one: dumper.represent_sequence("tag:yaml.org,2002:seq", one, True))
+    Dumper.add_representer(
+        _Flow, lambda dumper, mapping: dumper.represent_mapping("tag:yaml.org,2002:map", mapping, True)
+    )
+    Dumper.add_representer(
+        list, lambda dumper, sequence: dumper.represent_sequence("tag:yaml.org,2002:seq", sequence, True)
+    )
     return Dumper
 
 
 def _input(spec: InputSpec) -> dict[str, Any]:
     """Return the keys of `input` that differ from the defaults; layout and dtype are those of the file."""
-    made: dict[str, Any] = {"size": list(spec.size)}
+    keys: dict[str, Any] = {"size": list(spec.size)}
     for field in dataclasses.fields(spec):
         value = getattr(spec, field.name)
         if field.name in ("size", "layout", "dtype") or value == field.default:
             continue
-        made[field.name] = list(value) if isinstance(value, tuple) else value
+        keys[field.name] = list(value) if isinstance(value, tuple) else value
     inverse = round(1 / spec.scale)
-    if "scale" in made and inverse > 1 and 1 / inverse == spec.scale:
-        made["scale"] = f"1/{inverse}"
-    return made
+    if "scale" in keys and inverse > 1 and 1 / inverse == spec.scale:
+        keys["scale"] = f"1/{inverse}"
+    return keys
 
 
 def _text(spec: TextSpec, folder: Path | None) -> dict[str, Any]:
     """Return the keys of `text` that differ from the defaults."""
-    made: dict[str, Any] = {}
+    keys: dict[str, Any] = {}
     for field in dataclasses.fields(spec):
         value = getattr(spec, field.name)
         if isinstance(value, Path):
-            made[field.name] = str(value) if folder is None else os.path.relpath(value, folder.resolve())
+            keys[field.name] = str(value) if folder is None else os.path.relpath(value, folder.resolve())
         elif value != field.default:
-            made[field.name] = value
-    return made
+            keys[field.name] = value
+    return keys
 
 
 def _labels(labels: tuple[str, ...], reads_text: bool) -> dict[str, Any]:
@@ -129,15 +131,15 @@ def _labels(labels: tuple[str, ...], reads_text: bool) -> dict[str, Any]:
         return {}
     if reads_text:
         return {"alphabet": "".join(labels) if max(map(len, labels)) == 1 else list(labels)}
-    return {"labels": next((name for name, known in KNOWN.items() if known == labels), list(labels))}
+    return {"labels": next((name for name, names in LABEL_LISTS.items() if names == labels), list(labels))}
 
 
 def _keypoints(card: Card) -> dict[str, Any]:
     if card.skeleton is None:
         return {}
     names = card.skeleton.names
-    known = next((name for name, one in SKELETONS.items() if one == card.skeleton), None)
-    if known is not None:
-        return {"keypoints": known}
+    shipped = next((name for name, skeleton in SKELETONS.items() if skeleton == card.skeleton), None)
+    if shipped is not None:
+        return {"keypoints": shipped}
     pairs = [[names[a], names[b]] for a, b in card.skeleton.edges]
     return {"keypoints": list(names), **({"skeleton": pairs} if pairs else {})}

@@ -42,7 +42,7 @@ BOX_IOU, SCORE, SCORE_F16 = 0.99, 0.005, 0.01
 """Least IoU and largest error of the score of an object that is the same on both sides."""
 BOX_IOU_INT8, SCORE_INT8 = 0.9, 0.05
 """The same for int8 networks on a GPU, which rounds to another of 256 levels where two are equally near."""
-FOUND = 0.99
+MIN_SAME = 0.99
 """The share of objects or frames that must be the same; the rest may be close to a threshold."""
 MASK_IOU, POINT_PX, PLACES = 0.98, 1.0, 0.99
 """Least IoU of a mask, largest error of a sure keypoint in source pixels, least share of places of the same class."""
@@ -50,7 +50,7 @@ PROBABILITY, PROBABILITY_F16 = 0.005, 0.01
 """Largest error of a class's probability."""
 COSINE = 0.999
 """Least cosine between an embedding and the plain one."""
-_MOST = 300
+_MAX_OBJECTS = 300
 """Objects of a frame that `decode` keeps, the best."""
 _SURE, _ALIKE_IOU, _LARGE = 0.3, 0.95, 200
 
@@ -67,7 +67,7 @@ class CheckReport:
         same: share of them that is the same on both sides; for embeddings, the least cosine.
         worst: largest error of a box edge or keypoint in source pixels, of a probability, or of an element of an
             embedding; least IoU of a mask, or least share of equal places of a frame.
-        found: `same` and `worst` as text.
+        summary: `same` and `worst` as text.
         passed: whether everything is within the tolerances.
     """
 
@@ -77,17 +77,19 @@ class CheckReport:
     objects: int
     same: float
     worst: float
-    found: str
+    summary: str
     passed: bool
 
     def __str__(self) -> str:
-        return "\n".join([
-            f"frames    {self.frames}",
-            f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
-            f"mean error against a resize of the RGB image {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
-            self.found,
-            "passed" if self.passed else "FAILED",
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                f"frames    {self.frames}",
+                f"tensor    largest error {self.tensor_max:.4f} of 255 levels (limit {TENSOR_LEVELS:g}), "
+                f"mean error against a resize of the RGB image {self.opencv_mean:.3f} (limit {OPENCV_LEVELS:g})",
+                self.summary,
+                "passed" if self.passed else "FAILED",
+            ]
+        )
 
 
 def check(
@@ -133,20 +135,22 @@ def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequenc
     card = replace(card, labels=embedded[0].texts or card.labels)
     kind = "semantic" if reads.regions else "rotated" if "corners" in reads.columns else card.task
     compare, judge = _COMPARISONS[kind]
-    found: list[Any] = []
+    comparisons: list[Any] = []
     errors: list[tuple[float, float]] = []
     for frame in frames:
         size = (frame.width, frame.height)
         sizes = np.array([size], np.int64)
-        made, tensor, geometry = _tensor(card, frame, device)
+        images, tensor, geometry = _tensor(card, frame, device)
         errors.append(_tensor_errors(card, frame, tensor))
-        outputs = _run(session, card, {session.image_input: made, **reads.extra_inputs(sizes, device.xp)})
+        outputs = _run(session, card, {session.image_input: images, **reads.extra_inputs(sizes, device.xp)})
         answers = _run(plain, card, {plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
         try:
-            found += compare(_Results(card, reads, size, geometry, device, outputs, answers))
+            comparisons += compare(_Results(card, reads, size, geometry, device, outputs, answers))
         except ValueError as error:  # of a family: outputs that it cannot read
             raise wrong(card, str(error)) from error
-    verdict, worst, mean = judge(card, found), max(error for error, _ in errors), np.mean([one for _, one in errors])
+    verdict = judge(card, comparisons)
+    worst = max(error for error, _ in errors)
+    mean = np.mean([mean_error for _, mean_error in errors])
     passed = verdict.passed and worst <= TENSOR_LEVELS and float(mean) <= OPENCV_LEVELS
     return CheckReport(len(frames), worst, float(mean), *verdict[:-1], passed)
 
@@ -168,8 +172,8 @@ def _tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray
     assert surface is not None
     if device.kind != "cpu":
         surface = Surface(device.xp.asarray(surface.data), surface.color)
-    made, geometry = preprocess.preprocess([surface], [(frame.width, frame.height)], card.input)
-    return made, fetch([made])()[0].copy(), geometry
+    images, geometry = preprocess.preprocess([surface], [(frame.width, frame.height)], card.input)
+    return images, fetch([images])()[0].copy(), geometry
 
 
 def _tensor_errors(card: Card, frame: Frame, tensor: np.ndarray) -> tuple[float, float]:
@@ -214,10 +218,17 @@ class _Results(NamedTuple):
         """Return the reference's objects; `margin` is added to the card's minimum score."""
         card = self.card
         return reference.objects(
-            card.family, self.answers, self.transform, self.size, card.input,
-            min_score=card.score + margin, iou=card.iou, select=card.select, classes=len(card.labels),
+            card.family,
+            self.answers,
+            self.transform,
+            self.size,
+            card.input,
+            min_score=card.score + margin,
+            iou=card.iou,
+            select=card.select,
+            classes=len(card.labels),
             plugin=card.decoder,
-        )[:_MOST]  # fmt: skip
+        )[:_MAX_OBJECTS]
 
     def table(self) -> Detections:
         """Decode the outputs as the pipeline does, with the card's thresholds; the table is on the host."""
@@ -233,30 +244,31 @@ class _Verdict(NamedTuple):
     objects: int
     same: float
     worst: float
-    found: str
+    summary: str
     passed: bool
 
 
-def _boxes(one: _Results) -> list[tuple[bool, float, float]]:
+def _boxes(results: _Results) -> list[tuple[bool, float, float]]:
     """Match the reference's objects with the pipeline's, and the pipeline's with the reference's.
 
     Returns:
         For each object clearly above the threshold: whether it is the reference's, and the largest errors of its box
         and its score; infinity if the other side does not have it.
     """
-    least_iou, margin = _box_limits(one.card, one.device)
-    table = one.table()
-    theirs, rows = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64), one.rows(-margin)
-    found = []
+    min_iou, margin = _box_limits(results.card, results.device)
+    table = results.table()
+    theirs = np.column_stack([table.xyxy, table.score, table.class_id]).astype(np.float64)
+    rows = results.rows(-margin)
+    matches = []
     for expected, some, others in ((True, rows, theirs), (False, theirs, rows)):
-        for row in some[some[:, 4] >= one.card.score + margin]:
+        for row in some[some[:, 4] >= results.card.score + margin]:
             alike = others[(others[:, 5] == row[5]) & (np.abs(others[:, 4] - row[4]) <= margin)]
             best = max(alike, key=lambda other: reference.overlap(row, other), default=None)
-            if best is None or reference.overlap(row, best) < least_iou:
-                found.append((expected, np.inf, np.inf))
+            if best is None or reference.overlap(row, best) < min_iou:
+                matches.append((expected, np.inf, np.inf))
             else:
-                found.append((expected, float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
-    return found
+                matches.append((expected, float(np.abs(best[:4] - row[:4]).max()), float(abs(best[4] - row[4]))))
+    return matches
 
 
 def _box_limits(card: Card, device: Device) -> tuple[float, float]:
@@ -266,130 +278,143 @@ def _box_limits(card: Card, device: Device) -> tuple[float, float]:
     return BOX_IOU, SCORE_F16 if card.input.dtype == "f16" else SCORE
 
 
-def _rotated_boxes(one: _Results) -> list[tuple[bool, float, float]]:
+def _rotated_boxes(results: _Results) -> list[tuple[bool, float, float]]:
     """Match the objects as `_boxes` does, and the corners of those that are on both sides.
 
     Returns:
         For each object as `_boxes`, its box; then for each sure object of the reference, its corners.
     """
-    scale, offset = one.geometry[0, :2], one.geometry[0, 2:]
-    found = _boxes(one)
-    for row, corners in _with_alike(one, "corners"):
+    scale = results.geometry[0, :2]
+    offset = results.geometry[0, 2:]
+    matches = _boxes(results)
+    for row, corners in _with_alike(results, "corners"):
         wanted = (row[6:].reshape(4, 2) - offset) / scale
         error = min((float(np.abs(these - wanted).max()) for these in corners), default=np.inf)
-        found.append((False, error if error <= POINT_PX else np.inf, 0.0))
-    return found
+        matches.append((False, error if error <= POINT_PX else np.inf, 0.0))
+    return matches
 
 
-def _judge_boxes(card: Card, found: list[tuple[bool, float, float]]) -> _Verdict:
-    pairs = [(box_px, score) for _, box_px, score in found if box_px < np.inf]
+def _judge_boxes(card: Card, matches: list[tuple[bool, float, float]]) -> _Verdict:
+    pairs = [(box_px, score) for _, box_px, score in matches if box_px < np.inf]
     box_px, score = (max(column) for column in zip((0.0, 0.0), *pairs, strict=True))
-    return _shares(sum(one[0] for one in found), len(pairs) / len(found) if found else 1.0, box_px,
-                   f"largest error {box_px:.4f} pixels, score {score:.5f}")  # fmt: skip
+    return _shares(
+        sum(match[0] for match in matches),
+        len(pairs) / len(matches) if matches else 1.0,
+        box_px,
+        f"largest error {box_px:.4f} pixels, score {score:.5f}",
+    )
 
 
 def _shares(objects: int, same: float, worst: float, text: str) -> _Verdict:
-    found = f"objects   {objects}, {same:.1%} the same (at least {FOUND:.0%}); {text}"
-    return _Verdict(objects, same, worst, found, same >= FOUND)
+    summary = f"objects   {objects}, {same:.1%} the same (at least {MIN_SAME:.0%}); {text}"
+    return _Verdict(objects, same, worst, summary, same >= MIN_SAME)
 
 
 # ----------------------------------------------------------------------------------------------------- vectors
 
 
-def _vectors(one: _Results) -> list[tuple[np.ndarray, np.ndarray]]:
+def _vectors(results: _Results) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pipeline's vector and the reference's."""
-    ours = one.reads.finish(fetch([one.reads.vectors(one.outputs)])()[0])[0]
-    return [(ours, reference.answer(one.card.family, one.answers))]
+    ours = results.reads.finish(fetch([results.reads.vectors(results.outputs)])()[0])[0]
+    return [(ours, reference.answer(results.card.family, results.answers))]
 
 
-def _judge_classes(card: Card, found: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
-    ours, theirs = (np.array(side, np.float64) for side in zip(*found, strict=True))
-    error, same = float(abs(ours - theirs).max()), float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean())
+def _judge_classes(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
+    ours, theirs = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
+    error = float(abs(ours - theirs).max())
+    same = float((ours.argmax(axis=1) == theirs.argmax(axis=1)).mean())
     text = f"answers   largest error of a probability {error:.5f}, best class the same on {same:.1%} of frames"
     limit = PROBABILITY_F16 if card.input.dtype == "f16" else PROBABILITY
-    return _Verdict(len(found), same, error, text, error <= limit)
+    return _Verdict(len(pairs), same, error, text, error <= limit)
 
 
-def _judge_embeddings(card: Card, found: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
-    ours, theirs = (np.array(side, np.float64) for side in zip(*found, strict=True))
+def _judge_embeddings(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:
+    ours, theirs = (np.array(side, np.float64) for side in zip(*pairs, strict=True))
     lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-    error, cosine = float(abs(ours - theirs).max()), float(((ours * theirs).sum(axis=1) / lengths).min())
+    error = float(abs(ours - theirs).max())
+    cosine = float(((ours * theirs).sum(axis=1) / lengths).min())
     text = f"answers   largest error {error:.5f}, least cosine {cosine:.5f} (limit {COSINE})"
-    return _Verdict(len(found), cosine, error, text, cosine >= COSINE)
+    return _Verdict(len(pairs), cosine, error, text, cosine >= COSINE)
 
 
 # ------------------------------------------------------------------------------------- masks, keypoints, class maps
 
 
-def _masks(one: _Results) -> list[float]:
+def _masks(results: _Results) -> list[float]:
     """Return the IoU of each reference object's mask with the pipeline's; 0 if it is missing."""
-    prototypes = next(value[0] for value in one.answers.values() if value.ndim == 4)
-    made = []
-    for row, masks in _with_alike(one, "mask"):
-        wanted = reference.mask(row[6:], prototypes, row[:4], one.transform, one.size, one.card.input)
+    prototypes = next(value[0] for value in results.answers.values() if value.ndim == 4)
+    ious = []
+    for row, masks in _with_alike(results, "mask"):
+        wanted = reference.mask(row[6:], prototypes, row[:4], results.transform, results.size, results.card.input)
         if np.count_nonzero(wanted) >= _LARGE:  # in a mask of few pixels, each pixel is a large share
-            theirs = rle.encode(wanted, *one.size)
-            made.append(max((rle.iou(mask, theirs) for mask in masks if mask is not None), default=0.0))
-    return made
+            theirs = rle.encode(wanted, *results.size)
+            ious.append(max((rle.iou(mask, theirs) for mask in masks if mask is not None), default=0.0))
+    return ious
 
 
-def _keypoints(one: _Results) -> list[float]:
+def _keypoints(results: _Results) -> list[float]:
     """Return the negative error of each reference object's sure points, in source pixels; -inf if it is missing."""
-    scale, offset = one.geometry[0, :2], one.geometry[0, 2:]
-    made = []
-    for row, found in _with_alike(one, "keypoints"):
+    scale = results.geometry[0, :2]
+    offset = results.geometry[0, 2:]
+    negative_errors = []
+    for row, candidates in _with_alike(results, "keypoints"):
         points = row[6:].reshape(-1, 3)
         sure = points[:, 2] > _SURE
         xy = (points[sure, :2] - offset) / scale
-        errors = [np.abs(keypoints[sure, :2] - xy).max(initial=0.0) for keypoints in found]
-        made.append(-float(min(errors, default=np.inf)))
-    return made
+        errors = [np.abs(keypoints[sure, :2] - xy).max(initial=0.0) for keypoints in candidates]
+        negative_errors.append(-float(min(errors, default=np.inf)))
+    return negative_errors
 
 
-def _with_alike(one: _Results, column: str) -> list[tuple[np.ndarray, list[Any]]]:
+def _with_alike(results: _Results, column: str) -> list[tuple[np.ndarray, list[Any]]]:
     """Return each object of the reference, with a column's values of the pipeline's objects of its class and box."""
-    table = one.table()
+    table = results.table()
     return [
-        (row, [
-            table.extra[column][i] for i, class_id in enumerate(table.class_id.tolist())
-            if class_id == row[5] and reference.overlap(row, table.xyxy[i].astype(np.float64)) > _ALIKE_IOU
-        ])
-        for row in one.rows(0.01)  # an object whose score is close to the threshold may be on one side only
-    ]  # fmt: skip
+        (
+            row,
+            [
+                table.extra[column][i]
+                for i, class_id in enumerate(table.class_id.tolist())
+                if class_id == row[5] and reference.overlap(row, table.xyxy[i].astype(np.float64)) > _ALIKE_IOU
+            ],
+        )
+        for row in results.rows(0.01)  # an object whose score is close to the threshold may be on one side only
+    ]
 
 
-def _class_maps(one: _Results) -> list[float]:
+def _class_maps(results: _Results) -> list[float]:
     """Return the share of the map's places with the same class."""
-    classes = len(one.card.labels)
-    ours = fetch([one.reads.maps(one.outputs, classes)])()[0][0]
-    scores = next(value[0] for value in one.answers.values() if value.ndim >= 3)
+    classes = len(results.card.labels)
+    ours = fetch([results.reads.maps(results.outputs, classes)])()[0][0]
+    scores = next(value[0] for value in results.answers.values() if value.ndim >= 3)
     if scores.ndim == 2 or scores.shape[0] == 1:
         return [float((ours == scores.reshape(ours.shape)).mean())]
     return [float((ours == scores.argmax(axis=0 if scores.shape[0] == classes else 2)).mean())]
 
 
-def _texts(one: _Results) -> list[tuple[bool, float]]:
+def _texts(results: _Results) -> list[tuple[bool, float]]:
     """Return whether both sides read the same text, and the largest difference of a character's probability."""
-    card, classes = one.card, len(one.card.labels)
-    sides = [fetch([one.reads.best(one.outputs, classes, card.blank)])()[0][0]]
-    sides.append(one.reads.best(one.answers, classes, card.blank)[0])
-    ours, theirs = (one.reads.decode(best, card.labels, card.blank) for best in sides)
+    card = results.card
+    classes = len(results.card.labels)
+    sides = [fetch([results.reads.best(results.outputs, classes, card.blank)])()[0][0]]
+    sides.append(results.reads.best(results.answers, classes, card.blank)[0])
+    ours, theirs = (results.reads.decode(best, card.labels, card.blank) for best in sides)
     pairs = zip(ours.scores, theirs.scores, strict=False)
     return [(ours.text == theirs.text, max((abs(a - b) for a, b in pairs), default=0.0))]
 
 
-def _judge_texts(card: Card, found: list[tuple[bool, float]]) -> _Verdict:
-    same = float(np.mean([equal for equal, _ in found])) if found else 1.0
-    worst = max((error for _, error in found), default=0.0)
+def _judge_texts(card: Card, readings: list[tuple[bool, float]]) -> _Verdict:
+    same = float(np.mean([equal for equal, _ in readings])) if readings else 1.0
+    worst = max((error for _, error in readings), default=0.0)
     limit = PROBABILITY if card.input.dtype != "f16" else PROBABILITY_F16
-    text = f"texts     {same:.1%} of {len(found)} the same, largest error of a character's probability {worst:.4f}"
-    return _Verdict(len(found), same, worst, text, same >= FOUND and worst <= limit)
+    text = f"texts     {same:.1%} of {len(readings)} the same, largest error of a character's probability {worst:.4f}"
+    return _Verdict(len(readings), same, worst, text, same >= MIN_SAME and worst <= limit)
 
 
-def _judge_shares(limit: float, what: str, found: list[float]) -> _Verdict:
-    good = np.array(found or [1.0])
+def _judge_shares(limit: float, what: str, shares: list[float]) -> _Verdict:
+    good = np.array(shares or [1.0])
     worst = abs(float(good.min()))
-    return _shares(len(found), float((good >= limit).mean()), worst, f"{what} {worst:.4f}")
+    return _shares(len(shares), float((good >= limit).mean()), worst, f"{what} {worst:.4f}")
 
 
 _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, Any], _Verdict]]] = {
@@ -398,9 +423,9 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
     "classify": (_vectors, _judge_classes),
     "embed": (_vectors, _judge_embeddings),
     "read": (_texts, _judge_texts),
-    "segment": (_masks, lambda _, found: _judge_shares(MASK_IOU, "least IoU", found)),
-    "pose": (_keypoints, lambda _, found: _judge_shares(-POINT_PX, "largest error of a point in pixels", found)),
-    "semantic": (_class_maps, lambda _, found: _judge_shares(PLACES, "least share of places of one class", found)),
+    "segment": (_masks, lambda _, shares: _judge_shares(MASK_IOU, "least IoU", shares)),
+    "pose": (_keypoints, lambda _, shares: _judge_shares(-POINT_PX, "largest error of a point in pixels", shares)),
+    "semantic": (_class_maps, lambda _, shares: _judge_shares(PLACES, "least share of places of one class", shares)),
 }
 """How a frame's results are compared, and the verdict over all frames, by task; `semantic` is `segment` with maps,
 `rotated` is `detect` with rotated boxes."""
@@ -422,17 +447,17 @@ def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MA
     Raises:
         SourceError: a file cannot be read.
     """
-    found: list[Frame] = []
+    pictures: list[Frame] = []
     for path in paths:
         still = path.suffix.lower() in IMAGE_SUFFIXES
         color = Color("bt601", full_range=True, chroma_x=0.5) if still else Color("bt709")
         try:
             for rgb in [_image(path, max_megapixels)] if still else _video_frames(path, limit):
                 (height, width), surface = rgb.shape[:2], Surface(from_rgb(rgb, color), color)
-                found.append(Frame(path.name, len(found), 0.0, width, height, surface))
+                pictures.append(Frame(path.name, len(pictures), 0.0, width, height, surface))
         except (OSError, ValueError) as error:
             raise SourceError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-    return found
+    return pictures
 
 
 def _image(path: Path, max_megapixels: float) -> np.ndarray:

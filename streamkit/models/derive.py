@@ -39,7 +39,7 @@ from streamkit.models.facts import (
 from streamkit.models.families import FAMILIES
 from streamkit.models.families.base import ReadOptions, listed, unclaimed
 from streamkit.models.families.plugin import PluginFamily
-from streamkit.models.labels import KNOWN
+from streamkit.models.labels import LABEL_LISTS
 from streamkit.models.metadata_facts import from_metadata
 from streamkit.models.network_file import ModelInfo, TensorInfo, inspect, names_a_layer
 from streamkit.models.run_facts import doubts, values_of, with_sizes
@@ -83,9 +83,13 @@ _LINES = {
 }
 _END_TO_END = _line("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
 _DINOV3 = _line(
-    "DEIMv2 with DINOv3, by the names of its layers", 0.4, resize="stretch", antialias=True, mean=IMAGENET_MEAN,
+    "DEIMv2 with DINOv3, by the names of its layers",
+    0.4,
+    resize="stretch",
+    antialias=True,
+    mean=IMAGENET_MEAN,
     std=IMAGENET_STD,
-)  # fmt: skip
+)
 _RF_DETR = _line("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
 _POINTS = {"yunet": "face", "movenet": "coco"}
 _INPUT_HINTS = {
@@ -93,7 +97,7 @@ _INPUT_HINTS = {
     "centered) have these outputs; ",
     "yolo_world": "YOLO-World and YOLO-NAS have these outputs; ",
 }
-_WRITE_ONE = "write a family in a plugin"
+_WRITE_FAMILY = "write a family in a plugin"
 _MEANINGS = {
     "rtdetr": "if each row is a box and the scores of all classes, not of one, as of RT-DETR",
     "semantic": "if the map has the score of each class at each place",
@@ -140,8 +144,8 @@ class DerivedCard:
 
     def text(self, folder: Path) -> str:
         """Return the card's YAML for a file in `folder`; beside or above each key, where its value comes from."""
-        head = [f"# Derived from {self.file.name} by streamkit models new. {_one_line(self.about)}".rstrip()]
-        head += [f"# CHECK: {one}" for one in self.assumed]
+        head = [f"# Derived from {self.file.name} by streamkit models new. {_join_lines(self.about)}".rstrip()]
+        head += [f"# CHECK: {assumption}" for assumption in self.assumed]
         inner = [key for key in self.facts if key.startswith("input.")]
         outer = [key for key in self.facts if key not in ("task", "family", *inner)]
         path = _relative(self.file, folder)
@@ -158,16 +162,17 @@ def _relative(file: Path, folder: Path) -> str:
     return str(file.relative_to(folder)) if file.is_relative_to(folder) else str(file)
 
 
-def _one_line(text: str) -> str:
+def _join_lines(text: str) -> str:
     return " ".join(printable(text, one_line=True).split())
 
 
 def _entry(key: str, fact: CardFact) -> list[str]:
     """Return a key's lines: with the origin behind a short value, above a long one."""
-    value, origin = fact.value, _one_line(fact.origin)
-    known = next((name for name, names in KNOWN.items() if key == "labels" and names == value), None)
-    if known is not None or not isinstance(value, (list, tuple)):
-        return [f"{key + ': ' + _scalar(known or value):32}  # {origin}"]
+    value = fact.value
+    origin = _join_lines(fact.origin)
+    list_name = next((name for name, names in LABEL_LISTS.items() if key == "labels" and names == value), None)
+    if list_name is not None or not isinstance(value, (list, tuple)):
+        return [f"{key + ': ' + _scalar(list_name or value):32}  # {origin}"]
     items = [_scalar(item) for item in value]
     short = f"{key}: [{', '.join(items)}]"
     if len(short) < _WIDTH // 2:
@@ -195,7 +200,7 @@ def _classes(count: int) -> str:
 
 def _lists_of(count: int | None) -> str:
     """Return the known lists of so many classes, for a message; empty if there is none."""
-    same = [f"{key} has as many" for key, names in KNOWN.items() if len(names) == count]
+    same = [f"{key} has as many" for key, names in LABEL_LISTS.items() if len(names) == count]
     return f" ({', '.join(same)})" if same else ""
 
 
@@ -229,9 +234,14 @@ def open_model(name: str, folder: Path | None = None, families: Mapping[str, Plu
 
 
 def derive(
-    file: Path, *, family: str = "", labels: str = "", size: tuple[int, int] | None = None, assume: bool = False,
+    file: Path,
+    *,
+    family: str = "",
+    labels: str = "",
+    size: tuple[int, int] | None = None,
+    assume: bool = False,
     families: Mapping[str, PluginFamily] | None = None,
-) -> DerivedCard:  # fmt: skip
+) -> DerivedCard:
     """Derive a card from an ONNX file and what is beside it.
 
     Args:
@@ -247,7 +257,7 @@ def derive(
         ModelError: the file cannot be read.
     """
     if not file.is_file():
-        near = did_you_mean(file.name, [one.name for one in file.parent.glob("*.onnx") if one.is_file()])
+        near = did_you_mean(file.name, [network.name for network in file.parent.glob("*.onnx") if network.is_file()])
         if file.is_dir():
             raise ModelError(f"{file} is a folder; give the path of an ONNX file in it")
         kind = f"there is no file {file}"
@@ -278,12 +288,12 @@ def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None, family: s
         f"the metadata of {file.name} (character)", task="read", family="ctc", alphabet=tuple(characters), blank=0
     )
     shape = f"the shape of input {info.image_input!r}"
-    known = [(size, "--size"), (info.size, shape), ((320, 48), "PP-OCR: the authors' input")]
-    chosen, origin = next(one for one in known if one[0] is not None)
+    sizes = [(size, "--size"), (info.size, shape), ((320, 48), "PP-OCR: the authors' input")]
+    chosen, origin = next(size_and_origin for size_and_origin in sizes if size_and_origin[0] is not None)
     facts.add(origin, input_size=list(chosen or ()))
     facts.add("PP-OCR: the authors' input", input_resize="letterbox", input_anchor="top_left", input_pad=127.5)
     facts.add("PP-OCR: the authors' input", input_color="bgr", input_scale="1/255", input_mean=0.5, input_std=0.5)
-    ordered = {key: facts.known[key] for key in [*_ORDER, *_INPUT] if key in facts.known}
+    ordered = {key: facts.by_key[key] for key in [*_ORDER, *_INPUT] if key in facts.by_key}
     return DerivedCard(file, ordered)
 
 
@@ -291,13 +301,16 @@ class _Derivation:
     """One derivation: `facts` grows, `problems` lists what is wrong."""
 
     def __init__(self, file: Path, info: ModelInfo, assume: bool, plugins: Mapping[str, PluginFamily]) -> None:
-        self.file, self.info, self.assume, self.plugins = file, info, assume, plugins
+        self.file = file
+        self.info = info
+        self.assume = assume
+        self.plugins = plugins
         self.facts: dict[str, CardFact] = {}
         self.problems: list[str] = []
         self.assumed: list[str] = []
         self.about = ""
         self.among: tuple[str, ...] | None = None
-        self.given: tuple[str, ...] | None = None
+        self.user_families: tuple[str, ...] | None = None
         self.plugin: PluginFamily | None = None
         self.stride: CardFact | None = None
         self.points: CardFact | None = None
@@ -313,22 +326,22 @@ class _Derivation:
             lambda: from_roboflow(self.file),
         ]
         if labels:
-            self._try(lambda: self._set("labels", self._given_labels(labels)))
+            self._try(lambda: self._set("labels", self._labels_of_option(labels)))
         for step in steps:
             self._try(lambda step=step: self._merge(step()))  # type: ignore[misc]
         self._stop()
         self._try(lambda: self._set_size(size))
         self._try(self._resolve)
-        known = (*self.plugins, *FAMILIES)
-        if family and family not in known:
-            hint = did_you_mean(family, known, all_if_few=True)
+        names = (*self.plugins, *FAMILIES)
+        if family and family not in names:
+            hint = did_you_mean(family, names, all_if_few=True)
             more = "" if hint.endswith("?") else "; --plugins FILE adds a plugin's"
             self.problems.append(f"--family {family} is unknown{hint}{more}")
             self._stop()
         if family in self.plugins:
             self.plugin = self.plugins[family].for_input(self._size or (0, 0))
         elif family:
-            self.given = (family,)
+            self.user_families = (family,)
         self._try(self._add_labels)
         if not self.problems:
             self._try(lambda: self._choose(family))
@@ -354,52 +367,58 @@ class _Derivation:
 
     def _merge(self, facts: CardFacts) -> None:
         """Add a source's facts: those already known must be the same."""
-        for key, fact in facts.known.items():
+        for key, fact in facts.by_key.items():
             self._set(key, fact)
         if facts.families is not None and self.among is None:
             self.among = facts.families
         self.about = self.about or facts.about
-        self.stride, self.points = self.stride or facts.stride, self.points or facts.points
+        self.stride = self.stride or facts.stride
+        self.points = self.points or facts.points
         if facts.note:
             self.facts["note"] = CardFact(facts.note, "not as the authors do it")
 
     def _set(self, key: str, fact: CardFact) -> None:
-        known = self.facts.setdefault(key, fact)
-        if known.value != fact.value and not known.origin.startswith("--"):
+        earlier = self.facts.setdefault(key, fact)
+        if earlier.value != fact.value and not earlier.origin.startswith("--"):
             fix = f"remove what is wrong, or write a card: {self.new}"
             if key == "labels":
                 fix = f"remove the wrong list, or decide with {self.new} --labels FILE"
-            self.problems.append(contradiction(key, [known, fact], fix))
+            self.problems.append(contradiction(key, [earlier, fact], fix))
 
     # ----------------------------------------------------------------------------------------------- size and labels
 
-    def _set_size(self, given: tuple[int, int] | None) -> None:
+    def _set_size(self, size: tuple[int, int] | None) -> None:
         """Find the input's size: the file's, which the sources must not contradict, else a source's."""
-        fixed, said = self.info.size, self.facts.get("input.size")
-        if given is not None:
-            said = CardFact(list(given), "--size")
+        fixed = self.info.size
+        stated = self.facts.get("input.size")
+        if size is not None:
+            stated = CardFact(list(size), "--size")
         if fixed is None:
             where = listed({self.info.image_input: _sizes(self.info.inputs[self.info.image_input])})
             need(
-                said, f"its input {where} leaves height and width open, and no source says with which the network is "
+                stated,
+                f"its input {where} leaves height and width open, and no source says with which the network is "
                 f"trained; write a card: {self.new} --size WIDTHxHEIGHT, or export it with a fixed size",
-            )  # fmt: skip
-        elif said is not None and tuple(said.value) != fixed:
+            )
+        elif stated is not None and tuple(stated.value) != fixed:
             of_input = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
             fix = f"export the network again with one size, or write a card for the file's: {self.new} --size {{}}x{{}}"
-            said_by_user = said.origin == "--size"
-            if not said_by_user and given is None:
-                raise ValueError(contradiction("input.size", [said, of_input], fix.format(*fixed)))
-            need(False, f"--size is {shown('input.size', said.value)}, but input {self.info.image_input!r} takes "
-                 f"{shown('input.size', fixed)}; leave --size out")  # fmt: skip
+            is_of_user = stated.origin == "--size"
+            if not is_of_user and size is None:
+                raise ValueError(contradiction("input.size", [stated, of_input], fix.format(*fixed)))
+            need(
+                False,
+                f"--size is {shown('input.size', stated.value)}, but input {self.info.image_input!r} takes "
+                f"{shown('input.size', fixed)}; leave --size out",
+            )
         if fixed is not None:
-            said = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
-        assert said is not None
-        self.facts["input.size"] = said
+            stated = CardFact(list(fixed), f"the shape of input {self.info.image_input!r}")
+        assert stated is not None
+        self.facts["input.size"] = stated
         stride = self.stride
-        if fixed is None and stride is not None and any(side % stride.value for side in said.value):
+        if fixed is None and stride is not None and any(side % stride.value for side in stated.value):
             raise ValueError(
-                f"input.size is {shown('input.size', said.value)} in {said.origin}, and width and height must be "
+                f"input.size is {shown('input.size', stated.value)} in {stated.origin}, and width and height must be "
                 f"multiples of {stride.value}, by {stride.origin}; write a card: {self.new} --size WIDTHxHEIGHT"
             )
 
@@ -407,7 +426,7 @@ class _Derivation:
         """Find the sizes of outputs that the file leaves open, if families differ in them."""
         labels = self.facts.get("labels")
         fitting = self._candidates(None if labels is None else len(labels.value))
-        if self._size is not None and len(fitting) > bool(self.among or self.given):
+        if self._size is not None and len(fitting) > bool(self.among or self.user_families):
             self.info = with_sizes(self.info, self._size)
 
     @property
@@ -415,27 +434,28 @@ class _Derivation:
         fact = self.facts.get("input.size")
         return None if fact is None else (fact.value[0], fact.value[1])
 
-    def _given_labels(self, name: str) -> CardFact:
-        if name in KNOWN:
-            return CardFact(KNOWN[name], "--labels")
+    def _labels_of_option(self, name: str) -> CardFact:
+        if name in LABEL_LISTS:
+            return CardFact(LABEL_LISTS[name], "--labels")
         path = Path(name).expanduser()
-        near = did_you_mean(name, KNOWN)
-        need(path.is_file(), f"--labels {name} is neither a file nor a known list ({', '.join(KNOWN)}){near}")
+        near = did_you_mean(name, LABEL_LISTS)
+        need(path.is_file(), f"--labels {name} is neither a file nor a known list ({', '.join(LABEL_LISTS)}){near}")
         return CardFact(read_labels(path).value, f"--labels {path.name}")
 
     def _add_labels(self) -> None:
         """Find the labels: a source's, else those of a file beside the network that has as many as the outputs."""
-        known, lists = self.facts.get("labels"), label_lists(self.file)
+        named = self.facts.get("labels")
+        lists = label_lists(self.file)
         alone = len(list(self.file.absolute().parent.glob("*.onnx"))) == 1
-        if known is not None:
-            other = next((one for one in lists if one.value != known.value), None)
+        if named is not None:
+            other = next((fact for fact in lists if fact.value != named.value), None)
             if other is not None and alone:
                 self._set("labels", other)
             return
         if self.plugin is not None and len(lists) == 1:  # its check compares the number
             self.facts["labels"] = lists[0]
             return
-        fitting = [one for one in lists if self._candidates(len(one.value))]
+        fitting = [fact for fact in lists if self._candidates(len(fact.value))]
         if len(fitting) == 1:
             self.facts["labels"] = fitting[0]
             return
@@ -444,28 +464,30 @@ class _Derivation:
                 f"the labels are ambiguous: {self._lists(fitting)}; decide with {self.new} --labels FILE, or remove one"
             )
         certain = self._certain(None)
-        if lists and certain and not any(self._needs_no_labels(one.family) for one in certain):
+        if lists and certain and not any(self._needs_no_labels(candidate.family) for candidate in certain):
             raise ValueError(self._other_number(certain, lists))
 
-    def _other_number(self, found: list[Candidate], lists: list[CardFact]) -> str:
+    def _other_number(self, certain: list[Candidate], lists: list[CardFact]) -> str:
         """Say that the lists of labels are not as long as the outputs have classes, and what else those may hold."""
-        numbers = " or ".join(dict.fromkeys(str(one.classes) for one in found if one.classes))
+        numbers = " or ".join(dict.fromkeys(str(candidate.classes) for candidate in certain if candidate.classes))
         text = f"the labels are {self._lists(lists)}, but the outputs {self._outputs()} have "
         text += f"{numbers or 'another number of'} classes"
-        angled = [] if self.among or self.given else candidates(self.info, self._size, None, ("yolov8_obb",))
+        angled = [] if self.among or self.user_families else candidates(self.info, self._size, None, ("yolov8_obb",))
         if angled:
             text += (
                 f", or {_classes(angled[0].classes or 0)} and the angle of oriented boxes, which {self.new} --family "
             )
             text += "yolov8_obb reads"
-        longer = {one.classes for one in found if one.family == "detr"} & {len(one.value) + 1 for one in lists}
+        longer = {candidate.classes for candidate in certain if candidate.family == "detr"} & {
+            len(fact.value) + 1 for fact in lists
+        }
         if longer:
             text += ". The last may be no object, as in the first DETR: put its config.json beside it, or write a card "
             return f"{text}with select: softmax. Otherwise give the list of this network: {self.new} --labels FILE"
         return f"{text}; give the list of this network: {self.new} --labels FILE"
 
     def _lists(self, lists: list[CardFact]) -> str:
-        return ", ".join(f"{shown('labels', one.value)} in {one.origin}" for one in lists)
+        return ", ".join(f"{shown('labels', fact.value)} in {fact.origin}" for fact in lists)
 
     @staticmethod
     def _needs_no_labels(family: str) -> bool:
@@ -475,42 +497,47 @@ class _Derivation:
 
     def _candidates(self, classes: int | None, whole: bool = True) -> list[Candidate]:
         select = self.facts["select"].value if "select" in self.facts else ""
-        size = None if self.given else self._size
-        families = self.given or self.among
+        size = None if self.user_families else self._size
+        families = self.user_families or self.among
         fitting = candidates(self.info, size, classes, families, select)
         if classes is not None and any(
-            FAMILIES[one.family].task == "classify" for one in candidates(self.info, size, None, families, select)
+            FAMILIES[candidate.family].task == "classify"
+            for candidate in candidates(self.info, size, None, families, select)
         ):  # names of classes speak against an embedding, also where they are as many as another list has
-            fitting = [one for one in fitting if FAMILIES[one.family].task != "embed"]
-        return [one for one in fitting if self.given or whole is not bool(one.unread)]
+            fitting = [candidate for candidate in fitting if FAMILIES[candidate.family].task != "embed"]
+        return [candidate for candidate in fitting if self.user_families or whole is not bool(candidate.unread)]
 
     def _certain(self, classes: int | None) -> list[Candidate]:
         """Return the candidates that neither a run excludes nor a user has to decide on."""
         fitting = self._candidates(classes)
         excluded = self._excluded(fitting)
-        return [one for one in self._sure(fitting) if one.family not in excluded]
+        return [candidate for candidate in self._sure(fitting) if candidate.family not in excluded]
 
     def _sure(self, fitting: list[Candidate]) -> list[Candidate]:
         """Return the candidates that may be chosen without the user: named by a source, or by shapes of their own."""
-        named = self.among is not None or self.given is not None
-        return [one for one in fitting if named or needs_no_decision(one, self.info, "labels" in self.facts)]
+        named = self.among is not None or self.user_families is not None
+        return [
+            candidate
+            for candidate in fitting
+            if named or needs_no_decision(candidate, self.info, "labels" in self.facts)
+        ]
 
     def _outputs(self) -> str:
         return listed({name: _sizes(output) for name, output in self.info.outputs.items()})
 
-    def _choose(self, given: str) -> None:
+    def _choose(self, user_family: str) -> None:
         """Choose the family: the user's, or the only one that reads the outputs."""
         labels = self.facts.get("labels")
         count = None if labels is None else len(labels.value)
-        if given:
+        if user_family:
             if self.plugin is not None:
                 self._check_plugin(self.plugin, count)
             else:
-                self._check_given(given, count)
+                self._check_user_family(user_family, count)
             return
         fitting = self._candidates(count)
         excluded = self._excluded(fitting)
-        left = [one for one in fitting if one.family not in excluded]
+        left = [candidate for candidate in fitting if candidate.family not in excluded]
         if not left:
             raise ValueError(self._none_fits(labels, excluded))
         if len(left) > 1 or not self._sure(left):
@@ -535,7 +562,7 @@ class _Derivation:
         self.facts["task"] = CardFact(family.task, f"family {family.name}")
         self.among = None
 
-    def _check_given(self, name: str, count: int | None) -> None:
+    def _check_user_family(self, name: str, count: int | None) -> None:
         family = FAMILIES[name]
         if family.task == "embed":
             self.facts.pop("labels", None)
@@ -573,7 +600,7 @@ class _Derivation:
             self.facts.pop("labels", None)
         elif "labels" not in self.facts:
             many = _classes(classes) if classes else "its classes"
-            decided = f" --family {name}" if self.given else ""
+            decided = f" --family {name}" if self.user_families else ""
             self.problems.append(
                 f"no source names {many} (family {name}, outputs {self._outputs()}); put labels.txt beside it, one "
                 f"name per line, or write a card: {self.new}{decided} --labels FILE{_lists_of(classes)}"
@@ -581,14 +608,15 @@ class _Derivation:
 
     def _compare_points(self) -> None:
         """Refuse metadata with another number of keypoints than the outputs."""
-        family, labels = FAMILIES.get(self.facts["family"].value), self.facts.get("labels")
+        family = FAMILIES.get(self.facts["family"].value)
+        labels = self.facts.get("labels")
         if self.points is None or family is None or labels is None:
             return
-        found = family.points(self.info.output_dims, len(labels.value))
-        if found is not None and found != self.points.value:
+        count = family.points(self.info.output_dims, len(labels.value))
+        if count is not None and count != self.points.value:
             self.problems.append(
                 f"the keypoints are {self.points.value} in {self.points.origin}, but the outputs {self._outputs()} "
-                f"have {found}; export the network again"
+                f"have {count}; export the network again"
             )
 
     def _read_once(self) -> None:
@@ -606,12 +634,12 @@ class _Derivation:
     def _none_fits(self, labels: CardFact | None, excluded: Mapping[str, str]) -> str:
         """Say why no family reads the outputs: another number of classes, further outputs, or another format."""
         fitting = self._certain(None) if labels is not None else []
-        if labels is not None and any(one.classes for one in fitting):
+        if labels is not None and any(candidate.classes for candidate in fitting):
             return self._other_number(fitting, [labels])
         taken = {"orig_target_sizes"}
         more = [name for name in self.info.inputs if name not in {self.info.image_input, *taken}]
         if more:
-            inputs = listed({name: _sizes(one) for name, one in self.info.inputs.items()})
+            inputs = listed({name: _sizes(info) for name, info in self.info.inputs.items()})
             return (
                 f"its inputs are {inputs}, and no family has a value for {', '.join(more)} beside the images; export "
                 "it with the images as the only input, or write a card with text if it takes texts"
@@ -625,29 +653,32 @@ class _Derivation:
         return (
             f"no family{task} reads its outputs {self._outputs()}; tried {', '.join(among)}{reasons}; export it "
             f"{'without end2end and nms, ' if self._selects_itself() else ''}in one of the formats in "
-            f"the reference of model cards, or {_WRITE_ONE}"
+            f"the reference of model cards, or {_WRITE_FAMILY}"
         )
 
     def _left_over(self, partial: list[Candidate]) -> str:
         """Say which outputs the families leave that read the others."""
-        reads = " or ".join(f"family {one.family} does not read {', '.join(one.unread)}" for one in partial)
+        reads = " or ".join(
+            f"family {candidate.family} does not read {', '.join(candidate.unread)}" for candidate in partial
+        )
         return (
             f"no family reads all of its outputs {self._outputs()}: {reads}; to go without, write a card that ignores "
-            f"what is left: {self.new} --family {partial[0].family}; otherwise {_WRITE_ONE}"
+            f"what is left: {self.new} --family {partial[0].family}; otherwise {_WRITE_FAMILY}"
         )
 
     def _selects_itself(self) -> bool:
         """Whether the metadata say that non-max suppression is part of the network, or not needed."""
-        given = self.info.metadata
-        return given.get("end2end") == "True" or "'nms': True" in given.get("args", "")
+        metadata = self.info.metadata
+        return metadata.get("end2end") == "True" or "'nms': True" in metadata.get("args", "")
 
     def _ambiguous(self, fitting: list[Candidate]) -> str:
         """Ask which of the families it is; the last answer is none of them."""
         read = ", ".join(
-            f"{one.family} ({FAMILIES[one.family].task}{', ' + _classes(one.classes) if one.classes else ''})"
-            for one in fitting
+            f"{option.family} ({FAMILIES[option.family].task}"
+            f"{', ' + _classes(option.classes) if option.classes else ''})"
+            for option in fitting
         )
-        none = f"none of these: {_WRITE_ONE}"
+        none = f"none of these: {_WRITE_FAMILY}"
         if len(fitting) > 1:
             several = f"several families read its outputs {self._outputs()}: {read}"
             return f"{several}; decide with {self.new} --family F; {none}"
@@ -665,7 +696,7 @@ class _Derivation:
         line = _line_of(family, self.info)
         if self._decoded_yolox(family) or family == "yolo_world":
             line = CardFacts()
-        for key, fact in line.known.items():
+        for key, fact in line.by_key.items():
             if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
                 continue
             self.facts.setdefault(key, fact)
@@ -678,7 +709,7 @@ class _Derivation:
             self._assume(family, missing)
 
     def _resize(self, line: CardFacts) -> Any:
-        return (self.facts.get("input.resize") or line.known["input.resize"]).value
+        return (self.facts.get("input.resize") or line.by_key["input.resize"]).value
 
     def _decoded_yolox(self, family: str) -> bool:
         """Whether the boxes are decoded, and one per cell: YOLOX's or YOLOv6's, which differ in their inputs."""
@@ -700,9 +731,12 @@ class _Derivation:
             )
             return
         usual: dict[str, Any] = {
-            "input.resize": "stretch", "input.color": "rgb", "input.scale": "1/255", "input.mean": IMAGENET_MEAN,
+            "input.resize": "stretch",
+            "input.color": "rgb",
+            "input.scale": "1/255",
+            "input.mean": IMAGENET_MEAN,
             "input.std": IMAGENET_STD,
-        }  # fmt: skip
+        }
         if family in _INPUT_HINTS:
             usual |= {"input.resize": "letterbox", "input.mean": 0, "input.std": 1}
         for key in missing:

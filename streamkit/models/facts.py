@@ -29,7 +29,7 @@ class CardFacts:
     """The keys of a card that one source of knowledge gives.
 
     Attributes:
-        known: the facts by key; keys of `input` begin with `input.`.
+        by_key: the facts by key; keys of `input` begin with `input.`.
         families: the families that the source's networks may have; None for all.
         about: one line about the network for the head of a written card; empty if there is none.
         note: what the user must know of it; empty if there is nothing.
@@ -37,7 +37,7 @@ class CardFacts:
         points: the number of keypoints.
     """
 
-    known: dict[str, CardFact] = field(default_factory=dict)
+    by_key: dict[str, CardFact] = field(default_factory=dict)
     families: tuple[str, ...] | None = None
     about: str = ""
     note: str = ""
@@ -47,7 +47,7 @@ class CardFacts:
     def add(self, origin: str, **values: Any) -> None:
         """Add values of one origin; `input_color` is the key `input.color`."""
         for name, value in values.items():
-            self.known[name.replace("input_", "input.", 1)] = CardFact(value, origin)
+            self.by_key[name.replace("input_", "input.", 1)] = CardFact(value, origin)
 
 
 class Underivable(ModelError):
@@ -60,10 +60,10 @@ def need(holds: object, text: str) -> None:
         raise ValueError(text)
 
 
-def contradiction(key: str, found: Sequence[CardFact], fix: str) -> str:
+def contradiction(key: str, contradicting: Sequence[CardFact], fix: str) -> str:
     """Return the message for sources that give a key different values."""
-    said = " but ".join(f"{shown(key, fact.value)} in {fact.origin}" for fact in found)
-    return f"{key} {'are' if key == 'labels' else 'is'} {said}; {fix}"
+    values = " but ".join(f"{shown(key, fact.value)} in {fact.origin}" for fact in contradicting)
+    return f"{key} {'are' if key == 'labels' else 'is'} {values}; {fix}"
 
 
 def shown(key: str, value: Any) -> str:

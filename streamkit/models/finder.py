@@ -35,9 +35,10 @@ def decode(
         size: width, height of the frame.
         min_score: objects below are discarded; by default the card's `score`.
     """
-    reads, sizes = family_of(card), np.array([size], np.int64)
-    least = card.score if min_score is None else min_score
-    options = families.ReadOptions(np.full(max(1, len(card.labels)), least, np.float32), iou=card.iou)
+    reads = family_of(card)
+    sizes = np.array([size], np.int64)
+    threshold = card.score if min_score is None else min_score
+    options = families.ReadOptions(np.full(max(1, len(card.labels)), threshold, np.float32), iou=card.iou)
     table, _ = families.begin_table(reads, outputs, geometry, sizes, card.input.size, options, card.labels)
     return table()[0]
 
@@ -75,16 +76,17 @@ def draw_best(card: Card, frames: Sequence[Frame], path: Path) -> str:
     """
     check_drawable(card, path)
     card = check_model(card)
-    found = [find(card, frame) for frame in frames]
-    best = max(range(len(frames)), key=lambda i: float(found[i].score.sum()))
-    table = found[best]
+    tables = [find(card, frame) for frame in frames]
+    best = max(range(len(frames)), key=lambda i: float(tables[i].score.sum()))
+    table = tables[best]
     AtomicFile(path).write(_png(frames[best], table))
     if not len(table):
         return f"{path}: frame 1 of {len(frames)}; no frame has an object with a score of {card.score:g} or more"
     names = [card.labels[i] for i in table.class_id.tolist()]
     listed = ", ".join(f"{names.count(name)} {name}" for name in sorted(set(names), key=names.index))
-    least, most = table.score.min(), table.score.max()
-    return f"{path}: frame {best + 1} of {len(frames)}, {listed}; scores {least:.2f} to {most:.2f}"
+    lowest = table.score.min()
+    highest = table.score.max()
+    return f"{path}: frame {best + 1} of {len(frames)}, {listed}; scores {lowest:.2f} to {highest:.2f}"
 
 
 def check_drawable(card: Card, path: Path) -> None:

@@ -104,9 +104,9 @@ def f16_file(file: Path) -> Path:
         ModelError: the network cannot be converted.
     """
     need_onnxruntime()
-    kept = user_cache("networks", f"{network_hash(file)}-f16-{_FORMAT}.onnx")
-    if kept.is_file():
-        return kept
+    cached = user_cache("networks", f"{network_hash(file)}-f16-{_FORMAT}.onnx")
+    if cached.is_file():
+        return cached
     model = load_onnx(file, "precision: f16")
     if _is_f16(model):
         return file
@@ -117,12 +117,12 @@ def f16_file(file: Path) -> Path:
         converted, _ = _converted(model, set(), ends)
         network = converted.SerializeToString()
     try:
-        write_cache_file(kept, network)
+        write_cache_file(cached, network)
     except OutputError as error:
         logger.warning(f"{file.name} is converted to f16 at each start: {error}")
-        kept = Path(_temporary_folder().name, f"{file.stem}-{network_hash(file)[:24]}.onnx")
-        kept.write_bytes(network)
-    return kept
+        cached = Path(_temporary_folder().name, f"{file.stem}-{network_hash(file)[:24]}.onnx")
+        cached.write_bytes(network)
+    return cached
 
 
 @functools.cache
@@ -195,20 +195,21 @@ def _remove_round_trips(model: Any) -> None:
 
     graph = model.graph
     casts = {
-        node.output[0]: (node.input[0], next(one.i for one in node.attribute if one.name == "to"))
+        node.output[0]: (node.input[0], next(attribute.i for attribute in node.attribute if attribute.name == "to"))
         for node in graph.node
         if node.op_type == "Cast"
     }
-    made = _f32_results(graph, casts)
+    f32_results = _f32_results(graph, casts)
     for node in graph.node:
         rounded, to = casts.get(node.output[0], ("", 0))
         if to == TensorProto.FLOAT and rounded in casts:
             source, kind = casts[rounded]
-            if kind == TensorProto.FLOAT16 and source in made:
+            if kind == TensorProto.FLOAT16 and source in f32_results:
                 del node.attribute[:]
-                node.op_type, node.input[0] = "Identity", source
-    read = {name for node in graph.node for name in node.input} | {one.name for one in graph.output}
-    for node in [one for one in graph.node if one.op_type == "Cast" and one.output[0] not in read]:
+                node.op_type = "Identity"
+                node.input[0] = source
+    read = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    for node in [cast for cast in graph.node if cast.op_type == "Cast" and cast.output[0] not in read]:
         graph.node.remove(node)
 
 
@@ -224,10 +225,10 @@ def _with_large_values(model: Any, reader: CalibrationReader) -> set[str]:
     from onnxruntime.quantization.calibrate import CalibrationMethod, create_calibrator
 
     with tempfile.TemporaryDirectory(prefix="streamkit-f16-") as folder:
-        given = Path(folder) / "given.onnx"
-        onnx.save(onnx.shape_inference.infer_shapes(model), given)
+        source = Path(folder) / "given.onnx"
+        onnx.save(onnx.shape_inference.infer_shapes(model), source)
         calibrator = create_calibrator(
-            given,
+            source,
             augmented_model_path=str(Path(folder) / "augmented.onnx"),
             calibrate_method=CalibrationMethod.MinMax,
             extra_options={"symmetric": True},
@@ -235,5 +236,7 @@ def _with_large_values(model: Any, reader: CalibrationReader) -> set[str]:
         calibrator.collect_data(reader)
         ranges = calibrator.compute_data()
         del calibrator  # closes its session before the folder goes
-    large = {name for name, one in ranges.items() if float(np.max(np.abs(one.range_value))) > _LARGEST}
+    large = {
+        name for name, tensor_range in ranges.items() if float(np.max(np.abs(tensor_range.range_value))) > _LARGEST
+    }
     return {node.name for node in model.graph.node if large & {*node.input, *node.output}}

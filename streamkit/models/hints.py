@@ -25,7 +25,7 @@ from streamkit.models.run_facts import doubt
 from streamkit.ops.letterbox import InputSpec
 
 _FRAMES = 12
-_LEAST = 0.1
+_MIN_SCORE = 0.1
 """Scores below are ignored."""
 _COUNTS, _SURE = 0.25, 0.46
 """Least mean score of the objects of an alternative, of those with at least `_COUNTS`: of doubtful ones, more are no
@@ -105,27 +105,27 @@ def _object_hints(card: Card, frames: Sequence[Frame]) -> list[str]:
     shown = [frames[i] for i in sorted({int(i) for i in np.linspace(0, len(frames) - 1, _FRAMES)})]
     outputs = [run(card, frame) for frame in shown]
     tables = [
-        decode(card, made, geometry, (frame.width, frame.height), _LEAST)
-        for frame, (made, geometry) in zip(shown, outputs, strict=True)
+        decode(card, results, geometry, (frame.width, frame.height), _MIN_SCORE)
+        for frame, (results, geometry) in zip(shown, outputs, strict=True)
     ]
     now = _strength(tables)
-    found = list(_shifted(card, shown, outputs))
+    texts = list(_shifted(card, shown, outputs))
     for other in _alternatives(card):
-        then = _strength([find(other.card, frame, _LEAST) for frame in shown])
+        then = _strength([find(other.card, frame, _MIN_SCORE) for frame in shown])
         if _clearly_better(then, now, other.limits):
-            found.append(
+            texts.append(
                 f"{other.text}: the sum of squared scores is {then.squares.sum():.1f} then, {now.squares.sum():.1f} now"
             )
             if other.limits is _SCALE:
                 break  # with a wrong scale, nothing else can be compared
     best = max((float(table.score.max()) for table in tables if len(table)), default=0.0)
-    if not found and best < card.score:
+    if not texts and best < card.score:
         where = f"in {len(shown)} frame{'' if len(shown) == 1 else 's'}"
-        found.append(
+        texts.append(
             f"no object has a score of {card.score:g} or more {where} (the best: {best:.2f}): show frames with objects "
             "of its classes, or correct input.color, scale, mean and std"
         )
-    return found
+    return texts
 
 
 class _Strength(NamedTuple):
@@ -142,7 +142,7 @@ class _Strength(NamedTuple):
 
 def _strength(tables: Sequence[Detections]) -> _Strength:
     scores = [table.score.astype(np.float64) for table in tables]
-    overdriven = any(len(score) >= n and np.median(score) > most for score in scores for n, most in _OVERDRIVEN)
+    overdriven = any(len(score) >= n and np.median(score) > limit for score in scores for n, limit in _OVERDRIVEN)
     if overdriven:
         return _Strength(np.zeros(len(tables)), 0.0)
     every = np.concatenate([score[score >= _COUNTS] for score in scores])
@@ -189,17 +189,17 @@ def _shifted(card: Card, frames: Sequence[Frame], outputs: Sequence[Any]) -> Ite
     Seen where a class is found that cannot be: `background`, or the number behind the last label.
     """
     more = dataclasses.replace(card, labels=(*card.labels, ""))
-    found: set[int] = set()
+    class_ids: set[int] = set()
     try:
-        for frame, (made, geometry) in zip(frames, outputs, strict=True):
-            table = decode(more, made, geometry, (frame.width, frame.height), max(card.score, 0.25))
-            found |= set(table.class_id.tolist())
+        for frame, (results, geometry) in zip(frames, outputs, strict=True):
+            table = decode(more, results, geometry, (frame.width, frame.height), max(card.score, 0.25))
+            class_ids |= set(table.class_id.tolist())
     except (ValueError, IndexError):
         return  # the family reads the number of classes from the shapes, which `check` has compared
     first = card.labels[0].lower()
-    if 0 in found and first in ("background", "__background__"):
+    if 0 in class_ids and first in ("background", "__background__"):
         yield f"labels: the class {card.labels[0]!r} is found, so the network counts classes from 0; remove that label"
-    elif len(card.labels) in found and 0 not in found and first != "background":
+    elif len(card.labels) in class_ids and 0 not in class_ids and first != "background":
         yield (
             f"labels: class number {len(card.labels)} is found and 0 is not, so the network counts classes from 1; put "
             "background before the first label"

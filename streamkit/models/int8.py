@@ -24,9 +24,26 @@ from streamkit.models.onnx_graph import MIN_OPSET, NetworkParts, is_quantized, l
 from streamkit.models.onnxruntime_package import need_onnxruntime
 
 _OPERATORS = (
-    "Conv", "ConvTranspose", "Add", "Mul", "Sigmoid", "Relu", "Clip", "LeakyRelu", "Concat", "Split", "MaxPool",
-    "AveragePool", "GlobalAveragePool", "Resize", "Pad", "Reshape", "Transpose", "Squeeze", "Unsqueeze",
-)  # fmt: skip
+    "Conv",
+    "ConvTranspose",
+    "Add",
+    "Mul",
+    "Sigmoid",
+    "Relu",
+    "Clip",
+    "LeakyRelu",
+    "Concat",
+    "Split",
+    "MaxPool",
+    "AveragePool",
+    "GlobalAveragePool",
+    "Resize",
+    "Pad",
+    "Reshape",
+    "Transpose",
+    "Squeeze",
+    "Unsqueeze",
+)
 """What is computed in int8 before the last convolutions; the rest, such as attention, stays in float."""
 _VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8"})
 
@@ -102,9 +119,9 @@ def write_int8(
     _check(model, file)
     with tempfile.TemporaryDirectory(prefix="streamkit-int8-") as folder, quiet():
         prepared = _prepared(with_opset(model, MIN_OPSET, file.name), Path(folder), file.name)
-        found = parts(prepared)
-        if not found.body:
-            count = len(found.last)
+        split = parts(prepared)
+        if not split.body:
+            count = len(split.last)
             raise ModelError(
                 f"{file.name} has {count} convolution{'s' * (count != 1)}, and none that another one reads: int8 would "
                 "make nothing faster. Keep the float network; on a GPU, convert it with: streamkit models convert CARD "
@@ -112,19 +129,19 @@ def write_int8(
             )
         calibration = CalibrationReader(feeds)
         try:
-            _quantize(prepared, out, calibration, found, reduce_range, symmetric)
+            _quantize(prepared, out, calibration, split, reduce_range, symmetric)
         except Exception as error:  # the quantiser raises anything, from ValueError to ONNX Runtime's own
             raise ModelError(
                 f"ONNX Runtime cannot quantise {file.name}: {short(error)}; keep the float network, or export it "
                 "again with a later opset"
             ) from None
-    return Int8Facts(found, calibration.frames, reduce_range)
+    return Int8Facts(split, calibration.frames, reduce_range)
 
 
-def too_few_frames(found: int, least: int) -> ModelError:
+def too_few_frames(count: int, minimum: int) -> ModelError:
     """Return the error for too few frames."""
     return ModelError(
-        f"int8 needs at least {least} frames for the ranges of its values, got {found}; name more or longer clips, a "
+        f"int8 needs at least {minimum} frames for the ranges of its values, got {count}; name more or longer clips, a "
         "folder of images with --data, or more frames with --frames"
     )
 
@@ -134,7 +151,7 @@ def _check(model: Any, file: Path) -> None:
         raise ModelError(f"{file.name} is quantised already; name the card of the float network it was made from")
     from onnx import TensorProto
 
-    if any(one.type.tensor_type.elem_type == TensorProto.FLOAT16 for one in model.graph.input):
+    if any(graph_input.type.tensor_type.elem_type == TensorProto.FLOAT16 for graph_input in model.graph.input):
         raise ModelError(f"{file.name} is an f16 network; int8 is made from the f32 network it was converted from")
 
 
@@ -143,10 +160,11 @@ def _prepared(model: Any, folder: Path, name: str) -> Any:
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    given, out = folder / "given.onnx", folder / "prepared.onnx"
+    source = folder / "given.onnx"
+    out = folder / "prepared.onnx"
     try:
-        onnx.save(model, given)  # given a model, the quantiser loses the weights
-        quant_pre_process(str(given), str(out), skip_symbolic_shape=True)
+        onnx.save(model, source)  # given a model, the quantiser loses the weights
+        quant_pre_process(str(source), str(out), skip_symbolic_shape=True)
         prepared = onnx.load(out)
     except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
         raise ModelError(
@@ -158,7 +176,7 @@ def _prepared(model: Any, folder: Path, name: str) -> Any:
 
 
 def _quantize(
-    model: Any, out: Path, calibration: Any, found: NetworkParts, reduce_range: bool, symmetric: bool
+    model: Any, out: Path, calibration: Any, split: NetworkParts, reduce_range: bool, symmetric: bool
 ) -> None:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.registry import QDQRegistry
@@ -173,6 +191,6 @@ def _quantize(
         reduce_range=reduce_range,
         activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
         weight_type=QuantType.QInt8,
-        nodes_to_exclude=[*found.last, *found.tail],
+        nodes_to_exclude=[*split.last, *split.tail],
         extra_options={"WeightSymmetric": True, "ActivationSymmetric": symmetric},
     )

@@ -25,7 +25,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(" ".join(name.split()) for name in text.split(","))
 
 
-KNOWN: dict[str, tuple[str, ...]] = {
+LABEL_LISTS: dict[str, tuple[str, ...]] = {
     "coco": _names(_COCO),
     "voc": _names(_VOC),
     "voc_segmentation": ("background", *_names(_VOC)),

@@ -35,25 +35,26 @@ def from_metadata(info: ModelInfo) -> CardFacts:
     Raises:
         ValueError: a value cannot be read, or no family reads networks of this task.
     """
-    given, facts = info.metadata, CardFacts()
-    if "names" not in given or not ("stride" in given or "task" in given):
+    metadata = info.metadata
+    facts = CardFacts()
+    if "names" not in metadata or not ("stride" in metadata or "task" in metadata):
         return facts
     origin = f"the metadata of {info.file.name}"
-    facts.add(f"{origin} (names)", labels=_names(given["names"], origin))
-    facts.about = given.get("description", "")
-    if given.get("license"):
-        facts.add(f"{origin} (license)", license=given["license"].split()[0])
-    task = given.get("task")
+    facts.add(f"{origin} (names)", labels=_names(metadata["names"], origin))
+    facts.about = metadata.get("description", "")
+    if metadata.get("license"):
+        facts.add(f"{origin} (license)", license=metadata["license"].split()[0])
+    task = metadata.get("task")
     facts.families = ("yolov5", "yolov8", "yolo_e2e") if task is None else _families(task, origin)
-    if task == "detect" and "head" in given:  # exports before version 8.4 do not name it
-        is_rtdetr = given["head"] == "RTDETRDecoder"
+    if task == "detect" and "head" in metadata:  # exports before version 8.4 do not name it
+        is_rtdetr = metadata["head"] == "RTDETRDecoder"
         facts.families = tuple(name for name in facts.families if (name in _RTDETR) == is_rtdetr)
     if task is not None:
         facts.add(f"{origin} (task: {task})", task=FAMILIES[facts.families[0]].task)
-    if "imgsz" in given:
-        facts.add(f"{origin} (imgsz, height and width)", input_size=_size(given["imgsz"], origin))
-    if given.get("stride", "").isdigit() and int(given["stride"]) > 0:
-        facts.stride = CardFact(int(given["stride"]), f"{origin} (stride)")
+    if "imgsz" in metadata:
+        facts.add(f"{origin} (imgsz, height and width)", input_size=_size(metadata["imgsz"], origin))
+    if metadata.get("stride", "").isdigit() and int(metadata["stride"]) > 0:
+        facts.stride = CardFact(int(metadata["stride"]), f"{origin} (stride)")
     if task == "classify":
         line = "Ultralytics' predictor of task: classify"
         facts.add(line, input_resize="crop", input_antialias=True, input_color="rgb", input_scale="1/255")
@@ -63,17 +64,18 @@ def from_metadata(info: ModelInfo) -> CardFacts:
         facts.add(line, input_resize="letterbox", input_anchor="center", input_pad=114, input_color="rgb")
         facts.add(line, input_scale="1/255", input_mean=0, input_std=1)
     if task == "pose":
-        _points(given, origin, facts)
+        _points(metadata, origin, facts)
     return facts
 
 
 def _families(task: str, origin: str) -> tuple[str, ...]:
-    found = _FAMILIES.get(task, ())
+    families = _FAMILIES.get(task, ())
     need(
-        found, f"task is {task!r} in {origin}, and no family reads it; the tasks are {', '.join(_FAMILIES)}; export "
+        families,
+        f"task is {task!r} in {origin}, and no family reads it; the tasks are {', '.join(_FAMILIES)}; export "
         "a network of one of these, or write a family in a plugin",
-    )  # fmt: skip
-    return found
+    )
+    return families
 
 
 def _literal(key: str, text: str, origin: str) -> Any:
@@ -87,34 +89,37 @@ def _literal(key: str, text: str, origin: str) -> Any:
 
 def _names(text: str, origin: str) -> tuple[str, ...]:
     """Read the class names, a mapping from number to name, or a list."""
-    found = _literal("names", text, origin)
-    names = dict(enumerate(found)) if isinstance(found, (list, tuple)) else found
+    names_or_numbers = _literal("names", text, origin)
+    names = dict(enumerate(names_or_numbers)) if isinstance(names_or_numbers, (list, tuple)) else names_or_numbers
     numbered = isinstance(names, Mapping) and names and sorted(map(str, names)) == sorted(map(str, range(len(names))))
     need(
-        numbered, f"names in {origin} must number the classes from 0 without gaps, got {text[:60]!r}; write a card "
+        numbered,
+        f"names in {origin} must number the classes from 0 without gaps, got {text[:60]!r}; write a card "
         "with the labels",
-    )  # fmt: skip
+    )
     return tuple(str(name) for _, name in sorted(names.items(), key=lambda item: int(item[0])))
 
 
 def _size(text: str, origin: str) -> list[int]:
-    found = _literal("imgsz", text, origin)
-    sides = (found, found) if isinstance(found, int) else found
-    whole = isinstance(sides, (list, tuple)) and len(sides) == 2 and all(type(one) is int and one > 0 for one in sides)
+    imgsz = _literal("imgsz", text, origin)
+    sides = (imgsz, imgsz) if isinstance(imgsz, int) else imgsz
+    whole = (
+        isinstance(sides, (list, tuple)) and len(sides) == 2 and all(type(side) is int and side > 0 for side in sides)
+    )
     need(whole, f"imgsz in {origin} must be height and width, got {text!r}; write a card with input.size")
     height, width = sides
     return [width, height]
 
 
-def _points(given: Mapping[str, str], origin: str, facts: CardFacts) -> None:
+def _points(metadata: Mapping[str, str], origin: str, facts: CardFacts) -> None:
     """Add the keypoints and their number: COCO's for a person with 17 of them."""
-    shape = _literal("kpt_shape", given.get("kpt_shape", "(17, 3)"), origin)
+    shape = _literal("kpt_shape", metadata.get("kpt_shape", "(17, 3)"), origin)
     two = isinstance(shape, (list, tuple)) and len(shape) == 2
     need(
-        two and shape[1] == 3, f"kpt_shape is {shape} in {origin}; a keypoint must have x, y and a score: "
-        "train with kpt_shape [points, 3]",
-    )  # fmt: skip
-    if "kpt_shape" in given:
+        two and shape[1] == 3,
+        f"kpt_shape is {shape} in {origin}; a keypoint must have x, y and a score: train with kpt_shape [points, 3]",
+    )
+    if "kpt_shape" in metadata:
         facts.points = CardFact(shape[0], f"{origin} (kpt_shape)")
-    if shape[0] == 17 and facts.known["labels"].value == ("person",):
+    if shape[0] == 17 and facts.by_key["labels"].value == ("person",):
         facts.add(f"{origin} (kpt_shape: 17 points of a person)", keypoints="coco")

@@ -32,11 +32,19 @@ if TYPE_CHECKING:
     from streamkit.models.families import Family
 
 __all__ = [
-    "ModelInfo", "TensorInfo", "check_model", "inspect", "names_a_layer", "not_run", "sha256", "short", "verify",
+    "ModelInfo",
+    "TensorInfo",
+    "check_model",
+    "inspect",
+    "names_a_layer",
+    "not_run",
+    "sha256",
+    "short",
+    "verify",
     "wrong",
-]  # fmt: skip
+]
 
-_LEAST_LEVELS = 32
+_MIN_LEVELS = 32
 """Of an input of whole numbers, the range of values below which the card's scale must be wrong."""
 _HIGHEST_LEVEL = 255.5
 """Above, a value is not rounded to 255, but cut."""
@@ -64,8 +72,8 @@ def check_model(card: Card) -> Card:
     info = whole.without_outputs(card.ignore_outputs)
     problems = _ignored_outputs(card, whole)
     if info.size is not None and info.size != card.input.size:
-        mine, takes = ("{} x {}".format(*size) for size in (card.input.size, info.size))
-        problems.append(f"input.size is {mine} (width, height), but {card.file.name} takes {takes}")
+        stated, takes = ("{} x {}".format(*size) for size in (card.input.size, info.size))
+        problems.append(f"input.size is {stated} (width, height), but {card.file.name} takes {takes}")
     reads = family_of(card)
     if info.dtype == "u8":
         problems += _whole_numbers(card)
@@ -90,7 +98,7 @@ def _whole_numbers(card: Card) -> list[str]:
     factor, summand, _ = spec.affine()
     black = summand + 0.0  # never -0
     white = 255 * factor + black
-    if (white - black).min() < _LEAST_LEVELS:
+    if (white - black).min() < _MIN_LEVELS:
         what = f"scale {spec.scale:.4g} leaves few of them"
     elif black.min() < 0 or white.max() > _HIGHEST_LEVEL:
         what = f"scale, mean and std turn pixels into {black.min():g} to {white.max():g}, which are cut at 0 and 255"
@@ -161,11 +169,11 @@ def _card_of(card: Card) -> str:
 
 def _points(card: Card, reads: Family, info: ModelInfo) -> list[str]:
     """Return problems with the number of keypoints that the card names."""
-    found = reads.points(info.output_dims, len(card.labels))
+    count = reads.points(info.output_dims, len(card.labels))
     named = len(card.skeleton.names) if card.skeleton is not None else 0
-    if not named or found is None or found == named:
+    if not named or count is None or count == named:
         return []
-    return [f"{card.file.name} has {found} keypoints, and keypoints lists {named}; list the keypoints of this network"]
+    return [f"{card.file.name} has {count} keypoints, and keypoints lists {named}; list the keypoints of this network"]
 
 
 def verify(card: Card) -> None:
@@ -174,12 +182,12 @@ def verify(card: Card) -> None:
     Raises:
         ModelError: the checksum differs.
     """
-    found = sha256(card.file)
-    if found != card.sha256:
+    checksum = sha256(card.file)
+    if checksum != card.sha256:
         fetch = f", or fetch it again with: streamkit models pull {card.name}" if card.url else ""
         raise wrong(
             card,
-            f"{card.file} is not the file of this card: its SHA-256 is {found}, not {card.sha256}. To use another "
+            f"{card.file} is not the file of this card: its SHA-256 is {checksum}, not {card.sha256}. To use another "
             f"file, write a separate card for it without url and sha256{fetch}",
         )
 

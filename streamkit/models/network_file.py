@@ -167,11 +167,14 @@ _NEW_FORMAT = (
 """ONNX Runtime's messages about a format that is newer than itself, the file's and the newest that it reads."""
 _NO_OPERATOR = re.compile(r"Fatal error: (\S+?)\(-?\d+\) is not a registered|Error No Op registered for (\w+)")
 _HEADS = (
-    (b"PK\x03\x04", "is a zip archive, as PyTorch writes its weights (.pt); export them to ONNX, for Ultralytics with: "
-     "yolo export model=best.pt format=onnx"),
+    (
+        b"PK\x03\x04",
+        "is a zip archive, as PyTorch writes its weights (.pt); export them to ONNX, for Ultralytics with: "
+        "yolo export model=best.pt format=onnx",
+    ),
     (b"\x80\x02", "is a Python pickle, as PyTorch wrote its weights (.pt, .pth); export them to ONNX"),
     (b"<", "is a web page or XML, not an ONNX file; download the file itself"),
-)  # fmt: skip
+)
 """First bytes of files that are no ONNX files, and what they are."""
 
 
@@ -185,15 +188,15 @@ def _unreadable(file: Path, text: str) -> str:
     for start, what in _HEADS:
         if head.startswith(start):
             return f"{file} {what}"
-    for message, mine, newest in _NEW_FORMAT:
-        if found := message.search(text):
+    for message, reported, newest in _NEW_FORMAT:
+        if match := message.search(text):
             return (
-                f"{file} has {mine.format(found[1])}, and ONNX Runtime {version} reads up to "
-                f"{newest.format(found[2])}; export it with an older opset, or install a newer onnxruntime"
+                f"{file} has {reported.format(match[1])}, and ONNX Runtime {version} reads up to "
+                f"{newest.format(match[2])}; export it with an older opset, or install a newer onnxruntime"
             )
-    if found := _NO_OPERATOR.search(text):
+    if match := _NO_OPERATOR.search(text):
         return (
-            f"{file} has the operator {found[1] or found[2]}, which ONNX Runtime {version} lacks; export the network "
+            f"{file} has the operator {match[1] or match[2]}, which ONNX Runtime {version} lacks; export the network "
             "without it, for example without a TensorRT plugin for non-max suppression"
         )
     if "Protobuf parsing failed" in text or "No graph was found" in text:
@@ -228,14 +231,14 @@ def _tensor(file: Path, node: Any) -> TensorInfo:
 
 def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
     """Return the only input of shape (batch, 3, height, width) or (batch, height, width, 3)."""
-    found = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
-    if len(found) != 1:
+    images = [n for n in inputs.values() if len(n.dims) == 4 and (n.shape[1] in (3, None) or n.shape[3] == 3)]
+    if len(images) != 1:
         listed = ", ".join(f"{node.name} {list(node.dims)}" for node in inputs.values()) or "none"
         raise ModelError(
             f"{file} must have one input of rank 4, (batch, 3, height, width) or (batch, height, width, 3), "
             f"for color images; its inputs are: {listed}; export it with such an input"
         )
-    return found[0]
+    return images[0]
 
 
 def wrong(card: Card, *texts: str) -> ModelError:

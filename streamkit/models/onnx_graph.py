@@ -52,26 +52,26 @@ def _is_quantized(file: Path, version: FileVersion) -> bool:
 
 def opset(model: Any) -> int:
     """Return the version of the standard operators."""
-    return next((int(one.version) for one in model.opset_import if one.domain in ("", "ai.onnx")), 1)
+    return next((int(entry.version) for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
 
 
-def with_opset(model: Any, least: int, name: str) -> Any:
-    """Return the model in the opset `least` or a later one.
+def with_opset(model: Any, minimum: int, name: str) -> Any:
+    """Return the model in the opset `minimum` or a later one.
 
     Raises:
         ModelError: an operator has no such version.
     """
     from onnx import version_converter
 
-    found = opset(model)
-    if found >= least:
+    version = opset(model)
+    if version >= minimum:
         return model
     try:
-        return version_converter.convert_version(model, least)
+        return version_converter.convert_version(model, minimum)
     except Exception as error:  # a RuntimeError of C++, or a ConvertError
         raise ModelError(
-            f"{name} has opset {found}, int8 needs {least}, and onnx cannot convert it: {short(error)}; export the "
-            f"network again with opset {least} or later"
+            f"{name} has opset {version}, int8 needs {minimum}, and onnx cannot convert it: {short(error)}; export the "
+            f"network again with opset {minimum} or later"
         ) from None
 
 
@@ -110,17 +110,17 @@ def parts(model: Any, *, products: bool = False) -> NetworkParts:
         products: whether matrix products with weights are layers, like convolutions.
     """
     nodes = list(model.graph.node)
-    made_by = {output: node for node in nodes for output in node.output}
-    weights = {one.name for one in model.graph.initializer}
+    producers = {output: node for node in nodes for output in node.output}
+    weights = {initializer.name for initializer in model.graph.initializer}
     readers = defaultdict[str, list[Any]](list)
     for node in nodes:
-        for given in node.input:
-            readers[given].append(node)
+        for name in node.input:
+            readers[name].append(node)
 
     def is_layer(node: Any) -> bool:
         if node.op_type in _CONVOLUTIONS:
-            return not _reads_softmax(node, made_by)
-        return products and node.op_type in _PRODUCTS and any(given in weights for given in node.input[:2])
+            return not _reads_softmax(node, producers)
+        return products and node.op_type in _PRODUCTS and any(name in weights for name in node.input[:2])
 
     layers = {node.name for node in nodes if is_layer(node)}
     before = dict[str, bool]()  # whether a layer reads what comes of a node
@@ -134,8 +134,8 @@ def parts(model: Any, *, products: bool = False) -> NetworkParts:
     )
 
 
-def _reads_softmax(node: Any, made_by: dict[str, Any]) -> bool:
-    source = made_by.get(node.input[0])
+def _reads_softmax(node: Any, producers: dict[str, Any]) -> bool:
+    source = producers.get(node.input[0])
     while source is not None and source.op_type in _SAME_VALUES:
-        source = made_by.get(source.input[0])
+        source = producers.get(source.input[0])
     return source is not None and source.op_type == "Softmax"

@@ -21,13 +21,13 @@ _warned = False
 
 def installed_builds() -> dict[str, str]:
     """Return the versions of the installed builds, by the name of the package."""
-    found = {}
+    versions = {}
     for name in ONNXRUNTIMES:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def has_driver() -> bool:

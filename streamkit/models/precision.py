@@ -30,7 +30,7 @@ class PrecisionReport:
     """Result of a conversion.
 
     Attributes:
-        made: how the network was made, a line of text.
+        method: how the network was made, a line of text.
         comparison: with the original.
         megabytes: size of the original and of the new file.
         max_loss: the largest loss that was allowed.
@@ -38,7 +38,7 @@ class PrecisionReport:
         card: the new card, likewise.
     """
 
-    made: str
+    method: str
     comparison: CardComparison
     megabytes: tuple[float, float]
     max_loss: float
@@ -48,7 +48,7 @@ class PrecisionReport:
     def __str__(self) -> str:
         before, after = self.megabytes
         verdict = f"loss       {self.comparison.loss:.3f} (at most {self.max_loss:g}, --max-loss)"
-        lines = [self.made, f"size       {before:.1f} -> {after:.1f} MB", *self.comparison.lines(), verdict]
+        lines = [self.method, f"size       {before:.1f} -> {after:.1f} MB", *self.comparison.lines(), verdict]
         if self.file is None:
             lines.append(
                 "REFUSED: it loses more than allowed, and nothing is written. Use more frames that are like those it "
@@ -131,8 +131,8 @@ def _make(
     with tempfile.TemporaryDirectory(prefix="streamkit-") as folder:
         network = Path(folder) / file.name
         facts = write(card.file, network, calibration_feeds(card, request.calibration))
-        made = check_model(card.with_file(network))
-        comparison = compare_cards(card, made, request.shown, request.device, request.truth)
+        converted = check_model(card.with_file(network))
+        comparison = compare_cards(card, converted, request.shown, request.device, request.truth)
         megabytes = card.file.stat().st_size / 1e6, network.stat().st_size / 1e6
         report = PrecisionReport(f"{kind:10} {facts}", comparison, megabytes, request.max_loss, file, out)
         if comparison.loss > request.max_loss:

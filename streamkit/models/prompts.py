@@ -65,7 +65,11 @@ def prompt_input(card: Card, info: ModelInfo) -> PromptInput:
         ModelError: the text encoder cannot be used.
     """
     assert card.text is not None
-    others = [one for name, one in info.inputs.items() if name != info.image_input and name not in _own_inputs(card)]
+    others = [
+        info_of_input
+        for name, info_of_input in info.inputs.items()
+        if name != info.image_input and name not in _inputs_of_family(card)
+    ]
     name = card.file.name
     if not others:
         raise ValueError(
@@ -75,21 +79,23 @@ def prompt_input(card: Card, info: ModelInfo) -> PromptInput:
         tokens = token_inputs(others, name)
         texts = tokens.ids.shape[0]
         return PromptInput(None, tokens, None if texts is None else texts // (info.batch or 1), texts is None)
-    one = others[0]
-    if len(others) > 1 or one.dtype.kind != "f" or len(one.dims) not in (2, 3):
-        listed = ", ".join(f"{one.name}{list(one.dims)} of {one.dtype}" for one in others)
+    embeddings = others[0]
+    if len(others) > 1 or embeddings.dtype.kind != "f" or len(embeddings.dims) not in (2, 3):
+        listed = ", ".join(
+            f"{info_of_input.name}{list(info_of_input.dims)} of {info_of_input.dtype}" for info_of_input in others
+        )
         raise ValueError(
             f"{name} must have one input beside the images, embeddings of texts as (1, P, D) or (P, D) of floats; it "
             f"has {listed}"
         )
     encoder = TextEncoder(card)
-    size = one.shape[-1]
+    size = embeddings.shape[-1]
     if None not in (size, encoder.size) and size != encoder.size:
         raise ValueError(
-            f"the input {one.name}{list(one.dims)} of {name} takes embeddings of {size} values, and "
+            f"the input {embeddings.name}{list(embeddings.dims)} of {name} takes embeddings of {size} values, and "
             f"{card.text.encoder.name} makes {encoder.size}; take the text encoder that the network was trained with"
         )
-    return PromptInput(one, None, one.shape[-2], len(one.dims) == 3 and one.shape[0] != 1)
+    return PromptInput(embeddings, None, embeddings.shape[-2], len(embeddings.dims) == 3 and embeddings.shape[0] != 1)
 
 
 def check_prompts(card: Card, prompts: Sequence[str] | None) -> None:
@@ -99,9 +105,9 @@ def check_prompts(card: Card, prompts: Sequence[str] | None) -> None:
     """
     if not card.takes_prompts:
         if prompts is not None:
-            known = f" ({', '.join(card.labels[:5])}{', ...' if len(card.labels) > 5 else ''})" if card.labels else ""
+            classes = f" ({', '.join(card.labels[:5])}{', ...' if len(card.labels) > 5 else ''})" if card.labels else ""
             raise ValueError(
-                f"{card.name} finds the classes that it was trained on{known}, and takes no prompts; leave prompts "
+                f"{card.name} finds the classes that it was trained on{classes}, and takes no prompts; leave prompts "
                 "out, or take the card of an open-vocabulary network, which has text"
             )
         return
@@ -141,13 +147,14 @@ def prepare(card: Card, prompts: Sequence[str], device: Device) -> Prompts:
     """
     check_prompts(card, prompts)
     assert card.text is not None
-    how, texts = prompt_input(card, inspect(card.file)), tuple(prompts)
+    how = prompt_input(card, inspect(card.file))
+    texts = tuple(prompts)
     slots = how.slots or len(texts)
     if how.tokens is not None:
         ids, mask = tokenize(texts, card.text, how.tokens.length)
         blank = tokenize([" "], replace(card.text, template="{}"), ids.shape[1], blank=True)
         ids, mask = (
-            np.concatenate([one, *[row] * (slots - len(one))]) for one, row in zip((ids, mask), blank, strict=True)
+            np.concatenate([rows, *[row] * (slots - len(rows))]) for rows, row in zip((ids, mask), blank, strict=True)
         )
         feeds = how.tokens.feeds(ids, mask)
     else:
@@ -157,10 +164,10 @@ def prepare(card: Card, prompts: Sequence[str], device: Device) -> Prompts:
         shape = vectors.shape if len(how.embeddings.dims) == 2 else (1, *vectors.shape)
         feeds = {how.embeddings.name: vectors.reshape(shape).astype(how.embeddings.dtype)}
     xp = device.xp
-    shared = SharedInputs({name: xp.asarray(one) for name, one in feeds.items()}, how.per_image)
+    shared = SharedInputs({name: xp.asarray(feed) for name, feed in feeds.items()}, how.per_image)
     return Prompts((*texts, *[""] * (slots - len(texts))), shared)
 
 
-def _own_inputs(card: Card) -> dict[str, Any]:
+def _inputs_of_family(card: Card) -> dict[str, Any]:
     """The inputs that the card's family fills."""
     return dict(family_of(card).extra_inputs(np.ones((1, 2), np.int64), np))

@@ -129,8 +129,8 @@ def open_session(
     # Problems that matter are raised. Otherwise it warns about unused plugins, and logs an error if cuDNN has no
     # algorithm of the first kind for a convolution and falls back to another kind.
     ort.set_default_logger_severity(4)
-    asked = [PROVIDERS[name] for name in names]
-    missing = [name for name in asked if name not in ort.get_available_providers()]
+    requested = [PROVIDERS[name] for name in names]
+    missing = [name for name in requested if name not in ort.get_available_providers()]
     if missing:
         raise DeviceError(
             f"the installed ONNX Runtime {ort.__version__} has no {missing[0]} (it has "
@@ -141,27 +141,29 @@ def open_session(
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     # On the CPU it logs only what it raises too. A GPU provider that does not load logs why.
-    options.log_severity_level = 4 if asked == [PROVIDERS["cpu"]] else 3
+    options.log_severity_level = 4 if requested == [PROVIDERS["cpu"]] else 3
     # A thread that spins while it waits takes its core away from the decoders and the other instances.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    if asked[0] != PROVIDERS["cpu"]:
+    if requested[0] != PROVIDERS["cpu"]:
         options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         if "cpu" not in names:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
     network: Path | bytes | None = part
     if network is None:
-        network = file if asked[0] == PROVIDERS["cpu"] else for_cuda(file)
+        network = file if requested[0] == PROVIDERS["cpu"] else for_cuda(file)
     try:
         session = ort.InferenceSession(
-            network, options, providers=list(zip(asked, provider_options, strict=True)), enable_fallback=0
+            network, options, providers=list(zip(requested, provider_options, strict=True)), enable_fallback=0
         )
     except Exception as error:
         # ONNX Runtime's exceptions have no common base but Exception.
-        if asked == [PROVIDERS["cpu"]]:
+        if requested == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
         why = " ".join([short(error), *printed.split()])
-        raise DeviceError(f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix(asked[0])}") from None
-    lost = [name for name in asked if name not in session.get_providers()]
+        raise DeviceError(
+            f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix(requested[0])}"
+        ) from None
+    lost = [name for name in requested if name not in session.get_providers()]
     if lost:
         why = " ".join([_why_not_loaded(lost[0]), *printed.split()])
         raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix(lost[0])}")

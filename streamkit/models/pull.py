@@ -28,7 +28,7 @@ from streamkit.models.network import sha256, wrong
 
 _CHUNK = 1 << 18
 _NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
-_MOST = 1 << 31
+_MAX_BYTES = 1 << 31
 """Bytes of a file: more does not fit into one ONNX file, which is a Protobuf message."""
 _TOO_LARGE = (
     "an ONNX file has at most 2 GiB; nothing was kept: url must be that of the network, not of an archive or page"
@@ -127,13 +127,13 @@ def _fetch(card: Card, part: IO[bytes], timeout_s: float) -> str:
         opener = urllib.request.build_opener(_HttpRedirects)
         with contextlib.closing(opener.open(request, timeout=timeout_s)) as response:
             size_bytes = _content_length(response.headers)
-            if size_bytes is not None and size_bytes > _MOST:
+            if size_bytes is not None and size_bytes > _MAX_BYTES:
                 raise wrong(card, f"its url has {size_bytes:,} bytes, and {_TOO_LARGE}")
             while chunk := response.read(_CHUNK):
                 digest.update(chunk)
                 fetched_bytes += len(chunk)
-                if fetched_bytes > _MOST:
-                    raise wrong(card, f"its url has more than {_MOST:,} bytes, and {_TOO_LARGE}")
+                if fetched_bytes > _MAX_BYTES:
+                    raise wrong(card, f"its url has more than {_MAX_BYTES:,} bytes, and {_TOO_LARGE}")
                 _write(card, part, chunk)
     except urllib.error.HTTPError as error:
         error.close()

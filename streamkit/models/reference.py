@@ -67,11 +67,14 @@ def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:
     """
     import cv2
 
-    (height, width), (across, down) = rgb.shape[:2], spec.size
-    new_width, new_height = across, down
+    (height, width) = rgb.shape[:2]
+    (across, down) = spec.size
+    new_width = across
+    new_height = down
     if spec.resize == "letterbox":
         ratio = min(across / width, down / height)
-        new_width, new_height = max(1, round(width * ratio)), max(1, round(height * ratio))
+        new_width = max(1, round(width * ratio))
+        new_height = max(1, round(height * ratio))
     elif spec.resize == "crop":
         short = spec.resize_to or min(spec.size)
         new_width = short if width <= height else int(short * width / height)
@@ -93,8 +96,8 @@ def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:
         full = np.clip(np.rint(full), 0, 255)
     if spec.layout == "nchw":
         full = full.transpose(2, 0, 1)
-    made = np.ascontiguousarray(full[None], spec.numpy_dtype)
-    return made, (new_width / width, new_height / height, float(left), float(top))
+    image = np.ascontiguousarray(full[None], spec.numpy_dtype)
+    return image, (new_width / width, new_height / height, float(left), float(top))
 
 
 def _smaller(image: np.ndarray, width: int, height: int) -> np.ndarray:
@@ -192,11 +195,11 @@ def _gaussian(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _without_doubles(
     rows: np.ndarray, iou: float, alike: Callable[[np.ndarray, np.ndarray], float] = overlap
 ) -> np.ndarray:
-    kept: list[np.ndarray] = []
+    best: list[np.ndarray] = []
     for row in rows:
-        if all(row[5] != other[5] or alike(row, other) <= iou for other in kept):
-            kept.append(row)
-    return np.array(kept).reshape(-1, rows.shape[1])
+        if all(row[5] != other[5] or alike(row, other) <= iou for other in best):
+            best.append(row)
+    return np.array(best).reshape(-1, rows.shape[1])
 
 
 def _rows(centre: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
@@ -220,7 +223,7 @@ def _yolox(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
 
 def _matrix(outputs: Outputs) -> np.ndarray:
     """Return the output of two dimensions."""
-    return next(value for value in outputs.values() if value.ndim == 2)
+    return next(output for output in outputs.values() if output.ndim == 2)
 
 
 def _yolov5(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
@@ -236,8 +239,8 @@ def _yolov8(outputs: Outputs, spec: InputSpec, size: Size, classes: int | None =
 
 
 def _yolo_world(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    scores = next(value for name, value in outputs.items() if "score" in name.lower())
-    boxes = next(value for name, value in outputs.items() if "box" in name.lower())
+    scores = next(output for name, output in outputs.items() if "score" in name.lower())
+    boxes = next(output for name, output in outputs.items() if "box" in name.lower())
     return np.column_stack([boxes, scores.max(axis=1), scores.argmax(axis=1)])
 
 
@@ -257,7 +260,7 @@ def _corners(box: np.ndarray, angle: float) -> np.ndarray:
 
 
 def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    coefficients = next(value for value in outputs.values() if value.ndim == 3).shape[0]
+    coefficients = next(output for output in outputs.values() if output.ndim == 3).shape[0]
     return _yolov8(outputs, spec, size, classes=len(_matrix(outputs)) - 4 - coefficients)
 
 
@@ -284,8 +287,8 @@ def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") 
         boxes = outputs["boxes"] / (*size, *size) * (*spec.size, *spec.size)
         return np.column_stack([boxes, outputs["scores"], outputs["labels"]])
     if "logits" in outputs:  # others may be beside them
-        outputs = {name: value for name, value in outputs.items() if name in ("logits", "pred_boxes", "boxes")}
-    boxes, logits = sorted(outputs.values(), key=lambda value: value.shape[1] != 4)
+        outputs = {name: output for name, output in outputs.items() if name in ("logits", "pred_boxes", "boxes")}
+    boxes, logits = sorted(outputs.values(), key=lambda output: output.shape[1] != 4)
     scores = _softmax(logits)[:, :-1] if select == "softmax" else 1 / (1 + np.exp(-logits))
     queries, classes = scores.shape
     if select == "top_k":
@@ -313,19 +316,20 @@ def _ssd(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
         return np.column_stack([outputs["bboxes"] * (wide, high, wide, high), outputs["scores"], outputs["labels"]])
     if {"boxes", "scores", "labels"} <= names:
         return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
-    rows = next(value for value in outputs.values() if value.ndim == 3)[0]
+    rows = next(output for output in outputs.values() if output.ndim == 3)[0]
     ends = np.flatnonzero(rows[:, 0] < 0)  # OpenVINO's mark of the end
     rows = rows[: ends[0]] if len(ends) else rows
     return np.column_stack([rows[:, 3:] * (wide, high, wide, high), rows[:, 2], rows[:, 1]])
 
 
 def _yunet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    found = []
+    per_stride = []
     for stride in (8, 16, 32):
         cls, obj, box = (outputs[f"{kind}_{stride}"] for kind in ("cls", "obj", "bbox"))
-        centre, extent = (_cells(spec, stride) + box[:, :2]) * stride, np.exp(box[:, 2:]) * stride
-        found.append(_rows(centre, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
-    return np.concatenate(found)
+        centre = (_cells(spec, stride) + box[:, :2]) * stride
+        extent = np.exp(box[:, 2:]) * stride
+        per_stride.append(_rows(centre, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
+    return np.concatenate(per_stride)
 
 
 def answer(family: str, outputs: Outputs) -> np.ndarray:

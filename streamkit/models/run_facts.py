@@ -38,7 +38,7 @@ _FORMAT = 2
 _RUN = "in a run on a gray image"
 _SLACK = 0.01
 """By how much a score may be outside of 0 to 1: f16 and int8 round."""
-_MOST_BOXES = 0.9
+_MAX_BOX_SHARE = 0.9
 _SHARES = 2.0
 """Largest coordinate of boxes in shares of the input; in pixels, boxes of a network reach further."""
 
@@ -72,8 +72,10 @@ def doubts(info: ModelInfo, size: Size, candidates: Sequence[Candidate]) -> dict
     """
     families = {candidate.family for candidate in candidates}
     open_vector = "embedding" in families and "logits" in families  # whether it is of classes is not yet known
-    doubted = [one for one in candidates if not (open_vector and one.family in ("logits", "probabilities"))]
-    reasons = {one.family: doubt(info, size, one.family, one.classes) for one in doubted}
+    doubted = [
+        candidate for candidate in candidates if not (open_vector and candidate.family in ("logits", "probabilities"))
+    ]
+    reasons = {candidate.family: doubt(info, size, candidate.family, candidate.classes) for candidate in doubted}
     return {family: reason for family, reason in reasons.items() if reason}
 
 
@@ -101,7 +103,7 @@ def _values(file: Path, contents: str, size: Size) -> Values:
     width, height = size
     runtime = need_onnxruntime().__version__
     values_file = user_cache("networks", f"{contents}-gray-{width}x{height}-{_FORMAT}-{runtime}.npz")
-    values = _kept_values(values_file)
+    values = _cached_values(values_file)
     if values is None:
         values = _run(file, size)
         content = io.BytesIO()
@@ -113,7 +115,7 @@ def _values(file: Path, contents: str, size: Size) -> Values:
     return values
 
 
-def _kept_values(file: Path) -> Values | None:
+def _cached_values(file: Path) -> Values | None:
     """Return the outputs in a file; None if there is none that can be read."""
     try:
         with np.load(io.BytesIO(file.read_bytes())) as arrays:
@@ -158,7 +160,7 @@ def _not_classes(classes: np.ndarray) -> str:
 
 def _corners(boxes: np.ndarray) -> bool:
     """Whether boxes are x1, y1, x2, y2; a few with a score near 0 may be inside out."""
-    return bool((boxes[:, 2:] >= boxes[:, :2]).all(axis=1).mean() >= _MOST_BOXES)
+    return bool((boxes[:, 2:] >= boxes[:, :2]).all(axis=1).mean() >= _MAX_BOX_SHARE)
 
 
 def _not_corners(boxes: np.ndarray) -> str:

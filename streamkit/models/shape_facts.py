@@ -25,9 +25,9 @@ _ANY = 99_991
 _Strides = tuple[int, ...]
 _USUAL: _Strides = (8, 16, 32)
 _STRIDES = (_USUAL, (16, 32), (4, 8, 16), (4, 8, 16, 32), (8, 16, 32, 64))
-_LEAST_EMBEDDING = 16
-_MOST_ROWS = 1000
-_MOST_POINT_VALUES = 6 + 3 * 150
+_MIN_EMBEDDING = 16
+_MAX_ROWS = 1000
+_MAX_POINT_VALUES = 6 + 3 * 150
 _OTHER_MAPS = re.compile("heat|depth|disp|anomaly|keypoint|flow|mask", re.IGNORECASE)
 """Names of maps that are no classes."""
 _NOT_BY_SHAPE = ("yolov8_obb", "ctc", "slots")
@@ -163,7 +163,7 @@ def _without_map(rule: _Rule) -> _Rule:
     return lambda info, size: all(len(dims) != 4 for dims in info.output_dims.values()) and rule(info, size)
 
 
-def _rows(least: int, most: int, multiple: int = 5) -> _Rule:
+def _rows(minimum: int, maximum: int, multiple: int = 5) -> _Rule:
     """Return the rule that the rows have so many values, and are so many as people choose."""
 
     def rule(info: ModelInfo, size: Size) -> bool:
@@ -172,7 +172,7 @@ def _rows(least: int, most: int, multiple: int = 5) -> _Rule:
             return False
         if not isinstance(values, int):
             return not isinstance(rows, int)  # a run tells
-        if not least <= values <= most or _is_pyramid(values, size):
+        if not minimum <= values <= maximum or _is_pyramid(values, size):
             return False
         return not isinstance(rows, int) or _are_selected(rows, values, multiple, size)
 
@@ -184,7 +184,7 @@ def _are_selected(rows: int, values: int, multiple: int, size: Size) -> bool:
 
     People choose 100 or 300 rows or queries. Tokens of a transformer, such as 197 or 201, are as many as patches.
     """
-    chosen = rows <= _MOST_ROWS and rows % multiple == 0
+    chosen = rows <= _MAX_ROWS and rows % multiple == 0
     return chosen and not _is_pyramid(rows, size) and not _in_shape((rows, values), size)
 
 
@@ -222,8 +222,8 @@ def _raw_detr(info: ModelInfo, size: Size) -> bool:
 def _anchors_apart(info: ModelInfo, size: Size) -> bool:
     """Whether the outputs have a row for each anchor of a feature pyramid."""
     rows = {dims[1] for dims in info.output_dims.values() if len(dims) == 3}
-    known = {count for count in rows if isinstance(count, int)}
-    return known <= {_cells(size, strides) for strides in _STRIDES}
+    counts = {count for count in rows if isinstance(count, int)}
+    return counts <= {_cells(size, strides) for strides in _STRIDES}
 
 
 def _embedding(info: ModelInfo, size: Size) -> bool:
@@ -232,10 +232,10 @@ def _embedding(info: ModelInfo, size: Size) -> bool:
     if len(vectors) > 1 or vectors[0].dtype.kind != "f":
         return False
     length = vectors[0].dims[1]
-    return not isinstance(length, int) or length >= _LEAST_EMBEDDING
+    return not isinstance(length, int) or length >= _MIN_EMBEDDING
 
 
-def _one_vector(info: ModelInfo, size: Size) -> bool:
+def _single_vector(info: ModelInfo, size: Size) -> bool:
     """Whether the only output is a vector of several numbers."""
     vectors = list(info.outputs.values())
     return len(vectors) == 1 and vectors[0].dtype.kind == "f" and vectors[0].dims[1] != 1
@@ -253,13 +253,13 @@ _PLAUSIBLE: dict[str, _Rule] = {
     "yolov8_seg": _anchors(2, _SINGLE),
     "yolov8_obb": _without_map(_anchors(2, _SINGLE)),
     "yolo_e2e": _without_map(_rows(6, 6)),
-    "yolo_e2e_pose": _without_map(_rows(9, _MOST_POINT_VALUES)),
+    "yolo_e2e_pose": _without_map(_rows(9, _MAX_POINT_VALUES)),
     "yolo_e2e_seg": _rows(7, 1000),
     "detr": _raw_detr,
     "rtdetr": _without_map(_rows(5, 1000, 50)),
     "rtdetr_e2e": _without_map(_rows(6, 6)),
     "semantic": _map,
-    "logits": _one_vector,
-    "probabilities": _one_vector,
+    "logits": _single_vector,
+    "probabilities": _single_vector,
     "embedding": _embedding,
 }

@@ -60,10 +60,11 @@ def tensorrt_options(
     for place, which in enumerate(("min", "opt", "max")):
         if shapes:
             options[f"trt_profile_{which}_shapes"] = ",".join(
-                f"{name}:{'x'.join(map(str, one[place]))}" for name, one in shapes.items()
+                f"{name}:{'x'.join(map(str, profile[place]))}" for name, profile in shapes.items()
             )
-    made = hashlib.sha256(repr((sha256(info.file), need_onnxruntime().__version__, sorted(options.items()))).encode())
-    folder, timing = cache_folder() / f"{info.file.stem}-{made.hexdigest()[:16]}", cache_folder()
+    digest = hashlib.sha256(repr((sha256(info.file), need_onnxruntime().__version__, sorted(options.items()))).encode())
+    folder = cache_folder() / f"{info.file.stem}-{digest.hexdigest()[:16]}"
+    timing = cache_folder()
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
     if not os.access(folder, os.W_OK):
@@ -83,4 +84,4 @@ def _f16_weights(file: Path, version: FileVersion) -> bool:
     except ImportError:
         return False  # the type of the images decides alone
     model = onnx.load(file, load_external_data=False)
-    return any(one.data_type == onnx.TensorProto.FLOAT16 for one in model.graph.initializer)
+    return any(initializer.data_type == onnx.TensorProto.FLOAT16 for initializer in model.graph.initializer)

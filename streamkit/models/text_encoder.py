@@ -22,7 +22,7 @@ from streamkit.models.network_file import TensorInfo, inspect_tensors, short, wr
 from streamkit.models.providers import open_session, provider_options
 
 _EMBEDS = ("text_embeds", "text_features", "embeddings", "sentence_embedding")
-_KEPT = 4096
+_MAX_VECTORS = 4096
 
 
 class TokenInputs(NamedTuple):
@@ -45,26 +45,30 @@ class TokenInputs(NamedTuple):
 
     def feeds(self, tokens: np.ndarray, mask: np.ndarray) -> dict[str, np.ndarray]:
         """Return the inputs for (texts, tokens) ids and their mask."""
-        made = {self.ids.name: tokens.astype(self.ids.dtype)}
+        feeds = {self.ids.name: tokens.astype(self.ids.dtype)}
         if self.mask is not None:
-            made[self.mask.name] = mask.astype(self.mask.dtype)
-        return made | {one.name: np.zeros(tokens.shape, one.dtype) for one in self.zeros}
+            feeds[self.mask.name] = mask.astype(self.mask.dtype)
+        return feeds | {tensor.name: np.zeros(tokens.shape, tensor.dtype) for tensor in self.zeros}
 
 
 def token_inputs(inputs: Sequence[TensorInfo], what: str) -> TokenInputs:
     """Return which inputs take tokens. Raises ValueError if there are others, or none for token ids."""
-    ids, mask, zeros = None, None, []
-    for one in inputs:
-        if len(one.dims) != 2 or one.dtype.kind not in "iub":
-            raise ValueError(f"{what} has the input {one.name}{list(one.dims)} of {one.dtype}, which is not for tokens")
-        if "mask" in one.name:
-            mask = one
-        elif "type" in one.name or "segment" in one.name:
-            zeros.append(one)
+    ids = None
+    mask = None
+    zeros = []
+    for tensor in inputs:
+        if len(tensor.dims) != 2 or tensor.dtype.kind not in "iub":
+            raise ValueError(
+                f"{what} has the input {tensor.name}{list(tensor.dims)} of {tensor.dtype}, which is not for tokens"
+            )
+        if "mask" in tensor.name:
+            mask = tensor
+        elif "type" in tensor.name or "segment" in tensor.name:
+            zeros.append(tensor)
         elif ids is None:
-            ids = one
+            ids = tensor
         else:
-            raise ValueError(f"{what} has two inputs for tokens, {ids.name} and {one.name}")
+            raise ValueError(f"{what} has two inputs for tokens, {ids.name} and {tensor.name}")
     if ids is None:
         raise ValueError(f"{what} has no input for tokens, (texts, tokens) of whole numbers")
     return TokenInputs(ids, mask, tuple(zeros))
@@ -98,17 +102,20 @@ def tokenize(
     tokenizer.no_padding()
     tokenizer.no_truncation()
     rows = [tokenizer.encode(spec.template.format(text)).ids for text in texts]
-    most = length or spec.length or max(map(len, rows))
+    max_tokens = length or spec.length or max(map(len, rows))
     for text, row in zip(texts, rows, strict=True):
-        if len(row) > most:
-            raise ValueError(f"the prompt {text!r} has {len(row)} tokens, and the network takes {most}; shorten it")
+        if len(row) > max_tokens:
+            raise ValueError(
+                f"the prompt {text!r} has {len(row)} tokens, and the network takes {max_tokens}; shorten it"
+            )
         if not row and not blank:
             raise ValueError(f"the prompt {text!r} has no token that the tokenizer knows")
     pad = spec.pad_id if spec.pad_id is not None else padding.get("pad_id", 0)
-    ids = np.full((len(rows), most), pad, np.int64)
+    ids = np.full((len(rows), max_tokens), pad, np.int64)
     mask = np.zeros(ids.shape, np.int64)
     for i, row in enumerate(rows):
-        ids[i, : len(row)], mask[i, : len(row)] = row, 1
+        ids[i, : len(row)] = row
+        mask[i, : len(row)] = 1
     return ids, mask
 
 
@@ -165,25 +172,25 @@ class TextEncoder:
             ModelError: the encoder fails.
         """
         key = self._file, file_version(self._file), self._spec
-        known = {text: vector for text in texts if (vector := _vectors.get((key, text))) is not None}
-        if missing := [text for text in texts if text not in known]:
+        vectors = {text: vector for text in texts if (vector := _vectors.get((key, text))) is not None}
+        if missing := [text for text in texts if text not in vectors]:
             options = provider_options(("cpu",), Device(), 0, False, False)
             session = open_session(self._file, ("cpu",), options, 1)
             for text in missing:  # one by one: the result does not depend on the other texts
-                known[text] = _vectors[key, text] = self._run(session, text)
-            for old in list(_vectors)[:-_KEPT]:
+                vectors[text] = _vectors[key, text] = self._run(session, text)
+            for old in list(_vectors)[:-_MAX_VECTORS]:
                 _vectors.pop(old, None)
-        return np.stack([known[text] for text in texts])
+        return np.stack([vectors[text] for text in texts])
 
     def _run(self, session: Any, text: str) -> np.ndarray:
         ids, mask = tokenize([text], self._spec, self._inputs.length)
         texts = self._inputs.ids.shape[0] or 1
         feeds = self._inputs.feeds(np.repeat(ids, texts, 0), np.repeat(mask, texts, 0))
         try:
-            found = session.run([self._output], feeds)[0]
+            output = session.run([self._output], feeds)[0]
         except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
             raise wrong(self._card, f"text: {self._file.name} cannot be run: {short(error)}") from None
-        vector = np.asarray(found, np.float32)[0]
+        vector = np.asarray(output, np.float32)[0]
         return np.asarray(vector / max(float(np.linalg.norm(vector)), np.finfo(np.float32).tiny), np.float32)
 
 
@@ -193,11 +200,11 @@ _vectors: dict[Any, np.ndarray] = {}
 
 def _embeds(file: Path, outputs: dict[str, TensorInfo]) -> str:
     """Return the output with a vector for each text. Raises ValueError."""
-    found = [name for name, one in outputs.items() if len(one.dims) == 2]
-    named = [name for name in found if name in _EMBEDS]
-    chosen = named[:1] or found
+    candidates = [name for name, tensor in outputs.items() if len(tensor.dims) == 2]
+    named = [name for name in candidates if name in _EMBEDS]
+    chosen = named[:1] or candidates
     if len(chosen) != 1:
-        listed = ", ".join(f"{name}{list(one.dims)}" for name, one in outputs.items())
+        listed = ", ".join(f"{name}{list(tensor.dims)}" for name, tensor in outputs.items())
         raise ValueError(
             f"the text encoder {file.name} must have one output (texts, values), or one called {_EMBEDS[0]}; it has "
             f"{listed}"

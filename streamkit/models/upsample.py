@@ -38,9 +38,9 @@ def _rewritten(file: Path, version: FileVersion) -> bytes | None:
             f"{file.name} has the operator Upsample, whose results on a GPU differ from the CPU's; the package onnx, "
             "which replaces it with Resize on loading, is missing: pip install onnx"
         ) from None
-    made = version_converter.convert_version(onnx.load(file), 11)
-    for node in made.graph.node:
+    model = version_converter.convert_version(onnx.load(file), 11)
+    for node in model.graph.node:
         if node.op_type == "Resize":  # each was an Upsample: before operator set 10 there is no Resize
             node.attribute.append(helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
             node.attribute.append(helper.make_attribute("nearest_mode", "floor"))
-    return bytes(made.SerializeToString())
+    return bytes(model.SerializeToString())

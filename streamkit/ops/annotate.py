@@ -116,9 +116,9 @@ def _drawn_rows(table: Detections, layout: figures.FrameLayout, style: Style) ->
     if table.track_id is not None and not style.untracked:
         shown &= table.track_id >= 0
     if style.only:
-        known = np.array([name in style.only for name in table.labels], bool)
-        named = (table.class_id >= 0) & (table.class_id < len(known))
-        shown[named] &= known[table.class_id[named]]
+        is_chosen = np.array([name in style.only for name in table.labels], bool)
+        named = (table.class_id >= 0) & (table.class_id < len(is_chosen))
+        shown[named] &= is_chosen[table.class_id[named]]
         rest = np.flatnonzero(~named)
         shown[rest] &= np.array([str(c) in style.only for c in table.class_id[rest].tolist()], bool)
     rows = np.flatnonzero(shown)
@@ -170,26 +170,27 @@ def _analytics(
     shown: Sequence[tuple[Mapping[str, Shown], int, int]], layout: figures.FrameLayout, style: Style
 ) -> tuple[list[tuple[int, np.ndarray, bool, int]], list[_Label]]:
     """Return the lines, zones and trails of all frames as arguments of `figures.shapes`, and their labels."""
-    drawn, labels = [], []
+    drawn = []
+    labels = []
     for frame, (ones, width, height) in enumerate(shown):
-        for one in ones.values() if layout.width[frame] else ():
-            points = np.array(one.points, np.float64) * ((width, height) if one.units == "share" else 1)
-            if one.class_id is None:
+        for shape in ones.values() if layout.width[frame] else ():
+            points = np.array(shape.points, np.float64) * ((width, height) if shape.units == "share" else 1)
+            if shape.class_id is None:
                 if not style.analytics:
                     continue
                 number = _ZONES
-            elif style.only and one.label not in style.only:
+            elif style.only and shape.label not in style.only:
                 continue
             else:
-                number = one.track_id if style.color == "track" else one.class_id
+                number = shape.track_id if style.color == "track" else shape.class_id
             color = int(layout.colors[frame, number % len(PALETTE)])
-            drawn.append((frame, points, one.closed, color))
-            if one.text:
+            drawn.append((frame, points, shape.closed, color))
+            if shape.text:
                 # a zone's upper left corner, a line's first end
-                at = points[np.argmin(points.sum(axis=1))] if one.closed else points[0]
+                at = points[np.argmin(points.sum(axis=1))] if shape.closed else points[0]
                 x, y = (2 * np.floor(np.clip(at, 0, layout.size[frame]) / 2).astype(np.int64)).tolist()
                 ink = int(layout.inks[frame, number % len(PALETTE)])
-                labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), ink, [one.text]))
+                labels.append(_Label(frame, (x, y, x, y), color | int(_OPAQUE), ink, [shape.text]))
     return drawn, labels
 
 
@@ -197,10 +198,11 @@ def _label_boxes(table: Detections, boxes: np.ndarray, turned: np.ndarray) -> np
     """Return the marks at which labels are placed: those of rotated boxes begin at the uppermost corner."""
     if not turned.any():
         return boxes
-    made, corners = boxes.copy(), table.extra["corners"][turned]
+    marks = boxes.copy()
+    corners = table.extra["corners"][turned]
     x = corners[np.arange(len(corners)), corners[:, :, 1].argmin(axis=1), 0]
-    made["x1"][turned] = np.clip(2 * np.floor(x / 2), boxes["x1"][turned], boxes["x2"][turned] - 2)
-    return made
+    marks["x1"][turned] = np.clip(2 * np.floor(x / 2), boxes["x1"][turned], boxes["x2"][turned] - 2)
+    return marks
 
 
 def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray) -> list[_Label]:
@@ -213,7 +215,7 @@ def _labels(table: Detections, style: Style, boxes: np.ndarray, ink: np.ndarray)
         numbers = replace(short, labels=False)
         forms = zip(_texts(table, short), _texts(table, numbers), strict=True)
         columns.append([[form for form in pair if form] for pair in forms])
-    return [_Label(*one) for one in zip(*columns, strict=True)]
+    return [_Label(*columns_of_label) for columns_of_label in zip(*columns, strict=True)]
 
 
 def _fitted(label: _Label, height: int, atlas: Atlas) -> _Label:
@@ -238,24 +240,30 @@ def _fitted(label: _Label, height: int, atlas: Atlas) -> _Label:
 
 def _label_marks(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
     """Return frames and marks of the labels; a label is a row of sprites on the box's colour."""
-    sprites = [[atlas.text(piece, int(layout.text[one.frame])) for piece in one.pieces] for one in labels]
-    frames = np.array([one.frame for one in labels], np.int64)
-    boxes = np.array([one.box for one in labels], np.int64)
+    sprites = [[atlas.text(piece, int(layout.text[label.frame])) for piece in label.pieces] for label in labels]
+    frames = np.array([label.frame for label in labels], np.int64)
+    boxes = np.array([label.box for label in labels], np.int64)
     size = np.array([[sum(width for _, width in row), layout.text[f]] for row, f in zip(sprites, frames, strict=True)])
     corner = boxes[:, :2].copy()
     corner[:, 1] -= np.where(corner[:, 1] >= size[:, 1], size[:, 1], 0)
     corner = np.maximum(0, np.minimum(corner, layout.size[frames] - size))
     for frame in np.unique(frames).tolist():
-        mine = np.flatnonzero((frames == frame) & (size[:, 0] > 0))
+        rows_of_frame = np.flatnonzero((frames == frame) & (size[:, 0] > 0))
         # lines and zones choose first, then objects from near to far, as they lie on each other
-        mine = np.concatenate([mine[boxes[mine, 2] == boxes[mine, 0]], mine[boxes[mine, 2] > boxes[mine, 0]][::-1]])
-        wanted = np.concatenate([corner[mine], corner[mine] + size[mine]], axis=1)
-        corner[mine] = separate_labels(wanted, boxes[mine], tuple(layout.size[frame].tolist()))
-    rows, marks = [], []
-    for one, row, (x, y), (_, height) in zip(labels, sprites, corner.tolist(), size.tolist(), strict=True):
+        rows_of_frame = np.concatenate(
+            [
+                rows_of_frame[boxes[rows_of_frame, 2] == boxes[rows_of_frame, 0]],
+                rows_of_frame[boxes[rows_of_frame, 2] > boxes[rows_of_frame, 0]][::-1],
+            ]
+        )
+        wanted = np.concatenate([corner[rows_of_frame], corner[rows_of_frame] + size[rows_of_frame]], axis=1)
+        corner[rows_of_frame] = separate_labels(wanted, boxes[rows_of_frame], tuple(layout.size[frame].tolist()))
+    rows = []
+    marks = []
+    for label, row, (x, y), (_, height) in zip(labels, sprites, corner.tolist(), size.tolist(), strict=True):
         for sprite, width in row:
-            rows.append(one.frame)
-            marks.append((x, y, x + width, y + height, 0, one.color, one.ink, sprite))
+            rows.append(label.frame)
+            marks.append((x, y, x + width, y + height, 0, label.color, label.ink, sprite))
             x += width
     return np.array(rows, np.int32), np.array(marks, MARK)
 
@@ -267,9 +275,11 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
         columns.append(table.label)
     if style.tracks and table.track_id is not None:
         pairs = zip(table.track_id.tolist(), _identities(table).tolist(), strict=True)
-        columns.append([f"id {one}" if one >= 0 else f"#{track}" if track >= 0 else "" for track, one in pairs])
+        columns.append(
+            [f"id {identity}" if identity >= 0 else f"#{track}" if track >= 0 else "" for track, identity in pairs]
+        )
     if style.labels and "attributes" in table.extra:
-        columns.append([_attributes(one) for one in table.extra["attributes"]])
+        columns.append([_attributes(attributes) for attributes in table.extra["attributes"]])
     if style.scores:
         columns.append([f"{score:.2f}" if score == score else "" for score in table.score.tolist()])
     return [[piece for piece in pieces if piece] for pieces in zip(*columns, strict=True)] or [[] for _ in table.score]
@@ -277,18 +287,18 @@ def _texts(table: Detections, style: Style) -> list[list[str]]:
 
 def _identities(table: Detections) -> np.ndarray:
     """Return (n,) int64, the column `identity`; -1 for none."""
-    found = table.extra.get("identity")
-    return found if found is not None and found.dtype == np.int64 else np.full(len(table), -1, np.int64)
+    identities = table.extra.get("identity")
+    return identities if identities is not None and identities.dtype == np.int64 else np.full(len(table), -1, np.int64)
 
 
-def _attributes(found: Mapping[str, Any] | None) -> str:
+def _attributes(attributes: Mapping[str, Any] | None) -> str:
     """Return the labels of an object's attributes, each up to its first comma: class lists often have synonyms.
 
     An attribute without a score is an answer: it is shown with its name, or not at all if it is long.
     """
-    every = (found or {}).items()
-    labels = [one["label"].split(",")[0] for _, one in every if one.get("score", 1.0) is not None]
-    answers = [f"{name}: {one['label']}" for name, one in every if one.get("score", 1.0) is None]
+    every = (attributes or {}).items()
+    labels = [attribute["label"].split(",")[0] for _, attribute in every if attribute.get("score", 1.0) is not None]
+    answers = [f"{name}: {attribute['label']}" for name, attribute in every if attribute.get("score", 1.0) is None]
     short = ", ".join(text for text in answers if len(text) <= _MAX_ANSWER)
     return " ".join([*labels, short] if short else labels)
 

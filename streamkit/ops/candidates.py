@@ -2,9 +2,9 @@
 """Candidates: the anchors of a network's output that reach their class's score, with their boxes.
 
 These functions cover the detectors: `best_class` (a score per class and anchor, with or without objectness),
-`each_class` and `best_pairs` (each class of an anchor may be an object: of logits, of scores), `given_class` (one score
-and one label per row), `faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the host or
-on the device; `streamkit.ops.nms.select` makes objects of the result. On the device each is one launch of
+`each_class` and `best_pairs` (each class of an anchor may be an object: of logits, of scores), `labeled_class` (one
+score and one label per row), `faces` (YuNet). Each takes the whole batch's output, as views with any strides, on the
+host or on the device; `streamkit.ops.nms.select` makes objects of the result. On the device each is one launch of
 `candidates.cu`, whatever the batch, without waiting for the device. Scratch memory returns to CuPy's pool while kernels
 may still run: the pool reuses it on the same stream only, after them.
 
@@ -133,18 +133,26 @@ def best_class(
         boxes, scores, objects, values = _common_dtype(boxes, scores, objects, values)
         columns = CORNERS if angle is not None else 0 if points is None else points.shape[2]
         arguments = (
-            *_strided(boxes, scores, objects), np.int32(objectness is not None), np.int32(2 if softmax else logits),
-            np.int32(coding), np.float32(unit[0]), np.float32(unit[1]), np.int32(input_size[0]),
-            np.int32(input_size[1]), *_strided(values), np.int32(columns),
-        )  # fmt: skip
-        made = _launch("best_class", arguments, boxes.dtype, (n, a), min_score, columns, step)
-        made.rotated = angle is not None
-        return made
-    found = _Selection(n, a, min_score)
+            *_strided(boxes, scores, objects),
+            np.int32(objectness is not None),
+            np.int32(2 if softmax else logits),
+            np.int32(coding),
+            np.float32(unit[0]),
+            np.float32(unit[1]),
+            np.int32(input_size[0]),
+            np.int32(input_size[1]),
+            *_strided(values),
+            np.int32(columns),
+        )
+        selected = _launch("best_class", arguments, boxes.dtype, (n, a), min_score, columns, step)
+        selected.rotated = angle is not None
+        return selected
+    selection = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         if objectness is not None:
             objectness = objectness.astype(np.float32, copy=False)
-            frame, anchor = found.above_floor(objectness)  # class scores are at most 1, so no other anchor can reach it
+            # class scores are at most 1, so no other anchor can reach it
+            frame, anchor = selection.above_floor(objectness)
             rows = scores[frame, anchor].astype(np.float32, copy=False)
             class_id = rows.argmax(axis=1)
             score = rows[np.arange(len(rows)), class_id] * objectness[frame, anchor]
@@ -152,18 +160,21 @@ def best_class(
             best = _softmax(scores) if softmax else scores.max(axis=2)
             best = sigmoid(best) if logits else best.astype(np.float32, copy=False)
             scores = scores[:, :, : len(min_score)]
-            frame, anchor = found.above_floor(best)
+            frame, anchor = selection.above_floor(best)
             class_id = scores[frame, anchor].argmax(axis=1)
             score = best[frame, anchor]
-        found.select(frame, anchor, score, class_id)
+        selection.select(frame, anchor, score, class_id)
         if angle is not None:
-            turned, flat = (one[found.frame, found.anchor].astype(np.float32, copy=False) for one in (angle, boxes))
+            turned, flat = (
+                values_of_anchor[selection.frame, selection.anchor].astype(np.float32, copy=False)
+                for values_of_anchor in (angle, boxes)
+            )
             corners = corners_of(flat, turned)
-            turned_boxes = found.candidates(hull(corners), corners)
+            turned_boxes = selection.candidates(hull(corners), corners)
             turned_boxes.rotated = True
             return turned_boxes
-        xyxy = _decode(boxes[found.frame, found.anchor], found.anchor, coding, unit, input_size)
-        return found.candidates(xyxy, None if points is None else points[found.frame, found.anchor], step)
+        xyxy = _decode(boxes[selection.frame, selection.anchor], selection.anchor, coding, unit, input_size)
+        return selection.candidates(xyxy, None if points is None else points[selection.frame, selection.anchor], step)
 
 
 def each_class(
@@ -187,13 +198,13 @@ def each_class(
         boxes, scores = _common_dtype(boxes, scores)
         arguments = *_strided(boxes, scores), np.int32(coding), np.float32(unit[0]), np.float32(unit[1])
         return _launch("each_class", arguments, boxes.dtype, (n, a * classes), min_score)
-    found = _Selection(n, a * classes, min_score)
+    selection = _Selection(n, a * classes, min_score)
     with np.errstate(all="ignore"):
         score = sigmoid(scores.reshape(n, a * classes))
-        frame, anchor = found.above_floor(score)
-        found.select(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
-        row = found.anchor // max(classes, 1)
-        return found.candidates(_decode(boxes[found.frame, row], row, coding, unit, (0, 0)))
+        frame, anchor = selection.above_floor(score)
+        selection.select(frame, anchor, score[frame, anchor], anchor % max(classes, 1))
+        row = selection.anchor // max(classes, 1)
+        return selection.candidates(_decode(boxes[selection.frame, row], row, coding, unit, (0, 0)))
 
 
 def best_pairs(
@@ -226,10 +237,10 @@ def best_pairs(
     if points is not None:
         points = xp.take_along_axis(points, rows, axis=1)
     boxes = xp.take_along_axis(boxes, rows, axis=1)
-    return given_class(boxes, values, pairs % classes, min_score=min_score, coding=coding, points=points, step=step)
+    return labeled_class(boxes, values, pairs % classes, min_score=min_score, coding=coding, points=points, step=step)
 
 
-def given_class(
+def labeled_class(
     boxes: Array,
     scores: Array,
     labels: Array,
@@ -259,20 +270,24 @@ def given_class(
             labels = labels.astype(boxes.dtype if labels.dtype.kind == "f" else np.int64)
         columns = 0 if points is None else points.shape[2]
         arguments = (
-            *_strided(boxes, scores, labels), np.int32(coding), np.float32(unit[0]), np.float32(unit[1]),
-            *_strided(values), np.int32(columns),
-        )  # fmt: skip
+            *_strided(boxes, scores, labels),
+            np.int32(coding),
+            np.float32(unit[0]),
+            np.float32(unit[1]),
+            *_strided(values),
+            np.int32(columns),
+        )
         whole = () if labels.dtype == boxes.dtype else (f"LABELS={8 * labels.itemsize}",)
         return _launch("given_class", arguments, boxes.dtype, (n, a), min_score, columns, step, whole)
-    found = _Selection(n, a, min_score)
+    selection = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         scores = scores.astype(np.float32, copy=False)
-        frame, anchor = found.above_floor(scores)
+        frame, anchor = selection.above_floor(scores)
         label = labels[frame, anchor]
         class_id = np.where((label >= 0) & (label < len(min_score)), label, -1).astype(np.int64)
-        found.select(frame, anchor, scores[frame, anchor], class_id)
-        xyxy = _decode(boxes[found.frame, found.anchor], found.anchor, coding, unit, (0, 0))
-        return found.candidates(xyxy, None if points is None else points[found.frame, found.anchor], step)
+        selection.select(frame, anchor, scores[frame, anchor], class_id)
+        xyxy = _decode(boxes[selection.frame, selection.anchor], selection.anchor, coding, unit, (0, 0))
+        return selection.candidates(xyxy, None if points is None else points[selection.frame, selection.anchor], step)
 
 
 def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_size: tuple[int, int]) -> Any:
@@ -289,26 +304,27 @@ def faces(outputs: Mapping[str, Array], n: int, *, min_score: np.ndarray, input_
     a = sum(outputs[f"cls_{stride}"].shape[1] for stride in STRIDES)
     check_cells(a, input_size)
     if (xp := array_module(outputs["cls_8"])) is not np:
-        tensors = [xp.ascontiguousarray(one) for one in _common_dtype(*(outputs[name] for name in FACE_OUTPUTS))]
+        tensors = [xp.ascontiguousarray(output) for output in _common_dtype(*(outputs[name] for name in FACE_OUTPUTS))]
         arguments = *tensors, np.int32(input_size[0]), np.int32(input_size[1])
         return _launch("faces", arguments, tensors[0].dtype, (n, a), min_score, FACE_POINTS, 3)
     cls, obj, bbox, kps = (
         np.concatenate([outputs[f"{kind}_{stride}"][:n] for stride in STRIDES], axis=1, dtype=np.float32)
         for kind in ("cls", "obj", "bbox", "kps")
     )
-    found = _Selection(n, a, min_score)
+    selection = _Selection(n, a, min_score)
     with np.errstate(all="ignore"):
         score = np.sqrt(np.clip(cls[..., 0], 0, 1) * np.clip(obj[..., 0], 0, 1))
-        frame, anchor = found.above_floor(score)
-        found.select(frame, anchor, score[frame, anchor], np.zeros(len(frame), np.int64))
-        frame, anchor = found.frame, found.anchor
+        frame, anchor = selection.above_floor(score)
+        selection.select(frame, anchor, score[frame, anchor], np.zeros(len(frame), np.int64))
+        frame = selection.frame
+        anchor = selection.anchor
         x, y, stride = cells(input_size)[:, anchor]
         points = kps[frame, anchor].reshape(-1, 5, 2)
         points = (points + np.stack([x, y], axis=1)[:, None]) * stride[:, None, None]
-        sure = np.broadcast_to(found.score[:, None, None], (len(points), 5, 1))
+        sure = np.broadcast_to(selection.score[:, None, None], (len(points), 5, 1))
         points = np.concatenate([points, sure], axis=2)
         boxes = _decode(bbox[frame, anchor], anchor, Coding.GRID, (1.0, 1.0), input_size)
-        return found.candidates(boxes, points.reshape(-1, FACE_POINTS), 3)
+        return selection.candidates(boxes, points.reshape(-1, FACE_POINTS), 3)
 
 
 class _Selection:
@@ -327,12 +343,14 @@ class _Selection:
     def select(self, frame: np.ndarray, anchor: np.ndarray, score: np.ndarray, class_id: np.ndarray) -> None:
         """Apply the thresholds to final scores and classes (-1: no class of the list)."""
         self.not_finite = self.not_finite + self._count(frame[np.isnan(score)])
-        least = np.append(self.min_score, np.float32(np.inf))[class_id]
+        thresholds = np.append(self.min_score, np.float32(np.inf))[class_id]
         enough = score >= self.floor
-        unwanted = np.isposinf(least)
+        unwanted = np.isposinf(thresholds)
         self.label = self._count(frame[enough & unwanted])
-        rows = np.flatnonzero(enough & ~unwanted & (score >= least))
-        self.frame, self.anchor, self.score = frame[rows], anchor[rows], score[rows]
+        rows = np.flatnonzero(enough & ~unwanted & (score >= thresholds))
+        self.frame = frame[rows]
+        self.anchor = anchor[rows]
+        self.score = score[rows]
         self.class_id = class_id[rows].astype(np.int32)
 
     def candidates(self, xyxy: np.ndarray, points: np.ndarray | None = None, step: int = 2) -> Candidates:
@@ -440,9 +458,15 @@ class DeviceCandidates:
 
 
 def _launch(
-    name: str, arguments: tuple[Any, ...], dtype: Any, shape: tuple[int, int], min_score: np.ndarray,
-    columns: int = 0, step: int = 2, defines: tuple[str, ...] = (),
-) -> DeviceCandidates:  # fmt: skip
+    name: str,
+    arguments: tuple[Any, ...],
+    dtype: Any,
+    shape: tuple[int, int],
+    min_score: np.ndarray,
+    columns: int = 0,
+    step: int = 2,
+    defines: tuple[str, ...] = (),
+) -> DeviceCandidates:
     """Allocate the candidates, and launch the kernel `name` of `candidates.cu` to write them.
 
     Args:
@@ -460,7 +484,7 @@ def _launch(
     n, anchors = shape
     if anchors > MAX_ANCHORS:
         raise ValueError(f"a network may have at most {MAX_ANCHORS} anchors per frame, got {anchors}")
-    found = DeviceCandidates(
+    candidates = DeviceCandidates(
         cupy.empty((n, 1 << max(anchors - 1, 0).bit_length()), np.uint64),
         cupy.zeros((n, _TALLIES), np.int32),
         cupy.empty((n, anchors, 4), np.float32),
@@ -470,14 +494,21 @@ def _launch(
     )
     if n and anchors:
         common = (
-            upload(min_score), np.int32(len(min_score)), np.float32(min_score.min(initial=np.inf)),
-            np.int32(anchors), np.int32(found.keys.shape[1]),
-            found.keys, found.tallies, found.boxes, found.class_id, found.points,
-        )  # fmt: skip
+            upload(min_score),
+            np.int32(len(min_score)),
+            np.float32(min_score.min(initial=np.inf)),
+            np.int32(anchors),
+            np.int32(candidates.keys.shape[1]),
+            candidates.keys,
+            candidates.tallies,
+            candidates.boxes,
+            candidates.class_id,
+            candidates.points,
+        )
         defines = ("HALF=1", *defines) if dtype == np.float16 else defines
         launch = kernel("candidates.cu", name, defines)
         launch(((anchors + _BLOCK - 1) // _BLOCK, n), (_BLOCK,), (*arguments, *common))
-    return found
+    return candidates
 
 
 def _common_dtype(*arrays: Array) -> list[Array]:

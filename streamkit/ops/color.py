@@ -28,11 +28,23 @@ _BAND = 1 << 18
 
 IMAGE = np.dtype(
     [
-        ("data", "<u8"), ("width", "<i4"), ("height", "<i4"), ("pitch", "<i4"), ("rows", "<i4"), ("chroma_x", "<f4"),
-        ("chroma_y", "<f4"), ("y", "<f4"), ("rv", "<f4"), ("gu", "<f4"), ("gv", "<f4"), ("bu", "<f4"), ("r0", "<f4"),
-        ("g0", "<f4"), ("b0", "<f4"),
+        ("data", "<u8"),
+        ("width", "<i4"),
+        ("height", "<i4"),
+        ("pitch", "<i4"),
+        ("rows", "<i4"),
+        ("chroma_x", "<f4"),
+        ("chroma_y", "<f4"),
+        ("y", "<f4"),
+        ("rv", "<f4"),
+        ("gu", "<f4"),
+        ("gv", "<f4"),
+        ("bu", "<f4"),
+        ("r0", "<f4"),
+        ("g0", "<f4"),
+        ("b0", "<f4"),
     ]
-)  # fmt: skip
+)
 """`struct Image` of cuda/color.cuh: how a kernel reads a surface. `data` is the address of the first luma row."""
 
 
@@ -225,7 +237,8 @@ def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np
     """Fill the even rows `top` to `bottom` of NV12 data; float32 copies are limited to these rows."""
     import cv2
 
-    height, width = data.shape[0] * 2 // 3, data.shape[1]
+    height = data.shape[0] * 2 // 3
+    width = data.shape[1]
     first = max(0, top - 2)  # two rows above and below, for a chroma sample that lies on the edge between two bands
     band = rgb[first : bottom + 2]
     more = min(bottom + 2, height) - first - len(band), width - band.shape[1]
@@ -234,12 +247,18 @@ def _convert_band(rgb: np.ndarray, color: Color, top: int, bottom: int, data: np
     matrix = rgb_to_yuv(color)
     data[top:bottom] = _rounded(cv2.transform(band[top - first : bottom - first].astype(np.float32), matrix[:1]))
     halved = _halve_rows(band, color.chroma_y, (top - first) // 2, (bottom - first) // 2)
-    across, one = np.array([_overlap(2, j - color.chroma_x) / 2 for j in (-1, 0, 1, 2)]), np.ones(1)
+    across = np.array([_overlap(2, j - color.chroma_x) / 2 for j in (-1, 0, 1, 2)])
+    identity = np.ones(1)
     chroma = []
     for row in matrix[1:]:
         means = cv2.sepFilter2D(
-            cv2.transform(halved, row[None]), cv2.CV_32F, across, one, anchor=(1, 0), borderType=cv2.BORDER_REPLICATE
-        )  # fmt: skip
+            cv2.transform(halved, row[None]),
+            cv2.CV_32F,
+            across,
+            identity,
+            anchor=(1, 0),
+            borderType=cv2.BORDER_REPLICATE,
+        )
         even_columns = cv2.resize(means, (width // 2, len(means)), interpolation=cv2.INTER_NEAREST)
         chroma.append(_rounded(even_columns))
     data[height + top // 2 : height + bottom // 2] = cv2.merge(chroma).reshape(-1, width)
@@ -249,13 +268,14 @@ def _halve_rows(rgb: np.ndarray, siting: float, start: int, end: int) -> np.ndar
     """Return rows `start` to `end` of the means over the height, as `_halve`, of an image of three channels."""
     import cv2
 
-    rows, last = np.arange(2 * start, 2 * end, 2), len(rgb) - 1
+    rows = np.arange(2 * start, 2 * end, 2)
+    last = len(rgb) - 1
     weights = {j: _overlap(2, j - siting) / 2 for j in (-1, 0, 1, 2)}
     (first, w), (second, v), *rest = [(rgb[np.clip(rows + j, 0, last)], w) for j, w in weights.items() if w]
-    made = cv2.addWeighted(first, w, second, v, 0, dtype=cv2.CV_32F)
+    mean = cv2.addWeighted(first, w, second, v, 0, dtype=cv2.CV_32F)
     for more, weight in rest:
-        made = cv2.scaleAdd(more.astype(np.float32), weight, made)
-    return np.asarray(made)
+        mean = cv2.scaleAdd(more.astype(np.float32), weight, mean)
+    return np.asarray(mean)
 
 
 def _rounded(values: np.ndarray) -> np.ndarray:

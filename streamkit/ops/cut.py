@@ -24,10 +24,20 @@ from streamkit.ops.transfer import fetch, to_device
 
 PART = np.dtype(
     [
-        ("source", "<u8"), ("to", "<u8"), ("left", "<i4"), ("top", "<i4"), ("right", "<i4"), ("bottom", "<i4"),
-        ("pitch", "<i4"), ("rows", "<i4"), ("step", "<i4"), ("width", "<i4"), ("height", "<i4"), ("unused", "<i4"),
+        ("source", "<u8"),
+        ("to", "<u8"),
+        ("left", "<i4"),
+        ("top", "<i4"),
+        ("right", "<i4"),
+        ("bottom", "<i4"),
+        ("pitch", "<i4"),
+        ("rows", "<i4"),
+        ("step", "<i4"),
+        ("width", "<i4"),
+        ("height", "<i4"),
+        ("unused", "<i4"),
     ]
-)  # fmt: skip
+)
 """One part, `struct Part` of cuda/cut.cuh.
 
 `source` is the frame's address, `pitch` and `rows` its padded width and height. `to`, `width` and `height` are the
@@ -99,8 +109,8 @@ def to_host(surfaces: Sequence[Surface]) -> list[Surface]:
     if not surfaces or array_module(surfaces[0].data) is np:
         return list(surfaces)
     with on_device_stream(surfaces):
-        found = fetch([surface.data for surface in surfaces])()
-    return [Surface(data, surface.color) for data, surface in zip(found, surfaces, strict=True)]
+        on_host = fetch([surface.data for surface in surfaces])()
+    return [Surface(data, surface.color) for data, surface in zip(on_host, surfaces, strict=True)]
 
 
 @contextmanager
@@ -136,20 +146,21 @@ def _cut_on_device(
     import cupy
 
     with on_device_stream(surfaces) as stream:
-        made = [
+        outputs = [
             cupy.empty(nv12_shape(*cut_size(rect, step)), np.uint8) for rect, step in zip(rects, steps, strict=True)
         ]
         table = parts_table(surfaces, rects)
-        table["to"] = [data.data.ptr for data in made]
+        table["to"] = [data.data.ptr for data in outputs]
         table["step"] = steps
-        table["width"] = [data.shape[1] for data in made]
-        table["height"] = [data.shape[0] * 2 // 3 for data in made]
+        table["width"] = [data.shape[1] for data in outputs]
+        table["height"] = [data.shape[0] * 2 // 3 for data in outputs]
         (parts,) = to_device(table)
-        wide, high = int(table["width"].max()) // 2, int(table["height"].max()) // 2
-        grid = (-(-wide // _BLOCK[0]), -(-high // _BLOCK[1]), len(made))
+        wide = int(table["width"].max()) // 2
+        high = int(table["height"].max()) // 2
+        grid = (-(-wide // _BLOCK[0]), -(-high // _BLOCK[1]), len(outputs))
         kernel("cut.cu", "cut")(grid, _BLOCK, (parts,))
         stream.synchronize()
-    return [Surface(data, color) for data, color in zip(made, colors, strict=True)]
+    return [Surface(data, color) for data, color in zip(outputs, colors, strict=True)]
 
 
 def _cut_on_host(data: np.ndarray, rect: Rect, step: int) -> np.ndarray:
@@ -216,10 +227,11 @@ def _laplacian_sums_on_host(surfaces: Sequence[Surface], rects: Sequence[Rect]) 
     import cv2
 
     sums = np.zeros((len(surfaces), 2))
-    for one, surface, (left, top, right, bottom) in zip(sums, surfaces, rects, strict=True):
+    for sums_of_part, surface, (left, top, right, bottom) in zip(sums, surfaces, rects, strict=True):
         if min(right - left, bottom - top) >= 3:
             edges = cv2.Laplacian(surface.data[top:bottom, left:right], cv2.CV_16S)[1:-1, 1:-1]
-            one[:] = cv2.sumElems(edges)[0], np.rint(cv2.norm(edges, cv2.NORM_L2SQR))  # whole, but for its last digit
+            sums_of_part[0] = cv2.sumElems(edges)[0]
+            sums_of_part[1] = np.rint(cv2.norm(edges, cv2.NORM_L2SQR))  # whole, but for its last digit
     return sums
 
 
@@ -231,5 +243,5 @@ def _laplacian_sums_on_device(surfaces: Sequence[Surface], rects: Sequence[Rect]
         (parts,) = to_device(parts_table(surfaces, rects))
         sums = cupy.zeros((len(surfaces), 2), np.int64)
         kernel("sharpness.cu", "sharpness")((_BLOCKS, len(surfaces)), (_THREADS,), (parts, sums))
-        (found,) = fetch([sums])()
-    return found.astype(np.float64)
+        (on_host,) = fetch([sums])()
+    return on_host.astype(np.float64)

@@ -39,13 +39,14 @@ def disagreements(first: Detections, second: Detections, iou: float, min_score: 
     pairs = dict(_matched(first, second, iou))
     confirmed = set(pairs.values())
     sure = [table.score >= min_score for table in (first, second)]
-    mine, theirs = first.label, second.label
+    first_labels = first.label
+    second_labels = second.label
     of_first = [
         row
-        for row in np.flatnonzero(sure[0] & _known(first, second)).tolist()
-        if row not in pairs or (mine[row] != theirs[pairs[row]] and sure[1][pairs[row]])
+        for row in np.flatnonzero(sure[0] & _detectable(first, second)).tolist()
+        if row not in pairs or (first_labels[row] != second_labels[pairs[row]] and sure[1][pairs[row]])
     ]
-    of_second = [row for row in np.flatnonzero(sure[1] & _known(second, first)).tolist() if row not in confirmed]
+    of_second = [row for row in np.flatnonzero(sure[1] & _detectable(second, first)).tolist() if row not in confirmed]
     return Disagreements(of_first, of_second)
 
 
@@ -65,7 +66,7 @@ def _matched(first: Detections, second: Detections, iou: float) -> Iterator[tupl
             yield row, column
 
 
-def _known(table: Detections, other: Detections) -> np.ndarray:
+def _detectable(table: Detections, other: Detections) -> np.ndarray:
     """Return (n,) bool: the rows whose label the other detector knows; all if its labels are unknown."""
     if not other.labels:
         return np.ones(len(table), bool)

@@ -47,24 +47,25 @@ def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> M
 
 def regions(facts: Sequence[Mapping[str, Any]], layout: FrameLayout, style: Style, atlas: Atlas) -> Marks:
     """Return the semantic classes; a class has the same colour in every frame and run."""
-    found = (
+    regions_of_frames = (
         (frame, mask, int(layout.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
-        for frame, known in enumerate(facts)
-        for label, mask in known.get("segmentation", {}).items()
+        for frame, facts_of_frame in enumerate(facts)
+        for label, mask in facts_of_frame.get("segmentation", {}).items()
         if layout.width[frame] and (not style.only or label in style.only)
     )
-    return _stencils(found, style, atlas)
+    return _stencils(regions_of_frames, style, atlas)
 
 
 def _stencils(shown: Iterable[tuple[int, rle.Rle | None, int]], style: Style, atlas: Atlas) -> Marks:
     """Return the marks of masks, each given with its frame and its colour."""
-    frames, made = [], []
+    frames = []
+    marks = []
     for frame, mask, color in shown:
         mark = _stencil(mask, color, style, atlas) if mask is not None else None
         if mark is not None:
             frames.append(frame)
-            made.append(mark)
-    return np.array(frames, np.int32), np.array(made, MARK)
+            marks.append(mark)
+    return np.array(frames, np.int32), np.array(marks, MARK)
 
 
 def _stencil(mask: rle.Rle, color: int, style: Style, atlas: Atlas) -> tuple[int, ...] | None:
@@ -100,10 +101,12 @@ def rotated_fills(
     table: Detections, rows: np.ndarray, layout: FrameLayout, style: Style, color: np.ndarray, atlas: Atlas
 ) -> Marks:
     """Return the tint inside each rotated box, in blocks of 2x2 pixels whose middle is inside; `rows` is (n,) bool."""
-    frames, made = [], []
+    frames = []
+    marks = []
     opacity = round(min(style.fill, 1.0) * 255) << 24
     for i in np.flatnonzero(rows).tolist():
-        corners, frame = table.extra["corners"][i].astype(np.float64), int(table.batch_row[i])
+        corners = table.extra["corners"][i].astype(np.float64)
+        frame = int(table.batch_row[i])
         low = np.clip(np.floor(corners.min(axis=0) / 2), 0, layout.size[frame] // 2).astype(np.int64)
         high = np.clip(np.ceil(corners.max(axis=0) / 2), 0, layout.size[frame] // 2).astype(np.int64)
         if (high <= low).any():
@@ -113,9 +116,10 @@ def rotated_fills(
         sides = [(bx - ax) * (y - ay) - (by - ay) * (x - ax) for (ax, ay), (bx, by) in edges]
         inside = np.all([side >= 0 for side in sides], axis=0) | np.all([side <= 0 for side in sides], axis=0)
         frames.append(frame)
-        (x1, y1), (x2, y2) = (2 * low).tolist(), (2 * high).tolist()
-        made.append((x1, y1, x2, y2, 0, int(color[i]) | opacity, atlas.stencil(inside), STENCIL))
-    return np.array(frames, np.int32), np.array(made, MARK)
+        x1, y1 = (2 * low).tolist()
+        x2, y2 = (2 * high).tolist()
+        marks.append((x1, y1, x2, y2, 0, int(color[i]) | opacity, atlas.stencil(inside), STENCIL))
+    return np.array(frames, np.int32), np.array(marks, MARK)
 
 
 def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayout) -> Marks:
@@ -168,15 +172,20 @@ def _clip_lines(
     """
     way = end - start
     with np.errstate(divide="ignore", invalid="ignore"):
-        one, other = (-beyond - start) / way, (size + beyond - start) / way
-    low, high = np.fmin(one, other), np.fmax(one, other)
+        near = (-beyond - start) / way
+        far = (size + beyond - start) / way
+    low = np.fmin(near, far)
+    high = np.fmax(near, far)
     still = way == 0
     inside = (start >= -beyond) & (start <= size + beyond)
-    low, high = np.where(still, 0, low), np.where(still, 1, high)
-    first, last = np.maximum(low.max(axis=1), 0), np.minimum(high.min(axis=1), 1)
+    low = np.where(still, 0, low)
+    high = np.where(still, 1, high)
+    first = np.maximum(low.max(axis=1), 0)
+    last = np.minimum(high.min(axis=1), 1)
     there = (first <= last) & (inside | ~still).all(axis=1)
     cut = [start + share[:, None] * way for share in (first, last)]
-    begins, ends = np.where((first > 0)[:, None], cut[0], start), np.where((last < 1)[:, None], cut[1], end)
+    begins = np.where((first > 0)[:, None], cut[0], start)
+    ends = np.where((last < 1)[:, None], cut[1], end)
     return begins[there], ends[there], there
 
 

@@ -56,13 +56,13 @@ class Atlas:
             text: characters outside ASCII become `?`.
             height: the sprite's in pixels, even; a capital letter fills half of it.
         """
-        found = self._sprites.get((text, height))
-        return found if found is not None else self._add(text, height, _text(text, height))
+        placed = self._sprites.get((text, height))
+        return placed if placed is not None else self._add(text, height, _text(text, height))
 
     def dot(self, diameter: int) -> int:
         """Return the offset of a disc's sprite; it is `diameter` pixels, even, wide and high."""
-        found = self._sprites.get(("", diameter))
-        return (found if found is not None else self._add("", diameter, _disc(diameter)))[0]
+        placed = self._sprites.get(("", diameter))
+        return (placed if placed is not None else self._add("", diameter, _disc(diameter)))[0]
 
     def stencil(self, blocks: np.ndarray) -> int:
         """Store a stencil for this batch, (rows, columns) bool; return the byte offset of its bits."""

@@ -23,10 +23,19 @@ from streamkit.ops.transfer import to_device
 
 REGION = np.dtype(
     [
-        ("frame", "<i4"), ("x1", "<i4"), ("y1", "<i4"), ("x2", "<i4"), ("y2", "<i4"), ("cell", "<i4"),
-        ("columns", "<i4"), ("rows", "<i4"), ("first", "<i4"), ("mask", "<i4"), ("smooth", "<i4"),
+        ("frame", "<i4"),
+        ("x1", "<i4"),
+        ("y1", "<i4"),
+        ("x2", "<i4"),
+        ("y2", "<i4"),
+        ("cell", "<i4"),
+        ("columns", "<i4"),
+        ("rows", "<i4"),
+        ("first", "<i4"),
+        ("mask", "<i4"),
+        ("smooth", "<i4"),
     ]
-)  # fmt: skip
+)
 """One region, `struct Region` of cuda/hide.cu.
 
 `frame` is its frame's index; x1, y1, x2, y2, inside the frame, and `cell`, a cell's side, are even. The cells lie in
@@ -65,7 +74,9 @@ def hide(
     bounds = list(zip([0, *ends], ends, strict=False))
     if array_module(surfaces[0].data) is not np:
         return _hide_on_device(surfaces, regions, masks, bounds, in_place)
-    return change_on_host(surfaces, bounds, lambda one, rows: _hide_on_host(one, regions[rows], masks), in_place)
+    return change_on_host(
+        surfaces, bounds, lambda surface, rows: _hide_on_host(surface, regions[rows], masks), in_place
+    )
 
 
 def _check(surfaces: Sequence[Surface], regions: np.ndarray) -> None:
@@ -109,19 +120,19 @@ def _hide_on_device(
 def _hide_on_host(surface: Surface, regions: np.ndarray, masks: np.ndarray) -> None:
     luma = surface.data[: surface.height]
     chroma = surface.data[surface.height :].reshape(surface.height // 2, surface.width // 2, 2)
-    means = [(_means(luma, one, 1), _means(chroma, one, 2)) for one in regions]
-    for one, (y, pairs) in zip(regions, means, strict=True):
-        cells = slice(one["mask"], one["mask"] + one["columns"] * one["rows"])
-        shown = None if one["mask"] < 0 else masks[cells].reshape(one["rows"], one["columns"]) != 0
-        _paint(luma, y, shown, one, 1)
-        _paint(chroma, pairs, shown, one, 2)
+    means = [(_means(luma, region, 1), _means(chroma, region, 2)) for region in regions]
+    for region, (y, pairs) in zip(regions, means, strict=True):
+        cells = slice(region["mask"], region["mask"] + region["columns"] * region["rows"])
+        shown = None if region["mask"] < 0 else masks[cells].reshape(region["rows"], region["columns"]) != 0
+        _paint(luma, y, shown, region, 1)
+        _paint(chroma, pairs, shown, region, 2)
 
 
-def _means(plane: np.ndarray, one: np.ndarray, step: int) -> np.ndarray:
+def _means(plane: np.ndarray, region: np.ndarray, step: int) -> np.ndarray:
     """Return the rounded mean of each cell in a plane with a sample per `step` pixels: (rows, columns, ...) int32."""
     import cv2
 
-    x1, y1, x2, y2, cell = (int(one[name]) // step for name in ("x1", "y1", "x2", "y2", "cell"))
+    x1, y1, x2, y2, cell = (int(region[name]) // step for name in ("x1", "y1", "x2", "y2", "cell"))
     below, right = (np.minimum(np.arange(0, size + cell, cell), size) for size in (y2 - y1, x2 - x1))
     whole = cv2.integral(plane[y1:y2, x1:x2], sdepth=cv2.CV_64F)  # exact: sums of bytes stay far below 2 ** 53
     sums = np.diff(np.diff(whole[below][:, right], axis=0), axis=1).astype(np.int64)
@@ -130,9 +141,9 @@ def _means(plane: np.ndarray, one: np.ndarray, step: int) -> np.ndarray:
     return np.asarray((sums + count // 2) // count).astype(np.int32)
 
 
-def _paint(plane: np.ndarray, means: np.ndarray, shown: np.ndarray | None, one: np.ndarray, step: int) -> None:
-    x1, y1, x2, y2, cell = (int(one[name]) // step for name in ("x1", "y1", "x2", "y2", "cell"))
-    if one["smooth"]:
+def _paint(plane: np.ndarray, means: np.ndarray, shown: np.ndarray | None, region: np.ndarray, step: int) -> None:
+    x1, y1, x2, y2, cell = (int(region[name]) // step for name in ("x1", "y1", "x2", "y2", "cell"))
+    if region["smooth"]:
         values = _interpolate(_interpolate(means, y2 - y1, cell).swapaxes(0, 1), x2 - x1, cell).swapaxes(0, 1)
         painted = ((values + (1 << 15)) >> 16).astype(np.uint8)
     else:
@@ -238,9 +249,12 @@ def regions(
 
 
 def _objects(
-    surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], table: Detections, spec: HideSpec,
+    surfaces: Sequence[Surface],
+    sizes: Sequence[tuple[int, int]],
+    table: Detections,
+    spec: HideSpec,
     units: Sequence[tuple[float, float]],
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Return the regions of a table's objects; `units` of the zones are in pixels, for each frame."""
     wanted = np.ones(len(table), bool)
     if spec.labels:

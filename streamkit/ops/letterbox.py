@@ -46,9 +46,9 @@ class InputSpec:
     dtype: Literal["f32", "f16", "u8"] = "f32"
 
     def __post_init__(self) -> None:
-        for name, known in _CHOICES.items():
-            if getattr(self, name) not in known:
-                raise ValueError(f"InputSpec.{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
+        for name, choices in _CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"InputSpec.{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
         for name in ("mean", "std") if isinstance(self.pad, (int, float)) else ("mean", "std", "pad"):
             if len(getattr(self, name)) != 3:
                 raise ValueError(f"InputSpec.{name} must have 3 values, one per channel, got {getattr(self, name)}")
@@ -90,9 +90,11 @@ class Placement(NamedTuple):
     def visible(self, size: tuple[int, int]) -> tuple[int, int, int, int]:
         """The part of it in an input of this width and height: left, top, right, bottom."""
         return (
-            max(0, self.left), max(0, self.top),
-            min(size[0], self.left + self.width), min(size[1], self.top + self.height),
-        )  # fmt: skip
+            max(0, self.left),
+            max(0, self.top),
+            min(size[0], self.left + self.width),
+            min(size[1], self.top + self.height),
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -28,7 +28,8 @@ STEPS = 16
 FULL_MAPS = 8
 """Memory of a frame's crops, in maps of the whole frame; the best objects get theirs first."""
 
-_THREADS, _MOST = 128, 256  # as in cuda/masks.cu
+_THREADS = 128  # as in cuda/masks.cu
+_MAX_COEFFICIENTS = 256  # as in cuda/masks.cu
 _CELLS = 1 << 18  # of crops, sampled at once
 _ENDS = 4  # of runs, a column of an object: the room for them on the device in the first attempt
 
@@ -53,9 +54,10 @@ def crop_logits(
     """
     n, k, width = rows.shape
     _, coefficients, high, wide = prototypes.shape
-    if coefficients != width - 6 or coefficients > _MOST:
+    if coefficients != width - 6 or coefficients > _MAX_COEFFICIENTS:
         raise ValueError(
-            f"{coefficients} prototypes need as many coefficients, at most {_MOST}; the objects have {width - 6}"
+            f"{coefficients} prototypes need as many coefficients, at most {_MAX_COEFFICIENTS}; "
+            f"the objects have {width - 6}"
         )
     room = FULL_MAPS * high * wide
     to_map = _to_map(geometry, (wide, high), input_size)
@@ -136,9 +138,19 @@ def _crop_logits_on_device(rows: Array, counts: Array, prototypes: Array, to_map
     _, coefficients, high, wide = prototypes.shape
     launch = kernel("masks.cu", "crop_logits", ("HALF=1",) if prototypes.dtype == np.float16 else ())
     arguments = (
-        rows, np.int32(width), counts, np.int32(counts.shape[1]), prototypes, np.int32(coefficients), np.int32(wide),
-        np.int32(high), upload(to_map), np.int32(k), np.int32(room), logits,
-    )  # fmt: skip
+        rows,
+        np.int32(width),
+        counts,
+        np.int32(counts.shape[1]),
+        prototypes,
+        np.int32(coefficients),
+        np.int32(wide),
+        np.int32(high),
+        upload(to_map),
+        np.int32(k),
+        np.int32(room),
+        logits,
+    )
     launch((k, n), (_THREADS,), arguments)
     return logits
 
@@ -195,8 +207,8 @@ class InstanceMasks:
         if len(missing):
             seen = np.flatnonzero(self._pixels[missing])
             ends, owner = self._ends(missing[seen])
-            made = rle.from_ends(ends, seen[owner], self._sizes[missing])
-            self._masks[missing] = made
+            encoded = rle.from_ends(ends, seen[owner], self._sizes[missing])
+            self._masks[missing] = encoded
             self._open[missing] = False  # after the masks: another thread may read them at once
         return np.asarray(self._masks[index])
 
@@ -212,25 +224,31 @@ class InstanceMasks:
             self._from_device = self._ends_from_device(logits)
             self._logits = None
         assert self._from_device is not None
-        found = [self._from_device[i] for i in objects.tolist()]
-        owner = np.repeat(np.arange(len(found)), [len(one) for one in found])
-        return np.concatenate(found) if found else np.zeros(0, np.int64), owner
+        ends_of_masks = [self._from_device[i] for i in objects.tolist()]
+        owner = np.repeat(np.arange(len(ends_of_masks)), [len(ends) for ends in ends_of_masks])
+        return np.concatenate(ends_of_masks) if ends_of_masks else np.zeros(0, np.int64), owner
 
     def _sample(self, objects: np.ndarray, logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the same as `_ends`, from logits on the host."""
         cells = np.cumsum(self._rects[objects, 3] * (self._last - self._first)[objects, 0])
         parts = np.split(np.arange(len(objects)), np.flatnonzero(np.diff(cells // _CELLS)) + 1)
-        found, owners = [], []
+        ends_of_parts = []
+        owners = []
         for part in parts:  # the memory for one at a time
-            mine = objects[part]
+            members = objects[part]
             ends, owner = _run_ends(
-                logits.ravel(), self._frame[mine] * logits.shape[1] + self._starts[mine], self._rects[mine],
-                self._first[mine], self._last[mine], self._maps[self._frame[mine]].astype(np.float64), self._map_size,
-                self._sizes[mine, 1],
-            )  # fmt: skip
-            found.append(ends)
+                logits.ravel(),
+                self._frame[members] * logits.shape[1] + self._starts[members],
+                self._rects[members],
+                self._first[members],
+                self._last[members],
+                self._maps[self._frame[members]].astype(np.float64),
+                self._map_size,
+                self._sizes[members, 1],
+            )
+            ends_of_parts.append(ends)
             owners.append(part[owner])
-        return np.concatenate(found), np.concatenate(owners)
+        return np.concatenate(ends_of_parts), np.concatenate(owners)
 
     def _ends_from_device(self, logits: Array) -> list[np.ndarray]:
         """Return the ends of the runs of all masks."""
@@ -238,14 +256,14 @@ class InstanceMasks:
         parts = [self._frame, self._starts, self._rects, self._first, self._last, self._sizes[:, 1]]
         objects = np.column_stack(parts)
         with reading(logits):
-            found = _launch_mask_ends(logits, objects, self._maps, self._map_size, room)
-            counts = found[: len(room)].astype(np.int64)
+            counts_and_ends = _launch_mask_ends(logits, objects, self._maps, self._map_size, room)
+            counts = counts_and_ends[: len(room)].astype(np.int64)
             if (counts > room).any():  # more runs than usual; now their number is known
                 room = counts
-                found = _launch_mask_ends(logits, objects, self._maps, self._map_size, room)
+                counts_and_ends = _launch_mask_ends(logits, objects, self._maps, self._map_size, room)
         begin = len(room) + np.cumsum(room) - room
         pairs = zip(begin.tolist(), counts.tolist(), strict=True)
-        return [found[first : first + count].astype(np.int64) for first, count in pairs]
+        return [counts_and_ends[first : first + count].astype(np.int64) for first, count in pairs]
 
 
 def _launch_mask_ends(
@@ -270,13 +288,18 @@ def _launch_mask_ends(
     begin = m + np.cumsum(room) - room
     table = np.column_stack([objects, begin, room]).astype(np.int32)
     maps, sent = to_device(to_map.astype(np.float64), table)  # the wider type first: its values are aligned then
-    found = cupy.empty(m + int(room.sum()), np.int32)
+    counts_and_ends = cupy.empty(m + int(room.sum()), np.int32)
     arguments = (
-        logits, np.int64(logits.shape[1]), sent.view(np.int32), maps.view(np.float64), np.int32(map_size[0]),
-        np.int32(map_size[1]), found,
-    )  # fmt: skip
+        logits,
+        np.int64(logits.shape[1]),
+        sent.view(np.int32),
+        maps.view(np.float64),
+        np.int32(map_size[0]),
+        np.int32(map_size[1]),
+        counts_and_ends,
+    )
     kernel("masks.cu", "mask_ends")((m,), (_THREADS,), arguments)
-    return fetch_now(found)
+    return fetch_now(counts_and_ends)
 
 
 def _run_ends(
@@ -315,20 +338,15 @@ def _run_ends(
     top = np.flatnonzero(fresh)
     size = np.diff(top, append=len(fresh))
     cells = np.bincount(down.owner[top], minlength=len(rects))
-    columns_to, cells_to = np.cumsum(last[:, 0] - first[:, 0]), np.cumsum(cells)
-    columns_from, cells_from = columns_to - last[:, 0] + first[:, 0], cells_to - cells
-    # Each object's columns of pixels, with a value for each row of its crop; and its cells, by their first row.
-    sampled, firsts, seconds = [], [], []
-    for i, (start, wide, high) in enumerate(np.column_stack([starts, rects[:, 2:]]).tolist()):
-        columns, rows = slice(columns_from[i], columns_to[i]), top[cells_from[i] : cells_to[i]]
-        roots = logits[start : start + wide * high].reshape(high, wide).T.astype(np.float32)
-        square, weight = roots * np.abs(roots), across.weight[columns, None]
-        value = square[across.lower[columns]] * (1 - weight) + square[across.upper[columns]] * weight
-        positive = value > 0
-        sampled.append(value.ravel())
-        firsts.append(positive[:, down.lower[rows]].ravel())
-        seconds.append(positive[:, down.upper[rows]].ravel())
-    values, begins = np.concatenate(sampled), np.concatenate(firsts)
+    columns_to = np.cumsum(last[:, 0] - first[:, 0])
+    cells_to = np.cumsum(cells)
+    columns_from = columns_to - last[:, 0] + first[:, 0]
+    cells_from = cells_to - cells
+    # Each object's columns of pixels, and its cells, by their first row.
+    columns = list(map(slice, columns_from.tolist(), columns_to.tolist()))
+    tops = [top[first_cell:end] for first_cell, end in zip(cells_from.tolist(), cells_to.tolist(), strict=True)]
+    crops = np.column_stack([starts, rects[:, 2:]])
+    values, begins, seconds = _sample_columns(logits, crops, columns, tops, across, down)
     each = cells[across.owner]
     head = np.cumsum(each) - each
     begin = np.cumsum(rects[across.owner, 3]) - rects[across.owner, 3]
@@ -340,7 +358,7 @@ def _run_ends(
         column, cell = np.divmod(index - heads[owner], cells[owner])
         return column + columns_from[owner], cell + cells_from[owner]
 
-    mixed = np.flatnonzero(begins != np.concatenate(seconds))
+    mixed = np.flatnonzero(begins != seconds)
     column, cell = placed(mixed)
     length = size[cell]
     stop = np.cumsum(length)
@@ -363,8 +381,8 @@ def _run_ends(
     owner = across.owner[column]
     y = np.concatenate([down.pixel[top[cell]], down.pixel[row[within]], last[across.owner[foot], 1]])
     stride = int((last[:, 0] * heights).max(initial=0)) + 1
-    found = np.sort(owner * stride + across.pixel[column] * heights[owner] + y, kind="stable")
-    owner, place = np.divmod(found, stride)
+    keys = np.sort(owner * stride + across.pixel[column] * heights[owner] + y, kind="stable")
+    owner, place = np.divmod(keys, stride)
     return place, owner
 
 
@@ -405,6 +423,43 @@ def _samples(
     return _Samples(owner, pixel, lower, np.minimum(lower + 1, end), (at - lower).astype(np.float32))
 
 
+def _sample_columns(
+    logits: np.ndarray,
+    crops: np.ndarray,
+    columns: list[slice],
+    tops: list[np.ndarray],
+    across: _Samples,
+    down: _Samples,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Sample the crops of all objects at their columns of pixels.
+
+    Args:
+        logits: as in `_run_ends`.
+        crops: (m, 3), for each object where its crop begins in `logits`, its width and its height.
+        columns: for each object its columns, of those of `across`.
+        tops: for each object the first row of each of its cells, of those of `down`.
+        across: the columns of pixels of all objects.
+        down: the rows of pixels of all objects.
+
+    Returns:
+        A value for each column and row of a crop; and for each column and cell, whether the upper and the lower row of
+        the crop that the cell lies between are above 0.
+    """
+    sampled = []
+    upper = []
+    lower = []
+    for (start, wide, high), part, rows in zip(crops.tolist(), columns, tops, strict=True):
+        roots = logits[start : start + wide * high].reshape(high, wide).T.astype(np.float32)
+        square = roots * np.abs(roots)
+        weight = across.weight[part, None]
+        value = square[across.lower[part]] * (1 - weight) + square[across.upper[part]] * weight
+        positive = value > 0
+        sampled.append(value.ravel())
+        upper.append(positive[:, down.lower[rows]].ravel())
+        lower.append(positive[:, down.upper[rows]].ravel())
+    return np.concatenate(sampled), np.concatenate(upper), np.concatenate(lower)
+
+
 # --------------------------------------------------------------------------------------------------------- semantic
 
 
@@ -432,18 +487,20 @@ def class_masks(
         for i in (0, 1)
     )
     # A column of the map covers many of the source: its runs are computed once and repeated for each.
-    own, column = np.unique(across, return_inverse=True)
-    small = classes.T[own][:, down]
+    distinct, column = np.unique(across, return_inverse=True)
+    small = classes.T[distinct][:, down]
     change = np.ones(small.shape, bool)
     change[:, 1:] = small[:, 1:] != small[:, :-1]
     of, start = np.nonzero(change)
     end = np.append(start[1:], 0)
     end[end == 0] = size_wh[1]
-    count = np.bincount(of, minlength=len(own))
+    count = np.bincount(of, minlength=len(distinct))
     each = count[column]
     first = np.cumsum(count) - count
     run = np.repeat(first[column] - (np.cumsum(each) - each), each) + np.arange(each.sum())
     x = np.repeat(np.arange(size_wh[0], dtype=np.int64) * size_wh[1], each)
-    start, end, what = x + start[run], x + end[run], small[of, start][run]
-    mine = {int(c): what == c for c in np.unique(what).tolist()}
-    return {c: rle.from_runs(start[rows], end[rows], *size_wh) for c, rows in mine.items()}
+    what = small[of, start][run]
+    start = x + start[run]
+    end = x + end[run]
+    runs_of_class = {int(c): what == c for c in np.unique(what).tolist()}
+    return {c: rle.from_runs(start[rows], end[rows], *size_wh) for c, rows in runs_of_class.items()}

@@ -91,14 +91,17 @@ def select(
     frames = np.concatenate([geometry, sizes_wh], axis=1).astype(np.float32)
     if not isinstance(candidates, Candidates):
         return _select_on_device(candidates, frames, iou, agnostic, top_k, min_size, max_size)
-    n, k, columns = len(frames), min(top_k, candidates.anchors), candidates.points.shape[1]
+    n = len(frames)
+    k = min(top_k, candidates.anchors)
+    columns = candidates.points.shape[1]
     packed = Packed.empty(n, k, columns)
     packed.buffer[:] = 0
     ends = np.searchsorted(candidates.frame, np.arange(n + 1)).tolist()
     with np.errstate(all="ignore"):
         for i, (start, end) in enumerate(pairwise(ends)):
             order = start + np.argsort(-candidates.score[start:end], kind="stable")
-            xyxy, class_id = candidates.xyxy[order], candidates.class_id[order]
+            xyxy = candidates.xyxy[order]
+            class_id = candidates.class_id[order]
             source = clip(to_source(xyxy, frames[i, :4]), frames[i, 4:])
             side = source[:, 2:] - source[:, :2]
             outside = ~(side > 0).all(axis=1)
@@ -109,18 +112,20 @@ def select(
             else:
                 shapes = candidates.points[order] if candidates.rotated else xyxy
                 stay, rest = _greedy(shapes, None if agnostic else class_id, iou, good, k)
-            kept = stay[good[stay]]
-            rows = packed.rows[i, : len(kept)]
-            rows[:, :4], rows[:, 4], rows[:, 5] = source[kept], candidates.score[order[kept]], class_id[kept]
+            chosen = stay[good[stay]]
+            rows = packed.rows[i, : len(chosen)]
+            rows[:, :4] = source[chosen]
+            rows[:, 4] = candidates.score[order[chosen]]
+            rows[:, 5] = class_id[chosen]
             if columns:
-                rows[:, 6:] = candidates.points[order[kept]]
+                rows[:, 6:] = candidates.points[order[chosen]]
             if columns and candidates.step:
                 places = rows[:, 6:].reshape(-1, candidates.step)  # of all rows, one below the other
                 places[:, :2] = to_source(places[:, :2], frames[i, :4])
                 rows[:, 6:] = places.reshape(len(rows), columns)
             suppressed = len(order) - len(stay) - rest
             later = (suppressed, np.count_nonzero(outside[stay]), np.count_nonzero(size[stay]), rest)
-            packed.counts[i] = (len(kept), *candidates.removed[i], *later)
+            packed.counts[i] = (len(chosen), *candidates.removed[i], *later)
     return packed
 
 
@@ -149,17 +154,18 @@ def _greedy(
         stop = min(start + _BLOCK, len(shapes))
         block = start + np.flatnonzero(alive[start:stop])
         hits = np.triu(_overlap(shapes, class_id, block, block, iou), 1)
-        gone = np.zeros(len(block), bool)
-        kept: list[int] = []
+        suppressed = np.zeros(len(block), bool)
+        survivors: list[int] = []
         for i, counts in enumerate(good[block].tolist()):
-            if not gone[i]:
-                kept.append(i)
-                gone |= hits[i]
+            if not suppressed[i]:
+                survivors.append(i)
+                suppressed |= hits[i]
                 left -= counts
                 if not left:
                     break
-        alive[block[gone]] = False
-        winners, after = block[kept], stop + np.flatnonzero(alive[stop:])
+        alive[block[suppressed]] = False
+        winners = block[survivors]
+        after = stop + np.flatnonzero(alive[stop:])
         places += winners.tolist()
         if len(winners) and len(after):
             alive[after[_overlap(shapes, class_id, winners, after, iou).any(axis=0)]] = False
@@ -194,13 +200,28 @@ def _select_on_device(
     if not n:
         return packed
     arguments = (
-        candidates.keys, candidates.tallies, candidates.boxes, candidates.class_id, candidates.points,
-        np.int32(anchors), np.int32(candidates.keys.shape[1]), np.int32(columns), np.int32(candidates.step),
+        candidates.keys,
+        candidates.tallies,
+        candidates.boxes,
+        candidates.class_id,
+        candidates.points,
+        np.int32(anchors),
+        np.int32(candidates.keys.shape[1]),
+        np.int32(columns),
+        np.int32(candidates.step),
         upload(frames),
-        np.int32(iou is not None), np.float32(iou or 0), np.int32(agnostic),
-        np.int32(candidates.rotated), np.float64(rotated.distance_limit(iou or 0)),
-        np.int32(k), np.float32(min_size), np.float32(max_size),
-        xp.empty_like(candidates.boxes), xp.empty_like(candidates.class_id), packed.rows, packed.counts,
-    )  # fmt: skip
+        np.int32(iou is not None),
+        np.float32(iou or 0),
+        np.int32(agnostic),
+        np.int32(candidates.rotated),
+        np.float64(rotated.distance_limit(iou or 0)),
+        np.int32(k),
+        np.float32(min_size),
+        np.float32(max_size),
+        xp.empty_like(candidates.boxes),
+        xp.empty_like(candidates.class_id),
+        packed.rows,
+        packed.counts,
+    )
     kernel("nms.cu", "select_objects")((n,), (_THREADS,), arguments, shared_mem=max(4, (anchors + 31) // 32 * 4))
     return packed

@@ -21,10 +21,16 @@ from streamkit.ops.transfer import to_device
 
 MARK = np.dtype(
     [
-        ("x1", "<i4"), ("y1", "<i4"), ("x2", "<i4"), ("y2", "<i4"), ("border", "<i4"), ("color", "<u4"), ("ink", "<u4"),
+        ("x1", "<i4"),
+        ("y1", "<i4"),
+        ("x2", "<i4"),
+        ("y2", "<i4"),
+        ("border", "<i4"),
+        ("color", "<u4"),
+        ("ink", "<u4"),
         ("sprite", "<i4"),
     ]
-)  # fmt: skip
+)
 """One thing to draw, `struct Mark` of cuda/overlay.cu; x2 and y2 are the first pixels past it, and all may lie outside.
 
 `color` is Y | Cb << 8 | Cr << 16 | opacity << 24. It goes onto the whole rectangle, or its `border` pixels' rim where
@@ -81,7 +87,7 @@ def draw(
     bounds = list(zip([0, *ends], ends, strict=False))
     if array_module(surfaces[0].data) is not np:
         return _draw_on_device(surfaces, marks, bounds, atlas, in_place)
-    return change_on_host(surfaces, bounds, lambda one, rows: _draw_on_host(one, marks[rows], atlas), in_place)
+    return change_on_host(surfaces, bounds, lambda surface, rows: _draw_on_host(surface, marks[rows], atlas), in_place)
 
 
 def change_on_host(
@@ -270,8 +276,8 @@ def _blend(under: np.ndarray, over: int, share: np.ndarray | int) -> np.ndarray:
 def _colored(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink: int) -> tuple[np.ndarray, np.ndarray]:
     """Return a sprite on its background: luma (height, width) uint8, chroma (height / 2, width / 2) uint16 pairs."""
     key = sprite, color, ink
-    found = atlas.colored.get(key)
-    if found is None:
+    colored = atlas.colored.get(key)
+    if colored is None:
         if len(atlas.colored) >= _COLORED:
             atlas.colored.clear()
         y_mask, pair_mask = atlas.masks(sprite, width, height)
@@ -279,5 +285,5 @@ def _colored(atlas: Atlas, sprite: int, width: int, height: int, color: int, ink
             _blend(np.full_like(mask, color >> shift & 255), ink >> shift, mask)
             for mask, shift in ((y_mask, 0), (pair_mask, 8), (pair_mask, 16))
         )
-        found = atlas.colored[key] = y.astype(np.uint8), cb | cr << 8
-    return found
+        colored = atlas.colored[key] = y.astype(np.uint8), cb | cr << 8
+    return colored

@@ -35,7 +35,7 @@ def perceptual_hash(surface: Surface, size: tuple[int, int]) -> int:
     return int.from_bytes(np.packbits(bits).tobytes(), "big")
 
 
-def hash_distances(one: int, others: Sequence[int] | np.ndarray) -> np.ndarray:
+def hash_distances(hash_: int, others: Sequence[int] | np.ndarray) -> np.ndarray:
     """Return the number of bits, (n,) uint8, in which a hash differs from each of the others."""
-    known = np.asarray(others, np.uint64)
-    return np.asarray(np.bitwise_count(known ^ np.uint64(one)))
+    hashes = np.asarray(others, np.uint64)
+    return np.asarray(np.bitwise_count(hashes ^ np.uint64(hash_)))

@@ -155,17 +155,17 @@ def _fill_host(
     for image, surface, rect, place in zip(out, surfaces, parts, map(Placement._make, places.tolist()), strict=False):
         with scratch() as new:
             if spec.layout == "nchw":
-                _fill_one(image, surface, rect, place, spec, pad, new)
+                _fill_frame(image, surface, rect, place, spec, pad, new)
             else:
                 bits = np.int16 if out.dtype == np.float16 else out.dtype  # OpenCV 4 has no f16
                 channels = new((3, *image.shape[:2]), out.dtype.type)
-                _fill_one(channels, surface, rect, place, spec, pad, new)
+                _fill_frame(channels, surface, rect, place, spec, pad, new)
                 cv2.merge(tuple(channels.view(bits)), dst=image.view(bits))
     out[len(surfaces) :] = pad if spec.layout == "nchw" else pad.reshape(3)
     return scales
 
 
-def _fill_one(
+def _fill_frame(
     image: np.ndarray, surface: Surface, rect: Rect, place: Placement, spec: InputSpec, pad: np.ndarray, new: Scratch
 ) -> None:
     """Write one frame, or the part of it in `rect`, to `image`, (3, H, W)."""

@@ -27,23 +27,32 @@ from streamkit.ops.letterbox import InputSpec, geometry, placement, rect_geometr
 
 SPEC = np.dtype(
     [
-        ("factor", "<f4", 3), ("summand", "<f4", 3), ("pad", "<f4", 3), ("width", "<i4"), ("height", "<i4"),
+        ("factor", "<f4", 3),
+        ("summand", "<f4", 3),
+        ("pad", "<f4", 3),
+        ("width", "<i4"),
+        ("height", "<i4"),
         ("bgr", "<i4"),
     ]
-)  # fmt: skip
+)
 """`struct Spec` of cuda/preprocess.cu."""
 
 FRAME = np.dtype(
     [
-        ("image", IMAGE), ("left", "<i4"), ("top", "<i4"), ("new_width", "<i4"), ("new_height", "<i4"),
-        ("step_x", "<f4"), ("step_y", "<f4"),
+        ("image", IMAGE),
+        ("left", "<i4"),
+        ("top", "<i4"),
+        ("new_width", "<i4"),
+        ("new_height", "<i4"),
+        ("step_x", "<f4"),
+        ("step_y", "<f4"),
     ]
-)  # fmt: skip
+)
 """`struct Frame` of cuda/preprocess.cu."""
 
 _BLOCK = (32, 8)
 _OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
-_RECORDS_KEPT = 4096  # sizes and colours; a run over frames of all sizes must not grow without end
+_MAX_RECORDS = 4096  # sizes and colours; a run over frames of all sizes must not grow without end
 
 
 def fill(
@@ -65,7 +74,7 @@ def fill(
     defines: tuple[str, ...] = (f"OUT={_OUT[spec.dtype]}", f"NHWC={int(spec.layout == 'nhwc')}")
     defines = (*defines, "ANTIALIAS=1") if spec.antialias else defines
     grid = (-(-spec.size[0] // _BLOCK[0]), -(-spec.size[1] // _BLOCK[1]), len(out))
-    if len(out) == 1 and _fill_one(out, packed, grid, defines, stream):
+    if len(out) == 1 and _fill_single(out, packed, grid, defines, stream):
         return scales
     launch = kernel("preprocess.cu", "preprocess", defines)
     staging = _Staging.take(len(packed))
@@ -75,9 +84,9 @@ def fill(
     return scales
 
 
-def _fill_one(
+def _fill_single(
     out: Array, packed: bytearray, grid: tuple[int, int, int], defines: tuple[str, ...], stream: Any
-) -> bool:  # fmt: skip
+) -> bool:
     """Queue a batch of one frame without a copy of its parameters; return whether the driver allows it."""
     to = ctypes.c_uint64(out.data.ptr)
     spec = ctypes.addressof(ctypes.c_char.from_buffer(packed))
@@ -96,7 +105,7 @@ class Plan:
     def __init__(self, spec: InputSpec) -> None:
         self.spec = spec
         self._header = spec_record(spec).tobytes()
-        self._record = lru_cache(maxsize=_RECORDS_KEPT)(self._make_record)
+        self._record = lru_cache(maxsize=_MAX_RECORDS)(self._make_record)
 
     def pack(
         self,
@@ -143,7 +152,7 @@ class Plan:
 
     def _make_record(
         self, size: tuple[int, int], shape: tuple[int, ...], color: Color
-    ) -> tuple[bytes, tuple[float, ...]]:  # fmt: skip
+    ) -> tuple[bytes, tuple[float, ...]]:
         """Return the bytes of a FRAME without its address, and the geometry."""
         width, height = size
         place = placement(self.spec, width, height)

@@ -23,15 +23,22 @@ from streamkit.ops.transfer import to_device
 
 QUAD = np.dtype(
     [
-        ("image", IMAGE), ("left", "<i4"), ("top", "<i4"), ("new_width", "<i4"), ("new_height", "<i4"),
-        ("matrix", "<f4", 9), ("taps", "<i4"), ("row", "<i4"), ("unused", "<i4"),
+        ("image", IMAGE),
+        ("left", "<i4"),
+        ("top", "<i4"),
+        ("new_width", "<i4"),
+        ("new_height", "<i4"),
+        ("matrix", "<f4", 9),
+        ("taps", "<i4"),
+        ("row", "<i4"),
+        ("unused", "<i4"),
     ]
-)  # fmt: skip
+)
 """`struct Quad` of cuda/quads.cu."""
 
 _BLOCK = (32, 8)
 _OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
-_MOST_TAPS = 8
+_MAX_TAPS = 8
 
 
 def reading_order(corners: np.ndarray) -> np.ndarray:
@@ -73,11 +80,13 @@ def projection(corners: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         area = ax * by - bx * ay
         g, h = (sum_x * by - bx * sum_y) / area, (ax * sum_y - sum_x * ay) / area
-        return np.array([
-            [x1 - x0 + g * x1, x3 - x0 + h * x3, x0],
-            [y1 - y0 + g * y1, y3 - y0 + h * y3, y0],
-            [g, h, np.where(area == 0, np.nan, 1.0)],
-        ])  # fmt: skip
+        return np.array(
+            [
+                [x1 - x0 + g * x1, x3 - x0 + h * x3, x0],
+                [y1 - y0 + g * y1, y3 - y0 + h * y3, y0],
+                [g, h, np.where(area == 0, np.nan, 1.0)],
+            ]
+        )
 
 
 def fill_quads(
@@ -95,7 +104,7 @@ def fill_quads(
             on one line count as none.
         spec: the network's input.
     """
-    matrices = np.array([projection(one) for one in corners]).reshape(-1, 3, 3)
+    matrices = np.array([projection(quad) for quad in corners]).reshape(-1, 3, 3)
     rows = np.flatnonzero(np.isfinite(matrices).all(axis=(1, 2)))
     if not len(rows):
         return
@@ -111,7 +120,9 @@ def fill_quads(
     table["image"]["data"] = [surfaces[row].data.data.ptr for row in rows.tolist()]
     for name, values in zip(("left", "top", "new_width", "new_height"), places.T, strict=True):
         table[name] = values
-    table["matrix"], table["taps"], table["row"] = matrices.reshape(-1, 9), taps, rows
+    table["matrix"] = matrices.reshape(-1, 9)
+    table["taps"] = taps
+    table["row"] = rows
     _launch(out, table, spec)
 
 
@@ -120,14 +131,19 @@ def _plan(corners: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, np.ndarray]
     width, height = (np.maximum(side, 1.0) for side in sides_of(corners))
     places = placements(spec, width, height)
     step = np.maximum(width / places[:, 2], height / places[:, 3])
-    taps = np.ceil(step - 1e-6).clip(1, _MOST_TAPS) if spec.antialias else np.ones(len(corners))
+    taps = np.ceil(step - 1e-6).clip(1, _MAX_TAPS) if spec.antialias else np.ones(len(corners))
     return places, taps.astype(np.int32)
 
 
 def _fill_host(
-    image: np.ndarray, surface: Surface, size: tuple[int, int], place: Placement, taps: int, matrix: np.ndarray,
+    image: np.ndarray,
+    surface: Surface,
+    size: tuple[int, int],
+    place: Placement,
+    taps: int,
+    matrix: np.ndarray,
     spec: InputSpec,
-) -> None:  # fmt: skip
+) -> None:
     """Write one row of the tensor, (3, H, W) or (H, W, 3)."""
     factor, summand, pad = spec.affine()
     left, top, right, bottom = place.visible(spec.size)

@@ -41,8 +41,9 @@ def from_ends(ends: np.ndarray, owner: np.ndarray, sizes_wh: np.ndarray) -> list
     """
     if len(ends) > 2:  # a run that ends where the next begins, at a column's foot and the next one's head, is one
         apart = (ends[2::2] != ends[1:-1:2]) | (owner[2::2] != owner[1:-1:2])
-        kept = np.concatenate([[True], np.repeat(apart, 2), [True]])
-        ends, owner = ends[kept], owner[kept]
+        is_bound = np.concatenate([[True], np.repeat(apart, 2), [True]])
+        ends = ends[is_bound]
+        owner = owner[is_bound]
     area = sizes_wh.prod(axis=1)
     each = np.bincount(owner, minlength=len(area))
     after = np.cumsum(each)

@@ -63,8 +63,11 @@ def covered(inner: np.ndarray, outer: np.ndarray) -> np.ndarray:
     import cv2
 
     shares = np.zeros((len(inner), len(outer)))
-    one, other = hull(inner)[:, None], hull(outer)[None]
-    near = (one[..., :2] < other[..., 2:]).all(axis=2) & (other[..., :2] < one[..., 2:]).all(axis=2)
+    inner_hulls = hull(inner)[:, None]
+    outer_hulls = hull(outer)[None]
+    near = (inner_hulls[..., :2] < outer_hulls[..., 2:]).all(axis=2) & (
+        outer_hulls[..., :2] < inner_hulls[..., 2:]
+    ).all(axis=2)
     polygons = [corners.reshape(-1, 4, 2).astype(np.float32) for corners in (inner, outer)]
     for i, j in np.argwhere(near).tolist():
         area = cv2.contourArea(polygons[0][i])

@@ -16,17 +16,17 @@ from contextlib import contextmanager
 import numpy as np
 
 _ALIGN = 64
-_TENSORS_KEPT = 4
+_MAX_TENSORS = 4
 
 
 class Scratch:
     """Allocates consecutive arrays from one buffer. Set `used` back to free later arrays."""
 
-    __slots__ = ("_buffer", "_most", "used")
+    __slots__ = ("_buffer", "_peak", "used")
 
     def __init__(self) -> None:
         self._buffer = np.empty(0, np.uint8)
-        self._most = 0
+        self._peak = 0
         self.used = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: type[np.generic] = np.float32) -> np.ndarray:
@@ -34,15 +34,15 @@ class Scratch:
         size = math.prod(shape) * np.dtype(dtype).itemsize
         start = self.used
         self.used = start + -(-size // _ALIGN) * _ALIGN
-        self._most = max(self._most, self.used)
+        self._peak = max(self._peak, self.used)
         if self.used > len(self._buffer):
             return np.empty(shape, dtype)  # this time; `reset` makes room for the next
         return self._buffer[start : start + size].view(dtype).reshape(shape)
 
     def reset(self) -> None:
         """Free everything, and grow to the largest size requested."""
-        if self._most > len(self._buffer):
-            self._buffer = np.empty(self._most, np.uint8)
+        if self._peak > len(self._buffer):
+            self._buffer = np.empty(self._peak, np.uint8)
         self.used = 0
 
 
@@ -53,14 +53,14 @@ _scratches: deque[Scratch] = deque()
 def scratch() -> Iterator[Scratch]:
     """Yield a `Scratch` for one call; its arrays must not be used afterwards. Thread-safe: deques are atomic."""
     try:
-        mine = _scratches.pop()
+        memory = _scratches.pop()
     except IndexError:
-        mine = Scratch()
+        memory = Scratch()
     try:
-        yield mine
+        yield memory
     finally:
-        mine.reset()
-        _scratches.append(mine)
+        memory.reset()
+        _scratches.append(memory)
 
 
 _tensors: dict[tuple[tuple[int, ...], np.dtype], deque[np.ndarray]] = {}
@@ -68,16 +68,16 @@ _tensors: dict[tuple[tuple[int, ...], np.dtype], deque[np.ndarray]] = {}
 
 def tensor(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Return an uninitialised array for a caller to keep; reuses one made here once it has no other references."""
-    kept = _tensors.setdefault((shape, dtype), deque(maxlen=_TENSORS_KEPT))
-    for _ in range(len(kept)):
+    cached = _tensors.setdefault((shape, dtype), deque(maxlen=_MAX_TENSORS))
+    for _ in range(len(cached)):
         try:
-            array = kept.popleft()  # out of other threads' sight while it is looked at
+            array = cached.popleft()  # out of other threads' sight while it is looked at
         except IndexError:
             break
         free = sys.getrefcount(array) <= 2  # this variable and the call's argument
-        kept.append(array)
+        cached.append(array)
         if free:
             return array
     array = np.empty(shape, dtype)
-    kept.append(array)
+    cached.append(array)
     return array

@@ -76,13 +76,13 @@ def draw_small(
     """
     height, width = rgb.shape[:2]
     scale = np.array([width / size[0], height / size[1]], np.float32)
-    own = [_scaled(table, scale) for table in tables]
-    lines = {name: _scaled_shape(one, scale) for name, one in (shown or {}).items()}
-    if not any(map(len, own)) and not lines:
+    scaled_tables = [_scaled(table, scale) for table in tables]
+    lines = {name: _scaled_shape(shape, scale) for name, shape in (shown or {}).items()}
+    if not any(map(len, scaled_tables)) and not lines:
         return rgb
     surface = Surface(from_rgb(rgb, _COLOR), _COLOR)
     atlas.begin()
-    marks, ends = annotate([surface], own, Style(fit_labels=True), atlas, shown=[(lines, width, height)])
+    marks, ends = annotate([surface], scaled_tables, Style(fit_labels=True), atlas, shown=[(lines, width, height)])
     return to_rgb(draw([surface], marks, ends, atlas, in_place=True)[0], width, height)
 
 

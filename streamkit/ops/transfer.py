@@ -80,17 +80,19 @@ def fetch(arrays: Sequence[Array]) -> Callable[[], list[np.ndarray]]:
     done = xp.cuda.Event(block=True, disable_timing=True)
     driver.record(done, xp.cuda.get_current_stream())
     layouts = [(a.dtype, a.shape, a.nbytes) for a in arrays]
-    on, device = packed.device, [packed]  # held until the copy is over
+    on = packed.device
+    device = [packed]  # held until the copy is over
 
     def wait() -> list[np.ndarray]:
         with on:  # any thread may wait
             done.synchronize()
         device.clear()
-        found, at = [], 0
+        copies = []
+        at = 0
         for dtype, shape, size in layouts:
-            found.append(np.asarray(pinned)[at : at + size].view(dtype).reshape(shape))
+            copies.append(np.asarray(pinned)[at : at + size].view(dtype).reshape(shape))
             at += size
-        return found
+        return copies
 
     return wait
 

@@ -119,7 +119,7 @@ def merge(
     Returns:
         The rows kept, by frame and best first; the number of rows suppressed; the number removed by `top_k`.
     """
-    kept: list[np.ndarray] = []
+    chosen: list[np.ndarray] = []
     taken = left_out = 0
     bounds = np.flatnonzero(np.diff(frame, prepend=-1, append=-1)).tolist()
     for start, end in pairwise(bounds):
@@ -144,6 +144,7 @@ def merge(
                 alive[i + 1 :] &= ~hits[i, i + 1 :]
         stay = rows[alive]
         stay = stay[np.argsort(-score[stay], kind="stable")]
-        taken, left_out = taken + len(rows) - len(stay), left_out + max(0, len(stay) - top_k)
-        kept.append(stay[:top_k])
-    return np.concatenate(kept) if kept else np.zeros(0, np.intp), taken, left_out
+        taken = taken + len(rows) - len(stay)
+        left_out = left_out + max(0, len(stay) - top_k)
+        chosen.append(stay[:top_k])
+    return np.concatenate(chosen) if chosen else np.zeros(0, np.intp), taken, left_out

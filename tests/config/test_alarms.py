@@ -34,8 +34,8 @@ def test_the_pipeline_of_the_document_passes(monkeypatch):
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     config = read_text(text, folder=ROOT)
     assert config.problems == []
-    assert [one.name for one in config.alarms][:2] == ["camera_down", "dropping"]
-    assert [one.per_source for one in config.alarms] == [True, True, True, False, False, False, False, True]
+    assert [alarm.name for alarm in config.alarms][:2] == ["camera_down", "dropping"]
+    assert [alarm.per_source for alarm in config.alarms] == [True, True, True, False, False, False, False, True]
     assert config.alarms[1].rule.for_s == 60
 
 

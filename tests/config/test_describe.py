@@ -56,10 +56,10 @@ with Collecting(Registry()):  # not among the built-in stages of other tests
 
 @pytest.mark.parametrize("name", BUILT_IN.names())
 def test_every_built_in_stage_and_option_is_explained(name: str) -> None:
-    told = explain(BUILT_IN, name)
-    assert told.startswith(f"{name}: ")
-    assert "(it has no description)" not in told
-    lines = told.split("\n")
+    explanation = explain(BUILT_IN, name)
+    assert explanation.startswith(f"{name}: ")
+    assert "(it has no description)" not in explanation
+    lines = explanation.split("\n")
     for number, line in enumerate(lines):
         assert len(line) <= 110, line
         if line.startswith("  ") and not line.startswith("   "):
@@ -67,31 +67,33 @@ def test_every_built_in_stage_and_option_is_explained(name: str) -> None:
 
 
 def test_the_device_is_explained() -> None:
-    told = explain(BUILT_IN, "device")
-    assert told.startswith("device: Where a pipeline runs, and how many processes share each device.")
-    assert "\n  processes: auto or whole number from 1; default auto\n" in told
+    explanation = explain(BUILT_IN, "device")
+    assert explanation.startswith("device: Where a pipeline runs, and how many processes share each device.")
+    assert "\n  processes: auto or whole number from 1; default auto\n" in explanation
 
 
 def test_faults_are_explained_as_an_option_of_every_source() -> None:
-    told = explain(BUILT_IN, "fault")
-    assert told.startswith("fault: Inject faults into a source")
+    explanation = explain(BUILT_IN, "fault")
+    assert explanation.startswith("fault: Inject faults into a source")
     for name in ("fail", "freeze", "still", "corrupt", "away", "seed"):
-        assert f"\n  {name}: " in told
-    assert "away: {at: duration or list of them, every: duration, such as 10s, random: true | false, for:" in told
-    assert max(map(len, told.split("\n"))) <= 110
+        assert f"\n  {name}: " in explanation
+    assert (
+        "away: {at: duration or list of them, every: duration, such as 10s, random: true | false, for:" in explanation
+    )
+    assert max(map(len, explanation.split("\n"))) <= 110
     for name in ("source", "images", "test_pattern"):
         assert "`explain fault` shows how" in " ".join(explain(BUILT_IN, name).split())
     assert "`fault`" not in explain(BUILT_IN, "draw")
 
 
 def test_explain_tells_text_kind_words_and_options() -> None:
-    told = explain(registry_of(Gate), "gate").split("\n")
-    assert told[:3] == ["gate: Say who goes through a | gate.", "", "It counts both ways, one track once."]
-    assert "kind    frame: sees one source's frames in order, on the host" in told
-    assert "reads   track_id, zone" in told
-    assert "writes  events" in told
-    at = told.index("options")
-    assert told[at + 1 : at + 6] == [
+    explanation = explain(registry_of(Gate), "gate").split("\n")
+    assert explanation[:3] == ["gate: Say who goes through a | gate.", "", "It counts both ways, one track once."]
+    assert "kind    frame: sees one source's frames in order, on the host" in explanation
+    assert "reads   track_id, zone" in explanation
+    assert "writes  events" in explanation
+    at = explanation.index("options")
+    assert explanation[at + 1 : at + 6] == [
         "  line: [point [x, y], point [x, y]]; required",
         "      the gate's two ends.",
         "  wait: duration, such as 10s; default 2s",
@@ -189,10 +191,10 @@ def test_defaults_are_told_as_a_yaml_takes_them() -> None:
             pair: Pair = field(default_factory=lambda: Pair(1))
             words: frozenset[str] = frozenset({"b", "a"})
 
-    told = explain(registry, "paced")
-    assert "  speed: fast | slow; default fast\n" in told
-    assert '  pair: {x: whole number, speed: fast | slow}; default {"x": 1, "speed": "fast"}\n' in told
-    assert '  words: list of text; default ["a", "b"]\n' in told
+    explanation = explain(registry, "paced")
+    assert "  speed: fast | slow; default fast\n" in explanation
+    assert '  pair: {x: whole number, speed: fast | slow}; default {"x": 1, "speed": "fast"}\n' in explanation
+    assert '  words: list of text; default ["a", "b"]\n' in explanation
 
 
 @pytest.mark.parametrize("name", BUILT_IN.names())

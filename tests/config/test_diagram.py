@@ -30,27 +30,27 @@ def test_kinds_in_a_word():
 
 
 def test_the_text_shows_stages_and_crossings():
-    made = graph(DETECT, "track: {}", "draw: {}", 'video: {path: "out/{source}.mp4"}')
-    text = as_text(made, "cuda:0").splitlines()
+    built_graph = graph(DETECT, "track: {}", "draw: {}", 'video: {path: "out/{source}.mp4"}')
+    text = as_text(built_graph, "cuda:0").splitlines()
     assert text[0] == "a: samples/street.mp4"
     assert any(
         line.split() == ["track", "stream", "host", "from", "detect.postprocess", "adds", "track_id"] for line in text
     )
     assert any(line.startswith("detect.infer") and "cuda:0" in line for line in text)
     assert "crossing  detect.postprocess -> track: the table goes from device to host, one copy a batch" in text
-    assert not any("crossing" in line for line in as_text(made, "cpu").splitlines())
-    assert len(crossings(made, made.nodes["video"])) == 1
+    assert not any("crossing" in line for line in as_text(built_graph, "cpu").splitlines())
+    assert len(crossings(built_graph, built_graph.nodes["video"])) == 1
 
 
 def test_the_text_shows_where_frames_come_from_and_no_password():
-    made = graph("draw: {}", sources="{gate: 'rtsp://user:SECRET@10.0.0.7/a?token=SECRET', t: 'test://'}")
-    assert as_text(made, "cpu").splitlines()[:2] == ["gate: rtsp://user:***@10.0.0.7/a?token=***", "t: test://"]
+    built_graph = graph("draw: {}", sources="{gate: 'rtsp://user:SECRET@10.0.0.7/a?token=SECRET', t: 'test://'}")
+    assert as_text(built_graph, "cpu").splitlines()[:2] == ["gate: rtsp://user:***@10.0.0.7/a?token=***", "t: test://"]
 
 
 def test_mermaid_has_a_dotted_arrow_where_host_and_device_meet():
-    made = graph(DETECT, "track: {}", "draw: {}")
-    text = as_mermaid(made, "cuda:0")
+    built_graph = graph(DETECT, "track: {}", "draw: {}")
+    text = as_mermaid(built_graph, "cuda:0")
     assert text.startswith("flowchart LR\n")
     assert text.count("-.->") == 2
     assert text.count(" --> ") == 4
-    assert as_mermaid(made, "cpu").count("-.->") == 0
+    assert as_mermaid(built_graph, "cpu").count("-.->") == 0

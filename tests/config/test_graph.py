@@ -50,65 +50,75 @@ def graph(*lines, sources="{a: samples/street.mp4}"):
     return build(read_text(text, folder=ROOT, registry=REGISTRY))
 
 
-def told(*lines, **options):
+def problem_texts(*lines, **options):
     with pytest.raises(ConfigError) as caught:
         graph(*lines, **options)
     return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
 
 
-def wiring(made):
-    return {node.id: node.inputs for node in made.nodes.values()}
+def wiring(built_graph):
+    return {node.id: node.inputs for node in built_graph.nodes.values()}
 
 
 DETECT = "detect: {model: demo}"
 
 
 def test_a_chain_in_the_order_written():
-    made = graph(DETECT, "track: {}", "draw: {}", "jsonl: {path: out/a}")
-    assert wiring(made) == {
-        "detect.preprocess": ["decode"], "detect.infer": ["detect.preprocess"], "detect.postprocess": ["detect.infer"],
-        "track": ["detect.postprocess"], "draw": ["track"], "jsonl": ["draw"],
-    }  # fmt: skip
-    assert made.outputs == ["detect.preprocess"]
-    assert made.aliases == {"detect": "detect.postprocess"}
-    assert [node.id for node in made.ends] == ["jsonl"]
-    assert made.nodes["track"].readers == ["draw"]
-    assert made.nodes["jsonl"].available == {"pixels", "outputs", "detections", "track_id"}
-    assert made.nodes["detect.infer"].table == "detect"
+    built_graph = graph(DETECT, "track: {}", "draw: {}", "jsonl: {path: out/a}")
+    assert wiring(built_graph) == {
+        "detect.preprocess": ["decode"],
+        "detect.infer": ["detect.preprocess"],
+        "detect.postprocess": ["detect.infer"],
+        "track": ["detect.postprocess"],
+        "draw": ["track"],
+        "jsonl": ["draw"],
+    }
+    assert built_graph.outputs == ["detect.preprocess"]
+    assert built_graph.aliases == {"detect": "detect.postprocess"}
+    assert [node.id for node in built_graph.ends] == ["jsonl"]
+    assert built_graph.nodes["track"].readers == ["draw"]
+    assert built_graph.nodes["jsonl"].available == {"pixels", "outputs", "detections", "track_id"}
+    assert built_graph.nodes["detect.infer"].table == "detect"
 
 
 def test_a_chain_goes_on_behind_a_sink():
-    made = graph(DETECT, "jsonl: {path: out/a}", "draw: {}")
-    assert made.nodes["draw"].inputs == ["jsonl"]
-    assert "detections" in made.nodes["draw"].available
+    built_graph = graph(DETECT, "jsonl: {path: out/a}", "draw: {}")
+    assert built_graph.nodes["draw"].inputs == ["jsonl"]
+    assert "detections" in built_graph.nodes["draw"].available
 
 
 def test_branches_and_merges():
-    made = graph(
-        DETECT, "draw: {}", "faces: {stage: detect, from: decode, model: demo}",
+    built_graph = graph(
+        DETECT,
+        "draw: {}",
+        "faces: {stage: detect, from: decode, model: demo}",
         "all: {stage: jsonl, from: [draw, faces, detect.infer], path: out/a}",
-    )  # fmt: skip
-    assert made.outputs == ["detect.preprocess", "faces.preprocess"]
-    assert made.nodes["all"].inputs == ["draw", "faces.postprocess", "detect.infer"]
-    assert made.nodes["faces.infer"].table == "faces"
-    assert [node.id for node in made.ends] == ["all"]
+    )
+    assert built_graph.outputs == ["detect.preprocess", "faces.preprocess"]
+    assert built_graph.nodes["all"].inputs == ["draw", "faces.postprocess", "detect.infer"]
+    assert built_graph.nodes["faces.infer"].table == "faces"
+    assert [node.id for node in built_graph.ends] == ["all"]
 
 
 def test_from_may_name_a_stage_below():
-    made = graph("draw: {from: detect}", "detect: {from: decode, model: demo}")
-    assert list(made.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess", "draw"]
+    built_graph = graph("draw: {from: detect}", "detect: {from: decode, model: demo}")
+    assert list(built_graph.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess", "draw"]
 
 
 def test_a_stage_between_the_parts_of_a_composite():
-    made = graph(
+    built_graph = graph(
         "detect: {model: demo, insert: [{after: preprocess, stage: blur}, {after: postprocess, stage: track}]}",
         "zone: {}",
-    )  # fmt: skip
-    assert wiring(made) == {
-        "detect.preprocess": ["decode"], "detect.blur": ["detect.preprocess"], "detect.infer": ["detect.blur"],
-        "detect.postprocess": ["detect.infer"], "detect.track": ["detect.postprocess"], "zone": ["detect.track"],
-    }  # fmt: skip
-    assert made.aliases == {"detect": "detect.track"}
+    )
+    assert wiring(built_graph) == {
+        "detect.preprocess": ["decode"],
+        "detect.blur": ["detect.preprocess"],
+        "detect.infer": ["detect.blur"],
+        "detect.postprocess": ["detect.infer"],
+        "detect.track": ["detect.postprocess"],
+        "zone": ["detect.track"],
+    }
+    assert built_graph.aliases == {"detect": "detect.track"}
 
 
 @pytest.mark.parametrize(
@@ -129,17 +139,17 @@ def test_a_stage_between_the_parts_of_a_composite():
     ],
 )
 def test_what_a_stage_reads_must_be_written_above_it(lines, text):
-    (found,) = told(*lines)
-    assert found.startswith(text)
+    (problem,) = problem_texts(*lines)
+    assert problem.startswith(text)
 
 
 def test_words_come_through_every_input():
-    made = graph(DETECT, "track: {}", "zone: {from: [decode, track]}", "dwell: {}")
-    assert made.nodes["dwell"].available >= {"zone", "track_id", "events"}
+    built_graph = graph(DETECT, "track: {}", "zone: {from: [decode, track]}", "dwell: {}")
+    assert built_graph.nodes["dwell"].available >= {"zone", "track_id", "events"}
 
 
 def test_one_missing_word_is_told_once_for_each_reader_and_not_where_it_is_a_consequence():
-    assert len(told(DETECT, "trak: {}", "zone: {}", "dwell: {}")) == 1
+    assert len(problem_texts(DETECT, "trak: {}", "zone: {}", "dwell: {}")) == 1
 
 
 @pytest.mark.parametrize(
@@ -148,14 +158,16 @@ def test_one_missing_word_is_told_once_for_each_reader_and_not_where_it_is_a_con
         (["draw: {from: b}", "b: {stage: blur, from: draw}"], "draw -> b -> draw"),
         (["a: {stage: draw, from: c}", "b: {stage: blur, from: a}", "c: {stage: blur, from: b}"], "a -> b -> c -> a"),
         (["x: {stage: draw}", "a: {stage: draw, from: [x, b]}", "b: {stage: blur, from: a}"], "a -> b -> a"),
-        (["draw: {from: detect}", "detect: {model: demo, from: draw}"],
-         "draw -> detect.preprocess -> detect.infer -> detect.postprocess -> draw"),
+        (
+            ["draw: {from: detect}", "detect: {model: demo, from: draw}"],
+            "draw -> detect.preprocess -> detect.infer -> detect.postprocess -> draw",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_circle_is_told_once_with_its_whole_path(lines, path):
-    found = told(*lines)
-    assert len(found) == 1
-    assert found[0].split("in a circle: ")[1] == path
+    texts = problem_texts(*lines)
+    assert len(texts) == 1
+    assert texts[0].split("in a circle: ")[1] == path
 
 
 def test_two_circles_are_told_both():
@@ -165,7 +177,7 @@ def test_two_circles_are_told_both():
         "c: {stage: draw, from: d}",
         "d: {stage: blur, from: c}",
     ]
-    assert len(told(*lines)) == 2
+    assert len(problem_texts(*lines)) == 2
 
 
 @pytest.mark.parametrize(
@@ -177,21 +189,21 @@ def test_two_circles_are_told_both():
     ],
 )
 def test_a_from_that_leads_nowhere(name, text):
-    (found,) = told(DETECT, "draw: {}", f"x: {{stage: draw, from: {name}}}")
-    assert text in found
-    assert found[0] == "5"
+    (problem,) = problem_texts(DETECT, "draw: {}", f"x: {{stage: draw, from: {name}}}")
+    assert text in problem
+    assert problem[0] == "5"
 
 
 def test_outputs_of_their_own():
     assert (
         'write "{source}" into the path'
-        in told("video: {path: out/a.mp4}", sources="{a: samples/street.mp4, b: x.mp4}")[0]
+        in problem_texts("video: {path: out/a.mp4}", sources="{a: samples/street.mp4, b: x.mp4}")[0]
     )
     assert graph('video: {path: "out/{source}.mp4"}', sources="{a: samples/street.mp4, b: x.mp4}")
     assert graph("jsonl: {path: out/a}", sources="{a: samples/street.mp4, b: x.mp4}")
-    assert "video writes out/a.mp4 already" in told("video: {path: out/a.mp4}", "csv: {path: out/a.mp4}")[0]
+    assert "video writes out/a.mp4 already" in problem_texts("video: {path: out/a.mp4}", "csv: {path: out/a.mp4}")[0]
     assert graph('jsonl: {path: "-"}', 'more: {stage: jsonl, path: "-"}')
-    assert "csv: jsonl writes standard output already" in told('jsonl: {path: "-"}', 'csv: {path: "-"}')[0]
+    assert "csv: jsonl writes standard output already" in problem_texts('jsonl: {path: "-"}', 'csv: {path: "-"}')[0]
 
 
 def test_copying_packets_below_what_draws_is_refused() -> None:
@@ -202,17 +214,26 @@ def test_copying_packets_below_what_draws_is_refused() -> None:
 
 
 def test_two_stages_of_one_name_between_the_parts_have_ids_of_their_own():
-    one = "{after: preprocess, stage: blur}"
-    made = graph(f"detect: {{model: demo, insert: [{one}, {one}, {{after: infer, stage: blur}}]}}")
-    assert wiring(made) == {
-        "detect.preprocess": ["decode"], "detect.blur": ["detect.preprocess"], "detect.blur_2": ["detect.blur"],
-        "detect.infer": ["detect.blur_2"], "detect.blur_3": ["detect.infer"], "detect.postprocess": ["detect.blur_3"],
-    }  # fmt: skip
+    insert = "{after: preprocess, stage: blur}"
+    built_graph = graph(f"detect: {{model: demo, insert: [{insert}, {insert}, {{after: infer, stage: blur}}]}}")
+    assert wiring(built_graph) == {
+        "detect.preprocess": ["decode"],
+        "detect.blur": ["detect.preprocess"],
+        "detect.blur_2": ["detect.blur"],
+        "detect.infer": ["detect.blur_2"],
+        "detect.blur_3": ["detect.infer"],
+        "detect.postprocess": ["detect.blur_3"],
+    }
 
 
 def test_an_inserted_stage_leaves_a_part_its_name():
-    made = graph("detect: {model: demo, insert: {after: infer, stage: postprocess, model: demo}}")
-    assert list(made.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess_2", "detect.postprocess"]
+    built_graph = graph("detect: {model: demo, insert: {after: infer, stage: postprocess, model: demo}}")
+    assert list(built_graph.nodes) == [
+        "detect.preprocess",
+        "detect.infer",
+        "detect.postprocess_2",
+        "detect.postprocess",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,17 @@ from streamkit.core.errors import ConfigError
 
 
 def test_a_pipeline_is_read():
-    made = config(
+    pipeline = config(
         "device: cpu\nbatch: {size: 8, max_wait: 100ms}\n"
         + SMALL.replace("{model: demo}", "{model: demo, min_score: 0.4}")
     )
-    assert made.problems == made.warnings == []
-    assert made.device == "cpu"
-    assert (made.batch.size, made.batch.max_wait) == (8, pytest.approx(0.1))
-    assert [(s.id, s.type.name, s.options) for s in made.sources] == [("a", "source", {"uri": "samples/street.mp4"})]
-    detect, jsonl = made.stages
+    assert pipeline.problems == pipeline.warnings == []
+    assert pipeline.device == "cpu"
+    assert (pipeline.batch.size, pipeline.batch.max_wait) == (8, pytest.approx(0.1))
+    assert [(s.id, s.type.name, s.options) for s in pipeline.sources] == [
+        ("a", "source", {"uri": "samples/street.mp4"})
+    ]
+    detect, jsonl = pipeline.stages
     assert (detect.id, detect.inputs, detect.options["min_score"]) == ("detect", ["decode"], 0.4)
     assert detect.options["model"].name == "demo"
     assert (jsonl.inputs, jsonl.options) == (["detect"], {"path": "out/a.jsonl"})
@@ -29,18 +31,18 @@ def test_a_pipeline_is_read():
 
 
 def test_what_belongs_to_the_runner_does_not_reach_the_stage():
-    made = config(
+    pipeline = config(
         with_stages("mine: {stage: draw, from: decode, run: {queue: 9, on_error: stop, instances: 2}, fill: 0.5}")
     )
-    (stage,) = made.stages
+    (stage,) = pipeline.stages
     assert (stage.id, stage.type.name, stage.options) == ("mine", "draw", {"fill": 0.5})
     assert (stage.run.queue, stage.run.on_error, stage.run.instances) == (9, "stop", 2)
 
 
 def test_the_options_of_the_whole_pipeline():
-    made = config("device: [cuda:0, cuda:1]\nwatchdog: 1min\nstate: var/state.db\n" + SMALL)
-    assert made.problems == []
-    assert (made.device, made.watchdog_s, made.state) == (["cuda:0", "cuda:1"], 60.0, Path("var/state.db"))
+    pipeline = config("device: [cuda:0, cuda:1]\nwatchdog: 1min\nstate: var/state.db\n" + SMALL)
+    assert pipeline.problems == []
+    assert (pipeline.device, pipeline.watchdog_s, pipeline.state) == (["cuda:0", "cuda:1"], 60.0, Path("var/state.db"))
     (problem,) = config("state: var/\n" + SMALL).problems
     assert problem.text == "state must name a file, such as state.db, got 'var/'"
 
@@ -51,47 +53,47 @@ def test_batch_may_be_a_number():
 
 
 def test_a_video_that_is_not_there_is_a_warning_only():
-    made = config("sources: {a: no/such.mp4}\nstages: {draw: {}}")
-    assert made.problems == []
-    assert [str(w) for w in made.warnings] == ["pipeline.yaml:1:14: source a: there is no file no/such.mp4"]
+    pipeline = config("sources: {a: no/such.mp4}\nstages: {draw: {}}")
+    assert pipeline.problems == []
+    assert [str(w) for w in pipeline.warnings] == ["pipeline.yaml:1:14: source a: there is no file no/such.mp4"]
 
 
 def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
     for name in ("b.mp4", "a10.mp4", "a2.mp4", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
-    made = config(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
-    assert [source.id for source in made.sources] == ["cam/a2", "cam/a10", "cam/b"]
+    pipeline = config(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
+    assert [source.id for source in pipeline.sources] == ["cam/a2", "cam/a10", "cam/b"]
     assert config(f'sources: {{cam: "{tmp_path}/a*.mp4"}}\nstages: {{draw: {{}}}}').sources[1].id == "cam/a10"
 
 
 def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
     (tmp_path / "notes.txt").touch()
-    told = {
+    texts = {
         tmp_path: "the folder contains no videos or images, among 1 files",
         f"{tmp_path}/*.mp4": "the pattern contains no videos or images",
         f"{tmp_path}/%04d.jpg": "the pattern contains no videos or images",
     }
-    for uri, text in told.items():
-        made = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
-        assert made.problems == []
-        assert [s.id for s in made.sources] == ["cam"]
-        assert [str(w) for w in made.warnings] == [f"pipeline.yaml:1:22: source cam: {uri}: {text}"]
+    for uri, text in texts.items():
+        pipeline = config(f'sources: {{cam: {{uri: "{uri}"}}}}\nstages: {{draw: {{}}}}')
+        assert pipeline.problems == []
+        assert [s.id for s in pipeline.sources] == ["cam"]
+        assert [str(w) for w in pipeline.warnings] == [f"pipeline.yaml:1:22: source cam: {uri}: {text}"]
 
 
 def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
     for name in ("a.mp4", "b.jpg"):
         (tmp_path / name).touch()
-    (found,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
-    assert found.startswith(f"1:16: source cam: {tmp_path} contains 1 videos and 1 images; select one kind")
+    (problem,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
+    assert problem.startswith(f"1:16: source cam: {tmp_path} contains 1 videos and 1 images; select one kind")
 
 
 def test_a_model_card_is_no_pipeline(tmp_path):
     (problem,) = read(ROOT / "models" / "demo.yaml").problems
     assert problem.text == "this is a model card, not a pipeline; streamkit models check demo"
-    own = tmp_path / "own.yaml"
-    own.write_text((ROOT / "models" / "demo.yaml").read_text())
-    (problem,) = read(own).problems
-    assert problem.text.endswith(f"streamkit models check {own}")
+    card = tmp_path / "own.yaml"
+    card.write_text((ROOT / "models" / "demo.yaml").read_text())
+    (problem,) = read(card).problems
+    assert problem.text.endswith(f"streamkit models check {card}")
 
 
 def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
@@ -103,21 +105,21 @@ def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
     (tmp_path / "own.yaml").write_text(card)
     text = "plugins: mine.py\n" + with_stages("detect: {model: own}", "beside: {}")
     (tmp_path / "p.yaml").write_text(text)
-    made = read(tmp_path / "p.yaml")
-    assert made.problems == []
-    assert made.stages[0].options["model"].path == tmp_path / "own.yaml"
-    assert made.stages[1].type.name == "beside"
+    pipeline = read(tmp_path / "p.yaml")
+    assert pipeline.problems == []
+    assert pipeline.stages[0].options["model"].path == tmp_path / "own.yaml"
+    assert pipeline.stages[1].type.name == "beside"
 
 
 def test_the_environment_and_its_defaults(monkeypatch):
     monkeypatch.setenv("STREAMKIT_TEST_SCORE", "0.7")
     monkeypatch.delenv("STREAMKIT_TEST_GONE", raising=False)
     text = with_stages("detect:", "  model: ${STREAMKIT_TEST_GONE:-demo}", "  min_score: ${STREAMKIT_TEST_SCORE}")
-    made = config(text)
-    assert made.problems == []
-    assert made.stages[0].options["min_score"] == 0.7
-    found = problems(text.replace(":-demo", ""))
-    assert any(told.startswith("4:12: the environment variable STREAMKIT_TEST_GONE is not set") for told in found)
+    pipeline = config(text)
+    assert pipeline.problems == []
+    assert pipeline.stages[0].options["min_score"] == 0.7
+    texts = problems(text.replace(":-demo", ""))
+    assert any(text.startswith("4:12: the environment variable STREAMKIT_TEST_GONE is not set") for text in texts)
 
 
 def test_a_variable_may_be_in_a_file(monkeypatch, tmp_path):
@@ -128,23 +130,25 @@ def test_a_variable_may_be_in_a_file(monkeypatch, tmp_path):
     assert config(text).stages[0].options["min_score"] == 0.7
     (tmp_path / "score").unlink()
     for written in (text, text.replace("SCORE}", "SCORE:-0.5}")):
-        (told,) = problems(written)
-        assert told.startswith(f"5:16: cannot read {tmp_path / 'score'}, which the environment variable STREAMKIT_TEST")
+        (problem,) = problems(written)
+        assert problem.startswith(
+            f"5:16: cannot read {tmp_path / 'score'}, which the environment variable STREAMKIT_TEST"
+        )
 
 
 # -------------------------------------------------------------------------------------------------------- faults
 
 
 def test_a_fault_belongs_to_the_runner():
-    made = config(
+    pipeline = config(
         "sources:\n  a: {uri: samples/street.mp4, end: 4s, fault: {fail: 5s, seed: 7}}\n"
         "  b: {stage: test_pattern, fault: {away: {every: 1min, for: 3s, random: true}}}\n"
         "  c: {uri: samples/*.mp4, fault: {still: {at: [1, 2s], for: 500ms}}}\n  d: samples/street.mp4\n"
         "stages: {draw: {}}\n"
     )
-    assert made.problems == []
-    faults = {source.id: source.fault for source in made.sources}
-    assert made.sources[0].options == {"uri": "samples/street.mp4", "end": 4.0}
+    assert pipeline.problems == []
+    faults = {source.id: source.fault for source in pipeline.sources}
+    assert pipeline.sources[0].options == {"uri": "samples/street.mp4", "end": 4.0}
     assert (faults["a"].fail, faults["a"].seed) == ({"at": 5.0}, 7)
     assert faults["b"].away == {"every": 60.0, "for": 3.0, "random": True}
     assert faults["c/street"].still == {"at": [1.0, 2.0], "for": 0.5}
@@ -166,17 +170,17 @@ def test_a_fault_belongs_to_the_runner():
 def test_a_device_may_have_a_number_of_processes(tmp_path, text, device, processes):
     path = tmp_path / "p.yaml"
     path.write_text(text + SMALL)
-    made = read(path)
-    assert (made.device, made.processes, made.problems) == (device, processes, [])
+    pipeline = read(path)
+    assert (pipeline.device, pipeline.processes, pipeline.problems) == (device, processes, [])
     other = read(path, device="cpu")
     assert (other.device, other.processes) == ("cpu", processes), "the command's device keeps the YAML's processes"
     for value, count in (("4", 4), ("auto", None)):
-        made = read(path, set_={"device.processes": value})
-        assert (made.device, made.processes, made.problems) == (device, count, [])
-    made = read(path, set_={"device.processes": "5"}, device="cuda:0,cuda:2")
-    assert (made.device, made.processes) == (["cuda:0", "cuda:2"], 5)
-    made = read(path, set_={"device": "cuda:3"})
-    assert (made.device, made.processes) == ("cuda:3", None), "the whole key is replaced"
+        pipeline = read(path, set_={"device.processes": value})
+        assert (pipeline.device, pipeline.processes, pipeline.problems) == (device, count, [])
+    pipeline = read(path, set_={"device.processes": "5"}, device="cuda:0,cuda:2")
+    assert (pipeline.device, pipeline.processes) == (["cuda:0", "cuda:2"], 5)
+    pipeline = read(path, set_={"device": "cuda:3"})
+    assert (pipeline.device, pipeline.processes) == ("cuda:3", None), "the whole key is replaced"
     assert read(path, set_={"device.use": "cuda:4"}).device == "cuda:4"
 
 
@@ -205,8 +209,12 @@ def test_the_device_of_the_command_goes_before_the_files(tmp_path):
 
 def test_a_source_from_plain_values():
     config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
-    (found,) = read_source(config, "gate", {"uri": "rtsp://host/x", "timeout": "10s"})
-    assert (found.id, found.type.name, found.options) == ("gate", "source", {"uri": "rtsp://host/x", "timeout": 10.0})
+    (source,) = read_source(config, "gate", {"uri": "rtsp://host/x", "timeout": "10s"})
+    assert (source.id, source.type.name, source.options) == (
+        "gate",
+        "source",
+        {"uri": "rtsp://host/x", "timeout": 10.0},
+    )
     assert [source.id for source in config.sources] == ["a"]
     (short,) = read_source(config, "gate", "rtsp://host/x")
     assert short.options == {"uri": "rtsp://host/x"}
@@ -215,12 +223,13 @@ def test_a_source_from_plain_values():
 def test_a_source_from_plain_values_reads_no_environment(monkeypatch):
     monkeypatch.setenv("GATE_PASSWORD", "geheim")
     config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
-    (found,) = read_source(config, "gate", "rtsp://u:${GATE_PASSWORD}@host/x")
-    assert "geheim" not in found.options["uri"]
+    (source,) = read_source(config, "gate", "rtsp://u:${GATE_PASSWORD}@host/x")
+    assert "geheim" not in source.options["uri"]
 
 
 def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, monkeypatch):
-    here, there = tmp_path / "here", tmp_path / "there"
+    here = tmp_path / "here"
+    there = tmp_path / "there"
     for folder in (here, there / "clips"):
         folder.mkdir(parents=True)
     for file in (here / "a.mp4", here / "both.mp4", there / "both.mp4", there / "b.mp4", there / "clips" / "c.mp4"):
@@ -233,7 +242,7 @@ def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, m
     )
     config = read_text(text, folder=there)
     assert config.problems == []
-    assert {one.id: one.options["uri"] for one in config.sources} == {
+    assert {source.id: source.options["uri"] for source in config.sources} == {
         "a": "a.mp4",
         "b": f"{there}/b.mp4",
         "both": f"{there}/both.mp4",
@@ -244,18 +253,18 @@ def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, m
         "whole": f"{there}/b.mp4",
         "link": "rtsp://host/b.mp4",
     }
-    assert [str(one) for one in config.warnings] == [
+    assert [str(warning) for warning in config.warnings] == [
         f"pipeline.yaml:4:15: source both: {there}/both.mp4 is taken, not both.mp4 in the working directory",
         "pipeline.yaml:7:9: source none: there is no file none.mp4",
     ]
     assert read_text(text, folder=here).sources[2].options["uri"] == "both.mp4"
-    (found,) = read_source(config, "gate", "b.mp4")
-    assert found.options["uri"] == f"{there}/b.mp4"
+    (source,) = read_source(config, "gate", "b.mp4")
+    assert source.options["uri"] == f"{there}/b.mp4"
 
 
 def test_a_number_that_is_no_file_is_a_webcam():
     config = read_text("sources: {a: '0', b: '1234'}\nstages: {jsonl: {path: 'out/{source}.jsonl'}}")
-    assert [str(one) for one in config.warnings] == [
+    assert [str(warning) for warning in config.warnings] == [
         "pipeline.yaml:1:14: source a: there is no file 0; webcam 0 is the device /dev/video0",
         "pipeline.yaml:1:22: source b: there is no file 1234",
     ]
@@ -295,22 +304,24 @@ def test_checking_takes_as_long_for_each_source_however_many_there_are(source, t
         lines = [f"  cam{i}: " + (source % i if "%d" in source else source) for i in range(count)]
         path = tmp_path / "many.yaml"
         path.write_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: a.jsonl}", ""]))
-        made = 0
+        call_count = 0
 
-        def count_one(*_: object) -> None:
-            nonlocal made
-            made += 1
+        def count_call(*_: object) -> None:
+            nonlocal call_count
+            call_count += 1
 
-        sys.setprofile(count_one)
+        sys.setprofile(count_call)
         try:
             config = read(path)
         finally:
             sys.setprofile(None)
         assert len(config.sources) + len(config.problems) == count
-        return made
+        return call_count
 
     calls(2)  # what is read once
-    few, more, many = calls(100), calls(200), calls(400)
+    few = calls(100)
+    more = calls(200)
+    many = calls(400)
     assert many - more <= 2.02 * (more - few)
     assert (many - more) / 200 < 1500
 
@@ -331,30 +342,36 @@ def read_with(tmp_path, **values):
 
 
 def test_set_replaces_and_adds(tmp_path):
-    made = read_with(
-        tmp_path, stages__detect__min_score="0.5", stages__detect__labels="[car]", device="cpu", batch="3",
-        sources__b="samples/street.mp4", sources__a__loop="2", sources__a__fault__fail="5s",
+    pipeline = read_with(
+        tmp_path,
+        stages__detect__min_score="0.5",
+        stages__detect__labels="[car]",
+        device="cpu",
+        batch="3",
+        sources__b="samples/street.mp4",
+        sources__a__loop="2",
+        sources__a__fault__fail="5s",
         stages__jsonl__run__on_error="stop",
-    )  # fmt: skip
-    assert made.problems == []
-    assert made.stages[0].options["min_score"] == 0.5
-    assert made.stages[0].options["labels"] == ["car"]
-    assert made.stages[1].run.on_error == "stop"
-    assert (made.device, made.batch.size) == ("cpu", 3)
-    assert [source.id for source in made.sources] == ["a", "b"]
-    assert made.sources[0].options == {"uri": "samples/street.mp4", "loop": 2}
-    assert made.sources[0].fault.fail == {"at": 5.0}
+    )
+    assert pipeline.problems == []
+    assert pipeline.stages[0].options["min_score"] == 0.5
+    assert pipeline.stages[0].options["labels"] == ["car"]
+    assert pipeline.stages[1].run.on_error == "stop"
+    assert (pipeline.device, pipeline.batch.size) == ("cpu", 3)
+    assert [source.id for source in pipeline.sources] == ["a", "b"]
+    assert pipeline.sources[0].options == {"uri": "samples/street.mp4", "loop": 2}
+    assert pipeline.sources[0].fault.fail == {"at": 5.0}
 
 
 def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
-    made = read_with(tmp_path, sources__a__fault__freeze="{at: 1s, for: 2s}")
-    assert made.problems == []
-    assert made.sources[0].options == {"uri": "samples/street.mp4"}
-    assert made.sources[0].fault.freeze == {"at": 1.0, "for": 2.0}
+    pipeline = read_with(tmp_path, sources__a__fault__freeze="{at: 1s, for: 2s}")
+    assert pipeline.problems == []
+    assert pipeline.sources[0].options == {"uri": "samples/street.mp4"}
+    assert pipeline.sources[0].fault.freeze == {"at": 1.0, "for": 2.0}
 
 
 @pytest.mark.parametrize(
-    ("values", "told"),
+    ("values", "message"),
     [
         (
             {"stages__detct__min_score": "1"},
@@ -373,10 +390,10 @@ def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
         ({"devise": "cpu"}, "unknown key 'devise'; did you mean 'device'?"),
     ],
 )
-def test_what_is_wrong_in_set_is_told(tmp_path, values, told):
-    found = [str(problem) for problem in read_with(tmp_path, **values).problems]
-    assert len(found) == 1
-    assert told in found[0]
+def test_what_is_wrong_in_set_is_told(tmp_path, values, message):
+    texts = [str(problem) for problem in read_with(tmp_path, **values).problems]
+    assert len(texts) == 1
+    assert message in texts[0]
 
 
 @pytest.mark.parametrize("where", ["clips", "clips/*.mp4"])
@@ -385,8 +402,8 @@ def test_the_entry_of_one_of_several_files_names_that_file(tmp_path, where, entr
     (tmp_path / "clips").mkdir()
     for name in ("one.mp4", "two.mp4"):
         (tmp_path / "clips" / name).touch()
-    given = entry.format(where=f"{tmp_path}/{where}")
-    config = read_text(f"sources: {{c: {given}}}\nstages: {{jsonl: {{path: x}}}}\n")
+    source_yaml = entry.format(where=f"{tmp_path}/{where}")
+    config = read_text(f"sources: {{c: {source_yaml}}}\nstages: {{jsonl: {{path: x}}}}\n")
     assert [source.id for source in config.sources] == ["c/one", "c/two"]
     for source in config.sources:
         (again,) = read_source(config, source.id, source_entry(source))

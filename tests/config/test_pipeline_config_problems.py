@@ -10,7 +10,7 @@ from streamkit.core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         # keys, stages and options that there are not
         ("devise: cpu\n" + SMALL, "1:1: unknown key 'devise'; did you mean 'device'?"),
@@ -253,11 +253,11 @@ from streamkit.core.errors import ConfigError
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text, told):
-    found = problems(text)
-    assert len(found) == 1, found
-    assert told in found[0]
-    assert found[0][0].isdigit()
+def test_what_is_wrong_is_told_with_its_place(text, message):
+    texts = problems(text)
+    assert len(texts) == 1, texts
+    assert message in texts[0]
+    assert texts[0][0].isdigit()
 
 
 def test_everything_is_told_at_once_in_the_order_of_the_file():
@@ -265,11 +265,11 @@ def test_everything_is_told_at_once_in_the_order_of_the_file():
         "devise: cpu\nplugins: [no_such]\nsources:\n  a: {uri: x.mp4, loop: maybe}\n  b:\nstages:\n"
         "  detct: {model: demo}\n  draw: {fil: 1, fill: 2}\n  jsonl: {from: nowhere}\n  draw: {}\n"
     )
-    found = problems(text)
-    assert [int(line.split(":")[0]) for line in found] == [1, 2, 4, 5, 7, 8, 8, 9, 9, 10]
+    texts = problems(text)
+    assert [int(line.split(":")[0]) for line in texts] == [1, 2, 4, 5, 7, 8, 8, 9, 9, 10]
     with pytest.raises(ConfigError) as caught:
         build(config(text))
-    assert str(caught.value).count("\n") == len(found) - 1
+    assert str(caught.value).count("\n") == len(texts) - 1
     assert str(caught.value).startswith("pipeline.yaml:1:1: unknown key 'devise'")
 
 
@@ -284,10 +284,10 @@ def test_the_problems_of_a_card_are_told_in_the_card(tmp_path):
     (tmp_path / "bad.yaml").write_text(
         "task: detect\nfamily: yolov9000\nfile: x.onnx\ninput: {size: [1]}\nlabels: coco\n"
     )
-    found = problems(with_stages("detect: {model: bad}"), tmp_path)
-    assert len(found) >= 2
-    assert any("bad.yaml:2:9" in text for text in found)
-    assert any("bad.yaml:4:" in text for text in found)
+    texts = problems(with_stages("detect: {model: bad}"), tmp_path)
+    assert len(texts) >= 2
+    assert any("bad.yaml:2:9" in text for text in texts)
+    assert any("bad.yaml:4:" in text for text in texts)
 
 
 @pytest.mark.parametrize(
@@ -309,7 +309,7 @@ def test_secrets_are_in_no_message(text):
 
 
 @pytest.mark.parametrize(
-    ("fault", "told"),
+    ("fault", "start"),
     [
         ("{frezee: 5s}", "2:36: a.fault has no option 'frezee'; did you mean 'freeze'?"),
         ("{freeze: {att: 5s, for: 1s}}", "2:45: a.fault.freeze has no option 'att'; did you mean 'at'?"),
@@ -322,9 +322,9 @@ def test_secrets_are_in_no_message(text):
     ],
 )
 @pytest.mark.parametrize("uri", ["uri: samples/xy.mp4", "stage: test_pattern"])
-def test_what_is_wrong_in_a_fault_is_told(fault, told, uri):
-    (found,) = problems(f"sources:\n  a: {{{uri}, fault: {fault}}}\nstages: {{draw: {{}}}}\n")
-    assert found.startswith(told)
+def test_what_is_wrong_in_a_fault_is_told(fault, start, uri):
+    (problem,) = problems(f"sources:\n  a: {{{uri}, fault: {fault}}}\nstages: {{draw: {{}}}}\n")
+    assert problem.startswith(start)
 
 
 NO_STAGES = f"a pipeline needs stages, such as detect and jsonl:{EXAMPLES['stages']}"

@@ -38,15 +38,15 @@ def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behaviour(t
     """Also where the edit is in the same second and as long, as Python's own cached files cannot tell."""
     file = tmp_path / "p.py"
     text = GOOD.format(name="p") + "    answer = {}\n"
-    made = []
+    kinds = []
     for number in (1, 2, 2, 1):
         file.write_text(text.format(number))
         registry = Registry()
         load_plugins(file, registry)
-        made.append(registry.get("p"))
-    assert [kind.answer for kind in made] == [1, 2, 2, 1]
-    assert made[1] is made[2]
-    assert made[0].__module__ == made[3].__module__ != made[1].__module__
+        kinds.append(registry.get("p"))
+    assert [kind.answer for kind in kinds] == [1, 2, 2, 1]
+    assert kinds[1] is kinds[2]
+    assert kinds[0].__module__ == kinds[3].__module__ != kinds[1].__module__
     assert list(tmp_path.iterdir()) == [file]
 
 
@@ -79,7 +79,7 @@ def test_those_that_ship():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("import nothing_of_that_name\n", r"p\.py:1 cannot be loaded: ModuleNotFoundError: No module named"),
         ("x = 1\n\ny = x +\n", r"p\.py:3 cannot be loaded: SyntaxError: invalid syntax\n    y = x \+\n           \^$"),
@@ -112,25 +112,25 @@ def test_those_that_ship():
         ),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded(tmp_path, text, told):
+def test_a_plugin_that_cannot_be_loaded(tmp_path, text, message):
     (tmp_path / "p.py").write_text(text)
     for _ in range(2):  # nothing half loaded is left behind
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             load(tmp_path, default_registry())
 
 
 def test_a_stage_that_a_broken_plugin_may_have_is_no_problem_of_its_own(tmp_path):
     (tmp_path / "p.py").write_text("x = (\n")
     text = "plugins: [p.py]\nsources: {a: samples/street.mp4}\nstages:\n  mine: {}\n  jsonll: {path: x}\n"
-    first, second = (str(one) for one in read_text(text, folder=tmp_path).problems)
+    first, second = (str(problem) for problem in read_text(text, folder=tmp_path).problems)
     assert first.startswith(f"pipeline.yaml:1:11: the plugin {tmp_path}/p.py:1 cannot be loaded: SyntaxError: ")
     assert second == "pipeline.yaml:5:3: unknown stage 'jsonll'; did you mean 'jsonl'?"
     (tmp_path / "p.py").write_text("")
-    told = [str(one) for one in read_text(text, folder=tmp_path).problems]
-    assert told[0] == "pipeline.yaml:4:3: unknown stage 'mine'; did you mean 'infer'?"
+    texts = [str(problem) for problem in read_text(text, folder=tmp_path).problems]
+    assert texts[0] == "pipeline.yaml:4:3: unknown stage 'mine'; did you mean 'infer'?"
     text = text.replace("mine", "quite_another")
-    told = [str(one) for one in read_text(text, folder=tmp_path).problems]
-    assert told[0].endswith("unknown stage 'quite_another'; streamkit list shows what there is, plugins: adds to it")
+    texts = [str(problem) for problem in read_text(text, folder=tmp_path).problems]
+    assert texts[0].endswith("unknown stage 'quite_another'; streamkit list shows what there is, plugins: adds to it")
 
 
 def test_the_source_line_is_that_of_the_file_as_it_is_now(tmp_path):
@@ -143,15 +143,15 @@ def test_the_source_line_is_that_of_the_file_as_it_is_now(tmp_path):
 def test_a_plugin_may_take_a_built_in_stage_s_place_and_it_is_told(tmp_path):
     (tmp_path / "p.py").write_text(GOOD.format(name="zone"))
     registry = default_registry()
-    told = load_plugins(tmp_path / "p.py", registry)
-    assert told == ["the stage zone of p.py replaces the built-in stage of that name"]
+    notes = load_plugins(tmp_path / "p.py", registry)
+    assert notes == ["the stage zone of p.py replaces the built-in stage of that name"]
     assert registry.get("zone").__name__ == "Made"
     assert default_registry().get("zone").__name__ == "Zone"
     assert load_plugins(tmp_path / "p.py", registry) == []  # it stands there already
     text = "plugins: [p.py]\nsources: {a: samples/street.mp4}\nstages: {zone: {}}\n"
     config = read_text(text, folder=tmp_path)
     assert config.problems == []
-    assert str(config.warnings[0]) == f"pipeline.yaml:1:11: {told[0]}"
+    assert str(config.warnings[0]) == f"pipeline.yaml:1:11: {notes[0]}"
 
 
 def test_of_two_plugins_only_one_may_have_a_built_in_stage_s_name(tmp_path):

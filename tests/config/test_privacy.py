@@ -11,7 +11,7 @@ LARGE = ((0.0, 0.0), (50.0, 0.0), (50.0, 50.0))
 
 @pytest.mark.parametrize("smooth", [True, False])
 @pytest.mark.parametrize(
-    ("asked", "expected"),
+    ("choice", "expected"),
     [
         ("all", {}),
         (("person",), {"labels": frozenset({"person"})}),
@@ -25,13 +25,20 @@ LARGE = ((0.0, 0.0), (50.0, 0.0), (50.0, 50.0))
         ({"zone": LARGE, "labels": ("car",)}, {"labels": frozenset({"car"}), "zones": (LARGE,)}),
     ],
 )
-def test_what_is_asked_for(asked, expected, smooth):
-    assert hidden("blur", asked, smooth=smooth) == HideSpec(smooth, **expected)
+def test_what_is_asked_for(choice, expected, smooth):
+    assert hidden("blur", choice, smooth=smooth) == HideSpec(smooth, **expected)
 
 
 def test_what_is_hidden_where_nothing_more_is_said():
-    one = HideSpec(True)
-    assert (one.labels, one.objects, one.zones, one.share, one.cells, one.grow) == (
+    hidden_spec = HideSpec(True)
+    assert (
+        hidden_spec.labels,
+        hidden_spec.objects,
+        hidden_spec.zones,
+        hidden_spec.share,
+        hidden_spec.cells,
+        hidden_spec.grow,
+    ) == (
         frozenset(),
         True,
         (),
@@ -42,7 +49,7 @@ def test_what_is_hidden_where_nothing_more_is_said():
 
 
 @pytest.mark.parametrize(
-    ("asked", "text"),
+    ("choice", "text"),
     [
         ({}, "^blur needs labels or a zone"),
         ((), "^blur needs labels or a zone"),
@@ -51,6 +58,6 @@ def test_what_is_hidden_where_nothing_more_is_said():
         ({"zone": LARGE, "units": "share"}, "share"),
     ],
 )
-def test_what_hides_nothing_is_refused(asked, text):
+def test_what_hides_nothing_is_refused(choice, text):
     with pytest.raises(ValueError, match=text):
-        hidden("blur", asked, smooth=True)
+        hidden("blur", choice, smooth=True)

@@ -47,11 +47,9 @@ GOOD = {
     "units": SOURCES + "stages: {jsonl: {path: a.jsonl, rotate: {every: 1h, size: 100MB}}, "
     "video: {path: a.mp4, bitrate: 4M, segment: 90}}",
     "scores by class": DETECT % ", min_score: {car: 0.5}, engine: onnxruntime, precision: f32, min_size: 4.5",
-    "wiring": SOURCES
-    + "stages: {detect: {model: demo}, b: {stage: detect, model: demo, from: decode}, "
+    "wiring": SOURCES + "stages: {detect: {model: demo}, b: {stage: detect, model: demo, from: decode}, "
     "jsonl: {path: a.jsonl, from: [detect, b], run: {queue: 2, on_error: stop}}}",
-    "an insert": SOURCES
-    + "stages: {detect: {model: demo, insert: {after: preprocess, stage: draw, labels: false}}}",
+    "an insert": SOURCES + "stages: {detect: {model: demo, insert: {after: preprocess, stage: draw, labels: false}}}",
     "a list of inserts": SOURCES + "stages: {detect: {model: demo, insert: [{after: infer, stage: draw}]}}",
     "device and batch": "device: cuda:1\nbatch: {size: 8, max_wait: 20ms}\n" + DETECT % "",
     "devices": "device: ['cuda:0']\nbatch: 16\n" + DETECT % "",
@@ -76,7 +74,7 @@ GOOD = {
     "  c: {uri: s/*.png, fault: {corrupt: {every: 10s, for: 0.5s, random: true, share: 0.1}, away: {at: 0, for: 3s}}}\n"
     "  d: {uri: x.mp4, fault: {fail: '${WHEN:-3s}', freeze: {at: '${WHEN:-3s}', for: '${HOW:-2s}'}}}\n"
     "stages: {draw: {}}\n",
-}  # fmt: skip
+}
 BAD = {
     "no stages": SOURCES,
     "no sources": "stages: {draw: {}}",
@@ -168,7 +166,7 @@ def test_a_plugin_s_stages_are_known_also_with_a_type_that_json_does_not_know() 
             thing: Thing
 
         @stage("own", writes="events")
-        class Own(FrameStage):
+        class UserStage(FrameStage):
             """Take a word."""
 
             word: str = "x"

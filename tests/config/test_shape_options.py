@@ -7,10 +7,10 @@ from streamkit.core.stage import default_registry
 from streamkit.core.yaml_tree import load
 
 
-def found(text, option):
+def shapes_at(text, option):
     root, _ = load(text, "p.yaml")
-    (one,) = (one for one in shapes_of(root, default_registry()) if ".".join(one.option.path) == option)
-    return one
+    (shapes,) = (entry for entry in shapes_of(root, default_registry()) if ".".join(entry.option.path) == option)
+    return shapes
 
 
 @pytest.mark.parametrize(
@@ -26,9 +26,9 @@ def found(text, option):
     ],
 )
 def test_options_of_a_stage(stage, options):
-    made = shape_options(default_registry()[stage])
-    assert [(one.path, one.kind, one.single, one.named, one.hides) for one in made] == options
-    assert [one.by_source for one in made] == [stage in ("zone", "line_counter")] * len(made)
+    declared = shape_options(default_registry()[stage])
+    assert [(option.path, option.kind, option.single, option.named, option.hides) for option in declared] == options
+    assert [option.by_source for option in declared] == [stage in ("zone", "line_counter")] * len(declared)
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,22 @@ def test_options_of_a_stage(stage, options):
 )
 def test_sources_of_shapes(sources, expected):
     lines = "{a: [[1, 2], [3, 4]], b: [[1, 2], [3, 4]]}"
-    assert found(f"stages: {{line_counter: {{line: {lines}, {sources}}}}}", "line").sources == expected
-    one = found("stages: {line_counter: {line: [[1, 2], [3, 4]], sources: [gate]}}", "line")
-    assert one.sources == {"": ["gate"]}
+    assert shapes_at(f"stages: {{line_counter: {{line: {lines}, {sources}}}}}", "line").sources == expected
+    shapes = shapes_at("stages: {line_counter: {line: [[1, 2], [3, 4]], sources: [gate]}}", "line")
+    assert shapes.sources == {"": ["gate"]}
 
 
 def test_shapes_with_their_names_and_units():
-    one = found("stages: {a: {stage: zone, units: share, polygon: {b: [[0, 0], [1, 0], [1, 1]]}}}", "polygon")
-    assert (one.stage, one.type, one.units, one.shapes) == ("a", "zone", "share", {"b": [[0, 0], [1, 0], [1, 1]]})
-    one = found("stages: {line_counter: {line: [[1, 2], [3, 4]]}}", "line")
-    assert (one.units, one.shapes) == ("pixels", {"": [[1, 2], [3, 4]]})
-    assert found("stages: {draw: }", "blur.zone").units == "share"  # of shapes that are yet to be drawn
+    shapes = shapes_at("stages: {a: {stage: zone, units: share, polygon: {b: [[0, 0], [1, 0], [1, 1]]}}}", "polygon")
+    assert (shapes.stage, shapes.type, shapes.units, shapes.shapes) == (
+        "a",
+        "zone",
+        "share",
+        {"b": [[0, 0], [1, 0], [1, 1]]},
+    )
+    shapes = shapes_at("stages: {line_counter: {line: [[1, 2], [3, 4]]}}", "line")
+    assert (shapes.units, shapes.shapes) == ("pixels", {"": [[1, 2], [3, 4]]})
+    assert shapes_at("stages: {draw: }", "blur.zone").units == "share"  # of shapes that are yet to be drawn
 
 
 @pytest.mark.parametrize("option", ["blur", "pixelate"])
@@ -66,15 +71,15 @@ def test_shapes_with_their_names_and_units():
     ],
 )
 def test_why_what_hides_objects_is_not_made_a_mask(option, hides, reason):
-    assert found(f"stages: {{draw: {{{option}: {hides}}}}}", f"{option}.zone").fixed == f"{option} {reason}"
+    assert shapes_at(f"stages: {{draw: {{{option}: {hides}}}}}", f"{option}.zone").fixed == f"{option} {reason}"
 
 
 @pytest.mark.parametrize("blur", ["all", "[person]", "{labels: [person]}"])
 def test_what_hides_objects_is_not_made_a_mask(blur):
-    one = found(f"stages: {{draw: {{blur: {blur}}}}}", "blur.zone")
-    assert "hides objects" in one.fixed
-    assert found(f"stages: {{draw: {{blur: {blur}}}}}", "pixelate.zone").fixed == ""
+    shapes = shapes_at(f"stages: {{draw: {{blur: {blur}}}}}", "blur.zone")
+    assert "hides objects" in shapes.fixed
+    assert shapes_at(f"stages: {{draw: {{blur: {blur}}}}}", "pixelate.zone").fixed == ""
 
 
 def test_what_is_no_list_of_points_cannot_be_drawn():
-    assert "not a list of points" in found("stages: {zone: {polygon: [[1, a], 3]}}", "polygon").fixed
+    assert "not a list of points" in shapes_at("stages: {zone: {polygon: [[1, a], 3]}}", "polygon").fixed

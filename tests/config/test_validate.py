@@ -91,9 +91,18 @@ def test_values_come_out_in_the_types_of_the_fields():
     )
     assert problems == []
     assert values == {
-        "line": ((0, 1), (2.5, 3)), "n": 3, "share": 1.0, "each": {"car": 0.5}, "wait": 0.2, "names": ["a"],
-        "pairs": (("a", 1),), "on": True, "zone": Zone([(1, 2)]), "anything": {"a": [1]}, "text": "5",
-    }  # fmt: skip
+        "line": ((0, 1), (2.5, 3)),
+        "n": 3,
+        "share": 1.0,
+        "each": {"car": 0.5},
+        "wait": 0.2,
+        "names": ["a"],
+        "pairs": (("a", 1),),
+        "on": True,
+        "zone": Zone([(1, 2)]),
+        "anything": {"a": [1]},
+        "text": "5",
+    }
 
 
 def test_only_what_is_given_comes_out():
@@ -101,7 +110,7 @@ def test_only_what_is_given_comes_out():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{n: 2}", "1:1: it.line is required: two points."),
         ("{line: [[0, 1], [2]]}", "1:17: it.line.1.1 is required"),
@@ -143,11 +152,11 @@ def test_only_what_is_given_comes_out():
         (f"{{{LINE}, zebra: a}}", "probe has no option 'zebra'"),
     ],
 )
-def test_what_does_not_fit_is_told_once_at_its_place(text, told):
+def test_what_does_not_fit_is_told_once_at_its_place(text, message):
     values, problems = check(text)
     assert values is None
     assert len(problems) == 1, problems
-    assert told in problems[0]
+    assert message in problems[0]
 
 
 @pytest.mark.parametrize(
@@ -221,8 +230,10 @@ def test_a_card_is_loaded(tmp_path):
 )
 def test_a_type_that_no_yaml_can_give_is_refused_with_what_there_is(kind, shown):
     with Collecting(Registry()):
-        made = stage("odd")(type("Odd", (FrameStage,), {"__annotations__": {"n": int, "a": kind}, "n": 1, "a": None}))
-    values, (problem,) = check("{n: 2}", made)
+        kind_of_stage = stage("odd")(
+            type("Odd", (FrameStage,), {"__annotations__": {"n": int, "a": kind}, "n": 1, "a": None})
+        )
+    values, (problem,) = check("{n: 2}", kind_of_stage)
     assert values is None
     assert problem.startswith(
         f"1:1: it: the option a has a type that a YAML cannot give: {shown}; take int, float, str,"

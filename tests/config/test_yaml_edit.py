@@ -38,8 +38,8 @@ DOOR = [[0.1, 0.2], [0.3, 0.2], [0.3, 0.6]]
 
 def changed(path: str, value: Any, text: str = TEXT) -> list[str]:
     """The lines that an edit removes and adds, without the places of the diff."""
-    made = replaced(text, path.split("."), value)
-    return [line for line in diff(text, made, "p").splitlines()[2:] if line[:1] in "+-"]
+    edited = replaced(text, path.split("."), value)
+    return [line for line in diff(text, edited, "p").splitlines()[2:] if line[:1] in "+-"]
 
 
 def test_a_moved_point_changes_its_line_only():
@@ -72,8 +72,9 @@ def test_shapes_are_added_renamed_and_removed():
         '+      "new one": [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]'
     ]
     assert changed("stages.till.polygon", {"till": TILL, "gate": DOOR}) == [
-        "-      door:   # in a block", "+      gate:   # in a block",
-    ]  # fmt: skip
+        "-      door:   # in a block",
+        "+      gate:   # in a block",
+    ]
     assert len(changed("stages.till.polygon", {"till": TILL})) == 4
     assert changed("stages.till.polygon", {"door": DOOR}) == [
         "-      till: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]   # three corners"
@@ -82,8 +83,10 @@ def test_shapes_are_added_renamed_and_removed():
 
 def test_an_option_is_added_to_a_stage_without_any_and_to_one_in_brackets():
     assert changed("stages.draw.blur.zone", {"plate": TILL}) == [
-        "+    blur:", "+      zone:", "+        plate: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]",
-    ]  # fmt: skip
+        "+    blur:",
+        "+      zone:",
+        "+        plate: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]",
+    ]
     assert changed("stages.line.units", "share")[1].endswith("[320, 360]], units: share}")
     assert changed("stages.till.more_than", 4) == ["-    more_than: 3", "+    more_than: 4"]
 
@@ -92,8 +95,10 @@ def test_an_option_is_removed():
     assert changed("stages.till.more_than", REMOVED) == ["-    more_than: 3"]
     assert changed("stages.line.stage", REMOVED)[1] == "+  line: {line: [[320, 60], [320, 360]]}"
     assert changed("stages.jsonl.path", REMOVED) == [
-        "-  jsonl:", '-    path: "out/{source}.jsonl"   # quoted', "+  jsonl: {}   # quoted",
-    ]  # fmt: skip
+        "-  jsonl:",
+        '-    path: "out/{source}.jsonl"   # quoted',
+        "+  jsonl: {}   # quoted",
+    ]
     assert changed("stages.till.nothing.there", REMOVED) == []
 
 
@@ -111,8 +116,10 @@ def test_text_that_is_not_ascii_stays_readable(text):
 
 def test_a_shape_without_a_name_becomes_several_with_names_and_back():
     text = "stages:\n  zone:\n    polygon: [[1, 2], [3, 4], [5, 9]]  # all\n    margin: 3\n"
-    made = replaced(text, ["stages", "zone", "polygon"], {"a": [[1, 2], [3, 4], [5, 9]], "b": [[1, 2], [3, 4], [5, 8]]})
-    assert made == textwrap.dedent("""\
+    edited = replaced(
+        text, ["stages", "zone", "polygon"], {"a": [[1, 2], [3, 4], [5, 9]], "b": [[1, 2], [3, 4], [5, 8]]}
+    )
+    assert edited == textwrap.dedent("""\
         stages:
           zone:
             polygon:
@@ -120,7 +127,7 @@ def test_a_shape_without_a_name_becomes_several_with_names_and_back():
               b: [[1, 2], [3, 4], [5, 8]]  # all
             margin: 3
         """)
-    assert "margin: 3\n" in replaced(made, ["stages", "zone", "polygon"], [[1, 2], [3, 4], [5, 9]])
+    assert "margin: 3\n" in replaced(edited, ["stages", "zone", "polygon"], [[1, 2], [3, 4], [5, 9]])
 
 
 def test_references_to_the_environment_stay():
@@ -130,11 +137,11 @@ def test_references_to_the_environment_stay():
 
 def test_ends_of_lines_and_a_missing_last_one_stay():
     text = "stages:\r\n  zone:\r\n    polygon:\r\n      a: [[0, 0], [4, 0], [4, 4]]"
-    made = replaced(text, ["stages", "zone", "polygon"], {"a": TILL, "b": TILL})
-    assert made.count("\r\n") == made.count("\n") == 4
-    assert not made.endswith("\n")
-    made = replaced("a:\r\n  b: 1  # c\r\nd: 2\r\n", ["a", "e"], 3)
-    assert made == "a:\r\n  b: 1  # c\r\n  e: 3\r\nd: 2\r\n"
+    edited = replaced(text, ["stages", "zone", "polygon"], {"a": TILL, "b": TILL})
+    assert edited.count("\r\n") == edited.count("\n") == 4
+    assert not edited.endswith("\n")
+    edited = replaced("a:\r\n  b: 1  # c\r\nd: 2\r\n", ["a", "e"], 3)
+    assert edited == "a:\r\n  b: 1  # c\r\n  e: 3\r\nd: 2\r\n"
 
 
 ANCHORS = """\
@@ -192,10 +199,10 @@ def test_any_shapes_become_any_others_and_the_rest_of_the_file_stays(before, aft
     )
     if flow is True:
         text = text.replace(textwrap.indent(inner, "    "), f"    polygon: {inner.strip()[10:-1]}\n")
-    made = replaced(text, ["stages", "zone", "polygon"], after)
-    assert yaml.safe_load(made) == {"stages": {"zone": {"polygon": after, "margin": 3}, "draw": {}}}
-    assert made.startswith("# head\nstages:\n  zone: # z\n    polygon:")
-    assert made.endswith("    # inside\n    margin: 3 # m\n  draw: {}\n")
+    edited = replaced(text, ["stages", "zone", "polygon"], after)
+    assert yaml.safe_load(edited) == {"stages": {"zone": {"polygon": after, "margin": 3}, "draw": {}}}
+    assert edited.startswith("# head\nstages:\n  zone: # z\n    polygon:")
+    assert edited.endswith("    # inside\n    margin: 3 # m\n  draw: {}\n")
 
 
 @pytest.mark.parametrize("blank_lines", [0, 1, 3])

@@ -20,7 +20,7 @@ SINKS = {name: name for name in ("amqp", "kafka", "mqtt", "nats", "postgres", "r
 SINKS |= {"email": "smtp", "stream": "rtsp", "webhook": "http"}
 
 
-ASKED = {"model": "m", "prompt": "p", "answer": {"yes": "bool"}, "when": "rule"}
+ANSWER_FIELDS = {"model": "m", "prompt": "p", "answer": {"yes": "bool"}, "when": "rule"}
 
 
 def problems(tmp_path, **pipeline):
@@ -43,7 +43,7 @@ def test_no_stage_takes_an_address_with_line_ends(place, sign, tmp_path):
         text = problems(tmp_path, sources={"a": "test://"}, stages={name: stage})
         assert "must have no" in text, name
         assert "geheim" not in text
-    text = problems(tmp_path, sources={"a": "test://"}, stages={"ask": {"url": f"http://h/{sign}", **ASKED}})
+    text = problems(tmp_path, sources={"a": "test://"}, stages={"ask": {"url": f"http://h/{sign}", **ANSWER_FIELDS}})
     assert "must have no" in text
     text = problems(tmp_path, sources={"a": f"rtsp://ann:geheim{place.format(sign)}"}, stages={"jsonl": {"path": "-"}})
     assert "must have no" in text

@@ -13,10 +13,10 @@ def test_sizes():
 
 @given(st.integers(0, 500), st.integers(1, 70), st.sampled_from(["cpu", "cuda"]))
 def test_steps_hold_all_rows_and_little_more(rows, largest, kind):
-    known = sizes(largest, Device(kind))
-    found = steps(rows, known)
-    assert set(found) <= set(known)
-    assert sum(found) >= rows
-    assert sum(found[:-1]) < rows or not rows
-    assert kind == "cuda" or sum(found) == rows
-    assert steps(sum(found), known) == found  # who is given the padded rows cuts them alike
+    bucket_sizes = sizes(largest, Device(kind))
+    taken = steps(rows, bucket_sizes)
+    assert set(taken) <= set(bucket_sizes)
+    assert sum(taken) >= rows
+    assert sum(taken[:-1]) < rows or not rows
+    assert kind == "cuda" or sum(taken) == rows
+    assert steps(sum(taken), bucket_sizes) == taken  # who is given the padded rows cuts them alike

@@ -4,17 +4,18 @@ from streamkit.core.counters import Counters, slug
 
 
 def test_counts_add_up_by_name():
-    one, other = Counters(), Counters()
-    one.add("pixels to host")
-    one.add("pixels to host", 3)
-    one.add("boxes removed: size", 2)
-    other.add("pixels to host", 10)
-    assert one["pixels to host"] == 4
-    assert one["never"] == 0
-    total = Counters.total([one, other])
+    first = Counters()
+    second = Counters()
+    first.add("pixels to host")
+    first.add("pixels to host", 3)
+    first.add("boxes removed: size", 2)
+    second.add("pixels to host", 10)
+    assert first["pixels to host"] == 4
+    assert first["never"] == 0
+    total = Counters.total([first, second])
     assert total == {"boxes removed: size": 2, "pixels to host": 14}
     assert list(total) == sorted(total)
-    assert one["pixels to host"] == 4  # the parts stay as they are
+    assert first["pixels to host"] == 4  # the parts stay as they are
 
 
 def test_reading_leaves_no_trace():
@@ -25,7 +26,7 @@ def test_reading_leaves_no_trace():
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         ("over age", "over_age"),
         ("too many wrong tokens", "too_many_wrong_tokens"),
@@ -35,5 +36,5 @@ def test_reading_leaves_no_trace():
         ("", ""),
     ],
 )
-def test_a_slug_is_one_lower_case_word(text, told):
-    assert slug(text) == told
+def test_a_slug_is_one_lower_case_word(text, expected):
+    assert slug(text) == expected

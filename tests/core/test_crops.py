@@ -7,14 +7,14 @@ from streamkit.testing.kit import detections, frames
 
 
 def batch():
-    made = Batch(frames(3))
-    made.rows = np.array([0, 2, 2], np.int32)
-    made.crops = Crops(np.array([[0, 0, 8, 8], [2, 2, 9, 9], [4, 4, 6, 6]], np.int32), np.array([5, 6, 7], np.int32))
-    made.tensor = np.arange(4.0).reshape(4, 1, 1, 1)  # the last row is padding
-    made.geometry = np.ones((3, 4), np.float32)
-    made.outputs = {"y": np.arange(8.0).reshape(4, 2)}
-    made.tables["detect"] = detections([[0, 0, 9, 9]] * 3).with_columns(batch_row=np.array([0, 2, 2], np.int32))
-    return made
+    filled = Batch(frames(3))
+    filled.rows = np.array([0, 2, 2], np.int32)
+    filled.crops = Crops(np.array([[0, 0, 8, 8], [2, 2, 9, 9], [4, 4, 6, 6]], np.int32), np.array([5, 6, 7], np.int32))
+    filled.tensor = np.arange(4.0).reshape(4, 1, 1, 1)  # the last row is padding
+    filled.geometry = np.ones((3, 4), np.float32)
+    filled.outputs = {"y": np.arange(8.0).reshape(4, 2)}
+    filled.tables["detect"] = detections([[0, 0, 9, 9]] * 3).with_columns(batch_row=np.array([0, 2, 2], np.int32))
+    return filled
 
 
 def test_each_frame_takes_its_crops_along():
@@ -43,13 +43,13 @@ def test_frames_without_crops_have_no_outputs_to_join():
 
 def test_answers_follow_their_crops():
     whole = batch()
-    asked = []
-    whole.crops = Crops(whole.crops.rects, whole.crops.row_id, lambda: asked.append(1) or np.eye(3, dtype=np.float32))
+    calls = []
+    whole.crops = Crops(whole.crops.rects, whole.crops.row_id, lambda: calls.append(1) or np.eye(3, dtype=np.float32))
     parts = [whole.take([row]) for row in range(3)]
     assert parts[2].crops.wait().tolist() == [[0, 1, 0], [0, 0, 1]]
     joined = Batch.join(parts, whole)
     assert joined.crops.wait().tolist() == np.eye(3).tolist()
-    assert asked
+    assert calls
 
 
 def test_corners_and_quality_are_kept_beside_frames_without_crops():
@@ -70,18 +70,18 @@ def test_what_does_not_fit_is_refused():
 
 
 def test_rows_are_made_when_they_are_asked_for():
-    made = []
+    runs = []
 
     def make(rows):
-        made.append(rows.tolist())
+        runs.append(rows.tolist())
         return rows[:, None].astype(np.float32)
 
     rows = LazyRows(make, (6, 1), np.dtype(np.float32))
     assert len(rows) == 6
-    assert made == []
+    assert runs == []
     assert rows[2:4].ravel().tolist() == [2, 3]
     assert rows[np.array([5, 0])].ravel().tolist() == [5, 0]
-    assert made == [[2, 3], [5, 0]]
+    assert runs == [[2, 3], [5, 0]]
 
 
 def test_frames_take_their_rows_out_of_what_is_not_yet_made():
@@ -95,22 +95,22 @@ def test_frames_take_their_rows_out_of_what_is_not_yet_made():
 
 def lazy_outputs(count, lengths):
     """Outputs whose values are the rows, and the runs that made them."""
-    made = []
+    row_runs = []
 
     def run(rows):
-        made.append(rows.tolist())
+        row_runs.append(rows.tolist())
         return {"a": rows[:, None] * 10.0, "b": rows}
 
-    return LazyOutputs(run, lengths, count), made
+    return LazyOutputs(run, lengths, count), row_runs
 
 
 def test_outputs_are_made_one_run_at_a_time():
-    outputs, made = lazy_outputs(5, [4, 4])
+    outputs, row_runs = lazy_outputs(5, [4, 4])
     assert outputs
-    assert made == []
+    assert row_runs == []
     runs = outputs.runs()
     rows, first = next(runs)
-    assert (rows, made) == (slice(0, 4), [[0, 1, 2, 3]])
+    assert (rows, row_runs) == (slice(0, 4), [[0, 1, 2, 3]])
     assert first["b"].tolist() == [0, 1, 2, 3]
     rows, second = next(runs)
     assert rows == slice(4, 5)
@@ -122,16 +122,16 @@ def test_outputs_are_made_one_run_at_a_time():
 
 
 def test_a_run_of_padding_alone_is_not_made():
-    outputs, made = lazy_outputs(4, [4, 1])
+    outputs, row_runs = lazy_outputs(4, [4, 1])
     assert [rows for rows, _ in outputs.runs()] == [slice(0, 4)]
-    assert made == [[0, 1, 2, 3]]
+    assert row_runs == [[0, 1, 2, 3]]
 
 
 def test_frames_take_their_rows_out_of_outputs_that_are_not_yet_made():
     whole = batch()
     whole.tensor = None
-    whole.outputs, made = lazy_outputs(3, [2, 2])
+    whole.outputs, row_runs = lazy_outputs(3, [2, 2])
     parts = [whole.take([row]) for row in range(3)]
-    assert made == []
+    assert row_runs == []
     assert [part.outputs.whole(np).get("b", np.zeros(0)).tolist() for part in parts] == [[0], [], [1, 2]]
-    assert made == [[0, 0], [1, 2]]
+    assert row_runs == [[0, 0], [1, 2]]

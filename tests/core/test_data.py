@@ -12,10 +12,10 @@ from streamkit.testing.kit import detections, frames
 
 
 def batch(n=3, **columns):
-    made = Batch(frames(n), **columns)
+    filled = Batch(frames(n), **columns)
     table = detections([[i, 0, i + 1, 1] for i in range(n * 2)])
-    made.tables["detect"] = table.with_columns(batch_row=np.repeat(np.arange(n, dtype=np.int32), 2))
-    return made
+    filled.tables["detect"] = table.with_columns(batch_row=np.repeat(np.arange(n, dtype=np.int32), 2))
+    return filled
 
 
 def test_a_frame_has_one_table_or_all_of_several():
@@ -109,21 +109,22 @@ def test_join_leaves_padding_behind():
 
 
 def test_a_table_may_be_on_its_way():
-    made, asked = Batch(frames(1)), []
+    pending = Batch(frames(1))
+    calls = []
 
     def arrive():
-        asked.append(1)
+        calls.append(1)
         return detections([[0, 0, 1, 1]])
 
-    made.tables["detect"] = arrive
-    assert asked == []
-    assert len(made.table("detect")) == len(made.table("detect")) == 1
-    assert asked == [1]
+    pending.tables["detect"] = arrive
+    assert calls == []
+    assert len(pending.table("detect")) == len(pending.table("detect")) == 1
+    assert calls == [1]
 
 
 def test_repr_shows_shapes_and_never_data():
-    made = batch(2, tensor=np.zeros((2, 3, 4, 5), np.float16))
-    assert repr(made) == "Batch(2 frames, tensor=float16[2, 3, 4, 5]@host, tables=['detect'], sequence=0)"
+    filled = batch(2, tensor=np.zeros((2, 3, 4, 5), np.float16))
+    assert repr(filled) == "Batch(2 frames, tensor=float16[2, 3, 4, 5]@host, tables=['detect'], sequence=0)"
 
 
 def test_repr_of_a_frame_counts_its_objects_by_label():
@@ -150,8 +151,15 @@ def test_devices():
 
 @pytest.mark.parametrize(
     ("when", "inside"),
-    [("line.crossed", True), ("line", True), (["x", "line.crossed"], True), ("line.returned", False), (None, False),
-     ("line.cross", False), ("crossed", False)],
-)  # fmt: skip
+    [
+        ("line.crossed", True),
+        ("line", True),
+        (["x", "line.crossed"], True),
+        ("line.returned", False),
+        (None, False),
+        ("line.cross", False),
+        ("crossed", False),
+    ],
+)
 def test_an_event_filter_matches_names_of_events(when, inside):
     assert (Event("crossed", "line", "gate", 3, 0.1) in EventFilter(when)) is inside

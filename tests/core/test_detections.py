@@ -12,16 +12,18 @@ from streamkit.testing.kit import detections
 
 def table(rows, *, frames=None, tracks=None, labels=("car", "person"), **extra):
     """A batch's table of `rows` boxes; row i at x = i."""
-    made = detections([[i, 0, i + 10, 20] for i in range(rows)], score=np.linspace(0.1, 0.9, rows), labels=labels)
+    rows_of_boxes = detections(
+        [[i, 0, i + 10, 20] for i in range(rows)], score=np.linspace(0.1, 0.9, rows), labels=labels
+    )
     extra = {name: np.asarray(column, np.float32) for name, column in extra.items()}
     columns = {"batch_row": np.asarray(frames if frames is not None else [0] * rows, np.int32)}
     if tracks is not None:
         columns["track_id"] = np.asarray(tracks, np.int64)
-    return made.with_columns(**columns, **extra)
+    return rows_of_boxes.with_columns(**columns, **extra)
 
 
-def xs(made):
-    return made.xyxy[:, 0].tolist()
+def xs(boxes):
+    return boxes.xyxy[:, 0].tolist()
 
 
 @pytest.mark.parametrize(
@@ -44,40 +46,49 @@ def xs(made):
 )
 def test_columns_that_do_not_fit_are_refused(columns, text):
     good = {
-        "xyxy": np.zeros((3, 4), np.float32), "score": np.zeros(3, np.float32), "class_id": np.zeros(3, np.int32),
-    }  # fmt: skip
+        "xyxy": np.zeros((3, 4), np.float32),
+        "score": np.zeros(3, np.float32),
+        "class_id": np.zeros(3, np.int32),
+    }
     with pytest.raises(ValueError, match=text):
         Detections(**{**good, **columns})
 
 
 def test_empty():
-    made = Detections.empty(["car"])
-    assert len(made) == 0
-    assert (made.labels, made.label, made.center.shape, made.foot.shape) == (("car",), [], (0, 2), (0, 2))
+    empty = Detections.empty(["car"])
+    assert len(empty) == 0
+    assert (empty.labels, empty.label, empty.center.shape, empty.foot.shape) == (("car",), [], (0, 2), (0, 2))
 
 
 @pytest.mark.parametrize(
     ("rows", "expected"),
     [
-        (np.array([True, False, True]), [0, 2]), (slice(1, None), [1, 2]), ([2, 0], [2, 0]), (1, [1]), (-1, [2]),
-        (np.int64(0), [0]), (np.zeros(3, bool), []), (np.zeros(0, np.intp), []), (slice(None, None, -1), [2, 1, 0]),
+        (np.array([True, False, True]), [0, 2]),
+        (slice(1, None), [1, 2]),
+        ([2, 0], [2, 0]),
+        (1, [1]),
+        (-1, [2]),
+        (np.int64(0), [0]),
+        (np.zeros(3, bool), []),
+        (np.zeros(0, np.intp), []),
+        (slice(None, None, -1), [2, 1, 0]),
     ],
-)  # fmt: skip
+)
 def test_selection_takes_every_column_along(rows, expected):
-    made = table(3, frames=[0, 0, 1], tracks=[5, 6, 7], speed=[0, 1, 2])[rows]
-    assert xs(made) == expected
-    assert made.row_id.tolist() == expected
-    assert made.track_id.tolist() == [5 + i for i in expected]
-    assert made.extra["speed"].tolist() == expected
-    assert made.batch_row.tolist() == [int(i == 2) for i in expected]
-    assert made.labels == ("car", "person")
+    selected = table(3, frames=[0, 0, 1], tracks=[5, 6, 7], speed=[0, 1, 2])[rows]
+    assert xs(selected) == expected
+    assert selected.row_id.tolist() == expected
+    assert selected.track_id.tolist() == [5 + i for i in expected]
+    assert selected.extra["speed"].tolist() == expected
+    assert selected.batch_row.tolist() == [int(i == 2) for i in expected]
+    assert selected.labels == ("car", "person")
 
 
 def test_points_and_labels():
-    made = detections([[10, 20, 30, 60]] * 3, class_id=[0, 2, -1], labels=["car", "bike"])
-    assert made.center.tolist() == [[20, 40]] * 3
-    assert made.foot.tolist() == [[20, 60]] * 3
-    assert made.label == ["car", "2", "-1"]
+    boxes = detections([[10, 20, 30, 60]] * 3, class_id=[0, 2, -1], labels=["car", "bike"])
+    assert boxes.center.tolist() == [[20, 40]] * 3
+    assert boxes.foot.tolist() == [[20, 60]] * 3
+    assert boxes.label == ["car", "2", "-1"]
 
 
 def test_with_columns_replaces_and_adds_and_leaves_the_first_alone():
@@ -116,7 +127,7 @@ def test_concat_fills_what_a_table_lacks():
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "filled", "kept"),
+    ("first", "second", "filled", "exact"),
     [
         (np.array([1, 2]), np.array(["a"]), ["1", "2", "a"], [1, 2, "a"]),
         (np.array([True, False]), None, [True, False, False], [True, False, None]),
@@ -125,15 +136,15 @@ def test_concat_fills_what_a_table_lacks():
         (np.array([{"a": 1}, None]), None, [{"a": 1}, None, None], [{"a": 1}, None, None]),
     ],
 )
-def test_an_exact_concat_keeps_the_values_of_each_table(first, second, filled, kept):
+def test_an_exact_concat_keeps_the_values_of_each_table(first, second, filled, exact):
     tables = [table(2).with_columns(n=first), table(1) if second is None else table(1).with_columns(n=second)]
     assert Detections.concat(tables).extra["n"].tolist() == filled
-    assert Detections.concat(tables, exact=True).extra["n"].tolist() == kept
+    assert Detections.concat(tables, exact=True).extra["n"].tolist() == exact
 
 
 def test_a_loop_over_a_table_yields_its_rows():
-    found = [one.track_id.tolist() for one in table(3, tracks=[5, 6, 7])]
-    assert found == [[5], [6], [7]]
+    tracks_of_rows = [row.track_id.tolist() for row in table(3, tracks=[5, 6, 7])]
+    assert tracks_of_rows == [[5], [6], [7]]
     assert list(table(0)) == []
     assert table(3, tracks=[5, 6, 7])[-3].track_id.tolist() == [5]
     for row in (3, -4):
@@ -150,11 +161,11 @@ def test_repr_shows_shapes_and_no_data():
 
 @given(st.lists(st.integers(0, 4), max_size=20))
 def test_split_and_concat_are_each_others_inverse(frames):
-    made = table(len(frames), frames=sorted(frames), speed=range(len(frames)))
-    back = Detections.concat(made.split(5), rows=range(5))
+    whole = table(len(frames), frames=sorted(frames), speed=range(len(frames)))
+    back = Detections.concat(whole.split(5), rows=range(5))
     for name in ("xyxy", "score", "batch_row", "row_id"):
-        assert getattr(back, name).tolist() == getattr(made, name).tolist()
-    assert back.extra["speed"].tolist() == made.extra["speed"].tolist()
+        assert getattr(back, name).tolist() == getattr(whole, name).tolist()
+    assert back.extra["speed"].tolist() == whole.extra["speed"].tolist()
 
 
 # ------------------------------------------------------------------------------------- where branches meet
@@ -173,8 +184,8 @@ def branches(draw):
     return source, source[masks[0]], source[masks[1]], masks
 
 
-def keys(made):
-    return list(zip(made.batch_row.tolist(), made.row_id.tolist(), strict=True))
+def keys(boxes):
+    return list(zip(boxes.batch_row.tolist(), boxes.row_id.tolist(), strict=True))
 
 
 @given(branches())
@@ -197,13 +208,14 @@ def test_branches_that_meet_have_every_column_of_either(case):
         both=np.full(len(second), 2, np.int32),
         track_id=number[masks[1]].astype(np.int64),
     )
-    made = merge(first, second)
+    merged = merge(first, second)
     for i, row in enumerate(number[masks[0] | masks[1]].tolist()):
-        a, b = masks[0][row], masks[1][row]
-        assert made.extra["a"][i] == row if a else np.isnan(made.extra["a"][i])
-        assert made.extra["b"][i] == row if b else np.isnan(made.extra["b"][i])
-        assert made.extra["both"][i] == (1 if a else 2)
-        assert made.track_id[i] == (row if b else -1)
+        a = masks[0][row]
+        b = masks[1][row]
+        assert merged.extra["a"][i] == row if a else np.isnan(merged.extra["a"][i])
+        assert merged.extra["b"][i] == row if b else np.isnan(merged.extra["b"][i])
+        assert merged.extra["both"][i] == (1 if a else 2)
+        assert merged.track_id[i] == (row if b else -1)
 
 
 @given(branches())
@@ -249,31 +261,51 @@ def test_attributes_of_branches_that_meet_stand_side_by_side():
 
 def test_what_is_private_stays_so():
     hidden = table(2).with_columns(vector=np.ones((2, 3), np.float32), private=frozenset({"vector"}))
-    for made in (hidden[:1], hidden.with_columns(score=hidden.score), *hidden.split(1), merge(table(2), hidden)):
-        assert made.private == {"vector"}
+    for hidden_table in (
+        hidden[:1],
+        hidden.with_columns(score=hidden.score),
+        *hidden.split(1),
+        merge(table(2), hidden),
+    ):
+        assert hidden_table.private == {"vector"}
     assert Detections.concat([table(1), hidden]).private == {"vector"}
 
 
 def test_a_table_cannot_be_changed():
     scores = np.array([0.5, 0.25], np.float32)
-    made = detections([[0, 0, 1, 1]] * 2, score=scores).with_columns(foo=np.array([1, 2]))
-    for one in (made, made[:1], made[np.array([1, 0])], made.split(1)[0], Detections.concat([made, made]),
-                pickle.loads(pickle.dumps(made)), copy.deepcopy(made)):  # fmt: skip
-        for column in (one.xyxy, one.score, one.class_id, one.batch_row, one.row_id, one.extra["foo"]):
+    scored = detections([[0, 0, 1, 1]] * 2, score=scores).with_columns(foo=np.array([1, 2]))
+    for frozen in (
+        scored,
+        scored[:1],
+        scored[np.array([1, 0])],
+        scored.split(1)[0],
+        Detections.concat([scored, scored]),
+        pickle.loads(pickle.dumps(scored)),
+        copy.deepcopy(scored),
+    ):
+        for column in (
+            frozen.xyxy,
+            frozen.score,
+            frozen.class_id,
+            frozen.batch_row,
+            frozen.row_id,
+            frozen.extra["foo"],
+        ):
             with pytest.raises(ValueError, match="read-only"):
                 column[:] = 0
         with pytest.raises(
             AttributeError, match=r"write frame.detections = frame.detections.with_columns\(score=array"
         ):
-            one.score = scores
+            frozen.score = scores
         with pytest.raises(TypeError, match=r"table.with_columns\(name=array\)"):
-            one.extra["bar"] = scores
+            frozen.extra["bar"] = scores
 
 
 def test_what_was_given_is_protected_or_copied():
-    own, buffer = np.zeros((2, 4), np.float32), np.zeros(8, np.float32)
-    made = Detections(own, buffer[:2], np.zeros(2, np.int32))
+    boxes = np.zeros((2, 4), np.float32)
+    buffer = np.zeros(8, np.float32)
+    protected = Detections(boxes, buffer[:2], np.zeros(2, np.int32))
     with pytest.raises(ValueError, match="read-only"):
-        own[:] = 1
+        boxes[:] = 1
     buffer[:] = 1
-    assert made.score.tolist() == [0, 0]
+    assert protected.score.tolist() == [0, 0]

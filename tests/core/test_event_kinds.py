@@ -6,11 +6,11 @@ from streamkit.core import sentences
 from streamkit.core.event_kinds import EVENT_KINDS
 
 
-@pytest.mark.parametrize("one", EVENT_KINDS, ids=lambda one: f"{one.stage}.{one.kind}")
-def test_the_example_has_the_keys_and_a_sentence_of_its_own(one):
-    event = one.event()
-    facts = {"down_s"} if one.stage == "alarms" else set()
-    assert set(one.keys) <= set(one.example) <= {*one.keys, *one.optional, *facts}
+@pytest.mark.parametrize("event_kind", EVENT_KINDS, ids=lambda event_kind: f"{event_kind.stage}.{event_kind.kind}")
+def test_the_example_has_the_keys_and_a_sentence_of_its_own(event_kind):
+    event = event_kind.event()
+    facts = {"down_s"} if event_kind.stage == "alarms" else set()
+    assert set(event_kind.keys) <= set(event_kind.example) <= {*event_kind.keys, *event_kind.optional, *facts}
     text = sentences.sentence(event)
     assert text != sentences._line(sentences._generic(event, event.data))
     assert "gate" in text
@@ -26,5 +26,5 @@ def test_the_times_of_an_example_are_those_of_its_frames(kind):
 
 
 def test_the_kinds_are_those_with_a_sentence():
-    assert {one.kind for one in EVENT_KINDS} == sentences.KINDS
-    assert len({(one.stage, one.kind) for one in EVENT_KINDS}) == len(EVENT_KINDS)
+    assert {event_kind.kind for event_kind in EVENT_KINDS} == sentences.KINDS
+    assert len({(event_kind.stage, event_kind.kind) for event_kind in EVENT_KINDS}) == len(EVENT_KINDS)

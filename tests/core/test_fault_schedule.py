@@ -13,14 +13,14 @@ def spans(fault, kind, until_s, source="cam"):
 
 def begins(fault, kind, n, source="cam"):
     schedule = fault.schedule(kind, source)
-    found = []
+    starts = []
     for tenth in itertools.count():
-        before = schedule.begun
+        before = schedule.spans_started
         schedule(tenth / 10)
-        found += [tenth / 10] * (schedule.begun - before)
-        if len(found) >= n:
+        starts += [tenth / 10] * (schedule.spans_started - before)
+        if len(starts) >= n:
             break
-    return found[:n]
+    return starts[:n]
 
 
 def test_at_given_times_in_any_order():
@@ -44,7 +44,7 @@ def test_a_moment_is_told_once_however_late_one_asks():
     assert schedule(1.7)
     assert not schedule(1.8)
     assert schedule(50.0)
-    assert schedule.begun == 2
+    assert schedule.spans_started == 2
     assert not schedule(60.0)
 
 
@@ -66,7 +66,7 @@ def test_seeds_sources_and_faults_differ():
         begins(fault, "freeze", 10),
         begins(Fault(away=wanted, seed=8), "away", 10),
     ]
-    assert len({tuple(one) for one in others}) == 4
+    assert len({tuple(times) for times in others}) == 4
     assert begins(Fault(away=wanted, fail={"at": 1.0}, seed=7), "away", 10) == others[0]
 
 
@@ -79,7 +79,7 @@ def test_what_else_is_asked_for():
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({}, "no fault is set; name one of fail, freeze, still, corrupt, away"),
         ({"freeze": {"for": 1.0}}, "freeze never occurs; set at or every"),
@@ -90,6 +90,6 @@ def test_what_else_is_asked_for():
         ({"away": {"every": 2.0, "for": 2.0}}, "away.for must be less than every, or it never ends; got 2 s and 2 s"),
     ],
 )
-def test_what_is_refused(given, told):
-    with pytest.raises(ValueError, match=told):
-        Fault(**given)
+def test_what_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        Fault(**options)

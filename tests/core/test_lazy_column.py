@@ -13,7 +13,7 @@ from streamkit.core.records import record
 from streamkit.runtime.execution.tables import join, split
 
 
-class Made:
+class LazyTable:
     """A table of four objects in three frames with a lazy column of texts and one of points; keeps what was read."""
 
     def __init__(self) -> None:
@@ -33,29 +33,30 @@ class Made:
             labels=("a",),
             extra={
                 "mask": LazyColumn(make, np.arange(4), object),
-                "keypoints": LazyColumn(lambda rows: (self.read.append(rows.tolist()), points[rows])[1], np.arange(4),
-                                        np.float32, (2, 3)),
+                "keypoints": LazyColumn(
+                    lambda rows: (self.read.append(rows.tolist()), points[rows])[1], np.arange(4), np.float32, (2, 3)
+                ),
                 "speed": np.arange(4, dtype=np.float32),
             },
-        )  # fmt: skip
+        )
 
 
 def numbers(column):
-    return [one and one["n"] for one in read(column)]
+    return [cell and cell["n"] for cell in read(column)]
 
 
 @pytest.fixture
-def made():
-    return Made()
+def lazy():
+    return LazyTable()
 
 
-def test_a_lazy_column_looks_like_an_array(made):
-    column = stored(made.table.extra)["keypoints"]
+def test_a_lazy_column_looks_like_an_array(lazy):
+    column = stored(lazy.table.extra)["keypoints"]
     assert (column.shape, column.ndim, column.dtype, len(column)) == ((4, 2, 3), 3, np.float32, 4)
     assert column.nbytes == 4 * 2 * 3 * 4
     assert column[1:3].shape == (2, 2, 3)
-    assert "mask=object[4]" in repr(made.table)
-    assert made.read == []
+    assert "mask=object[4]" in repr(lazy.table)
+    assert lazy.read == []
 
 
 WAYS = {
@@ -75,97 +76,103 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_read_before_it_is_asked_for(way, made):
-    found = WAYS[way](made.table)
-    assert made.read == []
-    wanted = found.row_id.tolist()
+def test_nothing_is_read_before_it_is_asked_for(way, lazy):
+    derived = WAYS[way](lazy.table)
+    assert lazy.read == []
+    wanted = derived.row_id.tolist()
     if way == "a table in front":
         wanted = [0, 1, 2, 3]
-    assert numbers(found.extra["mask"]) == wanted
-    assert found.extra["keypoints"][:, 0, 0].tolist() == [6 * i for i in wanted]
-    assert found.extra["mask"] is found.extra["mask"]
-    assert len(made.read) < 9
+    assert numbers(derived.extra["mask"]) == wanted
+    assert derived.extra["keypoints"][:, 0, 0].tolist() == [6 * i for i in wanted]
+    assert derived.extra["mask"] is derived.extra["mask"]
+    assert len(lazy.read) < 9
 
 
-def test_only_the_rows_that_are_asked_for_are_made(made):
-    first, _, third = made.table[1:].split(3)
+def test_only_the_rows_that_are_asked_for_are_made(lazy):
+    first, _, third = lazy.table[1:].split(3)
     assert numbers(first.extra["mask"]) == [1]
     assert numbers(third.extra["mask"]) == [3]
-    assert made.read == [[1], [3]]
+    assert lazy.read == [[1], [3]]
     again = Detections.concat([first, third], rows=[0, 1], exact=True)
     assert numbers(again.split(2)[1].extra["mask"]) == [3]
-    assert made.read == [[1], [3]]
+    assert lazy.read == [[1], [3]]
 
 
 @pytest.mark.parametrize(
     ("rows", "read_rows"), [([0], [[0]]), ([1, 0], [[1, 0]]), ([2], [[2]]), ([3], [[3]]), ([1, 2], [[0, 1], [2], [3]])]
 )
-def test_rows_of_one_of_the_joined_tables_are_read_without_the_others(made, rows, read_rows):
-    joined = Detections.concat(made.table.split(3), rows=range(3), exact=True)
+def test_rows_of_one_of_the_joined_tables_are_read_without_the_others(lazy, rows, read_rows):
+    joined = Detections.concat(lazy.table.split(3), rows=range(3), exact=True)
     assert numbers(joined[rows].extra["mask"]) == rows
-    assert made.read == read_rows
+    assert lazy.read == read_rows
 
 
-def test_rows_without_the_column_are_missing(made):
+def test_rows_without_the_column_are_missing(lazy):
     plain = Detections.empty(("a",)).with_columns()
-    other = Detections(*(getattr(made.table, name) for name in ("xyxy", "score", "class_id")), labels=("a",))
+    other = Detections(*(getattr(lazy.table, name) for name in ("xyxy", "score", "class_id")), labels=("a",))
     for exact in (False, True):
-        both = Detections.concat([other[:1], made.table[1:3], plain], rows=[0, 1, 2], exact=exact)
+        both = Detections.concat([other[:1], lazy.table[1:3], plain], rows=[0, 1, 2], exact=exact)
         assert numbers(both.extra["mask"]) == [None, 1, 2]
         assert numbers(both[1:].extra["mask"]) == [1, 2]
     ids = {"row_id": np.array([9, 0, 3, 8], np.int32), "batch_row": np.array([0, 0, 2, 2], np.int32)}
-    found = merge(other.with_columns(**ids), made.table[[0, 3]])
-    assert found.row_id.tolist() == [0, 9, 3, 8]
-    assert numbers(found.extra["mask"]) == [0, None, 3, None]
-    both = merge(made.table.with_columns(mask=np.array([{"m": 1}, None, None, {"m": 2}], object)), made.table)
+    merged = merge(other.with_columns(**ids), lazy.table[[0, 3]])
+    assert merged.row_id.tolist() == [0, 9, 3, 8]
+    assert numbers(merged.extra["mask"]) == [0, None, 3, None]
+    both = merge(lazy.table.with_columns(mask=np.array([{"m": 1}, None, None, {"m": 2}], object)), lazy.table)
     assert both.extra["mask"].tolist() == [{"n": 0, "m": 1}, {"n": 1}, {"n": 2}, {"n": 3, "m": 2}]
 
 
-def test_every_way_to_the_columns_gives_values(made):
-    extra = made.table.extra
-    for found in (
-        dict(extra), {**extra}, extra.copy(), extra | {}, {} | extra, dict(extra.items()),
-        dict(zip(extra, extra.values(), strict=True)), {name: extra.get(name) for name in extra},
-    ):  # fmt: skip
-        assert list(found) == ["mask", "keypoints", "speed"]
-        assert all(isinstance(column, np.ndarray) for column in found.values())
-        assert numbers(found["mask"]) == [0, 1, 2, 3]
+def test_every_way_to_the_columns_gives_values(lazy):
+    extra = lazy.table.extra
+    for columns in (
+        dict(extra),
+        {**extra},
+        extra.copy(),
+        extra | {},
+        {} | extra,
+        dict(extra.items()),
+        dict(zip(extra, extra.values(), strict=True)),
+        {name: extra.get(name) for name in extra},
+    ):
+        assert list(columns) == ["mask", "keypoints", "speed"]
+        assert all(isinstance(column, np.ndarray) for column in columns.values())
+        assert numbers(columns["mask"]) == [0, 1, 2, 3]
     assert (extra.get("none"), extra.get("none", 3), "mask" in extra, len(extra)) == (None, 3, True, 3)
-    assert made.read == [[0, 1, 2, 3]] * 2
+    assert lazy.read == [[0, 1, 2, 3]] * 2
     with pytest.raises(TypeError, match="read-only"):
         extra["mask"] = 1
     assert not extra["mask"].flags.writeable
 
 
-def test_items_that_are_not_looked_at_are_not_read(made):
-    assert [name for name in made.table.extra if name != "mask"] == ["keypoints", "speed"]
-    assert len(made.table.extra.items()) == 3
-    assert made.read == []
+def test_items_that_are_not_looked_at_are_not_read(lazy):
+    assert [name for name in lazy.table.extra if name != "mask"] == ["keypoints", "speed"]
+    assert len(lazy.table.extra.items()) == 3
+    assert lazy.read == []
 
 
-def test_a_pickled_table_has_the_values(made):
-    back = pickle.loads(pickle.dumps(made.table[:2]))
-    assert made.read == [[0, 1]] * 2
+def test_a_pickled_table_has_the_values(lazy):
+    back = pickle.loads(pickle.dumps(lazy.table[:2]))
+    assert lazy.read == [[0, 1]] * 2
     assert numbers(back.extra["mask"]) == [0, 1]
     assert all(isinstance(column, np.ndarray) for column in stored(back.extra).values())
 
 
-def test_a_record_has_the_values_and_a_private_column_is_not_read(made):
-    frame = Frame("a", 0, 0.0, 64, 48, tables={"detect": made.table.split(3)[0]})
-    assert [one["mask"] for one in record(frame)["objects"]] == [{"n": 0}, {"n": 1}]
-    made.read.clear()
-    frame.tables["detect"] = made.table.with_columns(private=frozenset({"mask", "keypoints"})).split(3)[1]
+def test_a_record_has_the_values_and_a_private_column_is_not_read(lazy):
+    frame = Frame("a", 0, 0.0, 64, 48, tables={"detect": lazy.table.split(3)[0]})
+    assert [entry["mask"] for entry in record(frame)["objects"]] == [{"n": 0}, {"n": 1}]
+    lazy.read.clear()
+    frame.tables["detect"] = lazy.table.with_columns(private=frozenset({"mask", "keypoints"})).split(3)[1]
     assert "mask" not in record(frame)["objects"][0]
-    assert made.read == []
+    assert lazy.read == []
 
 
-def test_a_batch_keeps_columns_lazy(made):
+def test_a_batch_keeps_columns_lazy(lazy):
     frames = [Frame("a", i, 0.0, 64, 48) for i in range(3)]
-    batch = Batch(frames, tables={"detect": made.table})
+    batch = Batch(frames, tables={"detect": lazy.table})
     parts = [batch.fork().take([row]) for row in range(3)]
     joined = Batch.join(parts, batch)
     split(joined)
     join(joined, [{} for _ in frames])
-    assert made.read == []
+    assert lazy.read == []
     assert numbers(joined.table("detect").extra["mask"]) == [0, 1, 2, 3]
     assert numbers(joined.frames[0].detections.extra["mask"]) == [0, 1]

@@ -28,10 +28,10 @@ from streamkit.core.logs import (
 @pytest.fixture(autouse=True)
 def without_context():
     """A test that read a source on this thread has set its id."""
-    tokens = [(one, one.set("")) for one in (logs.SOURCE, logs.STAGE, logs.REQUEST_ID)]
+    tokens = [(variable, variable.set("")) for variable in (logs.SOURCE, logs.STAGE, logs.REQUEST_ID)]
     yield
-    for one, token in tokens:
-        one.reset(token)
+    for variable, token in tokens:
+        variable.reset(token)
 
 
 def test_each_text_once_and_memory_is_bounded(monkeypatch):
@@ -53,17 +53,20 @@ def test_a_text_from_outside_neither_acts_on_a_terminal_nor_looks_like_a_message
 
 
 def test_messages_have_a_level_and_come_once_unless_they_are_errors():
-    found: list[tuple[str, int, str]] = []
+    messages: list[tuple[str, int, str]] = []
     logger = logging.getLogger("streamkit.x")
-    with messages_to(lambda one: found.append((one.getMessage(), one.levelno, one.name))) as once:
+    with messages_to(
+        lambda log_record: messages.append((log_record.getMessage(), log_record.levelno, log_record.name))
+    ) as once:
         logger.debug("nothing for a user")
         for _ in range(2):
             logger.info("news of 100 %")
             logger.error("it died")
         once.forget()
         logger.info("news of 100 %")
-    news, died = ("news of 100 %", logging.INFO, "streamkit.x"), ("it died", logging.ERROR, "streamkit.x")
-    assert found == [news, died, died, news]
+    news = ("news of 100 %", logging.INFO, "streamkit.x")
+    died = ("it died", logging.ERROR, "streamkit.x")
+    assert messages == [news, died, died, news]
 
 
 def test_messages_go_to_one_place_at_a_time_and_nothing_is_left_behind():
@@ -71,9 +74,9 @@ def test_messages_go_to_one_place_at_a_time_and_nothing_is_left_behind():
     before = logger.level, logger.propagate, list(logger.handlers)
     outer: list[str] = []
     inner: list[str] = []
-    with messages_to(lambda one: outer.append(one.getMessage())):
+    with messages_to(lambda log_record: outer.append(log_record.getMessage())):
         logger.info("a")
-        with contextlib.suppress(ValueError), messages_to(lambda one: inner.append(one.getMessage())):
+        with contextlib.suppress(ValueError), messages_to(lambda log_record: inner.append(log_record.getMessage())):
             logger.info("b")
             raise ValueError
         logger.info("c")
@@ -83,49 +86,58 @@ def test_messages_go_to_one_place_at_a_time_and_nothing_is_left_behind():
 
 def test_what_a_worker_logs_is_logged_here_with_its_level_once(caplog):
     sent: list[tuple[str, int, str, dict[str, object]]] = []
-    with messages_to(lambda one: sent.append(portable(one))):  # as a worker process does
+    with messages_to(lambda log_record: sent.append(portable(log_record))):  # as a worker process does
         try:
             raise ValueError("no")
         except ValueError:
             logging.getLogger("streamkit.media").warning("on the %s", "CPU", extra={"source": "a"}, exc_info=True)
     assert caplog.records == []
-    ((*known, fields),) = sent
-    assert known == ["on the CPU", logging.WARNING, "streamkit.media"]
+    ((*head, fields),) = sent
+    assert head == ["on the CPU", logging.WARNING, "streamkit.media"]
     fields = pickle.loads(pickle.dumps(fields)) | {"process": 4711, "processName": "worker/cpu/0"}
-    relayed, other = worker_log(), collect()
+    relayed = worker_log()
+    other = collect()
     for _ in range(2):
-        relayed(*known, fields)
-    (one,) = caplog.records
-    assert (one.getMessage(), one.levelno, one.name, one.created) == (*known, fields["created"])
+        relayed(*head, fields)
+    (log_record,) = caplog.records
+    assert (log_record.getMessage(), log_record.levelno, log_record.name, log_record.created) == (
+        *head,
+        fields["created"],
+    )
     assert other == ["on the CPU"]
-    shown = json.loads(json_line(one))
+    shown = json.loads(json_line(log_record))
     assert (shown["process"], shown["pid"], shown["source"]) == ("worker/cpu/0", 4711, "a")
     assert shown["exception"].endswith("ValueError: no")
     relayed("of another version", logging.INFO, "streamkit")
     assert other[1:] == ["of another version"]
-    with messages_to(lambda one: other.append(one.getMessage()), parse_levels("warning")):
+    with messages_to(lambda log_record: other.append(log_record.getMessage()), parse_levels("warning")):
         worker_log()("below the level", logging.INFO, "streamkit")
     assert other[2:] == []
 
 
 def test_a_record_as_json():
-    found: list[logging.LogRecord] = []
-    with messages_to(found.append):
+    log_records: list[logging.LogRecord] = []
+    with messages_to(log_records.append):
         logging.getLogger("streamkit.emit.sender").warning("a\nb \x1b[2J é")
-    (one,) = found
-    one.created = 1_795_658_423.1234
-    line = json_line(one)
+    (log_record,) = log_records
+    log_record.created = 1_795_658_423.1234
+    line = json_line(log_record)
     assert line.isascii()
     assert "\n" not in line
     assert json.loads(line) == {
-        "time": "2026-11-26T02:00:23.123Z", "level": "warning", "logger": "streamkit.emit.sender",
-        "message": "a\nb \x1b[2J é", "process": "main", "pid": os.getpid(),
-    }  # fmt: skip
+        "time": "2026-11-26T02:00:23.123Z",
+        "level": "warning",
+        "logger": "streamkit.emit.sender",
+        "message": "a\nb \x1b[2J é",
+        "process": "main",
+        "pid": os.getpid(),
+    }
 
 
 def test_a_record_knows_the_source_the_stage_and_the_request_of_its_thread():
-    found: list[logging.LogRecord] = []
-    logger, names = logging.getLogger("streamkit.x"), ("source", "stage", "request_id")
+    log_records: list[logging.LogRecord] = []
+    logger = logging.getLogger("streamkit.x")
+    names = ("source", "stage", "request_id")
 
     def log():
         logs.SOURCE.set("gate")
@@ -134,63 +146,74 @@ def test_a_record_knows_the_source_the_stage_and_the_request_of_its_thread():
         logger.info("one")
         logger.info("two", extra={"source": "yard"})
 
-    with messages_to(found.append):
+    with messages_to(log_records.append):
         contextvars.copy_context().run(log)
         logger.info("three")
-    one, two, three = (json.loads(json_line(each)) for each in found)
-    assert [one[name] for name in names] == ["gate", "detect", "r1"]
-    assert [two[name] for name in names] == ["yard", "detect", "r1"]
-    assert not three.keys() & set(names)
-    assert [text_lines(each) for each in found] == ["one [request r1]", "two [request r1]", "three"]
+    first, second, third = (json.loads(json_line(each)) for each in log_records)
+    assert [first[name] for name in names] == ["gate", "detect", "r1"]
+    assert [second[name] for name in names] == ["yard", "detect", "r1"]
+    assert not third.keys() & set(names)
+    assert [text_lines(each) for each in log_records] == ["one [request r1]", "two [request r1]", "three"]
 
 
 def test_secrets_in_tracebacks_and_in_messages_of_libraries_are_masked():
-    found: list[logging.LogRecord] = []
-    with messages_to(found.append, libraries=True):
+    log_records: list[logging.LogRecord] = []
+    with messages_to(log_records.append, libraries=True):
         try:
             raise ValueError("no answer of rtsp://u:geheim@h/x")
         except ValueError:
             logging.getLogger("streamkit.x").exception("it failed")
         logging.getLogger("a.library").warning("GET http://h/?token=geheim")
     lines = (
-        [json_line(one) for one in found] + [text_lines(one) for one in found] + [str(portable(one)) for one in found]
+        [json_line(log_record) for log_record in log_records]
+        + [text_lines(log_record) for log_record in log_records]
+        + [str(portable(log_record)) for log_record in log_records]
     )
-    assert [one.name for one in found] == ["streamkit.x", "a.library"]
+    assert [log_record.name for log_record in log_records] == ["streamkit.x", "a.library"]
     assert all("***" in line for line in lines)
     assert not any("geheim" in line for line in lines)
 
 
 def test_the_store_of_a_server_keeps_to_the_level_that_was_chosen():
-    store, shown = MessageStore(), []
+    store = MessageStore()
+    shown = []
     logger = logging.getLogger("streamkit.x")
-    with messages_to(lambda one: shown.append(one.getMessage()), parse_levels("warning")), store.receiving():
+    with (
+        messages_to(lambda log_record: shown.append(log_record.getMessage()), parse_levels("warning")),
+        store.receiving(),
+    ):
         logger.info("a")
         logger.warning("b")
-    assert shown == [one.text for one in store.messages()] == ["b"]
+    assert shown == [message.text for message in store.messages()] == ["b"]
 
 
 def test_levels_of_loggers():
     assert parse_levels("") == {}
     assert parse_levels("Warning, streamkit.emit=debug,uvicorn=info") == {
-        "streamkit": logging.WARNING, "streamkit.emit": logging.DEBUG, "uvicorn": logging.INFO,
-    }  # fmt: skip
+        "streamkit": logging.WARNING,
+        "streamkit.emit": logging.DEBUG,
+        "uvicorn": logging.INFO,
+    }
     for text in ("loud", "streamkit=", "streamkit.emit=all"):
         with pytest.raises(ValueError, match="a level is one of debug, info, warning, error, critical, alone or as"):
             parse_levels(text)
-    found: list[str] = []
+    messages: list[str] = []
     loggers = [logging.getLogger(name) for name in ("streamkit.emit.sender", "streamkit.media", "uvicorn.error")]
-    before = [one.getEffectiveLevel() for one in loggers]
+    before = [logger.getEffectiveLevel() for logger in loggers]
     with messages_to(
-        lambda one: found.append(f"{one.name} {one.levelname}"), parse_levels("warning,streamkit.emit=debug")
+        lambda log_record: messages.append(f"{log_record.name} {log_record.levelname}"),
+        parse_levels("warning,streamkit.emit=debug"),
     ):
-        for one in loggers:
+        for logger in loggers:
             for level in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
-                one.log(level, f"{one.name} {level}")
-    assert found == [
+                logger.log(level, f"{logger.name} {level}")
+    assert messages == [
         *(f"streamkit.emit.sender {level}" for level in ("DEBUG", "INFO", "WARNING", "ERROR")),
-        "streamkit.media WARNING", "streamkit.media ERROR", "uvicorn.error ERROR",
-    ]  # fmt: skip
-    assert [one.getEffectiveLevel() for one in loggers] == before
+        "streamkit.media WARNING",
+        "streamkit.media ERROR",
+        "uvicorn.error ERROR",
+    ]
+    assert [logger.getEffectiveLevel() for logger in loggers] == before
 
 
 def test_the_filter_is_for_the_handlers_of_programs():

@@ -34,10 +34,10 @@ def frame(**kwargs):
 
 
 def test_the_record_of_the_schema():
-    found = table([[10.5, 20.0, 80.25, 120.0]], [0.91], [1], track_id=np.array([7]))
+    boxes = table([[10.5, 20.0, 80.25, 120.0]], [0.91], [1], track_id=np.array([7]))
     event = Event("crossed", "crossing", "street", 12, 0.48, 7, {"direction": "in"})
-    made = record(frame(tables={"detect": found}, events=[event]))
-    assert made == {
+    fields = record(frame(tables={"detect": boxes}, events=[event]))
+    assert fields == {
         "schema": "streamkit/1",
         "source": "street",
         "frame": 12,
@@ -47,27 +47,27 @@ def test_the_record_of_the_schema():
         "objects": [{"box": [10.5, 20.0, 80.25, 120.0], "score": 0.91, "class_id": 1, "label": "car", "track_id": 7}],
         "events": [{"kind": "crossed", "stage": "crossing", "track_id": 7, "data": {"direction": "in"}}],
     }
-    assert list(made) == ["schema", "source", "frame", "pts_s", "width", "height", "objects", "events"]
+    assert list(fields) == ["schema", "source", "frame", "pts_s", "width", "height", "objects", "events"]
 
 
 def test_a_frame_with_nothing_has_a_record():
-    made = record(frame(tables={"detect": Detections.empty()}))
-    assert made["objects"] == []
-    assert made["events"] == []
+    fields = record(frame(tables={"detect": Detections.empty()}))
+    assert fields["objects"] == []
+    assert fields["events"] == []
     assert record(frame())["objects"] == []
 
 
 def test_keys_without_a_value_are_left_out():
-    made = record(frame(tables={"detect": table([[0, 0, 1, 1]])}, events=[Event("seen", "x", "street", 1, 0.0)]))
-    assert set(made["objects"][0]) == {"box", "score", "class_id", "label"}
-    assert made["events"] == [{"kind": "seen", "stage": "x"}]
-    assert not {"time", "error", "damaged"} & set(made)
+    fields = record(frame(tables={"detect": table([[0, 0, 1, 1]])}, events=[Event("seen", "x", "street", 1, 0.0)]))
+    assert set(fields["objects"][0]) == {"box", "score", "class_id", "label"}
+    assert fields["events"] == [{"kind": "seen", "stage": "x"}]
+    assert not {"time", "error", "damaged"} & set(fields)
 
 
 def test_live_and_failed_frames():
-    made = record(frame(time_s=1785585600.25, error="detect failed"))
-    assert made["time"] == "2026-08-01T12:00:00.250Z"
-    assert made["error"] == "detect failed"
+    fields = record(frame(time_s=1785585600.25, error="detect failed"))
+    assert fields["time"] == "2026-08-01T12:00:00.250Z"
+    assert fields["error"] == "detect failed"
     assert record(frame(damaged=True))["damaged"] is True
     assert wall_clock(0.0) == "1970-01-01T00:00:00.000Z"
 
@@ -100,8 +100,8 @@ def test_corners_are_rounded_to_a_hundredth_of_a_pixel():
 
 
 def test_labels_and_tracks_that_are_not_there():
-    found = table([[0, 0, 1, 1]] * 3, class_id=[2, 3, -1], track_id=np.array([4, -1, 0]))
-    objects = record(frame(tables={"d": found}))["objects"]
+    boxes = table([[0, 0, 1, 1]] * 3, class_id=[2, 3, -1], track_id=np.array([4, -1, 0]))
+    objects = record(frame(tables={"d": boxes}))["objects"]
     assert [o.get("label") for o in objects] == ["bus", None, None]
     assert [o.get("track_id") for o in objects] == [4, None, 0]
     assert all("label" not in o for o in objects[1:])
@@ -109,14 +109,15 @@ def test_labels_and_tracks_that_are_not_there():
 
 
 def test_the_stage_is_named_where_several_detect():
-    one, two = table([[0, 0, 1, 1]]), table([[2, 2, 3, 3]], labels=("face",))
-    made = record(frame(tables={"detect": one, "faces": two, "none": Detections.empty()}))
-    assert [(o["stage"], o["label"]) for o in made["objects"]] == [("detect", "person"), ("faces", "face")]
-    assert "stage" not in record(frame(tables={"detect": one}))["objects"][0]
+    persons = table([[0, 0, 1, 1]])
+    faces = table([[2, 2, 3, 3]], labels=("face",))
+    fields = record(frame(tables={"detect": persons, "faces": faces, "none": Detections.empty()}))
+    assert [(o["stage"], o["label"]) for o in fields["objects"]] == [("detect", "person"), ("faces", "face")]
+    assert "stage" not in record(frame(tables={"detect": persons}))["objects"][0]
 
 
 def test_extra_columns():
-    found = table(
+    boxes = table(
         [[0, 0, 1, 1]] * 2,
         landmarks=np.array([[[1.5, 2.25], [3, 4]], [[np.nan] * 2] * 2], np.float32),
         blur=np.array([np.nan, 0.1], np.float32),
@@ -125,7 +126,7 @@ def test_extra_columns():
         plate=np.array(["AB 12", "CD 34"]),
         box=np.array([9, 9], np.float32),
     )
-    first, second = record(frame(tables={"d": found}))["objects"]
+    first, second = record(frame(tables={"d": boxes}))["objects"]
     assert first["landmarks"] == [[1.5, 2.25], [3.0, 4.0]]
     assert "landmarks" not in second
     assert "blur" not in first
@@ -139,7 +140,7 @@ def test_extra_columns():
 
 def test_what_is_missing_of_a_column():
     """Floats where they are NaN, integers where they are -1; of vectors all of it."""
-    found = table(
+    boxes = table(
         [[0, 0, 1, 1]] * 3,
         celsius=np.array([-1.0, 2.0, np.nan], np.float32),
         exact=np.array([-1.0, np.nan, 0.0]),
@@ -154,11 +155,11 @@ def test_what_is_missing_of_a_column():
         {"celsius": 2.0, "lane": 0, "small": -2, "shift": [-1, 4], "move": [None, -1.0]},
         {"exact": 0.0, "lane": 1, "small": 3, "shift": [0, 0], "what": [-1]},
     ]
-    one = frame(tables={"d": found})
-    own = {"box", "score", "class_id", "label"}
-    assert [{k: v for k, v in o.items() if k not in own} for o in record(one)["objects"]] == each
-    (whole,) = batch_lines(Batch([one], tables={"d": found}))
-    assert [{k: v for k, v in o.items() if k not in own} for o in json.loads(whole)["objects"]] == each
+    frame_of_boxes = frame(tables={"d": boxes})
+    standard_keys = {"box", "score", "class_id", "label"}
+    assert [{k: v for k, v in o.items() if k not in standard_keys} for o in record(frame_of_boxes)["objects"]] == each
+    (whole,) = batch_lines(Batch([frame_of_boxes], tables={"d": boxes}))
+    assert [{k: v for k, v in o.items() if k not in standard_keys} for o in json.loads(whole)["objects"]] == each
 
 
 def test_a_table_that_lacks_a_column_has_no_values_of_it():
@@ -181,7 +182,12 @@ class Odd:
         (np.array([1, 2]), [1, 2]),
         (math.nan, None),
         (math.inf, None),
-        ({1, }, [1]),
+        (
+            {
+                1,
+            },
+            [1],
+        ),
         ((1, 2), [1, 2]),
         (Path("a/b"), "a/b"),
         (2**70, str(2**70)),
@@ -189,10 +195,10 @@ class Odd:
         ({3: "x"}, {"3": "x"}),
         ("\udcff", "?"),
     ],
-)  # fmt: skip
+)
 def test_event_data_always_becomes_json(value, expected):
-    made = line(frame(events=[Event("k", "s", "street", 0, 0.0, None, {"v": value})]))
-    assert strict(made)["events"][0]["data"] == {"v": expected}
+    text = line(frame(events=[Event("k", "s", "street", 0, 0.0, None, {"v": value})]))
+    assert strict(text)["events"][0]["data"] == {"v": expected}
 
 
 def test_a_source_named_by_stray_bytes():
@@ -200,9 +206,9 @@ def test_a_source_named_by_stray_bytes():
 
 
 def test_lines_are_lines():
-    made = [line(frame(error="a\nb")), line(frame())]
-    assert [text.count(b"\n") for text in made] == [1, 1]
-    assert all(text.endswith(b"\n") for text in made)
+    lines = [line(frame(error="a\nb")), line(frame())]
+    assert [text.count(b"\n") for text in lines] == [1, 1]
+    assert all(text.endswith(b"\n") for text in lines)
 
 
 def strict(text):
@@ -242,19 +248,19 @@ def frames(draw):
 
 @settings(deadline=None, max_examples=150)
 @given(frames())
-def test_any_frame_gives_a_valid_record(one):
-    text = line(one)
-    made = strict(text)
-    assert orjson.loads(text) == made
-    assert [error.message for error in JSON_SCHEMA.iter_errors(made)] == []
-    assert made["schema"] == SCHEMA
-    assert made["frame"] == one.index
-    assert len(made["objects"]) == sum(map(len, one.tables.values()))
-    for found in made["objects"]:
-        assert len(found["box"]) == 4
-        for value, limit in zip(found["box"], (one.width, one.height) * 2, strict=True):
+def test_any_frame_gives_a_valid_record(any_frame):
+    text = line(any_frame)
+    fields = strict(text)
+    assert orjson.loads(text) == fields
+    assert [error.message for error in JSON_SCHEMA.iter_errors(fields)] == []
+    assert fields["schema"] == SCHEMA
+    assert fields["frame"] == any_frame.index
+    assert len(fields["objects"]) == sum(map(len, any_frame.tables.values()))
+    for entry in fields["objects"]:
+        assert len(entry["box"]) == 4
+        for value, limit in zip(entry["box"], (any_frame.width, any_frame.height) * 2, strict=True):
             assert value is None or 0 <= value <= limit
-        assert ("stage" in found) == (len(one.tables) > 1)
+        assert ("stage" in entry) == (len(any_frame.tables) > 1)
 
 
 @settings(max_examples=60, deadline=None)
@@ -273,9 +279,9 @@ def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, predict
     if shuffled:
         rows = rng.permutation(rows)
 
-    def found(labels, **columns):
+    def batch_table(labels, **columns):
         n = len(rows)
-        made = table(
+        boxes = table(
             rng.uniform(-50, 4100, (n, 4)),
             rng.random(n),
             rng.integers(-1, 4, n),
@@ -283,25 +289,30 @@ def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, predict
             **({"track_id": rng.integers(-1, 3, n)} if tracked else {}),
             **columns,
         )
-        return made.with_columns(batch_row=rows)
+        return boxes.with_columns(batch_row=rows)
 
-    tables = {"detect": found(("person", 'c"ar', "bus"))}
+    tables = {"detect": batch_table(("person", 'c"ar', "bus"))}
     if predicted:
         tables["detect"] = tables["detect"].with_columns(predicted=rng.random(len(rows)) < 0.5)
     if faces:
-        tables["faces"] = found((), age=rng.choice([np.nan, 1.5, 30.25], len(rows)).astype(np.float32))
+        tables["faces"] = batch_table((), age=rng.choice([np.nan, 1.5, 30.25], len(rows)).astype(np.float32))
     frames = [
         frame(
-            source=f's"{i % 2}', index=i, pts_s=i * 0.123456789, width=w, height=h, damaged=bool(rng.random() < 0.2),
+            source=f's"{i % 2}',
+            index=i,
+            pts_s=i * 0.123456789,
+            width=w,
+            height=h,
+            damaged=bool(rng.random() < 0.2),
             time_s=1.7e9 + float(rng.random()) if rng.random() < 0.5 else None,
             events=[Event("seen", "x", "s", i, 0.0)] if rng.random() < 0.5 else [],
             facts={"scene": {"label": "street"}, "objects": "not these"} if rng.random() < 0.3 else {},
         )
         for i, (w, h) in enumerate(sizes)
-    ]  # fmt: skip
+    ]
     whole = batch_lines(Batch(frames, tables=dict(tables)))
-    for name, one in tables.items():
-        for each, part in zip(frames, one.split(len(frames)), strict=True):
+    for name, batch_rows in tables.items():
+        for each, part in zip(frames, batch_rows.split(len(frames)), strict=True):
             each.tables[name] = part
     assert whole == list(map(line, frames))
 
@@ -309,7 +320,7 @@ def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, predict
 def test_a_batch_of_nothing_has_no_lines():
     assert batch_lines(Batch([])) == []
     assert batch_lines(Batch([], tables={"detect": Detections.empty()})) == []
-    assert [json.loads(one)["objects"] for one in batch_lines(Batch([frame(), frame()]))] == [[], []]
+    assert [json.loads(text)["objects"] for text in batch_lines(Batch([frame(), frame()]))] == [[], []]
 
 
 def test_facts_never_replace_what_a_record_says_of_its_frame():
@@ -330,11 +341,11 @@ def test_attributes_and_facts():
     frame.detections = detections([[0, 0, 9, 9]] * 2, attributes=column, vector=np.ones((2, 3), np.float32))
     frame.facts["attributes"] = {"scene": {"label": "street", "score": 0.5}}
     frame.facts["objects"] = "not these"
-    made = record(frame)
-    assert made["attributes"] == {"scene": {"label": "street", "score": 0.5}}
-    assert list(made).index("attributes") < list(made).index("objects")
-    assert made["objects"][0]["attributes"] == {"color": {"label": "red", "score": 0.8}}
-    assert "attributes" not in made["objects"][1]
-    assert made["objects"][0]["vector"] == [1, 1, 1]
+    fields = record(frame)
+    assert fields["attributes"] == {"scene": {"label": "street", "score": 0.5}}
+    assert list(fields).index("attributes") < list(fields).index("objects")
+    assert fields["objects"][0]["attributes"] == {"color": {"label": "red", "score": 0.8}}
+    assert "attributes" not in fields["objects"][1]
+    assert fields["objects"][0]["vector"] == [1, 1, 1]
     frame.detections = frame.detections.with_columns(private=frozenset({"vector"}))
     assert "vector" not in record(frame)["objects"][0]

@@ -11,8 +11,8 @@ from streamkit.core.stage_spec import StageSpec
 
 @pytest.fixture
 def registry():
-    with Collecting(Registry()) as made:
-        yield made
+    with Collecting(Registry()) as collected:
+        yield collected
 
 
 def make(name="probe", **words):
@@ -38,8 +38,14 @@ def make(name="probe", **words):
 
 def test_the_class_is_the_config(registry):
     kind = make(reads="track_id", writes=("events", "speed"))
-    made = kind(line=((0, 0), (1, 1)), min_score=0.5)
-    assert (made.line, made.min_score, made.color, made.names, made.seen) == (((0, 0), (1, 1)), 0.5, "class", [], 0)
+    probe = kind(line=((0, 0), (1, 1)), min_score=0.5)
+    assert (probe.line, probe.min_score, probe.color, probe.names, probe.seen) == (
+        ((0, 0), (1, 1)),
+        0.5,
+        "class",
+        [],
+        0,
+    )
     assert (kind.name, kind.spec.reads, kind.spec.writes) == ("probe", ("track_id",), ("events", "speed"))
     assert registry.get("probe") is kind
     with pytest.raises(TypeError, match="seen"):
@@ -50,14 +56,14 @@ def test_the_class_is_the_config(registry):
 
 def test_options_have_types_defaults_and_help(registry):
     kind = make()
-    found = {option.name: option for option in options(kind)}
-    assert list(found) == ["line", "min_score", "wait", "color", "names"]
-    assert found["line"].required
-    assert found["line"].help == "the line's two ends, in pixels: x, then y."
-    assert found["min_score"].help == "the least score."
-    assert found["color"].help == "one of two."
-    assert (found["min_score"].default, found["names"].default, found["wait"].help) == (0.25, [], "")
-    assert not found["wait"].required
+    by_name = {option.name: option for option in options(kind)}
+    assert list(by_name) == ["line", "min_score", "wait", "color", "names"]
+    assert by_name["line"].required
+    assert by_name["line"].help == "the line's two ends, in pixels: x, then y."
+    assert by_name["min_score"].help == "the least score."
+    assert by_name["color"].help == "one of two."
+    assert (by_name["min_score"].default, by_name["names"].default, by_name["wait"].help) == (0.25, [], "")
+    assert not by_name["wait"].required
     assert summary(kind) == "Look at things."
 
 
@@ -134,9 +140,18 @@ def test_collecting_ends_also_when_something_raises():
 
 def test_the_built_in_stages_are_there():
     assert {
-        "source", "images", "test_pattern", "detect", "preprocess", "infer", "postprocess", "draw", "video",
-        "jsonl", "csv",
-    } <= set(default_registry().names())  # fmt: skip
+        "source",
+        "images",
+        "test_pattern",
+        "detect",
+        "preprocess",
+        "infer",
+        "postprocess",
+        "draw",
+        "video",
+        "jsonl",
+        "csv",
+    } <= set(default_registry().names())
 
 
 def test_a_stage_needs_its_name_in_parentheses(registry):
@@ -164,16 +179,16 @@ def test_a_stage_needs_its_name_in_parentheses(registry):
     ],
 )
 def test_options_whose_names_mean_something_else_are_refused(registry, kind, option, why):
-    made = type("Probe", (kind,), {"__annotations__": {option: str}, option: "a"})
+    probe_class = type("Probe", (kind,), {"__annotations__": {option: str}, option: "a"})
     text = f"the option '{option}' of the stage probe needs another name: {why}"
     with pytest.raises(TypeError, match=f"^{text}$"):
-        stage("probe")(made)
+        stage("probe")(probe_class)
     assert registry.names() == []
 
 
 def test_a_source_may_have_options_that_only_other_stages_have_as_keys(registry):
-    made = stage("probe")(type("Probe", (Source,), {"__annotations__": {"run": int}, "run": 1}))
-    assert [option.name for option in options(made)] == ["run"]
+    probe_class = stage("probe")(type("Probe", (Source,), {"__annotations__": {"run": int}, "run": 1}))
+    assert [option.name for option in options(probe_class)] == ["run"]
 
 
 def test_a_function_is_a_stage(registry):
@@ -185,15 +200,17 @@ def test_a_function_is_a_stage(registry):
     assert issubclass(blur_faces, FrameStage)
     assert registry.get("blur_faces") is blur_faces
     assert (blur_faces.spec.reads, blur_faces.spec.emits) == (("detections",), ("blurred",))
-    assert [(one.name, one.default, one.help) for one in options(blur_faces)] == [
-        ("strength", 3, "in pixels"), ("labels", [], ""),
-    ]  # fmt: skip
+    assert [(option.name, option.default, option.help) for option in options(blur_faces)] == [
+        ("strength", 3, "in pixels"),
+        ("labels", [], ""),
+    ]
     assert summary(blur_faces) == "Blur faces."
-    made, other = blur_faces(strength=5), blur_faces()
-    made.labels.append("face")
-    assert other.labels == []
+    first = blur_faces(strength=5)
+    second = blur_faces()
+    first.labels.append("face")
+    assert second.labels == []
     frame = Frame("cam", 0, 0.0, 64, 48)
-    made.process(frame)
+    first.process(frame)
     assert [(event.kind, event.data) for event in frame.events] == [("blurred", {"strength": 5, "labels": ["face"]})]
 
 
@@ -227,8 +244,10 @@ def test_a_class_inherits_what_it_does_not_declare(registry):
     class Named:
         pass
 
-    made = stage("probe", emits=("passed",))(type("Probe", (Named, Counting), {}))
-    assert made.spec == StageSpec(name="probe", reads=("track_id",), emits=("passed",), columns={"speed": "float"})
+    probe_class = stage("probe", emits=("passed",))(type("Probe", (Named, Counting), {}))
+    assert probe_class.spec == StageSpec(
+        name="probe", reads=("track_id",), emits=("passed",), columns={"speed": "float"}
+    )
     assert Counting.spec.emits == ("counted",)
 
 
@@ -252,9 +271,9 @@ def test_a_declaration_as_a_class_attribute_is_refused(annotations):
     ],
 )
 def test_the_scope_of_a_stage_is_declared_or_follows_from_its_kind(registry, base, declared, scope):
-    made = stage("probe", **declared)(type("Probe", (base,), {}))
-    assert scope_of(made) == scope
-    assert scope_of(type("Inherits", (made,), {})) == scope
+    probe_class = stage("probe", **declared)(type("Probe", (base,), {}))
+    assert scope_of(probe_class) == scope
+    assert scope_of(type("Inherits", (probe_class,), {})) == scope
 
 
 def test_a_scope_that_is_none_is_refused(registry):

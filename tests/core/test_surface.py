@@ -10,10 +10,12 @@ from streamkit.core.data import Color, Frame, Surface
 @pytest.mark.parametrize(
     "data",
     [
-        np.zeros((10, 8), np.uint8), np.zeros((12, 7), np.uint8), np.zeros((12, 8), np.float32),
+        np.zeros((10, 8), np.uint8),
+        np.zeros((12, 7), np.uint8),
+        np.zeros((12, 8), np.float32),
         np.zeros((12, 8, 1), np.uint8),
     ],
-)  # fmt: skip
+)
 def test_a_surface_refuses_what_is_no_nv12(data):
     with pytest.raises(ValueError, match=r"Surface.data must be uint8 of shape \(height \* 3 / 2, width\)"):
         Surface(data, Color())
@@ -32,24 +34,24 @@ def test_a_surface_is_given_back_when_its_last_reader_lets_go():
     assert len(back) == 1
 
 
-@pytest.mark.parametrize(("awaited", "told"), [(False, "event"), (True, None)])
-def test_a_surface_for_which_nobody_waited_says_so_when_it_is_given_back(awaited, told):
+@pytest.mark.parametrize(("awaited", "expected"), [(False, "event"), (True, None)])
+def test_a_surface_for_which_nobody_waited_says_so_when_it_is_given_back(awaited, expected):
     back = []
-    made = Surface(
+    surface = Surface(
         np.zeros((6, 4), np.uint8), Color(), ready="event", give_back=lambda data, pending: back.append(pending)
     )
-    made.awaited = awaited
-    del made
+    surface.awaited = awaited
+    del surface
     gc.collect()
-    assert back == [told]
+    assert back == [expected]
 
 
 def test_a_copy_of_a_surface_is_the_surface():
     """A second one of the same memory would give it back twice."""
     back = []
-    made = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
-    assert copy.copy(made) is made
-    assert copy.deepcopy({"kept": [made]})["kept"][0] is made
-    del made
+    surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
+    assert copy.copy(surface) is surface
+    assert copy.deepcopy({"kept": [surface]})["kept"][0] is surface
+    del surface
     gc.collect()
     assert len(back) == 1

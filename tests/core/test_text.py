@@ -25,10 +25,10 @@ def test_in_a_checkout_the_command_installs_the_checkout(monkeypatch, tmp_path):
     )
     monkeypatch.chdir(tmp_path)
     assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
-    gone = tmp_path / "gone"
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
+    deleted = tmp_path / "gone"
+    deleted.mkdir()
+    monkeypatch.chdir(deleted)
+    deleted.rmdir()
     assert install_command("track") == f"python -m pip install -e '{ROOT}[track]'"
 
 
@@ -95,8 +95,8 @@ def test_an_installed_copy_needs_no_index_that_has_it(tmp_path, files, lines):
 def test_the_distribution_is_that_of_the_project_file_and_never_the_other_project():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["name"] == DISTRIBUTION != "streamkit"
-    needed = [one for extra in project["optional-dependencies"].values() for one in extra]
-    assert [one for one in needed if one.startswith("streamkit[")] == []
+    needed = [requirement for extra in project["optional-dependencies"].values() for requirement in extra]
+    assert [requirement for requirement in needed if requirement.startswith("streamkit[")] == []
     pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "streamkit").rglob("*.py")]
     assert [page for page in pages if "streamkit[" in page.read_text(encoding="utf-8")] == []
     from_an_index = re.compile(rf"pip install [^\n]*(?<![\w./-]){DISTRIBUTION}(?![\w.-])")
@@ -104,7 +104,7 @@ def test_the_distribution_is_that_of_the_project_file_and_never_the_other_projec
 
 
 @pytest.mark.parametrize(
-    ("word", "known", "all_if_few", "text"),
+    ("word", "words", "all_if_few", "text"),
     [
         ("min_scor", ["min_score", "iou"], False, "; did you mean 'min_score'?"),
         ("zebra", ["min_score", "iou"], False, ""),
@@ -112,23 +112,33 @@ def test_the_distribution_is_that_of_the_project_file_and_never_the_other_projec
         ("x", [], True, ""),
     ],
 )
-def test_did_you_mean(word, known, all_if_few, text):
-    assert did_you_mean(word, known, all_if_few) == text
+def test_did_you_mean(word, words, all_if_few, text):
+    assert did_you_mean(word, words, all_if_few) == text
 
 
 OBEYED = [
-    *range(0x20), 0x7F, *range(0x80, 0xA0), 0x61C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A),
-    0xD800, 0xDBFF, 0xDC00, 0xDFFF,
-]  # fmt: skip
+    *range(0x20),
+    0x7F,
+    *range(0x80, 0xA0),
+    0x61C,
+    0x200E,
+    0x200F,
+    *range(0x2028, 0x202F),
+    *range(0x2066, 0x206A),
+    0xD800,
+    0xDBFF,
+    0xDC00,
+    0xDFFF,
+]
 SHOWN = [0x20, 0x7E, 0xA0, 0xE9, 0x61B, 0x61D, 0x200D, 0x2010, 0x2027, 0x202F, 0x2065, 0x206A, 0xD7FF, 0xE000, 0x1F600]
 
 
 @pytest.mark.parametrize("code", OBEYED)
 def test_what_a_terminal_would_obey_becomes_an_escape(code):
-    found = printable(f"a{chr(code)}b", one_line=True)
-    assert found == f"a{chr(code).encode('unicode_escape').decode()}b"
-    assert found.isascii()
-    assert found.isprintable()
+    escaped = printable(f"a{chr(code)}b", one_line=True)
+    assert escaped == f"a{chr(code).encode('unicode_escape').decode()}b"
+    assert escaped.isascii()
+    assert escaped.isprintable()
 
 
 @pytest.mark.parametrize("code", SHOWN)

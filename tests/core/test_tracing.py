@@ -14,12 +14,12 @@ def test_nothing_is_wrapped():
 
 
 def test_operations_go_to_the_recorder_that_is_there():
-    found = []
+    operations = []
     record_operation("connect", 1.0, {})
-    record_operations(lambda *one: found.append(one))
+    record_operations(lambda *operation: operations.append(operation))
     try:
         record_operation("connect", 2.0, {"a": 1}, "no")
     finally:
         record_operations(None)
     record_operation("connect", 3.0, {})
-    assert found == [("connect", 2.0, {"a": 1}, "no")]
+    assert operations == [("connect", 2.0, {"a": 1}, "no")]

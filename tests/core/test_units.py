@@ -38,32 +38,32 @@ def test_what_is_no_duration(text):
         seconds(text)
 
 
-@pytest.mark.parametrize("value", [1e308, 10**30, "1e300d", "73001d", 6_307_200_001, "6307200000001ms"])
-def test_a_duration_is_200_years_at_most(value):
+@pytest.mark.parametrize("duration", [1e308, 10**30, "1e300d", "73001d", 6_307_200_001, "6307200000001ms"])
+def test_a_duration_is_200_years_at_most(duration):
     with pytest.raises(ValueError, match=r"^must be at most 73000d, which is 200 years, got "):
-        seconds(value)
+        seconds(duration)
     assert seconds("73000d") == seconds(6_307_200_000) == 6_307_200_000.0
 
 
-@pytest.mark.parametrize("value", [1e308, 10**18 + 1000, 10**30, "1000001TB", "1e300B"])
-def test_a_size_is_a_million_terabytes_at_most(value):
+@pytest.mark.parametrize("size", [1e308, 10**18 + 1000, 10**30, "1000001TB", "1e300B"])
+def test_a_size_is_a_million_terabytes_at_most(size):
     with pytest.raises(ValueError, match=r"^must be at most 1000000TB, got "):
-        size_bytes(value)
+        size_bytes(size)
     assert size_bytes("1000000TB") == size_bytes(10**18) == 10**18
 
 
-@pytest.mark.parametrize("value", [1e308, float("nan"), float("inf"), -1, 253_402_300_800])
-def test_a_wall_clock_ends_with_the_year_9999(value):
+@pytest.mark.parametrize("time", [1e308, float("nan"), float("inf"), -1, 253_402_300_800])
+def test_a_wall_clock_ends_with_the_year_9999(time):
     with pytest.raises(ValueError, match=r"^must be seconds since 1970, from 0 to 253402300799, "):
-        wall_clock(value)
+        wall_clock(time)
     assert wall_clock(253_402_300_799) == 253_402_300_799.0
     assert wall_clock(0) == 0.0
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), "1e999s"])
-def test_no_duration_is_endless(value):
+@pytest.mark.parametrize("duration", [float("nan"), float("inf"), "1e999s"])
+def test_no_duration_is_endless(duration):
     with pytest.raises(ValueError, match="must be a duration"):
-        seconds(value)
+        seconds(duration)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_options_refuse(kind, text, message):
 def test_the_schema_says_unit_and_bounds():
     score = TypeAdapter(Score).json_schema()
     assert (score["type"], score["minimum"], score["maximum"]) == ("number", 0, 1)
-    texts = [one for one in TypeAdapter(Seconds).json_schema()["anyOf"] if one["type"] == "string"]
+    texts = [schema for schema in TypeAdapter(Seconds).json_schema()["anyOf"] if schema["type"] == "string"]
     import re
 
     assert re.match(texts[0]["pattern"], "1.5min")
@@ -163,10 +163,10 @@ def test_the_schema_says_unit_and_bounds():
     [("500/day", 500, 86400), ("6/h", 6, 3600), (" 20 / min ", 20, 60), ("2/s", 2, 1), ("10000/day", 10_000, 86400)],
 )
 def test_a_rate(text, count, period_s):
-    found = TypeAdapter(Rate).validate_python(text)
-    assert (found.count, found.period_s) == (count, period_s)
-    assert str(found) == text.replace(" ", "")
-    assert Rate.read(str(found)) == Rate.read(found) == found
+    rate = TypeAdapter(Rate).validate_python(text)
+    assert (rate.count, rate.period_s) == (count, period_s)
+    assert str(rate) == text.replace(" ", "")
+    assert Rate.read(str(rate)) == Rate.read(rate) == rate
     assert re.search(TypeAdapter(Rate).json_schema()["pattern"], text)
 
 

@@ -17,7 +17,7 @@ def plain(text, **environment):
     return node.plain()
 
 
-def told(text, **environment):
+def problem_texts(text, **environment):
     _, problems = load(text, "x.yaml", environment)
     return [str(problem) for problem in problems]
 
@@ -26,23 +26,61 @@ def told(text, **environment):
     ("text", "value"),
     [
         # YAML 1.2 core schema: null, true and false in three spellings, and nothing else by another name
-        ("~", None), ("null", None), ("Null", None), ("NULL", None), ("", None), ("nULL", "nULL"),
-        ("true", True), ("True", True), ("TRUE", True), ("tRUE", "tRUE"), ("false", False),
-        ("yes", "yes"), ("no", "no"), ("on", "on"), ("off", "off"), ("y", "y"), ("N", "N"),
+        ("~", None),
+        ("null", None),
+        ("Null", None),
+        ("NULL", None),
+        ("", None),
+        ("nULL", "nULL"),
+        ("true", True),
+        ("True", True),
+        ("TRUE", True),
+        ("tRUE", "tRUE"),
+        ("false", False),
+        ("yes", "yes"),
+        ("no", "no"),
+        ("on", "on"),
+        ("off", "off"),
+        ("y", "y"),
+        ("N", "N"),
         # numbers
-        ("0", 0), ("-12", -12), ("+7", 7), ("007", 7), ("0o17", 15), ("0xFF", 255), ("0b11", "0b11"),
-        ("1e-3", 0.001), ("1E5", 1e5), ("1.5", 1.5), (".5", 0.5), ("1.", 1.0), ("-2.5e+3", -2500.0),
-        (".inf", math.inf), ("-.inf", -math.inf), ("+.inf", math.inf),
+        ("0", 0),
+        ("-12", -12),
+        ("+7", 7),
+        ("007", 7),
+        ("0o17", 15),
+        ("0xFF", 255),
+        ("0b11", "0b11"),
+        ("1e-3", 0.001),
+        ("1E5", 1e5),
+        ("1.5", 1.5),
+        (".5", 0.5),
+        ("1.", 1.0),
+        ("-2.5e+3", -2500.0),
+        (".inf", math.inf),
+        ("-.inf", -math.inf),
+        ("+.inf", math.inf),
         # what YAML 1.1 read as something else
-        ("1:30", "1:30"), ("12:30:45", "12:30:45"), ("1_000", "1_000"), ("2026-11-20", "2026-11-20"), ("=", "="),
-        ("1e", "1e"), (".", "."), ("-", "-"), ("0o8", "0o8"), ("0xZZ", "0xZZ"), ("1.2.3", "1.2.3"), ("10s", "10s"),
-        ("inf", "inf"), ("nan", "nan"),
+        ("1:30", "1:30"),
+        ("12:30:45", "12:30:45"),
+        ("1_000", "1_000"),
+        ("2026-11-20", "2026-11-20"),
+        ("=", "="),
+        ("1e", "1e"),
+        (".", "."),
+        ("-", "-"),
+        ("0o8", "0o8"),
+        ("0xZZ", "0xZZ"),
+        ("1.2.3", "1.2.3"),
+        ("10s", "10s"),
+        ("inf", "inf"),
+        ("nan", "nan"),
     ],
-)  # fmt: skip
+)
 def test_scalars_are_typed_by_yaml_1_2(text, value):
-    found = scalar(text)
-    assert found == value
-    assert type(found) is type(value)
+    typed = scalar(text)
+    assert typed == value
+    assert type(typed) is type(value)
 
 
 def test_nan():
@@ -65,7 +103,9 @@ def test_every_float_is_read_back(number):
 
 
 def test_a_tag_that_means_nothing_is_refused():
-    assert told("a: !include other.yaml\nb: !!str 5\nc: !!int 5\nd: !x [1]\ne: !!python/name:os.system ''\n") == [
+    assert problem_texts(
+        "a: !include other.yaml\nb: !!str 5\nc: !!int 5\nd: !x [1]\ne: !!python/name:os.system ''\n"
+    ) == [
         "x.yaml:1:4: the tag !include means nothing here; leave it out",
         "x.yaml:4:4: the tag !x means nothing here; leave it out",
         "x.yaml:5:4: the tag !!python/name:os.system means nothing here; leave it out",
@@ -83,15 +123,15 @@ def test_values_and_keys_know_their_places():
 
 
 def test_a_key_that_is_there_twice():
-    assert told("stages:\n  draw: {}\n  jsonl: {}\n  draw: {a: 1}\n") == [
+    assert problem_texts("stages:\n  draw: {}\n  jsonl: {}\n  draw: {a: 1}\n") == [
         "x.yaml:4:3: the key 'draw' is here twice, first in line 2"
     ]
 
 
 @pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "{}: 1", "'': 1"])
 def test_a_key_must_be_a_word(text):
-    assert told(text) == [told(text)[0]]
-    assert told(text)[0].endswith("a key must be a word")
+    assert problem_texts(text) == [problem_texts(text)[0]]
+    assert problem_texts(text)[0].endswith("a key must be a word")
 
 
 def test_keys_stay_text_whatever_they_look_like():
@@ -100,11 +140,11 @@ def test_keys_stay_text_whatever_they_look_like():
 
 def test_anchors_and_aliases():
     assert plain("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
-    assert told("a: &x [*x]\n") == ["x.yaml:1:8: an alias cannot stand inside what it names"]
+    assert problem_texts("a: &x [*x]\n") == ["x.yaml:1:8: an alias cannot stand inside what it names"]
 
 
 def test_a_merge_key_is_refused_with_the_way_out():
-    (text,) = told("a: &x {b: 1}\nc: {<<: *x, d: 2}\n")
+    (text,) = problem_texts("a: &x {b: 1}\nc: {<<: *x, d: 2}\n")
     assert text.startswith("x.yaml:2:5: YAML's merge key << is not read here; write the options out")
 
 
@@ -161,8 +201,14 @@ def test_what_is_not_yaml_is_told_with_its_place(text, start, hint):
 def test_the_environment_is_read_before_scalars_are_typed():
     text = "a: ${N}\nb: rtsp://u:${PW}@h/${N:-1}\nc: ${GONE:-7}\nd: '${N}'\ne: ${EMPTY:-x}\nf: ${GONE:-}\ng: $N ${}\n"
     assert plain(text, N="5", PW="secret", EMPTY="") == {
-        "a": 5, "b": "rtsp://u:secret@h/5", "c": 7, "d": "5", "e": "x", "f": None, "g": "$N ${}",
-    }  # fmt: skip
+        "a": 5,
+        "b": "rtsp://u:secret@h/5",
+        "c": 7,
+        "d": "5",
+        "e": "x",
+        "f": None,
+        "g": "$N ${}",
+    }
 
 
 def test_an_environment_variable_cannot_bring_structure():
@@ -171,7 +217,7 @@ def test_an_environment_variable_cannot_bring_structure():
 
 
 def test_a_variable_that_is_not_set():
-    assert told("a:\n  b: x${NO_SUCH}\n") == [
+    assert problem_texts("a:\n  b: x${NO_SUCH}\n") == [
         "x.yaml:2:6: the environment variable NO_SUCH is not set; set it, or write ${NO_SUCH:-a default}"
     ]
 
@@ -209,7 +255,7 @@ def test_a_byte_order_mark_and_windows_lines_are_no_trouble(tmp_path):
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 5000])
 def test_a_number_without_end_is_told_with_its_place(number):
-    assert told(f"a: 1\nb: [{number}]\n") == [
+    assert problem_texts(f"a: 1\nb: [{number}]\n") == [
         f"x.yaml:2:5: a number has at most 1000 digits, got {len(number)}; put quotes around text"
     ]
 
@@ -295,7 +341,7 @@ def test_what_an_alias_stands_for_is_its_own_value_and_keeps_its_place():
 
 def test_an_anchor_cannot_be_named_twice_nor_an_alias_be_a_key():
     assert "found duplicate anchor 'x'" in refused("a: &x 1\nb: &x 2\n")[0]
-    assert told("a: &x b\n*x : 1\n") == ["x.yaml:2:1: a key must be a word"]
+    assert problem_texts("a: &x b\n*x : 1\n") == ["x.yaml:2:1: a key must be a word"]
     assert plain("&k a: 1\nb: *k\n") == {"a": 1, "b": "a"}
 
 
@@ -364,15 +410,29 @@ def test_the_fast_parser_is_there():
 
 
 def test_texts_of_plain_values_are_expanded_and_typed_as_in_a_yaml():
-    known = {"HOST": "10.0.0.7", "PORT": "554", "EMPTY": ""}
+    environment = {"HOST": "10.0.0.7", "PORT": "554", "EMPTY": ""}
     values = {
-        "uri": "rtsp://${HOST}:${PORT}/a", "port": "${PORT}", "name": "${NONE:-gate}", "empty": "${EMPTY:-full}",
-        "list": ["${HOST}", 3], "points": (1, 2), "path": Path("a/b"), "other": None, "plain": "554",
-    }  # fmt: skip
-    assert yaml_tree.expand(values, "x", known) == {
-        "uri": "rtsp://10.0.0.7:554/a", "port": 554, "name": "gate", "empty": "full", "list": ["10.0.0.7", 3],
-        "points": [1, 2], "path": "a/b", "other": None, "plain": "554",
-    }  # fmt: skip
+        "uri": "rtsp://${HOST}:${PORT}/a",
+        "port": "${PORT}",
+        "name": "${NONE:-gate}",
+        "empty": "${EMPTY:-full}",
+        "list": ["${HOST}", 3],
+        "points": (1, 2),
+        "path": Path("a/b"),
+        "other": None,
+        "plain": "554",
+    }
+    assert yaml_tree.expand(values, "x", environment) == {
+        "uri": "rtsp://10.0.0.7:554/a",
+        "port": 554,
+        "name": "gate",
+        "empty": "full",
+        "list": ["10.0.0.7", 3],
+        "points": [1, 2],
+        "path": "a/b",
+        "other": None,
+        "plain": "554",
+    }
 
 
 def test_every_variable_that_is_not_set_is_reported():

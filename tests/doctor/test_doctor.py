@@ -337,7 +337,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, why, fix) -> None:
     from streamkit.media import nv_caps
 
-    monkeypatch.setattr(nv_caps, "_known", {})
+    monkeypatch.setattr(nv_caps, "_caps", {})
     monkeypatch.setattr(nv_caps, "nv_module", lambda: why)
     [line] = told(doctor._decoders(0, "cuda:0"))
     reason = why.partition(";")[0]

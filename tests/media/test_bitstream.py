@@ -123,17 +123,17 @@ def test_parameter_sets_in_the_stream(tmp_path, codec, kind):
 
 def test_parameter_sets_of_the_container(tmp_path):
     write(tmp_path / "a.mp4", frames=5)
-    with av.open(str(tmp_path / "a.mp4")) as given:
-        stream = given.streams.video[0]
+    with av.open(str(tmp_path / "a.mp4")) as container:
+        stream = container.streams.video[0]
         boxed = bytes(stream.codec_context.extradata)
-        filtered = av.BitStreamFilterContext("h264_mp4toannexb", stream).filter(next(given.demux(stream)))
-    found = annexb_headers("h264", boxed)
-    assert found.count(b"\0\0\0\1") == 2
+        filtered = av.BitStreamFilterContext("h264_mp4toannexb", stream).filter(next(container.demux(stream)))
+    headers = annexb_headers("h264", boxed)
+    assert headers.count(b"\0\0\0\1") == 2
     first = bytes(filtered[0])
-    units = [unit.lstrip(b"\0\1") for unit in found.split(b"\0\0\0\1") if unit]
+    units = [unit.lstrip(b"\0\1") for unit in headers.split(b"\0\0\0\1") if unit]
     assert all(unit in first for unit in units)
     assert [unit[0] & 31 for unit in units] == [7, 8]
-    assert annexb_headers("h264", found) == found
+    assert annexb_headers("h264", headers) == headers
     assert annexb_headers("hevc", bytes([1, 1]) + bytes(30)) == annexb_headers("vp9", b"abc") == b""
 
 
@@ -149,38 +149,44 @@ FILTERS = {"h264": "h264_mp4toannexb", "hevc": "hevc_mp4toannexb", "mpeg4": "dum
 
 
 def keyframe_parameters(path, codec):
-    found = []
+    parameters = []
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         name = FILTERS.get(codec)
         bsf = av.BitStreamFilterContext(name, stream) if name else None
         for packet in container.demux(stream):
             if packet.size and packet.is_keyframe:
-                found += [sequence_header(codec, bytes(part)) for part in (bsf.filter(packet) if bsf else [packet])]
-    return found
+                parameters += [
+                    sequence_header(codec, bytes(part)) for part in (bsf.filter(packet) if bsf else [packet])
+                ]
+    return parameters
 
 
 @pytest.mark.parametrize(
     ("codec", "encoder", "suffix"),
     [
-        ("h264", "libx264", "mp4"), ("hevc", "libx265", "mp4"), ("mpeg4", "mpeg4", "avi"),
-        ("vp9", "libvpx-vp9", "webm"), ("vp8", "libvpx", "webm"),
-        ("mpeg2video", "mpeg2video", "ts"), ("av1", "libsvtav1", "mkv"),
+        ("h264", "libx264", "mp4"),
+        ("hevc", "libx265", "mp4"),
+        ("mpeg4", "mpeg4", "avi"),
+        ("vp9", "libvpx-vp9", "webm"),
+        ("vp8", "libvpx", "webm"),
+        ("mpeg2video", "mpeg2video", "ts"),
+        ("av1", "libsvtav1", "mkv"),
     ],
-)  # fmt: skip
+)
 def test_they_change_with_the_size_and_only_with_it(tmp_path, codec, encoder, suffix):
     if encoder not in av.codecs_available:
         pytest.skip(f"this FFmpeg has no {encoder}")
     options = {"g": "5"}
     if encoder == "libsvtav1":
         options |= {"preset": "12", "svtav1-params": "keyint=5"}
-    one = keyframe_parameters(write(tmp_path / f"a.{suffix}", 64, 64, 12, codec=encoder, options=options), codec)
-    two = keyframe_parameters(write(tmp_path / f"b.{suffix}", 96, 64, 12, codec=encoder, options=options), codec)
-    assert len(one) > 1
-    assert one[0]
-    assert set(one) == {one[0]}
-    assert set(two) == {two[0]}
-    assert one[0] != two[0]
+    small = keyframe_parameters(write(tmp_path / f"a.{suffix}", 64, 64, 12, codec=encoder, options=options), codec)
+    large = keyframe_parameters(write(tmp_path / f"b.{suffix}", 96, 64, 12, codec=encoder, options=options), codec)
+    assert len(small) > 1
+    assert small[0]
+    assert set(small) == {small[0]}
+    assert set(large) == {large[0]}
+    assert small[0] != large[0]
 
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg4", "mpeg2video", "vp8", "vp9", "av1", "prores"])
@@ -210,10 +216,10 @@ def test_the_same_bytes_as_ffmpegs_filter(test_data: Path, file: str) -> None:
             assert bytes(packet) == before, "the packet itself is somebody else's"
             rewritten = ctypes.string_at(ours.address, packet.size)
             # the filter writes start codes of three bytes within a packet, and of four at its beginning
-            (made,) = theirs.filter(packet)
+            (filtered,) = theirs.filter(packet)
             assert [u for u in rewritten.split(b"\0\0\1") if u.strip(b"\0")] == [
-                u for u in bytes(made).split(b"\0\0\1") if u.strip(b"\0")
-            ] or rewritten.replace(b"\0\0\0\1", b"\0\0\1") == bytes(made).replace(b"\0\0\0\1", b"\0\0\1")
+                u for u in bytes(filtered).split(b"\0\0\1") if u.strip(b"\0")
+            ] or rewritten.replace(b"\0\0\0\1", b"\0\0\1") == bytes(filtered).replace(b"\0\0\0\1", b"\0\0\1")
             compared += 1
     assert compared >= 5
 

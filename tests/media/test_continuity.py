@@ -37,7 +37,11 @@ DEVICES = [Device(), pytest.param(Device("cuda"), marks=pytest.mark.gpu)]
 def read(path, device=None):
     """The digests of all frames, the numbers of those marked as damaged, how many a damaged file reports, counters."""
     device = device or Device()
-    counters, digests, marked, told, trouble = Counters(), [], [], 0, None
+    counters = Counters()
+    digests = []
+    marked = []
+    reported = 0
+    trouble = None
     with closing(VideoReader(str(path), device, SurfacePool(device), counters)) as reader:
         try:
             for number, frame in reader.frames():
@@ -47,10 +51,10 @@ def read(path, device=None):
         except SourceError as error:
             trouble = error
     if trouble is not None:
-        told = trouble.damaged
+        reported = trouble.damaged
         assert trouble.cause == "damaged"
-        assert f" is damaged: {told} frame" in str(trouble)
-    return digests, marked, told, counters
+        assert f" is damaged: {reported} frame" in str(trouble)
+    return digests, marked, reported, counters
 
 
 def packets(path):
@@ -90,18 +94,18 @@ def test_joined_recordings_are_whole_and_every_frame_is_ffmpegs(recording, tmp_p
     once = read(recording, device)
     assert len(set(once[0])) == 30
     assert once[1:3] == ([], 0)
-    digests, marked, told, counters = read(joined, device)
-    assert (digests, marked, told) == (once[0] * 3, [], 0)
+    digests, marked, reported, counters = read(joined, device)
+    assert (digests, marked, reported) == (once[0] * 3, [], 0)
     assert counters["decode errors concealed"] == 0
 
 
 def test_segments_whose_times_go_on_are_whole_when_they_are_joined(recording, tmp_path):
     """As `ffmpeg -f segment` writes them: each begins its continuity counters again."""
     parts = []
-    with av.open(str(recording)) as given:
-        stream = given.streams.video[0]
+    with av.open(str(recording)) as source:
+        stream = source.streams.video[0]
         output = None
-        for packet in given.demux(stream):
+        for packet in source.demux(stream):
             if not packet.size:
                 continue
             if packet.is_keyframe:
@@ -127,37 +131,42 @@ def test_a_frame_that_lacks_a_part_is_marked_and_counted_once(recording, tmp_pat
     del parts[frame[len(frame) // 2] if place == "middle" else frame[-1]]
     path = tmp_path / "cut.ts"
     path.write_bytes(b"".join(parts))
-    whole, (digests, marked, told, counters) = read(recording)[0], read(path)
+    whole = read(recording)[0]
+    (digests, marked, reported, counters) = read(path)
     assert len(digests) == 30
     differ = [i for i, (a, b) in enumerate(zip(digests, whole, strict=True)) if a != b]
     assert len(marked) == 1
     assert marked[0] in differ
-    assert (told, counters["decode errors concealed"]) == (1, 1)
+    assert (reported, counters["decode errors concealed"]) == (1, 1)
 
 
 def test_frames_that_are_missing_are_counted_and_the_one_behind_them_is_marked(recording, tmp_path):
     parts, frames = packets(recording)
-    gone = {place for frame in frames[13:15] for place in frame}
+    removed = {place for frame in frames[13:15] for place in frame}
     path = tmp_path / "lost.ts"
-    path.write_bytes(b"".join(part for place, part in enumerate(parts) if place not in gone))
-    digests, marked, told, counters = read(path)
+    path.write_bytes(b"".join(part for place, part in enumerate(parts) if place not in removed))
+    digests, marked, reported, counters = read(path)
     assert len(digests) <= 28
-    assert told >= 1
-    assert len(marked) == counters["decode errors concealed"] <= told
+    assert reported >= 1
+    assert len(marked) == counters["decode errors concealed"] <= reported
 
 
 def test_frames_that_are_missing_before_a_keyframe_are_counted_and_the_keyframe_is_good(recording, tmp_path):
     parts, frames = packets(recording)
     with av.open(str(recording)) as container:
-        key = [i for i, one in enumerate(p for p in container.demux(video=0) if p.size) if one.is_keyframe][2]
-    gone = {place for frame in frames[key - 3 : key] for place in frame}
+        key = [
+            i
+            for i, sized_packet in enumerate(p for p in container.demux(video=0) if p.size)
+            if sized_packet.is_keyframe
+        ][2]
+    removed = {place for frame in frames[key - 3 : key] for place in frame}
     path = tmp_path / "lost.ts"
-    path.write_bytes(b"".join(part for place, part in enumerate(parts) if place not in gone))
-    digests, marked, told, _ = read(path)
+    path.write_bytes(b"".join(part for place, part in enumerate(parts) if place not in removed))
+    digests, marked, reported, _ = read(path)
     good = 30 - key - 2  # but for the two that may be shown before the keyframe
     assert good >= 7
     assert good < len(digests) <= 27
-    assert told == 1
+    assert reported == 1
     assert digests[-good:] == read(recording)[0][-good:]
     assert not [number for number in marked if number >= len(digests) - good]
 
@@ -169,10 +178,11 @@ def test_a_recording_that_was_cut_off_within_a_frame_and_joined_has_one_damaged_
     end = frame[len(frame) // 2] if place == "middle" else frame[-1]
     path = tmp_path / "joined.ts"
     path.write_bytes(b"".join(parts[:end]) + recording.read_bytes())
-    whole, (digests, marked, told, counters) = read(recording)[0], read(path)
+    whole = read(recording)[0]
+    (digests, marked, reported, counters) = read(path)
     assert len(digests) == 15 + 30
     assert digests[-30:] == whole
-    assert (len(marked), told, counters["decode errors concealed"]) == (1, 1, 1)
+    assert (len(marked), reported, counters["decode errors concealed"]) == (1, 1, 1)
     assert marked[0] < 15
 
 
@@ -187,8 +197,8 @@ def test_a_record_of_a_damaged_frame_says_so(recording, tmp_path, capsys):
     )
     assert cli.main(["run", str(tmp_path / "p.yaml")], standalone_mode=False) == 1
     records = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
-    assert [one["frame"] for one in records if "damaged" in one] == read(path)[1]
-    assert [one["damaged"] for one in records if "damaged" in one] == [True]
+    assert [frame_record["frame"] for frame_record in records if "damaged" in frame_record] == read(path)[1]
+    assert [frame_record["damaged"] for frame_record in records if "damaged" in frame_record] == [True]
     assert "1 frame was lost or concealed" in capsys.readouterr().err
 
 
@@ -206,15 +216,16 @@ def packet(number, *, key=False, flagged=False, dts=True):
     )
 
 
-def settled(*given, codec="h264", rate=25.0, tick_s=0.04):
+def settled(*sent, codec="h264", rate=25.0, tick_s=0.04):
     """The numbers of packets that come out flagged, how many gaps no packet carries; all come out, in order."""
     info = SimpleNamespace(codec=codec, average_rate=rate)
-    gaps, out = ContinuityFilter(None, info, 256, tick_s), []
-    for one in given:
-        out += gaps.filter(one)
+    gaps = ContinuityFilter(None, info, 256, tick_s)
+    out = []
+    for sent_packet in sent:
+        out += gaps.filter(sent_packet)
     out += gaps.flush()
-    assert out == list(given)
-    return [one.number for one in out if one.is_corrupt], gaps.lost
+    assert out == list(sent)
+    return [out_packet.number for out_packet in out if out_packet.is_corrupt], gaps.lost
 
 
 def stream(*numbers, flagged=(), keys=()):
@@ -223,13 +234,19 @@ def stream(*numbers, flagged=(), keys=()):
 
 def test_only_the_packet_at_a_gap_waits_for_the_next():
     gaps = ContinuityFilter(None, SimpleNamespace(codec="h264", average_rate=25.0), 256, 0.04)
-    given = stream(0, 1, 2, 3, 4, flagged=[1])
-    assert [[one.number for one in gaps.filter(one)] for one in given] == [[0], [1], [], [2, 3], [4]]
+    sent = stream(0, 1, 2, 3, 4, flagged=[1])
+    assert [[out_packet.number for out_packet in gaps.filter(sent_packet)] for sent_packet in sent] == [
+        [0],
+        [1],
+        [],
+        [2, 3],
+        [4],
+    ]
     assert gaps.flush() == []
 
 
 @pytest.mark.parametrize(
-    ("given", "marked", "lost"),
+    ("sent", "marked", "lost"),
     [
         (stream(0, 1, 2, 3, 4), [], 0),
         (stream(0, 1, 2, 3, 4, flagged=[1]), [2], 0),  # the flag lies one packet early
@@ -250,40 +267,42 @@ def test_only_the_packet_at_a_gap_waits_for_the_next():
         (stream(0, 2, 4, 6, 10, 12, flagged=[4], keys=[10]), [], 1),
     ],
 )
-def test_which_packet_a_flag_is_of(given, marked, lost):
-    assert settled(*given) == (marked, lost)
+def test_which_packet_a_flag_is_of(sent, marked, lost):
+    assert settled(*sent) == (marked, lost)
 
 
 @pytest.mark.parametrize(("rate", "step_ms"), [(50.0, 20), (10.0, 100), (None, 40)])
 def test_a_frame_is_missing_where_more_than_one_and_a_half_frame_times_pass(rate, step_ms):
     """Before any frame has been measured it lasts as long as the header says, or 1/25 s."""
     for between, marked in [(1.5 * step_ms - 1, step_ms), (1.5 * step_ms + 1, 2.5 * step_ms + 1)]:
-        given = stream(0, step_ms, step_ms + between, flagged=[0])
-        assert settled(*given, rate=rate, tick_s=0.001) == ([marked], 0)
+        sent = stream(0, step_ms, step_ms + between, flagged=[0])
+        assert settled(*sent, rate=rate, tick_s=0.001) == ([marked], 0)
 
 
 def test_a_packet_without_a_time_is_the_one_at_the_gap():
-    given = [packet(0), packet(1, flagged=True), packet(2, dts=False), packet(3), packet(4)]
-    assert settled(*given) == ([2], 0)
+    sent = [packet(0), packet(1, flagged=True), packet(2, dts=False), packet(3), packet(4)]
+    assert settled(*sent) == ([2], 0)
 
 
 @pytest.mark.parametrize("size", [188, 192, 204])
 def test_the_end_of_a_frame_of_a_codec_whose_decoder_does_not_see_it(tmp_path, size):
     def parts(counters, stuffed, pid=256):
-        made = b""
+        data_of_frame = b""
         for i, counter in enumerate(counters):
             flags = 0x30 if stuffed and i == len(counters) - 1 else 0x10
-            made += bytes([0x47, pid >> 8, pid & 0xFF, flags | counter]).ljust(size, b"x")
-        return made
+            data_of_frame += bytes([0x47, pid >> 8, pid & 0xFF, flags | counter]).ljust(size, b"x")
+        return data_of_frame
 
     def cut_off(frame):
         path = tmp_path / "a.ts"
         path.write_bytes(parts([9], True, 17) + frame + parts([0], True))
         gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
-        at_gap, behind = packet(5), packet(0, key=True)
-        at_gap.pos, behind.pos = size, size + len(frame)
-        for one in (packet(4, flagged=True), at_gap, behind):
-            gaps.filter(one)
+        at_gap = packet(5)
+        behind = packet(0, key=True)
+        at_gap.pos = size
+        behind.pos = size + len(frame)
+        for fed_packet in (packet(4, flagged=True), at_gap, behind):
+            gaps.filter(fed_packet)
         return at_gap.is_corrupt
 
     assert not cut_off(parts([14, 15, 0], True))
@@ -305,10 +324,12 @@ def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first,
     path = tmp_path / "a.ts"
     path.write_bytes(bytes(first) + begin + end)
     gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 0x1EF1, 0.04)
-    at_gap, behind = packet(5), packet(0, key=True)
-    at_gap.pos, behind.pos = first, first + 376
-    for one in (packet(4, flagged=True), at_gap, behind):
-        gaps.filter(one)
+    at_gap = packet(5)
+    behind = packet(0, key=True)
+    at_gap.pos = first
+    behind.pos = first + 376
+    for fed_packet in (packet(4, flagged=True), at_gap, behind):
+        gaps.filter(fed_packet)
     assert at_gap.is_corrupt is not whole
 
 
@@ -317,8 +338,10 @@ def test_a_frame_of_unknown_place_is_taken_for_whole(tmp_path, at, behind_at):
     path = tmp_path / "a.ts"
     path.write_bytes(bytes([0x47, 1, 0, 0x10]).ljust(188, b"x") * 3)
     gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)
-    at_gap, behind = packet(5), packet(0, key=True)
-    at_gap.pos, behind.pos = at, behind_at
-    for one in (packet(4, flagged=True), at_gap, behind):
-        gaps.filter(one)
+    at_gap = packet(5)
+    behind = packet(0, key=True)
+    at_gap.pos = at
+    behind.pos = behind_at
+    for fed_packet in (packet(4, flagged=True), at_gap, behind):
+        gaps.filter(fed_packet)
     assert not at_gap.is_corrupt

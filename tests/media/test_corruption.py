@@ -9,33 +9,38 @@ from streamkit.media.corruption import SurfaceCopies, add_noise_blocks, flip_byt
 
 
 def packet(size=1000):
-    made = av.Packet(bytes(range(250)) * 4 if size == 1000 else bytes(size))
-    made.pts, made.dts, made.is_keyframe = 7, 5, True
-    return made
+    av_packet = av.Packet(bytes(range(250)) * 4 if size == 1000 else bytes(size))
+    av_packet.pts = 7
+    av_packet.dts = 5
+    av_packet.is_keyframe = True
+    return av_packet
 
 
 def test_bytes_are_flipped_but_the_first():
-    one, before = packet(), bytes(packet())
-    flip_bytes(one, 0.02, random.Random(1))
-    changed = [i for i, (a, b) in enumerate(zip(bytes(one), before, strict=True)) if a != b]
+    flipped = packet()
+    before = bytes(packet())
+    flip_bytes(flipped, 0.02, random.Random(1))
+    changed = [i for i, (a, b) in enumerate(zip(bytes(flipped), before, strict=True)) if a != b]
     assert len(changed) == 20
     assert min(changed) >= 8
-    assert (one.pts, one.dts, one.is_keyframe) == (7, 5, True)
+    assert (flipped.pts, flipped.dts, flipped.is_keyframe) == (7, 5, True)
 
 
 def test_the_same_seed_flips_the_same_bytes():
-    one, two, other = packet(), packet(), packet()
-    flip_bytes(one, 0.02, random.Random(1))
-    flip_bytes(two, 0.02, random.Random(1))
-    flip_bytes(other, 0.02, random.Random(2))
-    assert bytes(one) == bytes(two) != bytes(other)
+    first = packet()
+    same_seed = packet()
+    other_seed = packet()
+    flip_bytes(first, 0.02, random.Random(1))
+    flip_bytes(same_seed, 0.02, random.Random(1))
+    flip_bytes(other_seed, 0.02, random.Random(2))
+    assert bytes(first) == bytes(same_seed) != bytes(other_seed)
 
 
 @pytest.mark.parametrize(("size", "share", "changed"), [(1, 0.01, 1), (9, 1.0, 1), (9, 0.0, 1), (100, 1.0, 92)])
 def test_the_smallest_and_the_most(size, share, changed):
-    one = packet(size)
-    flip_bytes(one, share, random.Random(1))
-    assert sum(byte != 0 for byte in bytes(one)) == changed
+    flipped = packet(size)
+    flip_bytes(flipped, share, random.Random(1))
+    assert sum(byte != 0 for byte in bytes(flipped)) == changed
 
 
 def damage(share, seed=1):
@@ -45,26 +50,26 @@ def damage(share, seed=1):
 @pytest.mark.parametrize(("share", "blocks"), [(0.0, 1), (0.1, 2), (1.0, 24)])
 def test_blocks_of_a_copy_are_spoiled(share, blocks):
     surface = Surface(np.full((96, 64), 128, np.uint8), Color("bt601"))
-    made = SurfaceCopies(Device())(surface, damage(share))
+    spoiled = SurfaceCopies(Device())(surface, damage(share))
     assert (surface.data == 128).all()
-    assert made.color == surface.color
-    touched = (made.data != 128).reshape(6, 16, 4, 16).mean((1, 3))
+    assert spoiled.color == surface.color
+    touched = (spoiled.data != 128).reshape(6, 16, 4, 16).mean((1, 3))
     assert (touched > 0).sum() == blocks
     assert touched[touched > 0].min() > 0.9
-    assert (SurfaceCopies(Device())(surface, damage(share)).data == made.data).all()
-    assert (SurfaceCopies(Device())(surface, damage(share, 2)).data != made.data).any()
+    assert (SurfaceCopies(Device())(surface, damage(share)).data == spoiled.data).all()
+    assert (SurfaceCopies(Device())(surface, damage(share, 2)).data != spoiled.data).any()
 
 
 def test_a_picture_smaller_than_a_block():
-    made = SurfaceCopies(Device())(Surface(np.full((6, 4), 128, np.uint8), Color()), damage(0.01))
-    assert (made.data != 128).any()
+    spoiled = SurfaceCopies(Device())(Surface(np.full((6, 4), 128, np.uint8), Color()), damage(0.01))
+    assert (spoiled.data != 128).any()
 
 
 def test_a_plain_copy_is_its_own():
     surface = Surface(np.arange(96 * 64, dtype=np.uint8).reshape(96, 64), Color())
-    made = SurfaceCopies(Device())(surface)
-    assert (made.data == surface.data).all()
-    made.data[:] = 0
+    copied = SurfaceCopies(Device())(surface)
+    assert (copied.data == surface.data).all()
+    copied.data[:] = 0
     assert surface.data.any()
 
 
@@ -76,9 +81,10 @@ def test_on_a_gpu_the_same_blocks_are_spoiled():
     surface = Surface(cupy.asarray(host), Color())
     cupy.cuda.get_current_stream().synchronize()
     copies = SurfaceCopies(Device("cuda"))
-    made, plain = copies(surface, damage(0.2)), copies(surface)
-    made.ready.synchronize()
+    spoiled = copies(surface, damage(0.2))
+    plain = copies(surface)
+    spoiled.ready.synchronize()
     want = SurfaceCopies(Device())(Surface(host, Color()), damage(0.2))
-    np.testing.assert_array_equal(made.data.get(), want.data)
+    np.testing.assert_array_equal(spoiled.data.get(), want.data)
     np.testing.assert_array_equal(plain.data.get(), host)
     np.testing.assert_array_equal(surface.data.get(), host)

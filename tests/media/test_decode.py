@@ -10,13 +10,29 @@ from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 
 VIDEOS = [
-    "ahmetozlu_pedestrian.mp4", "bench_1080p_h264.mp4", "bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4",
-    "car-detection.mp4", "carnd_test_video.mp4", "one-by-one-person-detection.mp4", "vtest_480x360.mp4",
-    "codec/av1_video.mkv", "codec/bt2020_10bit.mp4", "codec/bt601_limited_range.mp4", "codec/bt709_full_range.mp4",
-    "codec/discard_first_keyframe.mp4", "codec/h264_10bits.mp4", "codec/h265_video.mp4", "codec/nasa_13013.mp4",
-    "codec/test_non_zero_start.mp4", "codec/testsrc2_av1_10bit.mp4", "codec/testsrc2_h265.mp4",
-    "codec/testsrc2_mpeg4.avi", "codec/testsrc2_vp8.webm", "codec/testsrc2_vp9.webm",
-]  # fmt: skip
+    "ahmetozlu_pedestrian.mp4",
+    "bench_1080p_h264.mp4",
+    "bench_1080p_hevc.mp4",
+    "bench_1080p_hevc_opengop.mp4",
+    "car-detection.mp4",
+    "carnd_test_video.mp4",
+    "one-by-one-person-detection.mp4",
+    "vtest_480x360.mp4",
+    "codec/av1_video.mkv",
+    "codec/bt2020_10bit.mp4",
+    "codec/bt601_limited_range.mp4",
+    "codec/bt709_full_range.mp4",
+    "codec/discard_first_keyframe.mp4",
+    "codec/h264_10bits.mp4",
+    "codec/h265_video.mp4",
+    "codec/nasa_13013.mp4",
+    "codec/test_non_zero_start.mp4",
+    "codec/testsrc2_av1_10bit.mp4",
+    "codec/testsrc2_h265.mp4",
+    "codec/testsrc2_mpeg4.avi",
+    "codec/testsrc2_vp8.webm",
+    "codec/testsrc2_vp9.webm",
+]
 BIG = [name for name in VIDEOS if "1080p" in name]
 QUICK = [*(name for name in VIDEOS if name not in BIG), pytest.param(BIG[0], marks=pytest.mark.long)]
 
@@ -69,13 +85,14 @@ def test_the_gpu_gives_the_same_pictures_at_the_same_times(test_data, name):
     device = Device("cuda")
     exact = not name.endswith("mpeg4.avi")  # MPEG-4's inverse transform is not laid down bit by bit
     count = 0
-    for number, (one, other) in enumerate(zip(read(path, Device()), read(path, device), strict=True)):
-        assert other[:3] == one[:3]
-        assert other.surface.color == one.surface.color
+    for number, (on_host, on_gpu) in enumerate(zip(read(path, Device()), read(path, device), strict=True)):
+        assert on_gpu[:3] == on_host[:3]
+        assert on_gpu.surface.color == on_host.surface.color
         count += 1
         if number % 7 == 0:
-            other.surface.ready.synchronize()
-            got, want = other.surface.data.get(), one.surface.data
+            on_gpu.surface.ready.synchronize()
+            got = on_gpu.surface.data.get()
+            want = on_host.surface.data
             if exact:
                 np.testing.assert_array_equal(got, want)
             else:
@@ -88,11 +105,11 @@ def test_the_gpu_gives_the_same_pictures_at_the_same_times(test_data, name):
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 def test_the_gpu_turns_pictures_as_the_host_does(tmp_path, rotation, mirrored):
     path = write(tmp_path / "a.mp4", 128, 96, 5, rotation=rotation, mirrored=mirrored)
-    for one, other in zip(read(path, Device()), read(path, Device("cuda")), strict=True):
-        other.surface.ready.synchronize()
-        assert other[:3] == one[:3]
-        assert other.surface.color == one.surface.color
-        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+    for on_host, on_gpu in zip(read(path, Device()), read(path, Device("cuda")), strict=True):
+        on_gpu.surface.ready.synchronize()
+        assert on_gpu[:3] == on_host[:3]
+        assert on_gpu.surface.color == on_host.surface.color
+        np.testing.assert_array_equal(on_gpu.surface.data.get(), on_host.surface.data)
 
 
 @pytest.mark.gpu
@@ -104,11 +121,11 @@ def test_the_gpu_follows_a_new_size(tmp_path):
     ]
     path = tmp_path / "all.h264"
     path.write_bytes(b"".join(parts))
-    found = list(read(path, Device("cuda")))
-    assert [(p.width, p.height) for p in found] == [(320, 240)] * 10 + [(640, 368)] * 10 + [(192, 160)] * 10
-    for one, other in zip(read(path, Device()), found, strict=True):
-        other.surface.ready.synchronize()
-        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+    frames = list(read(path, Device("cuda")))
+    assert [(p.width, p.height) for p in frames] == [(320, 240)] * 10 + [(640, 368)] * 10 + [(192, 160)] * 10
+    for on_host, on_gpu in zip(read(path, Device()), frames, strict=True):
+        on_gpu.surface.ready.synchronize()
+        np.testing.assert_array_equal(on_gpu.surface.data.get(), on_host.surface.data)
 
 
 @pytest.mark.gpu
@@ -122,16 +139,18 @@ def test_the_gpu_follows_a_new_size(tmp_path):
 )
 def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):
     path = write(tmp_path / name, frames=6, **options)
-    logged, counters, device = collect(), Counters(), Device("cuda")
+    logged = collect()
+    counters = Counters()
+    device = Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device), counters)
     frames = [p for _, p in reader.frames()]
     reader.close()
     assert len(logged) == 1
     assert words in logged[0]
     assert counters["frames decoded on the cpu"] == len(frames) == 6
-    for one, other in zip(read(path, Device()), frames, strict=True):
-        other.surface.ready.synchronize()
-        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+    for on_host, on_gpu in zip(read(path, Device()), frames, strict=True):
+        on_gpu.surface.ready.synchronize()
+        np.testing.assert_array_equal(on_gpu.surface.data.get(), on_host.surface.data)
 
 
 @pytest.mark.gpu
@@ -139,8 +158,8 @@ def test_pictures_kept_are_not_overwritten(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
     device = Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters())
-    kept = [frame for _, frame in zip(range(100), (p for _, p in reader.frames()), strict=False)]
+    held = [frame for _, frame in zip(range(100), (p for _, p in reader.frames()), strict=False)]
     reader.close()
-    for one, other in zip(read(path, Device()), kept, strict=False):
-        other.surface.ready.synchronize()
-        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+    for on_host, on_gpu in zip(read(path, Device()), held, strict=False):
+        on_gpu.surface.ready.synchronize()
+        np.testing.assert_array_equal(on_gpu.surface.data.get(), on_host.surface.data)

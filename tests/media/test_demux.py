@@ -89,20 +89,21 @@ def taken(uri, count, link=None):
     with closing(
         VideoReader(uri, Device(), SurfacePool(Device()), Counters(), link=link or ConnectionOptions(10.0))
     ) as reader:
-        found = []
+        arrivals = []
         for _, frame in reader.frames():
-            found.append((frame, time.monotonic()))
-            if len(found) == count:
+            arrivals.append((frame, time.monotonic()))
+            if len(arrivals) == count:
                 break
-        return found, reader.info
+        return arrivals, reader.info
 
 
 def test_mjpeg_over_http_has_the_times_of_arrival(mjpeg):
-    found, info = taken(f"{mjpeg}/video", 12)
+    arrivals, info = taken(f"{mjpeg}/video", 12)
     assert info.live
     assert info.codec == "mjpeg"
-    (first, begun_s), (last, ended_s) = found[0], found[-1]
-    assert last.pts_s - first.pts_s == pytest.approx(ended_s - begun_s, abs=0.3)  # not at the 25 a second of a guess
+    (first, first_s) = arrivals[0]
+    (last, last_s) = arrivals[-1]
+    assert last.pts_s - first.pts_s == pytest.approx(last_s - first_s, abs=0.3)  # not at the 25 a second of a guess
 
 
 def ages_s(uri):
@@ -165,10 +166,10 @@ def hls(clip, tmp_path):
 
 def test_a_live_playlist(hls):
     uri, _ = hls
-    found, info = taken(uri, 40)
+    arrivals, info = taken(uri, 40)
     assert info.live
     assert (info.codec, info.width) == ("h264", 64)
-    times = [frame.pts_s for frame, _ in found]
+    times = [frame.pts_s for frame, _ in arrivals]
     assert all(b > a for a, b in itertools.pairwise(times))
 
 
@@ -192,49 +193,65 @@ def test_rtmp(clip):
     uri = f"rtmp://127.0.0.1:{free_port()}/live/a"
     command = ["ffmpeg", "-v", "error", "-re", "-i", str(clip), "-c", "copy", "-f", "flv", "-listen", "1", uri]
     process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    found = None
+    arrivals = None
     try:
         for _ in range(100):
             with contextlib.suppress(SourceError):  # it does not listen yet
-                found, info = taken(uri, 20)
+                arrivals, info = taken(uri, 20)
                 break
             time.sleep(0.2)
-        assert found is not None
+        assert arrivals is not None
     finally:
         process.kill()
         process.wait()
     assert info.live
     assert info.codec == "h264"
-    assert len(found) == 20
+    assert len(arrivals) == 20
 
 
 def test_rtsps(rtsp, proxy, clip, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate")
-    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    key = tmp_path / "key.pem"
+    certificate = tmp_path / "cert.pem"
     subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
-         "-keyout", str(key), "-out", str(certificate)],
-        check=True, capture_output=True,
-    )  # fmt: skip
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-keyout",
+            str(key),
+            "-out",
+            str(certificate),
+        ],
+        check=True,
+        capture_output=True,
+    )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     server = rtsp({"a": clip}, user="ann", password="pa/ss@wo:rd")
     between = proxy(server.port, tls=context)
     uri = server.url("a", port=between.port).replace("rtsp://", "rtsps://")
-    found, info = taken(uri, 10)
+    arrivals, info = taken(uri, 10)
     assert info.live
-    assert len(found) == 10
+    assert len(arrivals) == 10
 
 
 @pytest.mark.parametrize("transport", ["auto", "tcp", "udp"])
 def test_transports(rtsp, proxy, clip, transport):
     server = rtsp({"a": clip})
     between = proxy(server.port)
-    found, _ = taken(
+    arrivals, _ = taken(
         server.url("a", port=between.port), 10, ConnectionOptions(10.0, transport=transport, low_latency=True)
     )
-    assert len(found) == 10
+    assert len(arrivals) == 10
     assert bool(between.passed) == (transport == "udp")  # datagrams
 
 
@@ -304,8 +321,8 @@ def test_packets_of_which_no_picture_comes_are_told(rtsp, clip):
 def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):
     server = rtsp({"a": clip})
     between = proxy(server.port, refuse_tcp=True)
-    found, _ = taken(server.url("a", port=between.port), 10)
-    assert len(found) == 10
+    arrivals, _ = taken(server.url("a", port=between.port), 10)
+    assert len(arrivals) == 10
     assert between.passed > 0
 
 
@@ -321,10 +338,13 @@ def test_srt_says_what_is_missing():
     try:
         av.open(uri, timeout=0.2).close()
     except av.error.ProtocolNotFoundError:
-        told, cause = "built without SRT", None
+        message = "built without SRT"
+        cause = None
     except (av.FFmpegError, OSError):
-        told, cause = "no answer in time", "timeout"  # nothing listens there
-    with pytest.raises(SourceError, match=told) as caught:
+        # nothing listens there
+        message = "no answer in time"
+        cause = "timeout"
+    with pytest.raises(SourceError, match=message) as caught:
         Demuxer(uri, ConnectionOptions(1.0))
     assert caught.value.cause == cause
     assert "secret" not in str(caught.value)

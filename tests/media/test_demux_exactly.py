@@ -20,12 +20,26 @@ def clip(tmp_path_factory):
 def test_what_a_file_says_of_its_video(clip):
     with closing(Demuxer(str(clip))) as demuxer:
         assert demuxer.info == StreamInfo(
-            codec="h264", width=64, height=48, pixel_format="yuv420p", bit_depth=8, chroma=420, average_rate=25.0,
-            start_s=0.0, duration_s=2.0, frames=50, live=False,
-        )  # fmt: skip
+            codec="h264",
+            width=64,
+            height=48,
+            pixel_format="yuv420p",
+            bit_depth=8,
+            chroma=420,
+            average_rate=25.0,
+            start_s=0.0,
+            duration_s=2.0,
+            frames=50,
+            live=False,
+        )
         assert demuxer.info.facts() == {
-            "codec": "h264", "width": 64, "height": 48, "fps": 25.0, "frames": 50, "duration_s": 2.0,
-        }  # fmt: skip
+            "codec": "h264",
+            "width": 64,
+            "height": 48,
+            "fps": 25.0,
+            "frames": 50,
+            "duration_s": 2.0,
+        }
         assert not demuxer.decode_times
         assert demuxer.sender_offset_s is None
         assert demuxer.step == demuxer.stream.time_base.denominator // 25
@@ -35,21 +49,32 @@ def test_what_a_file_says_of_its_video(clip):
 
 def test_packets_that_are_damaged_are_counted(clip):
     with closing(Demuxer(str(clip))) as demuxer:
-        given = list(demuxer.packets())
+        packets = list(demuxer.packets())
         for number in (3, 7):
-            given[number].is_corrupt = True
-        demuxer._read = lambda: iter(given)
-        assert list(demuxer.packets()) == given
+            packets[number].is_corrupt = True
+        demuxer._read = lambda: iter(packets)
+        assert list(demuxer.packets()) == packets
         assert demuxer.damaged == 2
 
 
 @pytest.mark.parametrize(
     ("pixel_format", "chroma"),
     [
-        ("yuv420p", 420), ("nv12", 420), ("yuv422p", 422), ("yuv444p", 444), ("gray", 400), ("rgb24", 0), ("gbrp", 0),
-        ("yuva420p", 420), ("yuv411p", 0), ("yuv440p", 0), ("yuv420p10le", 420), ("ya8", 400), (None, 0),
+        ("yuv420p", 420),
+        ("nv12", 420),
+        ("yuv422p", 422),
+        ("yuv444p", 444),
+        ("gray", 400),
+        ("rgb24", 0),
+        ("gbrp", 0),
+        ("yuva420p", 420),
+        ("yuv411p", 0),
+        ("yuv440p", 0),
+        ("yuv420p10le", 420),
+        ("ya8", 400),
+        (None, 0),
     ],
-)  # fmt: skip
+)
 def test_the_chroma_of_a_pixel_format(pixel_format, chroma):
     assert chroma_of(pixel_format and av.VideoFormat(pixel_format, 64, 48)) == chroma
 
@@ -83,12 +108,15 @@ def test_a_packet_of_the_same_bytes_keeps_its_times_and_its_flags(clip, number, 
     with closing(Demuxer(str(clip))) as demuxer:
         packet = list(demuxer.packets())[number]
     packet.is_corrupt = corrupt
-    for made, data in ((clone_packet(packet), bytes(packet)), (clone_packet(packet, b"head"), b"head" + bytes(packet))):
-        assert bytes(made) == data
-        assert (made.pts, made.dts, made.time_base) == (packet.pts, packet.dts, packet.time_base)
-        assert made.is_keyframe is packet.is_keyframe is (number == 0)
-        assert not made.is_discard
-        assert made.is_corrupt is corrupt
+    for copied, data in (
+        (clone_packet(packet), bytes(packet)),
+        (clone_packet(packet, b"head"), b"head" + bytes(packet)),
+    ):
+        assert bytes(copied) == data
+        assert (copied.pts, copied.dts, copied.time_base) == (packet.pts, packet.dts, packet.time_base)
+        assert copied.is_keyframe is packet.is_keyframe is (number == 0)
+        assert not copied.is_discard
+        assert copied.is_corrupt is corrupt
 
 
 def test_a_spare_decoder_leaves_the_streams_own_alone(clip):

@@ -43,11 +43,11 @@ def test_pixels_and_colour_tags_come_back(tmp_path, codec, color):
 
 
 def test_bitrate_quality_and_gop_do_what_they_say(tmp_path):
-    def size_and_keys(name, asked):
+    def size_and_keys(name, encoding):
         file = AtomicFile(tmp_path / name)
         file.begin()
         rng = np.random.default_rng(0)
-        video = VideoWriter(file, CpuEncoder(asked, W, H, Color(), Fraction(25), 1, Counters()))
+        video = VideoWriter(file, CpuEncoder(encoding, W, H, Color(), Fraction(25), 1, Counters()))
         for i in range(40):
             noisy = moving_square(i)
             noisy[:H] += rng.integers(0, 20, (H, W), dtype=np.uint8)
@@ -57,10 +57,10 @@ def test_bitrate_quality_and_gop_do_what_they_say(tmp_path):
             keys = sum(packet.is_keyframe for packet in back.demux(video=0) if packet.size)
         return (tmp_path / name).stat().st_size, keys
 
-    fine, one = size_and_keys("fine.mp4", Encoding(quality=18))
+    fine, keyframes = size_and_keys("fine.mp4", Encoding(quality=18))
     coarse, _ = size_and_keys("coarse.mp4", Encoding(quality=40))
     assert fine > 3 * coarse
-    assert one == 1
+    assert keyframes == 1
     _, keys = size_and_keys("keys.mp4", Encoding(gop=10))
     assert keys >= 4
     low, _ = size_and_keys("low.mp4", Encoding(bitrate=50_000))
@@ -73,7 +73,7 @@ def test_bitrate_quality_and_gop_do_what_they_say(tmp_path):
 def test_a_surface_on_the_gpu_gives_the_same_video(tmp_path, codec):
     import cupy
 
-    made = {}
+    frames = {}
     for name, to in (("host", np.asarray), ("device", cupy.asarray)):
         counters = Counters()
         file = AtomicFile(tmp_path / f"{name}.mp4")
@@ -88,8 +88,8 @@ def test_a_surface_on_the_gpu_gives_the_same_video(tmp_path, codec):
             video.write(Surface(data, Color(), ready=ready), i * TIME_BASE.denominator // 25)
         video.finish()
         with av.open(str(file.path)) as back:
-            made[name] = [frame.to_ndarray() for frame in back.decode(video=0)]
+            frames[name] = [frame.to_ndarray() for frame in back.decode(video=0)]
         assert counters["pixels to host"] == (8 if name == "device" else 0)
     # x264 itself gives one of a few results, a level apart, for the same frames: equal bytes cannot be asked for
-    assert all(np.abs(a.astype(int) - b).max() <= 2 for a, b in zip(made["host"], made["device"], strict=True))
-    assert all(psnr(a, planar(moving_square(i))) > 36 for i, a in enumerate(made["device"]))
+    assert all(np.abs(a.astype(int) - b).max() <= 2 for a, b in zip(frames["host"], frames["device"], strict=True))
+    assert all(psnr(a, planar(moving_square(i))) > 36 for i, a in enumerate(frames["device"]))

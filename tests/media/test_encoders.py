@@ -25,17 +25,20 @@ class FakeNvenc:
     broken = False
     context = "primary of 0"  # the one that is current
 
-    def __init__(self, width, height, layout, use_cpu_buffer, **asked):
+    def __init__(self, width, height, layout, use_cpu_buffer, **options):
         FakeNvenc.context = "its own"
         if FakeNvenc.broken:
             raise RuntimeError("nvEncOpenEncodeSessionEx failed\nerror 2")
-        assert (layout, use_cpu_buffer, asked["codec"]) == ("NV12", False, "h264")
+        assert (layout, use_cpu_buffer, options["codec"]) == ("NV12", False, "h264")
         self.codec = av.CodecContext.create("libx264", "w")
-        self.codec.width, self.codec.height, self.codec.pix_fmt = width, height, "nv12"
+        self.codec.width = width
+        self.codec.height = height
+        self.codec.pix_fmt = "nv12"
         self.codec.time_base = Fraction(1, 1000)
         self.codec.options = {"preset": "ultrafast", "tune": "zerolatency", "crf": "15"}
-        self.codec.gop_size = asked.get("gop", 250)
-        self.late, self.count = [], 0
+        self.codec.gop_size = options.get("gop", 250)
+        self.late = []
+        self.count = 0
 
     def Encode(self, planes, picture):
         luma, chroma = (plane.__cuda_array_interface__ for plane in planes.cuda())

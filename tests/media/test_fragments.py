@@ -18,20 +18,20 @@ def packets(path):
         form = StreamFormat(stream)
         ticks = Fraction(stream.time_base) / TIME_BASE
         return form, [
-            (bytes(one), round(one.pts * ticks), round(one.dts * ticks), one.is_keyframe)
-            for one in source.demux(stream)
-            if one.size
+            (bytes(packet), round(packet.pts * ticks), round(packet.dts * ticks), packet.is_keyframe)
+            for packet in source.demux(stream)
+            if packet.size
         ]
 
 
 def fragments(path):
     """The muxer, and its fragments with whether each is a keyframe."""
-    form, given = packets(path)
-    first = given[0][2]
+    form, sent = packets(path)
+    first = sent[0][2]
     muxer = FragmentMuxer(form)
-    made = [muxer.put(data, pts - first, dts - first, keyframe=key) for data, pts, dts, key in given]
-    assert made[0] is None
-    return muxer, made[1:], given
+    fragments_of_packets = [muxer.put(data, pts - first, dts - first, keyframe=key) for data, pts, dts, key in sent]
+    assert fragments_of_packets[0] is None
+    return muxer, fragments_of_packets[1:], sent
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
@@ -39,21 +39,21 @@ def fragments(path):
 @pytest.mark.parametrize("form", ["mp4", "ts"])  # parameter sets before the video, and within it
 def test_each_packet_is_a_fragment_that_shows_its_frame_at_its_time(tmp_path, codec, bf, form):
     path = coded.clip(tmp_path / f"clip.{form}", 40, bf=bf, codec=codec)
-    muxer, made, given = fragments(path)
+    muxer, fragments_and_keys, sent = fragments(path)
     assert muxer.init[4:8] == b"ftyp"
-    assert all(one is not None and one[0][4:8] == b"moof" for one in made)
-    assert [key for _, key in made] == [key for *_, key in given[:-1]]
-    with av.open(io.BytesIO(muxer.init + b"".join(data for data, _ in made))) as shown:
+    assert all(fragment is not None and fragment[0][4:8] == b"moof" for fragment in fragments_and_keys)
+    assert [key for _, key in fragments_and_keys] == [key for *_, key in sent[:-1]]
+    with av.open(io.BytesIO(muxer.init + b"".join(data for data, _ in fragments_and_keys))) as shown:
         pictures = [(frame.time, coded.number_of(frame.to_ndarray(format="rgb24"))) for frame in shown.decode(video=0)]
-    first = given[0][2]
-    times = sorted(float((pts - first) * TIME_BASE) for _, pts, *_ in given)
+    first = sent[0][2]
+    times = sorted(float((pts - first) * TIME_BASE) for _, pts, *_ in sent)
     assert [number for _, number in pictures[:36]] == list(range(36))  # the last packet waits for its duration
     assert [time for time, _ in pictures[:36]] == pytest.approx(times[:36], abs=1e-4)
 
 
 def test_a_player_may_begin_at_any_keyframe(tmp_path):
-    muxer, made, _ = fragments(coded.clip(tmp_path / "clip.mp4", 40))
-    later = b"".join(data for data, _ in made[20:])
+    muxer, fragments_and_keys, _ = fragments(coded.clip(tmp_path / "clip.mp4", 40))
+    later = b"".join(data for data, _ in fragments_and_keys[20:])
     with av.open(io.BytesIO(muxer.init + later)) as shown:
         pictures = [(frame.time, coded.number_of(frame.to_ndarray(format="rgb24"))) for frame in shown.decode(video=0)]
     assert pictures[0] == (pytest.approx(20 / 25, abs=1e-4), 20)
@@ -69,8 +69,8 @@ def test_the_codec_is_named_as_browsers_ask_for_it(tmp_path):
 
 
 def test_a_rotated_video_stays_rotated(tmp_path):
-    muxer, made, _ = fragments(clips.write(tmp_path / "clip.mp4", rotation=90, frames=5))
-    with av.open(io.BytesIO(muxer.init + b"".join(data for data, _ in made))) as shown:
+    muxer, fragments_and_keys, _ = fragments(clips.write(tmp_path / "clip.mp4", rotation=90, frames=5))
+    with av.open(io.BytesIO(muxer.init + b"".join(data for data, _ in fragments_and_keys))) as shown:
         assert next(shown.decode(video=0)).rotation % 360 == 90
 
 

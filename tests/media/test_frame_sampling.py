@@ -50,8 +50,8 @@ def test_times_that_jump_back_go_on_in_step(back_s):
 
 def test_a_clock_that_is_set_back_again_and_again_stops_nothing():
     times = [n / RATE - 2.0 * (n // 30) for n in range(600)]
-    found = taken(times, fps=5)
-    assert {b - a for a, b in itertools.pairwise(found)} == {5, 6}
+    numbers = taken(times, fps=5)
+    assert {b - a for a, b in itertools.pairwise(numbers)} == {5, 6}
     sinking = [-0.3 * n for n in range(100)]  # by less than a second each
     climbing = [*sinking, *(-29.7 + n / RATE for n in range(50))]
     assert len([n for n in taken(climbing, fps=5) if n >= 100]) >= 5  # a second at most is waited out
@@ -72,8 +72,8 @@ def test_times_that_jump_ahead_and_back(ahead_s):
 
 
 def test_thinned_is_a_thinning():
-    found = sample_frames(((n, f"p{n}", n / RATE) for n in range(20)), 2, 5)
-    assert list(found) == [(n, f"p{n}", n / RATE) for n in (0, 6, 10, 16)]
+    sampled = sample_frames(((n, f"p{n}", n / RATE) for n in range(20)), 2, 5)
+    assert list(sampled) == [(n, f"p{n}", n / RATE) for n in (0, 6, 10, 16)]
 
 
 def test_parts_of_numbered_frames():
@@ -90,25 +90,28 @@ def test_parts_of_numbered_frames():
 
 
 @pytest.mark.parametrize(
-    ("given", "more", "text", "cause"),
+    ("limits", "more", "text", "cause"),
     [
         ((4.0, 0.0, None, 1), {}, "it ended before its first frame", None),
         ((4.0, 0.0, None, 1), {"keyframes": True}, "none of its frames can be decoded independently", "codec"),
         ((4.0, 5.0, None, 1), {}, "no frame between start 5 s and end; the video is 4 s long", None),
         ((None, 5.0, 6.5, 1), {}, "no frame between start 5 s and end 6.5 s", None),
         (
-            (4.004, 0.0, 1.0, 1), {"keyframes": True},
-            "no keyframe between start 0 s and end 1 s; the video is 4 s long", None,
+            (4.004, 0.0, 1.0, 1),
+            {"keyframes": True},
+            "no keyframe between start 0 s and end 1 s; the video is 4 s long",
+            None,
         ),
         (
-            (1.25, 0.5, None, 2), {},
+            (1.25, 0.5, None, 2),
+            {},
             "no frame whose number is a multiple of every, 2, between start 0.5 s and end; the video is 1.25 s long",
             None,
         ),
     ],
-)  # fmt: skip
-def test_why_no_frame_was_taken(given, more, text, cause):
-    length_s, start_s, end_s, every = given
+)
+def test_why_no_frame_was_taken(limits, more, text, cause):
+    length_s, start_s, end_s, every = limits
     error = no_frame_error("a.mp4", "the video", length_s, start_s, end_s, every, **more)
     assert str(error) == f"a.mp4: {text}"
     assert error.cause == cause
@@ -143,8 +146,8 @@ FILE = {"frames": 400, "fps": 25.0, "duration_s": 16.0}
     ],
 )
 def test_the_estimate(facts, options, expected):
-    given = {"start_s": 0.0, "end_s": None, "every": 1, "fps": None, "turns": 1, **options}
-    assert expected_frames(facts, **given) == expected
+    arguments = {"start_s": 0.0, "end_s": None, "every": 1, "fps": None, "turns": 1, **options}
+    assert expected_frames(facts, **arguments) == expected
 
 
 @pytest.mark.parametrize(
@@ -152,19 +155,19 @@ def test_the_estimate(facts, options, expected):
     [{}, {"every": 3}, {"fps": 5}, {"start": 2.0, "end": 5.0}, {"loop": 2, "end": 1.0}, {"every": 7, "loop": 2}],
 )
 def test_a_file_gives_as_many(root, options):
-    made = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
-    made.context = Context("a")
-    made.open()
-    count = sum(1 for _ in made.frames())
-    assert abs(made.context.runtime.facts["expected_frames"] - count) <= options.get("loop", 1)
+    source = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
+    source.context = Context("a")
+    source.open()
+    count = sum(1 for _ in source.frames())
+    assert abs(source.context.runtime.facts["expected_frames"] - count) <= options.get("loop", 1)
 
 
 def test_a_loop_without_end_and_keyframes_have_none(root):
     for options in ({"loop": True}, {"keyframes": True}):
-        made = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
-        made.context = Context("a")
-        next(iter(made.frames()))
-        assert made.context.runtime.facts.get("expected_frames") is None
+        source = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
+        source.context = Context("a")
+        next(iter(source.frames()))
+        assert source.context.runtime.facts.get("expected_frames") is None
 
 
 @pytest.mark.parametrize("options", ["width=32&height=32&frames=20", "width=32&height=32&frames=20&fps=50"])

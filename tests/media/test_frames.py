@@ -27,10 +27,25 @@ def frame_of(layout, width=64, height=48, index=0):
 @pytest.mark.parametrize(
     "layout",
     [
-        "yuv420p", "nv12", "yuv420p10le", "yuv420p12le", "p010le", "yuv422p", "yuv444p", "yuv422p10le", "yuv444p12le",
-        "yuva420p", "yuyv422", "uyvy422", "rgb24", "bgr0", "gbrp", "yuv440p", "yuv411p",
+        "yuv420p",
+        "nv12",
+        "yuv420p10le",
+        "yuv420p12le",
+        "p010le",
+        "yuv422p",
+        "yuv444p",
+        "yuv422p10le",
+        "yuv444p12le",
+        "yuva420p",
+        "yuyv422",
+        "uyvy422",
+        "rgb24",
+        "bgr0",
+        "gbrp",
+        "yuv440p",
+        "yuv411p",
     ],
-)  # fmt: skip
+)
 def test_every_layout_shows_the_same_picture(layout, size):
     if layout in ("nv12", "p010le", "yuyv422", "uyvy422", "yuv411p") and size[0] % 2:
         pytest.skip("FFmpeg has no such frames of odd width")
@@ -83,14 +98,19 @@ def test_ten_bits_are_rounded_and_clipped():
 def test_colour_comes_from_the_stream_or_the_size(tmp_path, options, height, color):
     path = write(tmp_path / "a.mp4", 64, height, 1, **options)
     with av.open(str(path)) as container:
-        found = color_of(next(container.decode(video=0)))
-    assert (found.matrix, found.full_range) == (color.matrix, color.full_range)
+        frame_color = color_of(next(container.decode(video=0)))
+    assert (frame_color.matrix, frame_color.full_range) == (color.matrix, color.full_range)
 
 
-@pytest.mark.parametrize(("name", "matrix", "full"), [
-    ("bt2020_10bit.mp4", "bt2020", False), ("bt601_limited_range.mp4", "bt601", False),
-    ("bt709_full_range.mp4", "bt709", True), ("testsrc2_h265.mp4", "bt709", False),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "matrix", "full"),
+    [
+        ("bt2020_10bit.mp4", "bt2020", False),
+        ("bt601_limited_range.mp4", "bt601", False),
+        ("bt709_full_range.mp4", "bt709", True),
+        ("testsrc2_h265.mp4", "bt709", False),
+    ],
+)
 def test_colour_of_real_streams(test_data, name, matrix, full):
     with av.open(str(test_data / "videos" / "codec" / name)) as container:
         color = color_of(next(container.decode(video=0)))
@@ -204,12 +224,18 @@ def test_a_mirrored_orientation_without_an_angle_is_read_at_the_next_keyframe(tm
 @pytest.mark.parametrize(
     ("degrees", "hflip", "vflip", "turn"),
     [
-        (0, False, False, (0, False)), (90, False, False, (270, False)), (180, False, False, (180, False)),
-        (-90, False, False, (90, False)), (0, True, False, (0, True)), (0, False, True, (180, True)),
-        (0, True, True, (180, False)), (90, True, False, (90, True)), (-90, True, False, (270, True)),
+        (0, False, False, (0, False)),
+        (90, False, False, (270, False)),
+        (180, False, False, (180, False)),
+        (-90, False, False, (90, False)),
+        (0, True, False, (0, True)),
+        (0, False, True, (180, True)),
+        (0, True, True, (180, False)),
+        (90, True, False, (90, True)),
+        (-90, True, False, (270, True)),
         (100, False, False, (270, False)),
     ],
-)  # fmt: skip
+)
 def test_a_mirrored_video_is_shown_as_ffmpeg_means_it(tmp_path, degrees, hflip, vflip, turn):
     """Phones that film with the front camera write such matrices."""
     path = tmp_path / "a.mp4"

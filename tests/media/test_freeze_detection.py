@@ -43,10 +43,11 @@ def test_what_moves_again_is_watched_as_before():
 
 
 def test_it_looks_once_a_second():
-    still, seen = FreezeDetector(60.0), []
+    still = FreezeDetector(60.0)
+    seen = []
     for n in range(100):
         frame = surface(n)
-        still._fingerprint = lambda one: seen.append(one) or 0
+        still._fingerprint = lambda frame_surface: seen.append(frame_surface) or 0
         still(frame, n * 0.04)
     assert 4 <= len(seen) <= 5
 

@@ -37,13 +37,15 @@ def short(monkeypatch):
 
 def cut(path):
     """The pieces as (times of what is shown, times of what is hidden), the packets of the rest, and what was told."""
-    demuxer, told = Demuxer(str(path)), []
-    found, rest = [], 0
-    for piece in SegmentCutter(demuxer.packets(), demuxer, told.append):
-        shown = [given.packet.pts for given in piece.packets if not given.hidden]
-        found.append((shown, [given.packet.pts for given in piece.packets if given.hidden]))
+    demuxer = Demuxer(str(path))
+    reasons = []
+    pieces = []
+    rest = 0
+    for piece in SegmentCutter(demuxer.packets(), demuxer, reasons.append):
+        shown = [segment_packet.packet.pts for segment_packet in piece.packets if not segment_packet.hidden]
+        pieces.append((shown, [segment_packet.packet.pts for segment_packet in piece.packets if segment_packet.hidden]))
         rest += sum(1 for _ in piece.rest)
-    return found, rest, told
+    return pieces, rest, reasons
 
 
 def packets(path):
@@ -51,29 +53,29 @@ def packets(path):
 
 
 def test_closed_gops_are_cut_as_they_are(tmp_path, short):
-    found, rest, told = cut(write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"}))
-    assert [len(shown) for shown, _ in found] == [10] * 5
-    assert all(hidden == [] for _, hidden in found)
-    assert (rest, told) == (0, [])
+    pieces, rest, reasons = cut(write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"}))
+    assert [len(shown) for shown, _ in pieces] == [10] * 5
+    assert all(hidden == [] for _, hidden in pieces)
+    assert (rest, reasons) == (0, [])
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
 def test_leading_pictures_go_to_the_piece_before(tmp_path, short, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 60, codec=codec, options=options)
-    found, rest, told = cut(path)
+    pieces, rest, reasons = cut(path)
     keyframes = [pts for pts, key in packets(path) if key]
-    assert len(found) == len(keyframes) > 3
-    assert (rest, told) == (0, [])
-    assert sorted(pts for shown, _ in found for pts in shown) == sorted(pts for pts, _ in packets(path))
-    for (shown, hidden), (after, _), keyframe in zip(found, found[1:], keyframes[1:], strict=False):
+    assert len(pieces) == len(keyframes) > 3
+    assert (rest, reasons) == (0, [])
+    assert sorted(pts for shown, _ in pieces for pts in shown) == sorted(pts for pts, _ in packets(path))
+    for (shown, hidden), (after, _), keyframe in zip(pieces, pieces[1:], keyframes[1:], strict=False):
         assert max(shown) < keyframe == min(after)  # each has the frames before its successor's first
         assert not hidden or keyframe in hidden
-    assert sum(bool(hidden) for _, hidden in found) >= 2  # it does have leading frames
+    assert sum(bool(hidden) for _, hidden in pieces) >= 2  # it does have leading frames
 
 
 def test_short_gops_are_put_together(tmp_path):
-    found, _, _ = cut(write(tmp_path / "a.mp4", frames=100, options={"g": "5", "bf": "0"}))
-    assert [len(shown) for shown, _ in found] == [35, 35, 30]
+    pieces, _, _ = cut(write(tmp_path / "a.mp4", frames=100, options={"g": "5", "bf": "0"}))
+    assert [len(shown) for shown, _ in pieces] == [35, 35, 30]
 
 
 @pytest.mark.parametrize(
@@ -85,27 +87,27 @@ def test_short_gops_are_put_together(tmp_path):
     ],
 )
 def test_what_is_not_cut(tmp_path, name, options, why, short):
-    found, rest, told = cut(write(tmp_path / name, 128, 96, 60, **options))
-    assert len(found) == 1
-    assert len(found[0][0]) + rest == 60
-    assert told == [f"by one decoder: {told[0].partition(': ')[2]}"]
-    assert why in told[0]
+    pieces, rest, reasons = cut(write(tmp_path / name, 128, 96, 60, **options))
+    assert len(pieces) == 1
+    assert len(pieces[0][0]) + rest == 60
+    assert reasons == [f"by one decoder: {reasons[0].partition(': ')[2]}"]
+    assert why in reasons[0]
 
 
 def test_new_parameters_end_the_cutting(tmp_path, short):
     path = resized(tmp_path, ".ts")
-    found, rest, told = cut(path)
-    assert len(found[0][0]) + rest == 20
-    assert told == ["by one decoder: its parameters change"]
+    pieces, rest, reasons = cut(path)
+    assert len(pieces[0][0]) + rest == 20
+    assert reasons == ["by one decoder: its parameters change"]
 
 
 def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
     monkeypatch.setattr(gop_segments, "_LONGEST", 30)
     path = write(tmp_path / "a.mp4", frames=100, options={"x264-params": "keyint=300:bframes=0"}, first=0)
-    found, rest, told = cut(path)
-    assert [len(shown) for shown, _ in found] == [30]
+    pieces, rest, reasons = cut(path)
+    assert [len(shown) for shown, _ in pieces] == [30]
     assert rest == 70
-    assert told == ["by one decoder: no keyframe to cut at follows after 30 frames"]
+    assert reasons == ["by one decoder: no keyframe to cut at follows after 30 frames"]
 
 
 def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
@@ -114,10 +116,10 @@ def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
     sizes = [packet.size for packet in demuxer.packets()]
     demuxer.close()
     monkeypatch.setattr(gop_segments, "_LONGEST_BYTES", sum(sizes[:40]))  # reached, not passed, by the 40th
-    found, rest, told = cut(path)
-    assert [len(shown) for shown, _ in found] == [40]
+    pieces, rest, reasons = cut(path)
+    assert [len(shown) for shown, _ in pieces] == [40]
     assert rest == 60
-    assert told == ["by one decoder: no keyframe to cut at follows after 40 frames"]
+    assert reasons == ["by one decoder: no keyframe to cut at follows after 40 frames"]
 
 
 def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
@@ -158,10 +160,10 @@ class Scripted:
 
     def decode(self, packet, *, hidden=False):
         self.turns[-1].append(f"({packet})" if hidden else packet)
-        found = self.script.get(packet, ()) if len(self.turns) == 1 else [9.0] if packet else []
-        for name in [CONCEALED, UNDECODABLE] if hidden else [name for name in found if isinstance(name, str)]:
+        outputs = self.script.get(packet, ()) if len(self.turns) == 1 else [9.0] if packet else []
+        for name in [CONCEALED, UNDECODABLE] if hidden else [name for name in outputs if isinstance(name, str)]:
             self.counters.add(name)
-        return [] if hidden else [DecodedFrame(at, 64, 48, None) for at in found if not isinstance(at, str)]
+        return [] if hidden else [DecodedFrame(at, 64, 48, None) for at in outputs if not isinstance(at, str)]
 
 
 @pytest.mark.parametrize(
@@ -185,26 +187,26 @@ class Scripted:
     ],
 )
 def test_a_piece_whose_keyframe_does_not_come_out_whole_is_decoded_behind_the_one_before(script, replays, results):
-    made = []
+    decoders = []
 
     def opened(counters):
-        made.append(Scripted(counters, script))
-        return SimpleNamespace(stream=stream, info=SimpleNamespace(average_rate=25.0), decode_times=False), made[0]
+        decoders.append(Scripted(counters, script))
+        return SimpleNamespace(stream=stream, info=SimpleNamespace(average_rate=25.0), decode_times=False), decoders[0]
 
     stream = SimpleNamespace(time_base=Fraction(1, 100))
     piece = GopSegment(
         [SegmentPacket("I2"), SegmentPacket("P3")], 50, [SegmentPacket("I0"), SegmentPacket("P1")], iter(["P4", "P5"])
     )
-    found = [
-        ([one.pts_s for one in frames], dict(counts))
+    decoded = [
+        ([frame.pts_s for frame in frames], dict(counts))
         for frames, counts in SegmentDecoder(opened, replays=replays)(piece)
     ]
     if results is not None:
-        assert made[0].turns == [["I2", "P3", "P4", "P5", None]]
-        assert found == results
+        assert decoders[0].turns == [["I2", "P3", "P4", "P5", None]]
+        assert decoded == results
     else:
-        assert made[0].turns[1:] == [["(I0)", "(P1)", "I2", "P3", "P4", "P5", None]]
-        assert found == [([9.0], {})] * 4
+        assert decoders[0].turns[1:] == [["(I0)", "(P1)", "I2", "P3", "P4", "P5", None]]
+        assert decoded == [([9.0], {})] * 4
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
@@ -220,56 +222,78 @@ def test_a_piece_alone_gives_its_pictures(tmp_path, short, codec, options):
     demuxer = Demuxer(str(path))
     cutting = list(SegmentCutter(demuxer.packets(), demuxer, print))
     backwards = [list(decoders[n % 2](piece)) for n, piece in enumerate(reversed(cutting))]
-    found = [frame for results in reversed(backwards) for frames, _ in results for frame in frames]
+    frames = [frame for results in reversed(backwards) for frames, _ in results for frame in frames]
     whole = open_decoder(demuxer := Demuxer(str(path)), CPU, pool, Counters())
     want = [frame for packet in [*demuxer.packets(), None] for frame in whole.decode(packet)]
-    assert [frame.pts_s for frame in found] == [frame.pts_s for frame in want]
-    assert all((a.surface.data == b.surface.data).all() for a, b in zip(found, want, strict=True))
+    assert [frame.pts_s for frame in frames] == [frame.pts_s for frame in want]
+    assert all((a.surface.data == b.surface.data).all() for a, b in zip(frames, want, strict=True))
     assert not any(counts for results in backwards for _, counts in results)
     for decoder in decoders:
         decoder.close()
 
 
 SMALL = [
-    "ahmetozlu_pedestrian.mp4", "carnd_test_video.mp4", "vtest_480x360.mp4",
-    "codec/av1_video.mkv", "codec/bt2020_10bit.mp4", "codec/bt601_limited_range.mp4", "codec/bt709_full_range.mp4",
-    "codec/discard_first_keyframe.mp4", "codec/h264_10bits.mp4", "codec/h265_video.mp4", "codec/nasa_13013.mp4",
-    "codec/test_non_zero_start.mp4", "codec/testsrc2_av1_10bit.mp4", "codec/testsrc2_h265.mp4",
-    "codec/testsrc2_mpeg4.avi", "codec/testsrc2_vp8.webm", "codec/testsrc2_vp9.webm",
-]  # fmt: skip
+    "ahmetozlu_pedestrian.mp4",
+    "carnd_test_video.mp4",
+    "vtest_480x360.mp4",
+    "codec/av1_video.mkv",
+    "codec/bt2020_10bit.mp4",
+    "codec/bt601_limited_range.mp4",
+    "codec/bt709_full_range.mp4",
+    "codec/discard_first_keyframe.mp4",
+    "codec/h264_10bits.mp4",
+    "codec/h265_video.mp4",
+    "codec/nasa_13013.mp4",
+    "codec/test_non_zero_start.mp4",
+    "codec/testsrc2_av1_10bit.mp4",
+    "codec/testsrc2_h265.mp4",
+    "codec/testsrc2_mpeg4.avi",
+    "codec/testsrc2_vp8.webm",
+    "codec/testsrc2_vp9.webm",
+]
 BIG = [
-    "bench_1080p_h264.mp4", "bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4", "car-detection.mp4",
+    "bench_1080p_h264.mp4",
+    "bench_1080p_hevc.mp4",
+    "bench_1080p_hevc_opengop.mp4",
+    "car-detection.mp4",
     "one-by-one-person-detection.mp4",
-]  # fmt: skip
+]
 
 
 def read(path, decoders, device=CPU, **part):
     """Numbers, times, sizes and hashes of all frames, the counts, the error, what was logged."""
-    logged, counters = collect(), Counters()
+    logged = collect()
+    counters = Counters()
     reader = VideoReader(
-        str(path), device, SurfacePool(device), counters,
-        decoders=decoders, executor=ThreadedExecutor(device, 1) if decoders != 1 else None,
-    )  # fmt: skip
-    found, error = [], None
+        str(path),
+        device,
+        SurfacePool(device),
+        counters,
+        decoders=decoders,
+        executor=ThreadedExecutor(device, 1) if decoders != 1 else None,
+    )
+    frames = []
+    error = None
     try:
         for number, frame in reader.frames(**part):
             if device.kind == "cuda":
                 frame.surface.ready.synchronize()
             pixels = frame.surface.data if device.kind == "cpu" else frame.surface.data.get()
             digest = hashlib.blake2b(np.ascontiguousarray(pixels), digest_size=8).digest()
-            found.append((number, *frame[:3], digest))
+            frames.append((number, *frame[:3], digest))
     except SourceError as trouble:
         error = str(trouble)
     reader.close()
     apart = ("decoders made", "decoders reused", SKIPPED, UNWANTED)  # one decoder is spared what several are not
     counts = {name: n for name, n in counters.values.items() if name not in apart}
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
-    return found, counts, error, logged
+    return frames, counts, error, logged
 
 
 def same(path, device=CPU, **part):
-    one, many = read(path, 1, device, **part), read(path, 3, device, **part)
-    assert many[:3] == one[:3]
+    alone = read(path, 1, device, **part)
+    many = read(path, 3, device, **part)
+    assert many[:3] == alone[:3]
     return many
 
 
@@ -281,15 +305,15 @@ def pieces_of(request, monkeypatch):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_many_decoders_give_what_one_gives(test_data, pieces_of, name):
-    found, counts, error, logged = same(test_data / "videos" / name)
-    assert len(found) >= 10
+    frames, counts, error, logged = same(test_data / "videos" / name)
+    assert len(frames) >= 10
     assert (counts, error) == ({}, None)
     assert len(logged) <= 1
 
 
 def test_open_gops_at_full_size(test_data):
-    found, counts, error, logged = same(test_data / "videos" / "bench_1080p_hevc_opengop.mp4", end_s=4.4)  # two joints
-    assert (len(found), counts, error, logged) == (110, {}, None, [])
+    frames, counts, error, logged = same(test_data / "videos" / "bench_1080p_hevc_opengop.mp4", end_s=4.4)  # two joints
+    assert (len(frames), counts, error, logged) == (110, {}, None, [])
 
 
 @pytest.mark.parametrize(
@@ -309,14 +333,14 @@ def test_open_gops_at_full_size(test_data):
     ],
 )
 def test_kinds_of_videos(tmp_path, pieces_of, name, options):
-    found, counts, error, _ = same(write(tmp_path / name, 128, 96, 80, **options))
-    assert (len(found), counts, error) == (80, {}, None)
+    frames, counts, error, _ = same(write(tmp_path / name, 128, 96, 80, **options))
+    assert (len(frames), counts, error) == (80, {}, None)
 
 
 @pytest.mark.parametrize("suffix", [".ts", ".h264"])
 def test_a_new_size_in_the_middle(tmp_path, pieces_of, suffix):
-    found, *_ = same(resized(tmp_path, suffix))
-    assert [frame[2] for frame in found] == [64] * 10 + [96] * 10
+    frames, *_ = same(resized(tmp_path, suffix))
+    assert [frame[2] for frame in frames] == [64] * 10 + [96] * 10
 
 
 @pytest.mark.parametrize("part", [{"start_s": 1.1}, {"start_s": 0.5, "end_s": 1.7}, {"end_s": 0.9}, {"start_s": 9}])
@@ -331,7 +355,7 @@ def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=60, options={"g": "10"})
     opened = []
     monkeypatch.setattr(
-        "streamkit.media.reader.Demuxer", lambda *given, **named: opened.append(1) or Demuxer(*given, **named)
+        "streamkit.media.reader.Demuxer", lambda *arguments, **named: opened.append(1) or Demuxer(*arguments, **named)
     )
     reader = VideoReader(str(path), CPU, SurfacePool(CPU), Counters(), decoders=2, executor=ThreadedExecutor(CPU, 1))
     for _ in range(4):
@@ -359,10 +383,10 @@ def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=400, options={"g": "100", "bf": "0"})
     pool = SurfacePool(CPU, limit=4 * 5 * 9 * 64 * 72)  # of which a quarter is for waiting: 9 for each of 3 + 2
     reader = VideoReader(str(path), CPU, pool, Counters(), decoders=3, executor=ThreadedExecutor(CPU, 1))
-    most = 0
+    peak = 0
     for _ in reader.frames():
-        most = max(most, sum(pool.held.values()))
-    assert 9 < most <= 5 * 10
+        peak = max(peak, sum(pool.held.values()))
+    assert 9 < peak <= 5 * 10
     reader.close()
     assert pool.allocated <= 5 * 12 * 64 * 72
 
@@ -396,8 +420,8 @@ def test_steps_before_an_error_come_first(error):
 def damaged(path, to, every):
     """Overwrite the slice headers of some keyframes in an mp4 of H.264."""
     data = bytearray(path.read_bytes())
-    with av.open(str(path)) as given:
-        places = [(p.pos, p.size) for p in given.demux(given.streams.best("video")) if p.size and p.is_keyframe]
+    with av.open(str(path)) as source:
+        places = [(p.pos, p.size) for p in source.demux(source.streams.best("video")) if p.size and p.is_keyframe]
     for place, size in places[1::every]:
         end = place + size
         while place < end:
@@ -447,11 +471,12 @@ def test_time_that_steps_back_at_leading_frames_changes_nothing(tmp_path, short)
 @pytest.mark.parametrize("name", ["vtest_480x360.mp4", "codec/nasa_13013.mp4"])
 def test_damaged_keyframes_count_the_same(test_data, tmp_path, name):
     path = damaged(test_data / "videos" / name, tmp_path / "bad.mp4", 2)
-    one, many = read(path, 1), read(path, 3)
-    assert "is damaged" in one[2]
-    assert many[1:3] == one[1:3]
+    alone = read(path, 1)
+    many = read(path, 3)
+    assert "is damaged" in alone[2]
+    assert many[1:3] == alone[1:3]
     # one decoder shows the last frame before such a keyframe too late
-    assert [frame[1] for frame in many[0]] == sorted(frame[1] for frame in one[0])
+    assert [frame[1] for frame in many[0]] == sorted(frame[1] for frame in alone[0])
 
 
 def test_flipped_bytes_count_the_same(test_data, tmp_path):
@@ -460,45 +485,54 @@ def test_flipped_bytes_count_the_same(test_data, tmp_path):
         data[i] ^= 0xFF
     path = tmp_path / "flip.mp4"
     path.write_bytes(data)
-    one, many = read(path, 1), read(path, 3)
-    assert one[1]["decode errors concealed"] > 10
-    assert many[1:3] == one[1:3]
-    assert [frame[:4] for frame in many[0]] == [frame[:4] for frame in one[0]]
+    alone = read(path, 1)
+    many = read(path, 3)
+    assert alone[1]["decode errors concealed"] > 10
+    assert many[1:3] == alone[1:3]
+    assert [frame[:4] for frame in many[0]] == [frame[:4] for frame in alone[0]]
 
 
 def test_a_file_cut_short(tmp_path, monkeypatch):
     monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mkv", frames=100, options={"g": "10", "bf": "0"})
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
-    found, _, error, _ = same(path)
-    assert 20 < len(found) < 95
+    frames, _, error, _ = same(path)
+    assert 20 < len(frames) < 95
     assert "ends early" in error
 
 
 @pytest.mark.parametrize(
-    ("given", "logged"),
+    ("options", "logged"),
     [
         ({"options": {"g": "1000"}}, "is decoded by one decoder: no keyframe to cut at after its first 32 frames"),
         ({"codec": "mpeg4"}, "is decoded by one decoder: mpeg4 video cannot be cut at keyframes"),
     ],
 )
-def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, given, logged):
-    path = write(tmp_path / "a.mp4", frames=120, **given)
+def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, options, logged):
+    path = write(tmp_path / "a.mp4", frames=120, **options)
     assert read(path, 3)[3] == [f"{path} {logged}"]
     assert read(path, "auto")[3] == []
 
 
-def info(**given):
+def info(**changes):
     return SimpleNamespace(
         **{
-            "codec": "h264", "live": False, "frames": 10_000, "duration_s": 400.0, "average_rate": 25.0,
-            "chroma": 420, "bit_depth": 8, "width": 640, "height": 360, **given,
+            "codec": "h264",
+            "live": False,
+            "frames": 10_000,
+            "duration_s": 400.0,
+            "average_rate": 25.0,
+            "chroma": 420,
+            "bit_depth": 8,
+            "width": 640,
+            "height": 360,
+            **changes,
         }
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize(
-    ("wanted", "given", "sources", "count"),
+    ("wanted", "changes", "sources", "count"),
     [
         (5, {}, 1, 5),
         (5, {"codec": "mpeg4"}, 1, 1),
@@ -512,17 +546,18 @@ def info(**given):
         ("auto", {"frames": None, "duration_s": None}, 1, 1),
     ],
 )
-def test_how_many_decoders(wanted, given, sources, count):
+def test_how_many_decoders(wanted, changes, sources, count):
     executor = OrderedExecutor()
-    executor.cores, executor.sources = 8, sources
-    assert decoder_count(wanted, info(**given), CPU, executor) == count
+    executor.cores = 8
+    executor.sources = sources
+    assert decoder_count(wanted, info(**changes), CPU, executor) == count
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*SMALL, *BIG])
 def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
-    found, counts, error, logged = same(test_data / "videos" / name, Device("cuda"))
-    assert len(found) >= 10
+    frames, counts, error, logged = same(test_data / "videos" / name, Device("cuda"))
+    assert len(frames) >= 10
     assert error is None
     assert set(counts) <= {"frames decoded on the cpu"}
     assert len(set(logged)) <= 2
@@ -534,10 +569,10 @@ def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
 def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
     path = write(tmp_path / name, 320, 192, 120, codec=codec, options=options)
     for part in ({}, {"start_s": 2.1}, {"end_s": 1.5}):
-        found, counts, error, logged = same(path, Device("cuda"), **part)
+        frames, counts, error, logged = same(path, Device("cuda"), **part)
         assert (counts, error) == ({}, None)
         assert not logged or ("end_s" in part and "no keyframe to cut at" in logged[0])  # what is left is short
-        assert [frame[:4] for frame in found] == [frame[:4] for frame in read(path, 1, **part)[0]]
+        assert [frame[:4] for frame in frames] == [frame[:4] for frame in read(path, 1, **part)[0]]
 
 
 @pytest.mark.gpu
@@ -552,14 +587,16 @@ def test_nvdec_auto_takes_every_engine(test_data):
 @pytest.mark.gpu
 def test_nvdec_leaves_its_decoders_for_the_next_file(test_data):
     nv_sessions.clear()
-    device, path = Device("cuda"), str(test_data / "videos" / "bench_1080p_h264.mp4")
-    made = []
+    device = Device("cuda")
+    path = str(test_data / "videos" / "bench_1080p_h264.mp4")
+    created_counts = []
     for _ in range(3):
-        reader = VideoReader(path, device, SurfacePool(device), counters := Counters(), decoders=4,
-                        executor=ThreadedExecutor(device, 1))  # fmt: skip
+        reader = VideoReader(
+            path, device, SurfacePool(device), counters := Counters(), decoders=4, executor=ThreadedExecutor(device, 1)
+        )
         assert sum(1 for _ in reader.frames()) == 499
         reader.close()
-        made.append(counters["decoders made"])
-    assert 1 <= made[0] <= 4
-    assert sum(made) <= 4
+        created_counts.append(counters["decoders made"])
+    assert 1 <= created_counts[0] <= 4
+    assert sum(created_counts) <= 4
     nv_sessions.clear()

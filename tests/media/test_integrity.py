@@ -59,8 +59,8 @@ def test_avi_that_was_cut_is_told_also_where_places_are_empty(tmp_path, shift_s)
 
 def cut_behind(path, packets):
     """Cut an mp4 whose index is at its beginning, behind so many packets."""
-    with av.open(str(path)) as given:
-        places = [packet.pos for packet in given.demux(video=0) if packet.size]
+    with av.open(str(path)) as container:
+        places = [packet.pos for packet in container.demux(video=0) if packet.size]
     path.write_bytes(path.read_bytes()[: places[packets]])
 
 
@@ -68,10 +68,15 @@ def cut_behind(path, packets):
     ("frames", "left", "whole"),
     [
         # of what the header promises 2 % and 3 more may be missing, and half a second: it may have been written early
-        (100, 99, True), (100, 95, True), (100, 94, False), (100, 75, False),
-        (500, 488, True), (500, 487, True), (500, 486, False),
+        (100, 99, True),
+        (100, 95, True),
+        (100, 94, False),
+        (100, 75, False),
+        (500, 488, True),
+        (500, 487, True),
+        (500, 486, False),
     ],
-)  # fmt: skip
+)
 def test_how_much_may_be_missing(tmp_path, frames, left, whole):
     path = write(tmp_path / "a.mp4", frames=frames, rate=100, options={"bf": "0", "movflags": "faststart"})
     moved = shifted(tmp_path / "b.mp4", path, 0.0, movflags="faststart")
@@ -82,16 +87,16 @@ def test_how_much_may_be_missing(tmp_path, frames, left, whole):
     with pytest.raises(SourceError) as caught:
         count(moved)
     assert caught.value.cause == "truncated"
-    said = f"{left} of {frames} frames, {left / 100:.1f} of {frames / 100:.1f} s could be read"
-    assert str(caught.value) == f"{moved} ends early: {said}; the file is truncated"
+    could_read = f"{left} of {frames} frames, {left / 100:.1f} of {frames / 100:.1f} s could be read"
+    assert str(caught.value) == f"{moved} ends early: {could_read}; the file is truncated"
 
 
 @pytest.mark.parametrize(("left", "whole"), [(88, True), (87, False)])
 def test_how_much_time_may_be_missing_where_frames_are_not_promised(tmp_path, left, whole):
     first = write(tmp_path / "a.mp4", frames=100, options={"bf": "0", "movflags": "faststart"})
     path = shifted(tmp_path / "b.mkv", first, 0.0)
-    with av.open(str(path)) as given:
-        places = [packet.pos for packet in given.demux(video=0) if packet.size]
+    with av.open(str(path)) as container:
+        places = [packet.pos for packet in container.demux(video=0) if packet.size]
     path.write_bytes(path.read_bytes()[: places[left]])
     if whole:
         assert count(path) == left
@@ -182,67 +187,67 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(integrity, "time", made)
-    return made
+    test_clock = Clock()
+    monkeypatch.setattr(integrity, "time", test_clock)
+    return test_clock
 
 
-def begun(timeout_s):
+def started_monitor(timeout_s):
     return ArrivalMonitor("rtsp://ann:secret@host/a", timeout_s)
 
 
-def lasts_s(made, clock, *, keyframes=(), many=31):
+def lasts_s(monitor, clock, *, keyframes=(), many=31):
     """Seconds until the source is given up: `many` packets at once, then one every half second."""
-    begun_s = clock.now_s
+    start_s = clock.now_s
     for number in range(1000):
-        clock.now_s = begun_s + 0.5 * max(0, number - many + 1)
+        clock.now_s = start_s + 0.5 * max(0, number - many + 1)
         try:
-            made.packet(number, number in keyframes)
+            monitor.packet(number, number in keyframes)
         except SourceError as error:
-            return clock.now_s - begun_s, str(error), error.cause
+            return clock.now_s - start_s, str(error), error.cause
     raise AssertionError("it is never given up")
 
 
 def test_a_source_without_a_frame_is_given_up_after_its_timeout(clock):
-    after_s, why, cause = lasts_s(begun(5.0), clock, keyframes=[0, 40])
+    after_s, why, cause = lasts_s(started_monitor(5.0), clock, keyframes=[0, 40])
     assert cause == "codec"
     assert after_s == 5.5, "at 5 s exactly it is not yet too long, and a second keyframe gives no more time"
     assert why == "rtsp://ann:***@host/a: packets arrive, but no frame could be decoded in 5 s"
 
 
 def test_who_joins_between_two_keyframes_waits_a_minute_for_the_next(clock):
-    after_s, why, _ = lasts_s(begun(5.0), clock)
+    after_s, why, _ = lasts_s(started_monitor(5.0), clock)
     assert after_s == 60.5
     assert why.endswith("in 60 s")
-    assert lasts_s(begun(90.0), clock)[0] == 90.5, "or the timeout, where that is longer"
+    assert lasts_s(started_monitor(90.0), clock)[0] == 90.5, "or the timeout, where that is longer"
 
 
 def test_the_timeout_counts_from_the_first_keyframe(clock):
     """It comes after 5 s, and another one 2.5 s later."""
-    assert lasts_s(begun(20.0), clock, keyframes=[40, 45])[0] == 25.5
+    assert lasts_s(started_monitor(20.0), clock, keyframes=[40, 45])[0] == 25.5
 
 
 def test_more_packets_have_to_come_than_a_decoder_holds_back(clock):
-    made = begun(5.0)
+    monitor = started_monitor(5.0)
     for number in range(30):
         clock.now_s += 100.0
-        made.packet(number, number == 0)
+        monitor.packet(number, number == 0)
     with pytest.raises(SourceError, match="no frame could be decoded"):
-        made.packet(30, False)
-    made.frame_decoded()
+        monitor.packet(30, False)
+    monitor.frame_decoded()
     clock.now_s += 100.0
     for number in range(30):
-        made.packet(number, False)  # a frame came: all is counted from there
+        monitor.packet(number, False)  # a frame came: all is counted from there
 
 
 def test_when_a_frames_packet_came(clock):
-    made = begun(5.0)
+    monitor = started_monitor(5.0)
     for number in range(100):
         clock.now_s = 1000.0 + number
-        made.packet(number, False)
-        made.frame_decoded()
-    assert made.arrival_s(99) == 1099.0
-    assert made.arrival_s(71) == 1071.0, "the last 29 packets are known"
-    assert made.arrival_s(70) == 1099.0, "of older ones only the newest packet's time"
-    assert made.arrival_s(71) == 1099.0, "each frame is asked for once"
-    assert made.arrival_s(12345) == 1099.0
+        monitor.packet(number, False)
+        monitor.frame_decoded()
+    assert monitor.arrival_s(99) == 1099.0
+    assert monitor.arrival_s(71) == 1071.0, "the last 29 packets are known"
+    assert monitor.arrival_s(70) == 1099.0, "of older ones only the newest packet's time"
+    assert monitor.arrival_s(71) == 1099.0, "each frame is asked for once"
+    assert monitor.arrival_s(12345) == 1099.0

@@ -9,16 +9,32 @@ from streamkit.media.integrity import check_integrity, lost_frames
 
 
 def read(
-    *, codec="h264", frames=None, duration_s=None, start_s=0.0, live=False, packets=100, discarded=0, damaged=0,
-    container="matroska,webm", uri="/videos/a.mp4", covered_s=None,
-):  # fmt: skip
+    *,
+    codec="h264",
+    frames=None,
+    duration_s=None,
+    start_s=0.0,
+    live=False,
+    packets=100,
+    discarded=0,
+    damaged=0,
+    container="matroska,webm",
+    uri="/videos/a.mp4",
+    covered_s=None,
+):
     """A demuxer at its end: what its header says, and what was read. The packets reach to `covered_s`."""
     info = SimpleNamespace(codec=codec, frames=frames, duration_s=duration_s, start_s=start_s, live=live)
     form = SimpleNamespace(format=SimpleNamespace(name=container))
     return SimpleNamespace(
-        info=info, uri=uri, packets_read=packets, discarded=discarded, damaged=damaged, container=form,
-        stream=SimpleNamespace(time_base=0.01), covered_ticks=None if covered_s is None else round(covered_s * 100),
-    )  # fmt: skip
+        info=info,
+        uri=uri,
+        packets_read=packets,
+        discarded=discarded,
+        damaged=damaged,
+        container=form,
+        stream=SimpleNamespace(time_base=0.01),
+        covered_ticks=None if covered_s is None else round(covered_s * 100),
+    )
 
 
 def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.04):
@@ -31,7 +47,7 @@ def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.0
 
 
 @pytest.mark.parametrize(
-    ("given", "shown", "expected"),
+    ("counts", "shown", "expected"),
     [
         ({"frames": 100}, 100, 0),
         ({"frames": 100}, 97, 3),
@@ -46,12 +62,12 @@ def trouble(demuxer, last_s=3.96, shown=100, damage=0, *, whole=True, step_s=0.0
         ({"frames": 100, "codec": "mpeg4"}, 97, 0),  # a packet may show none
     ],
 )
-def test_how_many_frames_are_lost(given, shown, expected):
-    assert lost_frames(read(**given), shown) == expected
+def test_how_many_frames_are_lost(counts, shown, expected):
+    assert lost_frames(read(**counts), shown) == expected
 
 
 @pytest.mark.parametrize(
-    ("given", "how", "expected"),
+    ("counts", "how", "expected"),
     [
         ({"duration_s": 4.0}, {}, None),
         # half a second may be missing, or three frames
@@ -82,34 +98,39 @@ def test_how_many_frames_are_lost(given, shown, expected):
         ({"frames": 200, "container": "avi"}, {}, None),
     ],
 )
-def test_what_ends_early(given, how, expected):
-    found = trouble(read(**given), **how)
+def test_what_ends_early(counts, how, expected):
+    error = trouble(read(**counts), **how)
     if expected is None:
-        assert found is None
+        assert error is None
     else:
-        assert found == (expected[0], f"ends early: {expected[1]} could be read; the file is truncated")
+        assert error == (expected[0], f"ends early: {expected[1]} could be read; the file is truncated")
 
 
 @pytest.mark.parametrize(
-    ("by_decoder", "by_demuxer", "told"),
+    ("by_decoder", "by_demuxer", "message"),
     [
-        (0, 0, None), (1, 0, "1 frame was"), (0, 1, "1 frame was"), (1, 1, "1 frame was"), (2, 3, "3 frames were"),
-        (3, 2, "3 frames were"), (1234, 0, "1,234 frames were"),
+        (0, 0, None),
+        (1, 0, "1 frame was"),
+        (0, 1, "1 frame was"),
+        (1, 1, "1 frame was"),
+        (2, 3, "3 frames were"),
+        (3, 2, "3 frames were"),
+        (1234, 0, "1,234 frames were"),
     ],
-)  # fmt: skip
-def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, told):
+)
+def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, message):
     demuxer = read(damaged=by_demuxer)
-    if told is None:
+    if message is None:
         assert trouble(demuxer, damage=by_decoder) is None
         return
-    with pytest.raises(SourceError, match=f"is damaged: {told} lost or concealed") as caught:
+    with pytest.raises(SourceError, match=f"is damaged: {message} lost or concealed") as caught:
         check_integrity(demuxer, 3.96, 100, by_decoder, whole=True, step_s=0.04)
     assert caught.value.cause == "damaged"
     assert caught.value.damaged == max(by_decoder, by_demuxer)
 
 
 @pytest.mark.parametrize(
-    ("given", "cause"),
+    ("counts", "cause"),
     [
         ({"packets": 5}, "damaged"),
         ({"packets": 0, "frames": 10}, "truncated"),
@@ -118,8 +139,8 @@ def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, told):
         ({"packets": 5, "uri": "http://host/a.mp4"}, None),
     ],
 )
-def test_a_video_without_one_frame(given, cause):
+def test_a_video_without_one_frame(counts, cause):
     with pytest.raises(SourceError, match="no frame could be decoded") as caught:
-        check_integrity(read(**given), None, 0, 0, whole=True, step_s=0.04)
+        check_integrity(read(**counts), None, 0, 0, whole=True, step_s=0.04)
     assert caught.value.cause == cause
-    check_integrity(read(**given), None, 0, 0, whole=False, step_s=0.04)  # a part may hold none
+    check_integrity(read(**counts), None, 0, 0, whole=False, step_s=0.04)  # a part may hold none

@@ -11,17 +11,19 @@ from streamkit.media.demux import Demuxer
 from streamkit.media.link import ConnectionOptions, Interrupt, device_options
 
 
-def options(uri, **given):
+def options(uri, **settings):
     """FFmpeg's options, without the protocols that every network address may lead to."""
-    opened_with = ConnectionOptions(**given).open_arguments(uri)[2]
+    opened_with = ConnectionOptions(**settings).open_arguments(uri)[2]
     assert "file" not in opened_with.pop("protocol_whitelist").split(",")
     return opened_with
 
 
 def test_rtsp():
     assert options("rtsp://h/a", timeout_s=2.5) == {
-        "fpsprobesize": "0", "rtsp_flags": "prefer_tcp", "timeout": "2500000"
-    }  # fmt: skip
+        "fpsprobesize": "0",
+        "rtsp_flags": "prefer_tcp",
+        "timeout": "2500000",
+    }
     assert options("rtsps://h/a", transport="udp")["rtsp_transport"] == "udp"
     assert options("rtsp://h/a", jitter_s=0.2)["max_delay"] == "200000"
 
@@ -104,10 +106,10 @@ def silent():
 
 
 def waited_s(port):
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     with pytest.raises((av.FFmpegError, OSError)):
         av.open(f"http://127.0.0.1:{port}/a", timeout=(3600, 3600))
-    return time.monotonic() - begun_s
+    return time.monotonic() - start_s
 
 
 def test_another_thread_ends_a_wait_and_all_later_ones(silent):
@@ -135,7 +137,7 @@ def test_others_wait_on(silent):
     other = threading.Thread(target=stopped.__enter__)  # watched on its own thread only
     other.start()
     other.join()
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     with pytest.raises((av.FFmpegError, OSError)):
         av.open(f"http://127.0.0.1:{silent}/a", timeout=(1, 1))
-    assert time.monotonic() - begun_s > 0.9
+    assert time.monotonic() - start_s > 0.9

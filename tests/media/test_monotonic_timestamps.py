@@ -30,20 +30,22 @@ DEPTH = {"none": 0, "some": 1, "pyramid": 2}
 JUMPS = {"back": -3_000_000_000, "a little back": -6 * TICK, "ahead": 3600 * 90_000, "beyond a day": 90_000 * 100_000}
 
 
-def packets(order, told, groups=4, first=5_000_000_000):
-    """Times of showing and decoding, and whether it is a keyframe; `told` says how the second are."""
+def packets(order, times_of_decoding, groups=4, first=5_000_000_000):
+    """Times of showing and decoding, and whether it is a keyframe; `times_of_decoding` says how the second are."""
     for group in range(groups):
         for place, number in enumerate(order):
             at = group * len(order) + place
             pts = first + (group * len(order) + number) * TICK
-            own = first + (at - DEPTH[next(name for name, one in ORDERS.items() if one is order)]) * TICK
-            yield pts, {"right": own, "as shown": pts, "missing": None}[told], place == 0
+            right_dts = (
+                first + (at - DEPTH[next(name for name, shown_order in ORDERS.items() if shown_order is order)]) * TICK
+            )
+            yield pts, {"right": right_dts, "as shown": pts, "missing": None}[times_of_decoding], place == 0
 
 
 def clock(live=True):
-    made = MonotonicTimestamps()
-    made.begin(Fraction(1, 90_000), Fraction(RATE), live=live)
-    return made
+    timestamps = MonotonicTimestamps()
+    timestamps.begin(Fraction(1, 90_000), Fraction(RATE), live=live)
+    return timestamps
 
 
 def holds(times):
@@ -51,14 +53,15 @@ def holds(times):
     assert all(b[1] - a[1] >= TICKS_PER_S // 1000 for a, b in pairwise(times))
 
 
-@pytest.mark.parametrize("told", ["right", "as shown", "missing"])
+@pytest.mark.parametrize("times_of_decoding", ["right", "as shown", "missing"])
 @pytest.mark.parametrize("jump", JUMPS)
 @pytest.mark.parametrize("name", ORDERS)
-def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, jump, told):
-    made, order = clock(), ORDERS[name]
-    before = [made.times(*one[:2], keyframe=one[2]) for one in packets(order, "right")]
-    behind = packets(order, told, first=5_000_000_000 + 4 * 8 * TICK + JUMPS[jump])
-    behind = [made.times(*one[:2], keyframe=one[2]) for one in behind]
+def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, jump, times_of_decoding):
+    timestamps = clock()
+    order = ORDERS[name]
+    before = [timestamps.times(*packet[:2], keyframe=packet[2]) for packet in packets(order, "right")]
+    behind = packets(order, times_of_decoding, first=5_000_000_000 + 4 * 8 * TICK + JUMPS[jump])
+    behind = [timestamps.times(*packet[:2], keyframe=packet[2]) for packet in behind]
     holds(before + behind)
     for times in (before, behind):
         assert [pts - times[0][0] for pts, _ in times] == [(group * 8 + n) * STEP for group in range(4) for n in order]
@@ -67,10 +70,10 @@ def test_a_clock_that_is_set_goes_on_with_all_pictures_at_their_distances(name, 
 
 
 def test_times_of_decoding_that_are_right_are_kept():
-    made = clock()
-    given = list(packets(ORDERS["pyramid"], "right"))
-    times = [made.times(pts, dts, keyframe=key) for pts, dts, key in given]
-    assert [dts for _, dts in times] == [(dts - given[0][1]) * TICKS_PER_S // 90_000 for _, dts, _ in given]
+    timestamps = clock()
+    sent = list(packets(ORDERS["pyramid"], "right"))
+    times = [timestamps.times(pts, dts, keyframe=key) for pts, dts, key in sent]
+    assert [dts for _, dts in times] == [(dts - sent[0][1]) * TICKS_PER_S // 90_000 for _, dts, _ in sent]
 
 
 def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
@@ -86,8 +89,8 @@ def test_a_decoding_time_that_is_repeated_is_derived_from_the_order_of_frames():
 
 
 def test_pictures_without_any_time_come_one_frame_time_apart():
-    made = clock(live=False)
-    times = [made.times(None, None, keyframe=number == 0) for number in range(5)]
+    timestamps = clock(live=False)
+    times = [timestamps.times(None, None, keyframe=number == 0) for number in range(5)]
     assert [b[0] - a[0] for a, b in pairwise(times)] == [STEP] * 4
     holds(times)
 
@@ -103,10 +106,10 @@ def test_a_packet_without_any_time_moves_no_later_one():
 def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(monkeypatch):
     now = [100.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    made = clock()
-    before = [made.times(*one[:2], keyframe=one[2]) for one in packets(ORDERS["some"], "right")]
+    timestamps = clock()
+    before = [timestamps.times(*packet[:2], keyframe=packet[2]) for packet in packets(ORDERS["some"], "right")]
     now[0] += 7
-    behind = made.times(0, 0, keyframe=True)
+    behind = timestamps.times(0, 0, keyframe=True)
     assert behind[1] - before[-1][1] == 7 * TICKS_PER_S
 
 
@@ -126,12 +129,13 @@ def test_clips_over_and_after_a_jump_show_every_picture_at_its_distance(tmp_path
                 packet.pts = packet.dts = packet.pts + round((jump_s + 7200) / packet.time_base)
             else:
                 shift = round(7200 / packet.time_base)
-                packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
+                packet.pts = packet.pts + shift
+                packet.dts = packet.dts + shift
             ring.put(packet)
     for first in (10, 30, 40):
         taken = ring.packets(first, 99)
         clip = Clip(tmp_path / f"{first}.{suffix}", taken[0], {})
-        assert all(clip.write(kept) for kept in taken)
+        assert all(clip.write(packet) for packet in taken)
         clip.finish()
         with av.open(str(clip.path)) as back:
             frames = [float(frame.time) for frame in back.decode(video=0)]

@@ -9,7 +9,7 @@ from streamkit.media import monotonic_timestamps
 from streamkit.media.monotonic_timestamps import TICKS_PER_S, MonotonicTimestamps
 
 STEP = TICKS_PER_S // 10  # ten frames a second
-LEAST = TICKS_PER_S // 1000
+SHORTEST = TICKS_PER_S // 1000
 MS = TICKS_PER_S // 1000
 
 
@@ -22,114 +22,114 @@ class Clock:
 
 @pytest.fixture(autouse=True)
 def now(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(monotonic_timestamps, "time", made)
-    return made
+    test_clock = Clock()
+    monkeypatch.setattr(monotonic_timestamps, "time", test_clock)
+    return test_clock
 
 
-def begun(*, live=False, rate=Fraction(10)):
-    made = MonotonicTimestamps()
-    made.begin(Fraction(1, 1000), rate, live=live)  # ticks of a millisecond
-    return made
+def started(*, live=False, rate=Fraction(10)):
+    timestamps = MonotonicTimestamps()
+    timestamps.begin(Fraction(1, 1000), rate, live=live)  # ticks of a millisecond
+    return timestamps
 
 
-def fed(made, *times, keyframe=False):
+def fed(timestamps, *times, keyframe=False):
     """Times of showing and decoding in ms, of packets with these times."""
-    found = [made.times(*one, keyframe=keyframe) for one in times]
-    return [(pts / MS, dts / MS) for pts, dts in found]
+    mapped = [timestamps.times(*pair, keyframe=keyframe) for pair in times]
+    return [(pts / MS, dts / MS) for pts, dts in mapped]
 
 
 def test_time_begins_at_the_first_packet_and_keeps_its_distances():
-    made = begun()
-    assert made.restarted
-    assert fed(made, (5200, 5000), (5100, 5100), (5500, 5200), (5300, 5300)) == [
+    timestamps = started()
+    assert timestamps.restarted
+    assert fed(timestamps, (5200, 5000), (5100, 5100), (5500, 5200), (5300, 5300)) == [
         (200, 0), (100, 100), (500, 200), (300, 300)
     ]  # fmt: skip
-    assert not made.restarted
+    assert not timestamps.restarted
 
 
 @pytest.mark.parametrize(("rate", "step"), [(Fraction(10), STEP), (Fraction(50), STEP // 5), (None, TICKS_PER_S // 25)])
 def test_a_frame_lasts_as_the_rate_says(rate, step):
-    made = begun(rate=rate)
-    assert made.step == step
-    assert made.base == Fraction(TICKS_PER_S, 1000)
+    timestamps = started(rate=rate)
+    assert timestamps.step == step
+    assert timestamps.base == Fraction(TICKS_PER_S, 1000)
 
 
 def test_packets_of_one_time_are_a_millisecond_apart():
     """Matroska counts milliseconds: nearer ones would be one."""
-    assert fed(begun(), (0, 0), (0, 0), (0, 0), (100, 100)) == [(0, 0), (1, 1), (2, 2), (100, 100)]
+    assert fed(started(), (0, 0), (0, 0), (0, 0), (100, 100)) == [(0, 0), (1, 1), (2, 2), (100, 100)]
 
 
 @pytest.mark.parametrize("back", [100, 999, 1000])
 def test_a_time_that_falls_back_by_a_second_at_most_is_a_fault(back):
     """It is shown as soon as may be; those behind it are where they were."""
-    found = fed(begun(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5200, 5200))
-    assert found[2] == (5001, 5001)
-    assert found[3][0] == 5200
-    assert 5001 < found[3][1] <= 5200
+    mapped = fed(started(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5200, 5200))
+    assert mapped[2] == (5001, 5001)
+    assert mapped[3][0] == 5200
+    assert 5001 < mapped[3][1] <= 5200
 
 
 @pytest.mark.parametrize("back", [1001, 5000, 10**9])
 def test_a_time_that_falls_back_by_more_goes_on_one_frame_later(back):
-    found = fed(begun(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5100 - back, 5100 - back))
-    assert found[2:] == [(5100, 5100), (5200, 5200)]
+    mapped = fed(started(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5100 - back, 5100 - back))
+    assert mapped[2:] == [(5100, 5100), (5200, 5200)]
 
 
 @pytest.mark.parametrize(("ahead_ms", "jumps"), [(60_000, False), (61_999, False), (62_000, False), (62_001, True)])
 def test_a_live_clock_that_leaps_a_minute_ahead_of_the_time_that_passed(now, ahead_ms, jumps):
-    made = begun(live=True)
-    fed(made, (0, 0))
+    timestamps = started(live=True)
+    fed(timestamps, (0, 0))
     now.now_s += 2.0
-    assert fed(made, (ahead_ms, ahead_ms)) == [(2000, 2000) if jumps else (ahead_ms, ahead_ms)]
+    assert fed(timestamps, (ahead_ms, ahead_ms)) == [(2000, 2000) if jumps else (ahead_ms, ahead_ms)]
 
 
 def test_a_files_clock_may_leap_ahead():
-    assert fed(begun(), (0, 0), (10**8, 10**8)) == [(0, 0), (10**8, 10**8)]
+    assert fed(started(), (0, 0), (10**8, 10**8)) == [(0, 0), (10**8, 10**8)]
 
 
 @pytest.mark.parametrize(("live", "away_s", "gap_ms"), [(False, 7.0, 100), (True, 7.0, 7000), (True, 0.02, 100)])
 def test_where_time_goes_on_after_another_opening(now, live, away_s, gap_ms):
     """A file's next turn follows at once; a camera was away for as long as it was."""
-    made = begun(live=live)
-    fed(made, (0, 0), (100, 100))
-    made.begin(Fraction(1, 1000), Fraction(10), live=live)
-    assert made.restarted
+    timestamps = started(live=live)
+    fed(timestamps, (0, 0), (100, 100))
+    timestamps.begin(Fraction(1, 1000), Fraction(10), live=live)
+    assert timestamps.restarted
     now.now_s += away_s
-    assert fed(made, (40, 40), (140, 140)) == [(100 + gap_ms, 100 + gap_ms), (200 + gap_ms, 200 + gap_ms)]
+    assert fed(timestamps, (40, 40), (140, 140)) == [(100 + gap_ms, 100 + gap_ms), (200 + gap_ms, 200 + gap_ms)]
 
 
 def test_the_first_frame_of_the_next_turn_is_shown_behind_all_of_the_last():
-    made = begun()
-    assert fed(made, (200, 0), (500, 100), (300, 200))[1] == (500, 100)
-    made.begin(Fraction(1, 1000), Fraction(10), live=False)
-    assert fed(made, (0, 0)) == [(600, 600)], "not 300, one frame behind the last that was decoded"
+    timestamps = started()
+    assert fed(timestamps, (200, 0), (500, 100), (300, 200))[1] == (500, 100)
+    timestamps.begin(Fraction(1, 1000), Fraction(10), live=False)
+    assert fed(timestamps, (0, 0)) == [(600, 600)], "not 300, one frame behind the last that was decoded"
 
 
 def test_a_keyframe_shown_before_what_came_is_a_jump():
     """No frame from a keyframe on is shown before those that came: the clock was set back, if only a little."""
-    made = begun()
-    fed(made, (0, 0), (100, 100), (200, 200))
-    assert fed(made, (150, 150), keyframe=True) == [(300, 300)]
-    assert fed(made, (250, 250)) == [(400, 400)]
+    timestamps = started()
+    fed(timestamps, (0, 0), (100, 100), (200, 200))
+    assert fed(timestamps, (150, 150), keyframe=True) == [(300, 300)]
+    assert fed(timestamps, (250, 250)) == [(400, 400)]
 
 
 @pytest.mark.parametrize(("count", "expected"), [(1, [(100, 100)]), (4, [(n, n) for n in (100, 200, 300, 400)])])
 def test_packets_without_times(count, expected):
-    assert fed(begun(), *[(None, None)] * count) == expected
+    assert fed(started(), *[(None, None)] * count) == expected
 
 
 def test_a_packet_without_times_among_others_follows_one_frame_later():
-    assert fed(begun(), (0, 0), (100, 100), (None, None), (300, 300)) == [(0, 0), (100, 100), (200, 200), (300, 300)]
+    assert fed(started(), (0, 0), (100, 100), (None, None), (300, 300)) == [(0, 0), (100, 100), (200, 200), (300, 300)]
 
 
 def test_decoding_times_that_are_missing_are_found_from_the_order_shown():
     """Two frames of each group come before one that is shown ahead of them; decoding times are no later."""
-    made = begun()
+    timestamps = started()
     shown = [0, 400, 200, 100, 300, 800, 600, 500, 700, 1200, 1000, 900, 1100]
-    found = fed(made, *[(pts, None) for pts in shown])
-    assert all(dts <= pts for pts, dts in found)
-    assert all(b[1] - a[1] >= 1 for a, b in pairwise(found))
-    settled = found[8:]
+    mapped = fed(timestamps, *[(pts, None) for pts in shown])
+    assert all(dts <= pts for pts, dts in mapped)
+    assert all(b[1] - a[1] >= 1 for a, b in pairwise(mapped))
+    settled = mapped[8:]
     assert [pts - settled[0][0] for pts, _ in settled] == [pts - shown[8] for pts in shown[8:]]
     assert [round(b[1] - a[1]) for a, b in pairwise(settled)] == [100] * (len(settled) - 1)
 
@@ -137,7 +137,7 @@ def test_decoding_times_that_are_missing_are_found_from_the_order_shown():
 def test_the_deepest_reordering():
     """Sixteen frames come before one that is shown ahead of them all; a codec allows no more."""
     shown = [0, *range(1600, 0, -100), 1700, 1800, 1900]
-    found = fed(begun(), *[(pts, None) for pts in shown])
-    assert all(dts <= pts for pts, dts in found)
-    assert all(b[1] > a[1] for a, b in pairwise(found))
-    assert [b[0] - a[0] for a, b in pairwise(found[-3:])] == [100, 100]
+    mapped = fed(started(), *[(pts, None) for pts in shown])
+    assert all(dts <= pts for pts, dts in mapped)
+    assert all(b[1] > a[1] for a, b in pairwise(mapped))
+    assert [b[0] - a[0] for a, b in pairwise(mapped[-3:])] == [100, 100]

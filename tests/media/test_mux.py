@@ -29,15 +29,15 @@ def surface(i, rng=None):
     return Surface(data, Color())
 
 
-def video_file(path, codec="h264", size=(W, H), **asked):
+def video_file(path, codec="h264", size=(W, H), **encoding):
     file = AtomicFile(path)
     file.begin()
-    return VideoWriter(file, CpuEncoder(Encoding(codec, **asked), *size, Color(), Fraction(25), 1, Counters()))
+    return VideoWriter(file, CpuEncoder(Encoding(codec, **encoding), *size, Color(), Fraction(25), 1, Counters()))
 
 
 def write_all(video, surfaces):
-    for i, one in enumerate(surfaces):
-        video.write(one, i * SECOND // 25)
+    for i, frame in enumerate(surfaces):
+        video.write(frame, i * SECOND // 25)
     video.finish()
 
 
@@ -72,15 +72,16 @@ CLOCKS = {
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 @pytest.mark.parametrize("clock", CLOCKS)
 def test_every_time_is_kept(tmp_path, clock, suffix, codec):
-    wanted, path = CLOCKS[clock], tmp_path / f"a.{suffix}"
+    wanted = CLOCKS[clock]
+    path = tmp_path / f"a.{suffix}"
     video = video_file(path, codec)
     for i, at in enumerate(wanted):
         video.write(surface(i), round(at * SECOND))
     video.finish()
-    found = times(path)
-    assert len(found) == len(wanted)
+    written = times(path)
+    assert len(written) == len(wanted)
     allowed = Fraction(1, 2000) if suffix == "mkv" else TIME_BASE / 2
-    assert max(abs(a - b) for a, b in zip(found, wanted, strict=True)) <= allowed
+    assert max(abs(a - b) for a, b in zip(written, wanted, strict=True)) <= allowed
 
 
 def test_the_last_frame_lasts_as_long_as_the_one_before(tmp_path):
@@ -150,10 +151,10 @@ def test_copied_packets_are_the_same_packets(tmp_path, test_data):
     file.begin()
     copy_packets(uri, file, float(min(at for _, at in wanted)), float(max(at for _, at in wanted)))
     with av.open(str(tmp_path / "a.mp4")) as back:
-        found = [(bytes(p), p.pts * p.time_base) for p in back.demux(video=0) if p.size]
-    assert [data for data, _ in found] == [data for data, _ in wanted]
-    start = found[0][1] - wanted[0][1]
-    assert all(abs(a - b - start) < Fraction(1, 10_000) for (_, a), (_, b) in zip(found, wanted, strict=True))
+        copies = [(bytes(p), p.pts * p.time_base) for p in back.demux(video=0) if p.size]
+    assert [data for data, _ in copies] == [data for data, _ in wanted]
+    start = copies[0][1] - wanted[0][1]
+    assert all(abs(a - b - start) < Fraction(1, 10_000) for (_, a), (_, b) in zip(copies, wanted, strict=True))
 
 
 def test_a_copied_stretch_begins_at_a_keyframe_and_ends_in_time(tmp_path, test_data):
@@ -174,10 +175,10 @@ def packets_of(path):
         return [(bytes(p), p.pts, p.dts) for p in source.demux(video=0) if p.size]
 
 
-def copied(path, given, first_s=0.0, last_s=1e9, **options):
+def copied(path, source, first_s=0.0, last_s=1e9, **options):
     file = AtomicFile(path)
     file.begin()
-    copy_packets(str(given), file, first_s, last_s, **options)
+    copy_packets(str(source), file, first_s, last_s, **options)
     return path
 
 
@@ -192,42 +193,42 @@ STREAMS = {
 @pytest.mark.parametrize("kind", STREAMS)
 def test_a_copy_from_matroska_has_every_packet(tmp_path, kind, suffix):
     """Matroska has no decoding times, and FFmpeg cannot tell those of the first packets."""
-    given = write(tmp_path / "given.mkv", frames=100, options=STREAMS[kind])
-    wanted = packets_of(given)
+    source = write(tmp_path / "given.mkv", frames=100, options=STREAMS[kind])
+    wanted = packets_of(source)
     assert (None in [dts for *_, dts in wanted]) == (kind != "plain")
-    path = copied(tmp_path / f"a.{suffix}", given)
-    found = packets_of(path)
-    assert [data for data, *_ in found] == [data for data, *_ in wanted]
+    path = copied(tmp_path / f"a.{suffix}", source)
+    copies = packets_of(path)
+    assert [data for data, *_ in copies] == [data for data, *_ in wanted]
     assert [float(at) for at in times(path)] == pytest.approx([n / 25 for n in range(100)])
     if suffix == "mp4":
-        decoded = [dts for *_, dts in found]
+        decoded = [dts for *_, dts in copies]
         assert all(b > a for a, b in itertools.pairwise(decoded))
-        assert all(dts <= pts for _, pts, dts in found)
+        assert all(dts <= pts for _, pts, dts in copies)
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
 def test_a_copy_of_so_few_packets_that_none_has_a_decoding_time(tmp_path, frames):
-    given = write(tmp_path / "given.mkv", frames=frames, options=STREAMS["closed"])
-    assert len(times(copied(tmp_path / "a.mp4", given))) == frames
+    source = write(tmp_path / "given.mkv", frames=frames, options=STREAMS["closed"])
+    assert len(times(copied(tmp_path / "a.mp4", source))) == frames
 
 
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
 @pytest.mark.parametrize("kind", STREAMS)
 @pytest.mark.parametrize(("first", "last"), [(30, 41), (25, 25), (24, 50), (0, 7), (49, 99)])
 def test_a_copied_stretch_has_its_first_and_its_last_packet(tmp_path, kind, container, first, last):
-    given = write(tmp_path / f"given.{container}", frames=100, options=STREAMS[kind])
-    start_s = float(times(given)[0])
-    path = copied(tmp_path / "a.mp4", given, start_s + first / 25, start_s + last / 25)
-    every = sorted(pts for _, pts, _ in packets_of(given))
-    order = [every.index(pts) for _, pts, _ in packets_of(given)]  # frame numbers in the order of the file
+    source = write(tmp_path / f"given.{container}", frames=100, options=STREAMS[kind])
+    start_s = float(times(source)[0])
+    path = copied(tmp_path / "a.mp4", source, start_s + first / 25, start_s + last / 25)
+    every = sorted(pts for _, pts, _ in packets_of(source))
+    order = [every.index(pts) for _, pts, _ in packets_of(source)]  # frame numbers in the order of the file
     begin = order.index(first // 25 * 25)
-    wanted = [data for data, *_ in packets_of(given)][begin : order.index(last) + 1]
-    found = [data for data, *_ in packets_of(path)]
+    wanted = [data for data, *_ in packets_of(source)][begin : order.index(last) + 1]
+    copies = [data for data, *_ in packets_of(path)]
     if container == "ts":
-        assert len(found) >= len(wanted)
+        assert len(copies) >= len(wanted)
     else:
-        assert found[: len(wanted)] == wanted
-    spare = len(found) - len(wanted)
+        assert copies[: len(wanted)] == wanted
+    spare = len(copies) - len(wanted)
     assert spare == 0 if kind == "plain" else 0 <= spare <= 12, "those decoded before the last one is shown"
     shown = [round(float(at) * 25) for at in times(path)]
     offset = shown[0] - first // 25 * 25
@@ -257,38 +258,38 @@ def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
 
 @pytest.mark.parametrize(("stream", "width"), [(None, 320), (0, 64), (1, 320)])
 def test_a_copy_takes_the_same_stream_as_the_source(tmp_path, stream, width):
-    given = two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)])
-    with av.open(str(copied(tmp_path / "a.mp4", given, stream=stream))) as back:
+    source = two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)])
+    with av.open(str(copied(tmp_path / "a.mp4", source, stream=stream))) as back:
         assert back.streams.video[0].width == width
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "told"),
+    ("name", "options", "message"),
     [
         ("given.avi", {"bf": "3", "preset": "medium"}, "has no presentation times, which encoder: copy requires"),
         ("given.h264", {"bf": "0"}, "has no presentation times, which encoder: copy requires"),
     ],
 )
-def test_a_video_without_presentation_times_is_not_copied(tmp_path, name, options, told):
-    given = write(tmp_path / name, frames=30, options=options)
-    with pytest.raises(OutputError, match=rf"cannot write .*a\.mp4: .*{name} {told}; set encoder: cpu"):
-        copied(tmp_path / "out" / "a.mp4", given)
+def test_a_video_without_presentation_times_is_not_copied(tmp_path, name, options, message):
+    source = write(tmp_path / name, frames=30, options=options)
+    with pytest.raises(OutputError, match=rf"cannot write .*a\.mp4: .*{name} {message}; set encoder: cpu"):
+        copied(tmp_path / "out" / "a.mp4", source)
     assert os.listdir(tmp_path / "out") == []
 
 
 def test_a_stream_that_is_not_there_is_not_copied(tmp_path):
-    given = write(tmp_path / "given.mp4")
+    source = write(tmp_path / "given.mp4")
     with pytest.raises(OutputError, match=r"cannot write .*stream must be 0, as it has 1 video stream, got 4"):
-        copied(tmp_path / "out" / "a.mp4", given, stream=4)
+        copied(tmp_path / "out" / "a.mp4", source, stream=4)
     assert os.listdir(tmp_path / "out") == []
 
 
-def with_container_aspect(path, given, aspect):
+def with_container_aspect(path, source, aspect):
     """Copy a video; only the container of the copy has the pixel aspect ratio."""
-    with av.open(str(given)) as source, av.open(str(path), "w") as output:
-        stream = output.add_stream_from_template(source.streams.video[0])
+    with av.open(str(source)) as opened, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(opened.streams.video[0])
         stream.codec_context.sample_aspect_ratio = aspect
-        for packet in source.demux(video=0):
+        for packet in opened.demux(video=0):
             if packet.size:
                 packet.stream = stream
                 output.mux(packet)
@@ -297,12 +298,12 @@ def with_container_aspect(path, given, aspect):
 
 @pytest.mark.parametrize("by", ["copy", "clip"])
 def test_a_pixel_aspect_ratio_that_only_the_container_has_is_copied(tmp_path, by):
-    given = with_container_aspect(tmp_path / "in.mp4", write(tmp_path / "a.mp4", frames=5), Fraction(4, 3))
+    source = with_container_aspect(tmp_path / "in.mp4", write(tmp_path / "a.mp4", frames=5), Fraction(4, 3))
     path = tmp_path / "out.mp4"
     if by == "copy":
-        copied(path, given)
+        copied(path, source)
     else:
-        packets = kept_of(given)
+        packets = packets_in_ring(source)
         clip = Clip(path, packets[0], {})
         for packet in packets:
             clip.write(packet)
@@ -345,60 +346,62 @@ def test_a_decoding_time_that_is_made_up_is_never_behind_the_presentation():
     assert [packet.dts for packet in packets] == [-1, 1, 3]
 
 
-def kept_of(path):
-    made = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock())
+def packets_in_ring(path):
+    ring = PacketRing(("record",), limit_bytes=1 << 30, guard=threading.Lock())
     with av.open(str(path)) as source:
         stream = source.streams.video[0]
-        made.begin(stream)
+        ring.begin(stream)
         for packet in source.demux(stream):
             if packet.size:
-                made.put(packet)
-    return made.packets(0, 9999)
+                ring.put(packet)
+    return ring.packets(0, 9999)
 
 
 @pytest.fixture(scope="module", params=["libx264", "libx265", "mpeg4", "libvpx-vp9"])
-def kept(request, tmp_path_factory):
+def ring_packets(request, tmp_path_factory):
     """50 frames of each codec, B frames where it has them."""
     options = {"g": "10", "bf": "2"} if request.param.startswith("libx26") else {"g": "10"}
     path = write(tmp_path_factory.mktemp("clips") / "a.mkv", frames=50, codec=request.param, options=options)
-    return kept_of(path)
+    return packets_in_ring(path)
 
 
-def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(kept, tmp_path):
+def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(ring_packets, tmp_path):
     """This alone decides whether an event's frame is in the clip."""
-    first, last = [k for k in kept if k.keyframe][2:4]
+    first, last = [k for k in ring_packets if k.keyframe][2:4]
     clip = Clip(tmp_path / "a.mkv", first, {})
-    assert [k.number for k in kept if clip.contains(k)] == [first.number]
+    assert [k.number for k in ring_packets if clip.contains(k)] == [first.number]
     newest = first.pts
-    for one in kept:
-        if first.number <= one.number < last.number and clip.write(one):
-            newest = max(newest, one.pts)
-            inside = [k for k in kept if first.pts <= k.pts <= newest]
-            assert [k for k in kept if clip.contains(k)] == inside
-            assert [k for k in kept if clip.may_end_before(k)] == [k for k in kept if k.pts > newest]
+    for packet in ring_packets:
+        if first.number <= packet.number < last.number and clip.write(packet):
+            newest = max(newest, packet.pts)
+            inside = [k for k in ring_packets if first.pts <= k.pts <= newest]
+            assert [k for k in ring_packets if clip.contains(k)] == inside
+            assert [k for k in ring_packets if clip.may_end_before(k)] == [k for k in ring_packets if k.pts > newest]
     clip.finish()
     with av.open(str(tmp_path / "a.mkv")) as back:
-        assert len([k for k in kept if clip.contains(k)]) == sum(1 for _ in back.decode(video=0)) == 10
+        assert len([k for k in ring_packets if clip.contains(k)]) == sum(1 for _ in back.decode(video=0)) == 10
 
 
-def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(kept, tmp_path):
-    first = [k for k in kept if k.keyframe][2]
+def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(ring_packets, tmp_path):
+    first = [k for k in ring_packets if k.keyframe][2]
     clip = Clip(tmp_path / "a.mkv", first, {})
     assert clip.duration_s == 0
-    shown = sorted(kept, key=lambda k: k.pts)
-    begin, longest = shown.index(first), 0
+    shown = sorted(ring_packets, key=lambda k: k.pts)
+    begin = shown.index(first)
+    longest = 0
     assert [round(clip.offset_s(k), 3) for k in shown] == [round(max(0, i - begin) * 0.04, 3) for i in range(50)]
-    for one in kept[first.number :]:
-        if clip.write(one):
-            longest = max(longest, shown.index(one) - begin + 1)
+    for packet in ring_packets[first.number :]:
+        if clip.write(packet):
+            longest = max(longest, shown.index(packet) - begin + 1)
             assert clip.duration_s == pytest.approx(longest * 0.04, abs=0.001)
     assert longest == 30
     clip.discard()
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_clip_has_its_name_when_its_last_byte_is_written(kept, tmp_path, monkeypatch, suffix):
-    seen, replace = [], os.replace
+def test_a_clip_has_its_name_when_its_last_byte_is_written(ring_packets, tmp_path, monkeypatch, suffix):
+    seen = []
+    replace = os.replace
 
     def looked_at(part, path):
         with av.open(str(part)) as back:
@@ -406,18 +409,18 @@ def test_a_clip_has_its_name_when_its_last_byte_is_written(kept, tmp_path, monke
         replace(part, path)
 
     monkeypatch.setattr(os, "replace", looked_at)
-    clip = Clip(tmp_path / f"a.{suffix}", kept[0], {})
-    assert all(clip.write(one) for one in kept)
+    clip = Clip(tmp_path / f"a.{suffix}", ring_packets[0], {})
+    assert all(clip.write(packet) for packet in ring_packets)
     clip.finish()
     assert seen == [50]
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_clip_plays_from_its_first_picture(kept, suffix, tmp_path):
-    first = [k for k in kept if k.keyframe][2]
+def test_a_clip_plays_from_its_first_picture(ring_packets, suffix, tmp_path):
+    first = [k for k in ring_packets if k.keyframe][2]
     path = tmp_path / "x" / f"c.{suffix}"
     clip = Clip(path, first, {"title": "gate crossed"})
-    written = [k for k in kept if k.number >= first.number and clip.write(k)]
+    written = [k for k in ring_packets if k.number >= first.number and clip.write(k)]
     assert not path.exists()
     clip.finish()
     assert sorted(p.name for p in path.parent.iterdir()) == [path.name]
@@ -433,12 +436,12 @@ def test_a_clip_plays_from_its_first_picture(kept, suffix, tmp_path):
 
 
 def test_pictures_before_the_first_keyframe_are_left_out(test_data, tmp_path):
-    kept = kept_of(test_data / "videos" / "bench_1080p_hevc_opengop.mp4")
-    keyframe = [k for k in kept if k.keyframe][1]
-    leading = [k for k in kept if k.number > keyframe.number and k.pts < keyframe.pts]
+    packets = packets_in_ring(test_data / "videos" / "bench_1080p_hevc_opengop.mp4")
+    keyframe = [k for k in packets if k.keyframe][1]
+    leading = [k for k in packets if k.number > keyframe.number and k.pts < keyframe.pts]
     assert leading, "an open GOP has frames that refer to what is before its keyframe"
     clip = Clip(tmp_path / "a.mp4", keyframe, {})
-    taken = [clip.write(k) for k in kept if keyframe.number <= k.number < keyframe.number + 40]
+    taken = [clip.write(k) for k in packets if keyframe.number <= k.number < keyframe.number + 40]
     clip.finish()
     assert taken.count(False) == len(leading)
     with av.open(str(tmp_path / "a.mp4")) as back:
@@ -447,29 +450,29 @@ def test_pictures_before_the_first_keyframe_are_left_out(test_data, tmp_path):
         assert not any(frame.is_corrupt for frame in frames)
 
 
-def test_a_clip_that_is_given_up_leaves_nothing(kept, tmp_path):
-    clip = Clip(tmp_path / "a.mkv", kept[0], {})
-    clip.write(kept[0])
+def test_a_clip_that_is_given_up_leaves_nothing(ring_packets, tmp_path):
+    clip = Clip(tmp_path / "a.mkv", ring_packets[0], {})
+    clip.write(ring_packets[0])
     clip.discard()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be(kept, tmp_path):
+def test_a_folder_that_cannot_be(ring_packets, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot write"):
-        Clip(tmp_path / "file" / "a.mkv", kept[0], {})
+        Clip(tmp_path / "file" / "a.mkv", ring_packets[0], {})
 
 
 def test_a_codec_that_the_container_does_not_take(test_data, tmp_path):
-    kept = kept_of(next((test_data / "videos" / "codec").glob("*vp8*")))
+    packets = packets_in_ring(next((test_data / "videos" / "codec").glob("*vp8*")))
     with pytest.raises(OutputError, match="cannot write"):  # noqa: PT012 the header is written with the first packet
-        clip = Clip(tmp_path / "a.mp4", kept[0], {})
-        clip.write(kept[0])
+        clip = Clip(tmp_path / "a.mp4", packets[0], {})
+        clip.write(packets[0])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_clip_is_left_alone_while_somebody_writes_it(kept, tmp_path):
-    clip = Clip(tmp_path / "a.mkv", kept[0], {})
+def test_half_a_clip_is_left_alone_while_somebody_writes_it(ring_packets, tmp_path):
+    clip = Clip(tmp_path / "a.mkv", ring_packets[0], {})
     part = tmp_path / ".a.mkv.part"
     look = f"from pathlib import Path; from streamkit.io.outputs import sweep; print(sweep(Path({str(part)!r})))"
     for _ in range(2):
@@ -477,9 +480,9 @@ def test_half_a_clip_is_left_alone_while_somebody_writes_it(kept, tmp_path):
         assert seen.stdout.strip() == "False"
         assert not sweep(part)
         assert part.exists()
-        clip.write(kept[0])
+        clip.write(ring_packets[0])
     clip.finish()
     part.touch()
     assert sweep(part)
     assert [path.name for path in tmp_path.iterdir()] == ["a.mkv"]
-    assert kept[-1].pts > 1 * TICKS_PER_S
+    assert ring_packets[-1].pts > 1 * TICKS_PER_S

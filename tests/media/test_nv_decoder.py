@@ -32,30 +32,31 @@ def fake(monkeypatch):
     monkeypatch.setitem(sys.modules, "PyNvVideoCodec", fake_gpu.nvc)
     monkeypatch.setattr("streamkit.ops.cuda.driver._calls", lambda: None)
     monkeypatch.setattr(nv_caps, "_query", fake_gpu.query)
-    monkeypatch.setattr(nv_caps, "_known", {})
+    monkeypatch.setattr(nv_caps, "_caps", {})
     nv_sessions.clear()
     monkeypatch.setattr(nv_sessions, "_used", nv_sessions.Counter())
     monkeypatch.setattr(nv_sessions, "_first_packets", {})
     monkeypatch.setattr(nv_sessions, "_learned", {})
-    fake_gpu._Session.made = 0
+    fake_gpu._Session.created = 0
     yield fake_gpu
     nv_sessions.clear()
 
 
 def read(path, device, loops=1, **options):
     """Numbers, times, sizes and copies of the pixels of all frames; the counts; what was logged."""
-    logged, counters = collect(), Counters()
+    logged = collect()
+    counters = Counters()
     pool = SurfacePool(device, poison=device is CPU)
     reader = VideoReader(str(path), device, pool, counters, **options)
-    found = []
+    frames = []
     for _ in range(loops):
         for number, frame in reader.frames():
-            found.append((number, frame.pts_s, frame.width, frame.height, np.array(frame.surface.data)))
+            frames.append((number, frame.pts_s, frame.width, frame.height, np.array(frame.surface.data)))
             if device is GPU and frame.surface.ready is not None:
                 assert frame.surface.ready.recorded
     decoder = reader._decoder
     reader.close()
-    return found, dict(counters.values), logged, decoder
+    return frames, dict(counters.values), logged, decoder
 
 
 def collected(reader, marked):
@@ -65,9 +66,9 @@ def collected(reader, marked):
             marked.append(number)
 
 
-def same(one, other):
-    assert [p[:4] for p in one] == [p[:4] for p in other]
-    for a, b in zip(one, other, strict=True):
+def same(first, second):
+    assert [p[:4] for p in first] == [p[:4] for p in second]
+    for a, b in zip(first, second, strict=True):
         np.testing.assert_array_equal(a[4], b[4])
 
 
@@ -110,7 +111,7 @@ def test_a_new_size_gets_a_new_session(fake, tmp_path, suffix):
     device, counts, logged, _ = read(path, GPU)
     assert [p[2:4] for p in device] == [(64, 48)] * 10 + [(96, 80)] * 10
     same(device, read(path, CPU)[0])
-    assert fake._Session.made == 2
+    assert fake._Session.created == 2
     assert (counts, logged) == ({"decoders made": 2}, [])
 
 
@@ -118,7 +119,7 @@ def test_turns_use_one_session(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=10)
     device, *_ = read(path, GPU, loops=3)
     assert [p[0] for p in device] == list(range(10)) * 3
-    assert fake._Session.made == 1
+    assert fake._Session.created == 1
 
 
 def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
@@ -133,7 +134,8 @@ def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
 
 def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=30, options={"g": "10", "bf": "0"})
-    decode, calls = fake._Session.Decode, []
+    decode = fake._Session.Decode
+    calls = []
 
     def sometimes(self, packet):
         calls.append(packet)
@@ -146,7 +148,7 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
     with pytest.raises(SourceError, match="damaged"):
         list(reader.frames())
     assert counters["packets not decodable"] == 1
-    assert fake._Session.made == 2
+    assert fake._Session.created == 2
 
 
 def test_a_packet_that_is_known_to_be_damaged_marks_its_frame(fake, tmp_path):
@@ -185,23 +187,24 @@ def test_damage_that_nvdec_reports_marks_the_frame_that_comes_out_with_it(fake, 
 
 
 def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
-    one = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"})
+    first = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"})
     other = write(tmp_path / "other.mp4", frames=20, options={"bf": "2"}, first=7)
     larger = write(tmp_path / "larger.mp4", 96, 80, frames=20, options={"bf": "2"})
     counts = []
-    for path in (one, other, larger, one, larger):
+    for path in (first, other, larger, first, larger):
         device, counted, _, _ = read(path, GPU)
         same(device, read(path, CPU)[0])
         counts.append(counted)
-    made, reused = {"decoders made": 1}, {"decoders reused": 1}
-    assert counts == [made, reused, made, reused, reused]
+    new_session = {"decoders made": 1}
+    reused = {"decoders reused": 1}
+    assert counts == [new_session, reused, new_session, reused, reused]
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 def test_a_session_made_ahead_from_one_video_decodes_another(fake, tmp_path, codec):
-    one = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"}, codec=codec)
+    first = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"}, codec=codec)
     other = write(tmp_path / "other.mp4", frames=20, options={"bf": "2"}, first=7, codec=codec)
-    reader = VideoReader(str(one), GPU, SurfacePool(GPU), Counters())
+    reader = VideoReader(str(first), GPU, SurfacePool(GPU), Counters())
     frames = reader.frames()
     next(frames)
     (sample,) = nv_sessions.samples()
@@ -213,7 +216,7 @@ def test_a_session_made_ahead_from_one_video_decodes_another(fake, tmp_path, cod
     device, counted, _, _ = read(other, GPU)
     same(device, read(other, CPU)[0])
     assert counted == {"decoders reused": 1}
-    assert fake._Session.made == 2
+    assert fake._Session.created == 2
 
 
 def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
@@ -224,7 +227,7 @@ def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path)
     frames.close()
     reader.close()
     same(read(path, GPU)[0], read(path, CPU)[0])
-    assert fake._Session.made == 1
+    assert fake._Session.created == 1
 
 
 def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
@@ -237,10 +240,10 @@ def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
         patch.setattr(fake._Session, "Decode", fails)
         with pytest.raises(SourceError):
             read(path, GPU)
-    made = fake._Session.made
+    sessions = fake._Session.created
     assert not nv_sessions._idle
     same(read(path, GPU)[0], read(path, CPU)[0])
-    assert fake._Session.made == made + 1
+    assert fake._Session.created == sessions + 1
 
 
 def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
@@ -266,19 +269,22 @@ def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortes
 def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 160, codec=codec, options=options)
     monkeypatch.setattr(reader_module, "_is_read_apart", lambda *_: True)
-    made, av_packet = [], ReceivedPacket.av_packet
-    monkeypatch.setattr(ReceivedPacket, "av_packet", lambda one: made.append(one.is_keyframe) or av_packet(one))
+    keyframes = []
+    av_packet = ReceivedPacket.av_packet
+    monkeypatch.setattr(
+        ReceivedPacket, "av_packet", lambda packet: keyframes.append(packet.is_keyframe) or av_packet(packet)
+    )
     executor = ThreadedExecutor(GPU, 1, process=ChildGenerator)
     device, counts, logged, _ = read(path, GPU, loops=2, decoders=3, executor=executor)
     same(device, read(path, CPU, loops=2)[0])
     assert 1 <= counts.pop("decoders made") <= 3
     assert (counts, logged) == ({}, [])
-    assert made  # FFmpeg's filter gets keyframes, and nothing else
-    assert all(made)
+    assert keyframes  # FFmpeg's filter gets keyframes, and nothing else
+    assert all(keyframes)
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("format_", "reason"),
     [
         (("av1", 420, 8, 640, 360), "does not decode av1"),
         (("h264", 444, 8, 640, 360), "4:4:4"),
@@ -290,8 +296,8 @@ def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, o
         (("h264", 420, 8, 8192, 8192), None),  # as many macroblocks as it decodes
     ],
 )
-def test_what_nvdec_takes(fake, given, reason):
-    why = nv_caps.unsupported(0, *given)
+def test_what_nvdec_takes(fake, format_, reason):
+    why = nv_caps.unsupported(0, *format_)
     assert why is None if reason is None else reason in why
 
 
@@ -313,10 +319,10 @@ def test_a_driver_without_nvdec_decodes_nothing(fake, monkeypatch):
 
 
 def test_many_sources_ask_the_driver_once(fake, monkeypatch):
-    asked = []
+    questions = []
 
     def query(*question):
-        asked.append(question)
+        questions.append(question)
         threading.Event().wait(0.05)  # the driver
         return fake_gpu.query(*question)
 
@@ -326,7 +332,7 @@ def test_many_sources_ask_the_driver_once(fake, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert asked == [(0, fake_gpu.Codec.HEVC, 8)]
+    assert questions == [(0, fake_gpu.Codec.HEVC, 8)]
 
 
 @pytest.mark.gpu
@@ -337,9 +343,9 @@ def test_the_driver_says_the_same_as_pynvvideocodec(codec, bits):
 
     number = getattr(nvc.cudaVideoCodec, nv_caps.CODECS[codec])
     with nv_caps.primary_context(0):
-        asked = nvc.GetDecoderCaps(gpuid=0, codec=number, chromaformat=nvc.cudaVideoChromaFormat(1), bitdepth=bits)
-    found = nv_caps.capabilities(0, codec, bits)
-    assert found == {name: asked[name] for name in found}
+        caps = nvc.GetDecoderCaps(gpuid=0, codec=number, chromaformat=nvc.cudaVideoChromaFormat(1), bitdepth=bits)
+    reported = nv_caps.capabilities(0, codec, bits)
+    assert reported == {name: caps[name] for name in reported}
 
 
 def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
@@ -391,23 +397,24 @@ def thinned(path, device, **part):
     """Numbers, times and samples of what is taken; the sizes and times of the packets that reached the decoder."""
     counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters)
-    decode, given = reader._decoder.decode, []
+    decode = reader._decoder.decode
+    sent = []
 
     def noted(packet, **how):
         if packet is not None:
-            given.append((packet.pts, packet.size))
+            sent.append((packet.pts, packet.size))
         return decode(packet, **how)
 
     reader._decoder.decode = noted
     every = part.pop("every", 1)
     taken = FrameSampler(every, None)
-    found = [
+    frames = [
         (n, p.pts_s, p.width, p.height, np.array(p.surface.data))
         for n, p in reader.frames(sampler=FrameSampler(every, None), **part)
         if taken.accepts(n, p.pts_s)
     ]
     reader.close()
-    return found, given, counters
+    return frames, sent, counters
 
 
 @pytest.mark.parametrize(
@@ -433,28 +440,31 @@ def test_both_decoders_get_the_same_packets(fake, tmp_path, name, codec, options
     assert 2 <= len(host) <= len(to_host) < 70
     for name in (SKIPPED, UNWANTED):
         assert device_counts[name] == counts[name]
-    assert fake._Session.made == 1
+    assert fake._Session.created == 1
 
 
 def test_an_opened_session_is_kept_from_keyframe_to_keyframe(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 50, options={"g": "10", "bf": "2"})
-    found, given, counters = thinned(path, GPU, keyframes=True)
-    assert [n for n, *_ in found] == [0, 10, 20, 30, 40]
-    assert len(given) == 5
-    assert counters["decoders made"] == fake._Session.made == 1
+    frames, sent, counters = thinned(path, GPU, keyframes=True)
+    assert [n for n, *_ in frames] == [0, 10, 20, 30, 40]
+    assert len(sent) == 5
+    assert counters["decoders made"] == fake._Session.created == 1
 
 
 def test_sessions_are_created_one_after_the_other(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "clip.mp4", 64, 48, 6)
-    decode, lock, creating, most = fake_gpu._Session.Decode, threading.Lock(), [0], [0]
+    decode = fake_gpu._Session.Decode
+    lock = threading.Lock()
+    creating = [0]
+    peak = [0]
 
     def slow(self, packet):
-        if self.__dict__.setdefault("begun", False):
+        if self.__dict__.setdefault("started", False):
             return decode(self, packet)
-        self.begun = True
+        self.started = True
         with lock:
             creating[0] += 1
-            most[0] = max(most[0], creating[0])
+            peak[0] = max(peak[0], creating[0])
         threading.Event().wait(0.05)  # the driver creates the decoder
         with lock:
             creating[0] -= 1
@@ -466,8 +476,8 @@ def test_sessions_are_created_one_after_the_other(fake, tmp_path, monkeypatch):
         thread.start()
     for thread in threads:
         thread.join()
-    assert fake_gpu._Session.made >= 2, "the sessions of readers that run beside each other"
-    assert most == [1]
+    assert fake_gpu._Session.created >= 2, "the sessions of readers that run beside each other"
+    assert peak == [1]
 
 
 @pytest.fixture
@@ -492,7 +502,8 @@ def opened(path, counters=None):
 
 def test_a_source_beyond_the_sessions_of_the_gpu_fails_with_that_reason(scarce, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
-    first, second = opened(path), opened(path)
+    first = opened(path)
+    second = opened(path)
     counters = Counters()
     for attempt in range(2):
         with pytest.raises(SourceError) as caught:
@@ -502,7 +513,7 @@ def test_a_source_beyond_the_sessions_of_the_gpu_fails_with_that_reason(scarce, 
             "all; read fewer sources on it"
         )
         assert caught.value.cause == "codec"
-        assert scarce._Session.made == 3, f"attempt {attempt}: the driver is not asked again"
+        assert scarce._Session.created == 3, f"attempt {attempt}: the driver is not asked again"
         assert counters[nv_sessions.REFUSED] == 1
     for reader, frames, counters in (first, second):
         assert len(list(frames)) == 19, "the others go on"

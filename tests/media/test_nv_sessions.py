@@ -13,13 +13,13 @@ from streamkit.media.nv_sessions import (
     SessionKey,
     SessionSample,
     acquire,
-    begun,
     clear,
     discard,
     idle_count,
     keep_only,
     make_ahead,
     release,
+    remember_first_packet,
     samples,
 )
 
@@ -43,15 +43,15 @@ class Decoder:
 def idle(monkeypatch):
     """Room for three sessions of 1080p, all made without a GPU."""
     clear()
-    made = []
+    created = []
 
     def make(kind, nvc):
-        made.append(kind)
+        created.append(kind)
         return NvdecSession(kind, Decoder(), SimpleNamespace(synchronize=lambda: None))
 
     monkeypatch.setattr(nv_sessions, "_create", make)
     monkeypatch.setattr(nv_sessions, "_limit", lambda device: 3 * HD.size)
-    yield made
+    yield created
     clear()
 
 
@@ -69,10 +69,16 @@ def test_what_is_left_is_used_again(idle):
 @pytest.mark.parametrize(
     "change",
     [
-        {"device": 1}, {"codec": "hevc"}, {"width": 1280}, {"height": 720}, {"chroma": 422}, {"bits": 10},
-        {"low_delay": True}, {"parameters": b"other"},
+        {"device": 1},
+        {"codec": "hevc"},
+        {"width": 1280},
+        {"height": 720},
+        {"chroma": 422},
+        {"bits": 10},
+        {"low_delay": True},
+        {"parameters": b"other"},
     ],
-)  # fmt: skip
+)
 def test_only_a_session_just_like_it_will_do(idle, change):
     release(acquire(HD, None)[0], None)
     assert not acquire(HD._replace(**change), None)[1]
@@ -144,18 +150,18 @@ def packet_of(data):
 
 
 def test_the_sessions_in_use_are_known_with_the_first_packet_of_their_kind(none_used):
-    one, two, other = (acquire(key, None)[0] for key in (HD, HD, HD._replace(codec="hevc")))
-    for session, data in ((one, b"first"), (two, b"second"), (other, b"hevc")):
-        begun(session, packet_of(data))
-    assert samples() == [SessionSample(HD, b"first", 2), SessionSample(other.key, b"hevc", 1)]
-    release(one, None)
-    discard(other)
+    first, second, hevc = (acquire(key, None)[0] for key in (HD, HD, HD._replace(codec="hevc")))
+    for session, data in ((first, b"first"), (second, b"second"), (hevc, b"hevc")):
+        remember_first_packet(session, packet_of(data))
+    assert samples() == [SessionSample(HD, b"first", 2), SessionSample(hevc.key, b"hevc", 1)]
+    release(first, None)
+    discard(hevc)
     assert samples() == [SessionSample(HD, b"first", 1)]
-    release(two, None)
+    release(second, None)
     assert samples() == []
     again, used = acquire(HD, None)
     assert used
-    begun(again, packet_of(b"third"))
+    remember_first_packet(again, packet_of(b"third"))
     assert samples() == [SessionSample(HD, b"third", 1)]
 
 

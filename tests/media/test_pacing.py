@@ -46,12 +46,12 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(pacing, "time", made)
-    return made
+    test_clock = Clock()
+    monkeypatch.setattr(pacing, "time", test_clock)
+    return test_clock
 
 
-def begun(pacer, clock):
+def start_pacer(pacer, clock):
     """A pacer whose first frame is due now."""
     first = pacer.due_s(0, 5.0)
     clock.now_s = first
@@ -61,7 +61,7 @@ def begun(pacer, clock):
 @pytest.mark.parametrize("hole_s", [9.9, 0.5, 0.0, -0.5, -9.9])
 def test_a_short_hole_is_waited_out(clock, hole_s):
     pacer = Pacer("realtime", 0.04, 7, "a")
-    first = begun(pacer, clock)
+    first = start_pacer(pacer, clock)
     assert pacer.due_s(1, 5.0 + hole_s) == pytest.approx(first + hole_s)
     assert pacer.due_s(2, 5.04 + hole_s) == pytest.approx(first + hole_s + 0.04)
 
@@ -70,7 +70,7 @@ def test_a_short_hole_is_waited_out(clock, hole_s):
 def test_a_long_hole_is_not_waited_out(clock, hole_s):
     """Time that jumps, as where files were joined, is no pause: the next frame is due at once."""
     pacer = Pacer("realtime", 0.04, 7, "a")
-    phase_s = begun(pacer, clock) - 1000.0
+    phase_s = start_pacer(pacer, clock) - 1000.0
     clock.now_s += 3.0
     again = clock.now_s + phase_s
     assert pacer.due_s(1, 5.0 + hole_s) == pytest.approx(again)
@@ -81,7 +81,7 @@ def test_a_long_hole_is_not_waited_out(clock, hole_s):
 
 def test_a_rate_counts_frames_and_not_the_videos_time(clock):
     pacer = Pacer(4.0, 0.04, 7, "a")
-    first = begun(pacer, clock)
+    first = start_pacer(pacer, clock)
     assert [pacer.due_s(n, 1000.0 * n) - first for n in range(1, 5)] == pytest.approx([0.25, 0.5, 0.75, 1.0])
 
 
@@ -90,12 +90,12 @@ def test_a_phase_is_below_one_frame_and_the_sources_own(clock):
         return [Pacer(pace, 0.04, phase, name).due_s(0, 0.0) - 1000.0 for name in names]
 
     names = [f"cam-{n}" for n in range(50)]
-    found = phases("realtime", 1, names)
-    assert all(0 <= one < 0.04 for one in found)
-    assert max(found) > 0.03
-    assert found == phases("realtime", 1, names)
-    assert found != phases("realtime", 2, names)
-    assert len(set(found)) == 50
+    delays = phases("realtime", 1, names)
+    assert all(0 <= delay_s < 0.04 for delay_s in delays)
+    assert max(delays) > 0.03
+    assert delays == phases("realtime", 1, names)
+    assert delays != phases("realtime", 2, names)
+    assert len(set(delays)) == 50
     assert max(phases(2.0, 1, names)) > 0.4, "of the pace's own step"
     assert len(set(phases("realtime", None, ["a"] * 20))) == 20
 

@@ -57,39 +57,39 @@ def push(url):
 
 
 def test_a_process_that_is_killed_is_an_error_and_leaves_none_behind(tmp_path):
-    made = push(tmp_path / "a" / "a.m3u8")
-    made.write(surface(0), 0)
-    os.kill(made._process.pid, signal.SIGKILL)
+    pusher = push(tmp_path / "a" / "a.m3u8")
+    pusher.write(surface(0), 0)
+    os.kill(pusher._process.pid, signal.SIGKILL)
     with pytest.raises(OutputError, match=r"cannot push to .*a\.m3u8"):  # noqa: PT012 it is noticed by and by
         for i in range(1, 500):
-            made.write(surface(i % 200), round(i / 25 / TIME_BASE))
+            pusher.write(surface(i % 200), round(i / 25 / TIME_BASE))
             time.sleep(0.01)
-    assert made._process.returncode is not None
-    made.close()
+    assert pusher._process.returncode is not None
+    pusher.close()
 
 
 def test_a_process_that_crashes_is_an_error_with_its_stacks(tmp_path):
     logged = collect()
-    made = push(tmp_path / "a.m3u8")
+    pusher = push(tmp_path / "a.m3u8")
     for i in range(500):
-        made.write(surface(i % 200), round(i / 25 / TIME_BASE))
-        if made.connected:
+        pusher.write(surface(i % 200), round(i / 25 / TIME_BASE))
+        if pusher.connected:
             break
         time.sleep(0.01)
-    os.kill(made._process.pid, signal.SIGSEGV)
+    os.kill(pusher._process.pid, signal.SIGSEGV)
     with pytest.raises(OutputError, match=r"a\.m3u8: its process was killed by SIGSEGV$"):  # noqa: PT012
         for i in range(500, 1000):
-            made.write(surface(i % 200), round(i / 25 / TIME_BASE))
+            pusher.write(surface(i % 200), round(i / 25 / TIME_BASE))
             time.sleep(0.01)
     assert "a.m3u8 was killed by SIGSEGV:\nFatal Python error: Segmentation fault\n" in logged[0]
     assert "pusher.py" in logged[0]
 
 
 def test_the_process_ends_when_the_push_is_closed(tmp_path):
-    made = push(tmp_path / "a.m3u8")
+    pusher = push(tmp_path / "a.m3u8")
     for i in range(30):
-        made.write(surface(i), round(i / 25 / TIME_BASE))
-    made.close()
-    assert made.connected
-    assert made._process.returncode == 0
+        pusher.write(surface(i), round(i / 25 / TIME_BASE))
+    pusher.close()
+    assert pusher.connected
+    assert pusher._process.returncode == 0
     assert "#EXT-X-ENDLIST" in (tmp_path / "a.m3u8").read_text()

@@ -26,12 +26,12 @@ def fill(ring, path, live=False):
     with av.open(str(path)) as source:
         stream = source.streams.video[0]
         ring.begin(stream, live=live)
-        given = []
+        times = []
         for packet in source.demux(stream):
             if packet.size:
                 ring.put(packet)
-                given.append(float(packet.pts * packet.time_base))
-    return given
+                times.append(float(packet.pts * packet.time_base))
+    return times
 
 
 def ring(*readers, limit=1 << 30):
@@ -39,98 +39,98 @@ def ring(*readers, limit=1 << 30):
 
 
 def test_packets_are_kept_as_they_came(clip):
-    made = ring()
-    fill(made, clip)
+    packet_ring = ring()
+    fill(packet_ring, clip)
     with av.open(str(clip)) as source:
         packets = [p for p in source.demux(video=0) if p.size]
-        kept = made.packets(0, 99)
-        assert [k.data for k in kept] == [bytes(p) for p in packets]
+        packets_of_ring = packet_ring.packets(0, 99)
+        assert [k.data for k in packets_of_ring] == [bytes(p) for p in packets]
         zero = packets[0].dts
         base = packets[0].time_base
-        assert [k.pts / TICKS_PER_S for k in kept] == [float((p.pts - zero) * base) for p in packets]
-        assert [k.dts / TICKS_PER_S for k in kept] == [float((p.dts - zero) * base) for p in packets]
-    assert [k.number for k in kept] == list(range(50))
-    assert [k.number for k in kept if k.keyframe] == [0, 10, 20, 30, 40]
-    assert made.size_bytes == sum(len(k.data) for k in kept)
+        assert [k.pts / TICKS_PER_S for k in packets_of_ring] == [float((p.pts - zero) * base) for p in packets]
+        assert [k.dts / TICKS_PER_S for k in packets_of_ring] == [float((p.dts - zero) * base) for p in packets]
+    assert [k.number for k in packets_of_ring] == list(range(50))
+    assert [k.number for k in packets_of_ring if k.keyframe] == [0, 10, 20, 30, 40]
+    assert packet_ring.size_bytes == sum(len(k.data) for k in packets_of_ring)
 
 
 def test_what_is_done_to_a_packet_later_is_not_seen(clip):
-    made = ring()
+    packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
-        made.begin(stream)
+        packet_ring.begin(stream)
         packet = next(p for p in source.demux(stream) if p.size)
         before = bytes(packet)
-        made.put(packet)
+        packet_ring.put(packet)
         packet.update(b"\0" * len(before))
-    assert made.get(0).data == before
+    assert packet_ring.get(0).data == before
 
 
 def test_the_place_of_a_picture_is_its_own_packet(clip):
-    made = ring()
-    given = fill(made, clip)
-    for number, pts_s in enumerate(given):
-        assert made.packet_ref(pts_s) == (made, number)
-    assert made.packet_ref(999.0).number == 49, "the newest, where none has that time"
+    packet_ring = ring()
+    times = fill(packet_ring, clip)
+    for number, pts_s in enumerate(times):
+        assert packet_ring.packet_ref(pts_s) == (packet_ring, number)
+    assert packet_ring.packet_ref(999.0).number == 49, "the newest, where none has that time"
 
 
 @pytest.mark.parametrize(
-    ("number", "before_s", "found"),
+    ("number", "before_s", "keyframe"),
     [(49, 0, 40), (49, 0.5, 30), (45, 0.4, 30), (40, 0, 40), (39, 0, 30), (25, 0.08, 20), (25, 99, 0), (0, 0, 0)],
 )
-def test_the_keyframe_before(clip, number, before_s, found):
-    made = ring()
-    fill(made, clip)
-    kept = made.get(number)
-    assert made.keyframe_before(number, round(before_s * TICKS_PER_S)) == found
+def test_the_keyframe_before(clip, number, before_s, keyframe):
+    packet_ring = ring()
+    fill(packet_ring, clip)
+    packet = packet_ring.get(number)
+    assert packet_ring.keyframe_before(number, round(before_s * TICKS_PER_S)) == keyframe
     if before_s < 99:
-        assert made.get(found).pts <= kept.pts - before_s * TICKS_PER_S
+        assert packet_ring.get(keyframe).pts <= packet.pts - before_s * TICKS_PER_S
 
 
 def test_nothing_goes_before_every_reader_has_released_it(clip):
-    made = ring("a", "b")
-    fill(made, clip)
-    made.release("a", 30)
-    assert made.get(0) is not None
-    made.release("b", 12)
-    assert made.get(11) is None
-    assert made.packets(0, 99)[0].number == 12
-    assert made.keyframe_before(15) is None, "the keyframe before has gone"
-    assert made.keyframe_before(25) == 20
-    made.release("b", 5)  # what has gone stays gone
-    made.remove_reader("b")
-    assert made.get(29) is None
-    assert made.get(30) is not None
-    made.remove_reader("a")
-    assert (made.size_bytes, made.packets(0, 99), made.lost) == (0, [], 0)
+    packet_ring = ring("a", "b")
+    fill(packet_ring, clip)
+    packet_ring.release("a", 30)
+    assert packet_ring.get(0) is not None
+    packet_ring.release("b", 12)
+    assert packet_ring.get(11) is None
+    assert packet_ring.packets(0, 99)[0].number == 12
+    assert packet_ring.keyframe_before(15) is None, "the keyframe before has gone"
+    assert packet_ring.keyframe_before(25) == 20
+    packet_ring.release("b", 5)  # what has gone stays gone
+    packet_ring.remove_reader("b")
+    assert packet_ring.get(29) is None
+    assert packet_ring.get(30) is not None
+    packet_ring.remove_reader("a")
+    assert (packet_ring.size_bytes, packet_ring.packets(0, 99), packet_ring.lost) == (0, [], 0)
 
 
 def test_without_readers_nothing_is_kept(clip):
-    made = ring("a")
-    made.remove_reader("a")
-    given = fill(made, clip)
-    assert made.size_bytes == 0
-    assert made.packet_ref(given[-1]).number == 49
+    packet_ring = ring("a")
+    packet_ring.remove_reader("a")
+    times = fill(packet_ring, clip)
+    assert packet_ring.size_bytes == 0
+    assert packet_ring.packet_ref(times[-1]).number == 49
 
 
 def test_the_bytes_are_bounded_and_what_is_lost_is_counted(clip):
-    made = ring(limit=5_000)
-    fill(made, clip)
-    assert made.size_bytes <= 5_000
-    assert made.lost == 50 - len(made.packets(0, 99)) > 0
-    assert made.get(49) is not None
+    packet_ring = ring(limit=5_000)
+    fill(packet_ring, clip)
+    assert packet_ring.size_bytes <= 5_000
+    assert packet_ring.lost == 50 - len(packet_ring.packets(0, 99)) > 0
+    assert packet_ring.get(49) is not None
 
 
 def test_time_goes_on_over_loops(clip):
-    made = ring()
+    packet_ring = ring()
     for _ in range(3):
-        given = fill(made, clip)
-    kept = made.packets(0, 999)
-    steps = {b.dts - a.dts for a, b in pairwise(kept)}
+        times = fill(packet_ring, clip)
+    packets = packet_ring.packets(0, 999)
+    steps = {b.dts - a.dts for a, b in pairwise(packets)}
     assert steps == {TICKS_PER_S // 25}
-    assert sorted(k.pts for k in kept) == [kept[0].pts + i * TICKS_PER_S // 25 for i in range(150)]
-    assert len({id(k.stream_format) for k in kept}) == 1, "the same stream, the same form"
-    assert made.packet_ref(given[3]).number == 103, "the newest turn's"
+    assert sorted(k.pts for k in packets) == [packets[0].pts + i * TICKS_PER_S // 25 for i in range(150)]
+    assert len({id(k.stream_format) for k in packets}) == 1, "the same stream, the same form"
+    assert packet_ring.packet_ref(times[3]).number == 103, "the newest turn's"
 
 
 def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
@@ -138,53 +138,54 @@ def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
 
     now = [100.0]
     monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
-    made = ring()
-    fill(made, clip, live=True)
+    packet_ring = ring()
+    fill(packet_ring, clip, live=True)
     now[0] += 30
-    fill(made, clip, live=True)
-    kept = made.packets(0, 999)
-    assert (kept[50].dts - kept[49].dts) / TICKS_PER_S == 30
+    fill(packet_ring, clip, live=True)
+    packets = packet_ring.packets(0, 999)
+    assert (packets[50].dts - packets[49].dts) / TICKS_PER_S == 30
 
 
 def test_a_clock_that_is_set_does_not_tear_the_time(clip, monkeypatch):
-    made = ring()
+    packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
-        made.begin(stream, live=True)
+        packet_ring.begin(stream, live=True)
         for i, packet in enumerate(p for p in source.demux(stream) if p.size):
             ahead = {20: 3600, 30: -3600}.get(i // 10 * 10, 0)
             shift = round(ahead / packet.time_base)
-            packet.pts, packet.dts = packet.pts + shift, packet.dts + shift
-            made.put(packet)
-    kept = made.packets(0, 99)
-    steps = [(b.dts - a.dts) / TICKS_PER_S for a, b in pairwise(kept)]
+            packet.pts = packet.pts + shift
+            packet.dts = packet.dts + shift
+            packet_ring.put(packet)
+    packets = packet_ring.packets(0, 99)
+    steps = [(b.dts - a.dts) / TICKS_PER_S for a, b in pairwise(packets)]
     assert min(steps) > 0
     assert max(steps) < 1
 
 
 def test_packets_without_times_and_with_times_that_fall_back_a_little(clip):
-    made = ring()
+    packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
-        made.begin(stream)
+        packet_ring.begin(stream)
         for i, packet in enumerate(p for p in source.demux(stream) if p.size):
             if i == 5:
                 packet.pts = packet.dts = None
             if i == 7:
                 packet.dts -= round(0.1 / packet.time_base)
-            made.put(packet)
-    kept = made.packets(0, 99)
-    assert all(b.dts > a.dts for a, b in pairwise(kept))
-    assert all(k.pts >= k.dts for k in kept)
+            packet_ring.put(packet)
+    packets = packet_ring.packets(0, 99)
+    assert all(b.dts > a.dts for a, b in pairwise(packets))
+    assert all(k.pts >= k.dts for k in packets)
 
 
 def test_another_stream_is_another_form(clip, other):
-    made = ring()
-    fill(made, clip)
-    fill(made, other)
-    kept = made.packets(0, 99)
-    assert kept[49].stream_format != kept[50].stream_format
-    assert hash(kept[0].stream_format) == hash(kept[49].stream_format)
+    packet_ring = ring()
+    fill(packet_ring, clip)
+    fill(packet_ring, other)
+    packets = packet_ring.packets(0, 99)
+    assert packets[49].stream_format != packets[50].stream_format
+    assert hash(packets[0].stream_format) == hash(packets[49].stream_format)
 
 
 def test_a_form_outlives_the_stream(clip):
@@ -202,50 +203,51 @@ def test_a_form_outlives_the_stream(clip):
 def test_the_first_packets_of_a_camera_have_no_times(tmp_path, bf):
     """FFmpeg gives an RTSP stream's first packets no decoding time, and its first one no time at all."""
     path = write(tmp_path / "a.mp4", frames=30, options={"g": "30", "bf": bf})
-    whole, made = ring(), ring()
+    whole = ring()
+    camera = ring()
     fill(whole, path)
     with av.open(str(path)) as source:
         stream = source.streams.video[0]
-        made.begin(stream, live=True)
+        camera.begin(stream, live=True)
         for i, packet in enumerate(p for p in source.demux(stream) if p.size):
             if i < (1 if bf == "0" else 2):
                 packet.dts = None
             if i == 0:
                 packet.pts = None
-            made.put(packet)
-    assert [k.pts - made.get(0).pts for k in made.packets(0, 99)] == [
+            camera.put(packet)
+    assert [k.pts - camera.get(0).pts for k in camera.packets(0, 99)] == [
         k.pts - whole.get(0).pts for k in whole.packets(0, 99)
     ]
-    assert [k.dts for k in made.packets(0, 99)] == [k.dts for k in whole.packets(0, 99)]
-    assert all(k.pts >= k.dts for k in made.packets(0, 99))
+    assert [k.dts for k in camera.packets(0, 99)] == [k.dts for k in whole.packets(0, 99)]
+    assert all(k.pts >= k.dts for k in camera.packets(0, 99))
 
 
 def test_a_stream_without_any_decoding_time(clip):
-    made = ring()
+    packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
-        made.begin(stream, live=True)
+        packet_ring.begin(stream, live=True)
         for packet in source.demux(stream):
             if packet.size:
                 packet.dts = None
-                made.put(packet)
-    kept = made.packets(0, 99)
-    assert len(kept) == 50
-    assert all(b.dts > a.dts for a, b in pairwise(kept))
-    assert all(k.pts >= k.dts for k in kept)
+                packet_ring.put(packet)
+    packets = packet_ring.packets(0, 99)
+    assert len(packets) == 50
+    assert all(b.dts > a.dts for a, b in pairwise(packets))
+    assert all(k.pts >= k.dts for k in packets)
 
 
 def test_the_newest_packet_stays_however_large_it_is(clip):
-    made = ring(limit=1)
-    fill(made, clip)
-    assert [kept.number for kept in made.packets(0, 99)] == [49]
-    assert made.lost == 49
+    packet_ring = ring(limit=1)
+    fill(packet_ring, clip)
+    assert [packet.number for packet in packet_ring.packets(0, 99)] == [49]
+    assert packet_ring.lost == 49
 
 
 def test_the_keyframe_at_or_before_a_packet(clip):
-    made = ring()
-    fill(made, clip)
-    assert [made.keyframe_before(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]
+    packet_ring = ring()
+    fill(packet_ring, clip)
+    assert [packet_ring.keyframe_before(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]
 
 
 def untimed(packet):

@@ -47,8 +47,8 @@ class Here:
 
     def receive(self):
         self._left -= 1
-        found = next(self._messages, None) if self._left >= 0 else None
-        return None if found is None else memoryview(bytearray(found))
+        message = next(self._messages, None) if self._left >= 0 else None
+        return None if message is None else memoryview(bytearray(message))
 
     def stop(self):
         self._left = 0
@@ -57,16 +57,20 @@ class Here:
 def flat(segments):
     """All segments: their starts, and their packets as tuples, each with its bytes; and those of the rest."""
 
-    def packet(one, hidden):
-        data = one.data if isinstance(one, ReceivedPacket) else one
-        side = getattr(one, "extradata", None)
+    def packet(sent, hidden):
+        data = sent.data if isinstance(sent, ReceivedPacket) else sent
+        side = getattr(sent, "extradata", None)
         if side is None:
-            side = bytes(one.get_sidedata("new_extradata")) if one.has_sidedata("new_extradata") else b""
-        return tuple(getattr(one, name) for name in FIELDS), hidden, bytes(data), side
+            side = bytes(sent.get_sidedata("new_extradata")) if sent.has_sidedata("new_extradata") else b""
+        return tuple(getattr(sent, name) for name in FIELDS), hidden, bytes(data), side
 
     return [
-        (one.start, [packet(*given) for given in one.packets], [packet(given, False) for given in one.rest])
-        for one in segments
+        (
+            segment.start,
+            [packet(*segment_packet) for segment_packet in segment.packets],
+            [packet(rest_packet, False) for rest_packet in segment.rest],
+        )
+        for segment in segments
     ]
 
 
@@ -83,13 +87,16 @@ def flat(segments):
 )
 def test_segments_are_those_of_this_process(tmp_path, name, options):
     path = write(tmp_path / name, 64, 48, 200, **options)
-    demuxer, other, told, also = Demuxer(str(path)), Demuxer(str(path)), [], []
-    want = flat(SegmentCutter(demuxer.packets(), demuxer, told.append))
-    segments = ReceivedSegments(Here(path), other, also.append)
+    demuxer = Demuxer(str(path))
+    other = Demuxer(str(path))
+    reasons = []
+    received_reasons = []
+    want = flat(SegmentCutter(demuxer.packets(), demuxer, reasons.append))
+    segments = ReceivedSegments(Here(path), other, received_reasons.append)
     assert not segments.ended
     assert flat(segments) == want
     assert segments.ended
-    assert also == told
+    assert received_reasons == reasons
     assert sum(len(packets) for _, packets, _ in want) + sum(len(rest) for *_, rest in want) >= 200
     for count in ("packets_read", "discarded", "damaged"):
         assert getattr(other, count) == getattr(demuxer, count)
@@ -155,10 +162,10 @@ def test_a_received_packet_becomes_one_of_pyav(tmp_path):
     want = list(demuxer.packets())
     (segment, *_) = ReceivedSegments(Here(path), demuxer, pytest.fail)
     for (packet, _), other in zip(segment.packets, want, strict=False):
-        made = packet.av_packet()
-        assert isinstance(made, av.Packet)
-        assert [getattr(made, name) for name in FIELDS] == [getattr(other, name) for name in FIELDS]
-        assert (bytes(made), made.time_base) == (bytes(other), other.time_base)
+        converted = packet.av_packet()
+        assert isinstance(converted, av.Packet)
+        assert [getattr(converted, name) for name in FIELDS] == [getattr(other, name) for name in FIELDS]
+        assert (bytes(converted), converted.time_base) == (bytes(other), other.time_base)
     demuxer.close()
 
 
@@ -195,17 +202,18 @@ def apart(monkeypatch):
 
 
 def frames(source, **part):
-    return [(number, one.pts_s, one.surface.data.tobytes()) for number, one in source.frames(**part)]
+    return [(number, frame.pts_s, frame.surface.data.tobytes()) for number, frame in source.frames(**part)]
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
 def test_frames_are_the_same_in_every_turn(tmp_path, apart, codec, options):
     path = write(tmp_path / "a.mp4", 64, 48, 150, codec=codec, options=options)
     logged = collect()
-    source, alone = opened(path), opened(path, process=None)
+    source = opened(path)
+    alone = opened(path, process=None)
     want = frames(alone)
     assert len(want) == 150
-    assert frames(source, start_s=1.0, end_s=2.0) == [one for one in want if 1.0 <= one[1] < 2.0]
+    assert frames(source, start_s=1.0, end_s=2.0) == [frame for frame in want if 1.0 <= frame[1] < 2.0]
     assert source._process is None  # none is started for a part
     assert frames(source) == want
     pid = source._process._child.pid
@@ -252,18 +260,18 @@ def noise(tmp_path_factory):
 
 def test_a_killed_process_ends_the_source_after_its_frames(noise, apart):
     source = opened(noise)
-    found: list[int] = []
+    numbers: list[int] = []
 
     def read():
         for number, _ in source.frames():
-            found.append(number)
+            numbers.append(number)
             if number == 10:
                 source._process._child.kill()
 
     with pytest.raises(SourceError, match=r"the process that reads it was killed by SIGKILL"):
         read()
-    assert found == list(range(len(found)))
-    assert 11 <= len(found) < 400
+    assert numbers == list(range(len(numbers)))
+    assert 11 <= len(numbers) < 400
     source.close()
 
 
@@ -326,14 +334,16 @@ def test_long_videos_for_a_gpu_are_read_apart(tmp_path, count, device, apart):
     "name", ["bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4", "bench_1080p_h264.mp4", "codec/nasa_13013.mp4"]
 )
 def test_nvdec_gives_the_same_frames(test_data, apart, name):
-    device, path = Device("cuda"), test_data / "videos" / name
+    device = Device("cuda")
+    path = test_data / "videos" / name
 
     def seen(source):
-        for number, one in source.frames():
-            one.surface.ready.synchronize()
-            yield number, one.pts_s, one.width, hash(one.surface.data.get().tobytes())
+        for number, frame in source.frames():
+            frame.surface.ready.synchronize()
+            yield number, frame.pts_s, frame.width, hash(frame.surface.data.get().tobytes())
 
-    source, alone = opened(path, device), opened(path, device, process=None)
+    source = opened(path, device)
+    alone = opened(path, device, process=None)
     want = list(seen(alone))
     for _ in range(2):
         assert list(seen(source)) == want

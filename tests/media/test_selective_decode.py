@@ -44,20 +44,29 @@ CLIPS = {
     "bare.h264": {"muxer": "h264", "options": {"bf": "2", "g": "10"}},
 }
 PARTS = [
-    {"every": 2}, {"every": 3}, {"every": 7}, {"every": 45}, {"fps": 3.0}, {"every": 2, "fps": 5.0}, {"start_s": 1.1},
-    {"start_s": 1.1, "every": 5}, {"end_s": 0.7}, {"start_s": 0.55, "end_s": 1.3, "every": 2},
+    {"every": 2},
+    {"every": 3},
+    {"every": 7},
+    {"every": 45},
+    {"fps": 3.0},
+    {"every": 2, "fps": 5.0},
+    {"start_s": 1.1},
+    {"start_s": 1.1, "every": 5},
+    {"end_s": 0.7},
+    {"start_s": 0.55, "end_s": 1.3, "every": 2},
     {"start_s": 2.3, "fps": 4},
-]  # fmt: skip
+]
 
 
 @pytest.fixture(scope="module")
 def clip(tmp_path_factory):
-    folder, made = tmp_path_factory.mktemp("clips"), {}
+    folder = tmp_path_factory.mktemp("clips")
+    paths = {}
 
     def get(name):
-        if name not in made:
-            made[name] = write(folder / name, 128, 96, 70, **CLIPS[name])
-        return made[name]
+        if name not in paths:
+            paths[name] = write(folder / name, 128, 96, 70, **CLIPS[name])
+        return paths[name]
 
     return get
 
@@ -66,15 +75,16 @@ def read(path, device=CPU, *, every=1, fps=None, keep=True, threads=1, **part):
     """The frames that are taken, with number, time, size and samples; and what was counted."""
     counters = Counters()
     reader = VideoReader(str(path), device, SurfacePool(device, poison=device is CPU), counters, threads=threads)
-    given = FrameSampler(every, fps) if every > 1 or fps else None
-    taken, found = FrameSampler(every, fps), []
-    for number, frame in reader.frames(sampler=given, **part):
+    sampler = FrameSampler(every, fps) if every > 1 or fps else None
+    taken = FrameSampler(every, fps)
+    frames = []
+    for number, frame in reader.frames(sampler=sampler, **part):
         if taken.accepts(number, frame.pts_s):
             if frame.surface.ready is not None and device.kind == "cuda":
                 frame.surface.ready.synchronize()
-            found.append((number, *frame[:3], as_host(frame.surface.data) if keep else None))
+            frames.append((number, *frame[:3], as_host(frame.surface.data) if keep else None))
     reader.close()
-    return found, dict(counters.values)
+    return frames, dict(counters.values)
 
 
 def as_host(data):
@@ -84,16 +94,17 @@ def as_host(data):
 def of_all(path, *, every=1, fps=None, start_s=0.0, end_s=None):
     """The same, from all frames, each of which is decoded."""
     everything, _ = read(path)
-    zero, sampler = Demuxer(str(path)).info.start_s, FrameSampler(every, fps)
+    zero = Demuxer(str(path)).info.start_s
+    sampler = FrameSampler(every, fps)
     begin = zero + start_s - 1e-6 if start_s else -1.0
     end = np.inf if end_s is None else zero + end_s - 1e-6
-    return [one for one in everything if begin <= one[1] < end and sampler.accepts(one[0], one[1])]
+    return [frame for frame in everything if begin <= frame[1] < end and sampler.accepts(frame[0], frame[1])]
 
 
-def same(found, wanted):
-    assert [one[:4] for one in found] == [one[:4] for one in wanted]
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one[4], other[4])
+def same(frames, wanted):
+    assert [frame[:4] for frame in frames] == [frame[:4] for frame in wanted]
+    for frame, expected in zip(frames, wanted, strict=True):
+        np.testing.assert_array_equal(frame[4], expected[4])
 
 
 @pytest.mark.parametrize("part", PARTS, ids=str)
@@ -105,24 +116,24 @@ def test_what_is_wanted_is_what_all_would_give(clip, name, part):
 @pytest.mark.parametrize("name", CLIPS)
 def test_keyframes_are_those_among_all(clip, name):
     every, _ = read(clip(name))
-    found, counts = read(clip(name), keyframes=True)
-    numbers = [one[0] for one in found]
+    frames, counts = read(clip(name), keyframes=True)
+    numbers = [frame[0] for frame in frames]
     expected = {"refresh.ts": [0], "intra.mkv": list(range(70))}.get(name)
     assert numbers == expected if expected else numbers[0] == 0 and 3 < len(numbers) < 16
-    same(found, [every[n] for n in numbers])
-    assert counts.get(selective_decode.SKIPPED, 0) >= 70 - len(found)
+    same(frames, [every[n] for n in numbers])
+    assert counts.get(selective_decode.SKIPPED, 0) >= 70 - len(frames)
     assert selective_decode.UNWANTED not in counts
 
 
 @pytest.mark.parametrize("name", ["closed.mp4", "open.mp4", "open-hevc.ts", "intra.mkv"])
 def test_keyframes_of_a_part(clip, name):
     every, _ = read(clip(name), keyframes=True)
-    found, _ = read(clip(name), keyframes=True, start_s=0.9, end_s=2.0)
+    frames, _ = read(clip(name), keyframes=True, start_s=0.9, end_s=2.0)
     zero = every[0][1]
-    same(found, [one for one in every if 0.9 - 1e-6 <= one[1] - zero < 2.0 - 1e-6])
+    same(frames, [frame for frame in every if 0.9 - 1e-6 <= frame[1] - zero < 2.0 - 1e-6])
     thin, _ = read(clip(name), keyframes=True, fps=1.0)
     assert 2 <= len(thin) < len(every)
-    same(thin, [one for one in every if one[0] in {t[0] for t in thin}])
+    same(thin, [frame for frame in every if frame[0] in {t[0] for t in thin}])
 
 
 @pytest.mark.parametrize("name", ["closed.mp4", "open-hevc.mp4", "a.avi"])
@@ -132,8 +143,8 @@ def test_decoding_threads_change_nothing(clip, name):
 
 
 def test_groups_without_a_wanted_picture_are_not_decoded(clip):
-    found, counts = read(clip("closed.mp4"), every=30)
-    assert [one[0] for one in found] == [0, 30, 60]  # all three are keyframes
+    frames, counts = read(clip("closed.mp4"), every=30)
+    assert [frame[0] for frame in frames] == [0, 30, 60]  # all three are keyframes
     assert counts == {selective_decode.SKIPPED: 67}
 
 
@@ -177,8 +188,8 @@ def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name,
 def test_each_picture_is_counted_once(clip):
     for name in CLIPS:
         if name not in ("bare.h264", "altref.webm", "a.mpg", "h264.avi"):
-            found, counts = read(clip(name), every=4)
-            assert len(found) + sum(counts.values()) == 70, name
+            frames, counts = read(clip(name), every=4)
+            assert len(frames) + sum(counts.values()) == 70, name
 
 
 def test_nothing_is_read_behind_the_end(clip):
@@ -204,7 +215,9 @@ def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound)
     )
     packets = list(demuxer.packets())
     assert len(packets) == 60
-    monkeypatch.setattr(selective_decode, bound, 20 if bound == "_LONGEST" else sum(one.size for one in packets[1:21]))
+    monkeypatch.setattr(
+        selective_decode, bound, 20 if bound == "_LONGEST" else sum(packet.size for packet in packets[1:21])
+    )
     decoded = []
 
     class Noting:
@@ -215,15 +228,16 @@ def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound)
         def restart(self, demuxer):
             raise AssertionError
 
-    skips, held = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters()), []
+    skips = selective_decode.SelectiveDecoder(Noting(), demuxer, Counters())
+    held = []
     numbering = FrameNumbering(packets, demuxer, lambda number, pts_s, alone: number == 0)
-    for one in numbering:
-        list(skips._process(one, numbering))
+    for numbered_packet in numbering:
+        list(skips._process(numbered_packet, numbering))
         assert skips._deferred_bytes == sum(packet.size for packet, _ in skips._deferred)
         held.append(len(skips._deferred))
     assert held[:21] == list(range(21))  # packets 1 to 20 wait
     assert held[21] == 0
-    assert [id(one) for one in decoded[:22]] == [id(one) for one in packets[:22]]
+    assert [id(packet) for packet in decoded[:22]] == [id(packet) for packet in packets[:22]]
     if bound == "_LONGEST":
         assert held == [0, *range(1, 21), *range(21), *range(18)]
 
@@ -231,7 +245,7 @@ def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound)
 def test_a_new_size(tmp_path):
     path = resized(tmp_path, ".ts")
     same(read(path, every=4)[0], of_all(path, every=4))
-    assert [one[2:4] for one in read(path, keyframes=True)[0]] == [(64, 48), (96, 80)]
+    assert [frame[2:4] for frame in read(path, keyframes=True)[0]] == [(64, 48), (96, 80)]
 
 
 @pytest.mark.parametrize("part", [{"every": 3}, {"keyframes": True}, {"start_s": 0.2}])
@@ -254,11 +268,11 @@ def test_damage_to_a_picture_that_others_need_is_told(tmp_path, test_data):
 
 
 @pytest.fixture
-def one_damaged(tmp_path):
+def damaged_clip(tmp_path):
     """40 frames, a keyframe every 20; the data of frame 5 alone are overwritten."""
     path = write(tmp_path / "a.mp4", 128, 96, 40, options={"g": "20", "bf": "0", "sc_threshold": "0"})
-    with av.open(str(path)) as given:
-        places = [(packet.pos, packet.size) for packet in given.demux(video=0) if packet.size]
+    with av.open(str(path)) as source:
+        places = [(packet.pos, packet.size) for packet in source.demux(video=0) if packet.size]
     data = bytearray(path.read_bytes())
     place, size = places[5]
     data[place + 20 : place + size] = bytes(size - 20)
@@ -266,29 +280,29 @@ def one_damaged(tmp_path):
     return path
 
 
-def test_damage_to_an_unwanted_frame_that_others_need_is_counted(one_damaged):
+def test_damage_to_an_unwanted_frame_that_others_need_is_counted(damaged_clip):
     """Frame 5 is decoded for frame 10 and never comes out; its damage is in what comes out."""
     counters = Counters()
-    with closing(VideoReader(str(one_damaged), CPU, SurfacePool(CPU), counters)) as reader:
-        found = []
+    with closing(VideoReader(str(damaged_clip), CPU, SurfacePool(CPU), counters)) as reader:
+        numbers = []
         with pytest.raises(SourceError, match="is damaged: 1 frame was lost or concealed") as caught:
-            found.extend(number for number, _ in reader.frames(sampler=FrameSampler(10, None)))
+            numbers.extend(number for number, _ in reader.frames(sampler=FrameSampler(10, None)))
     assert caught.value.cause == "damaged"
-    assert found == [0, 10, 20, 30]
+    assert numbers == [0, 10, 20, 30]
     assert counters[CONCEALED] + counters[UNDECODABLE] == 1
     assert counters[selective_decode.UNWANTED] == 18
 
 
-def test_damage_to_a_frame_that_nobody_needs_is_not_counted(one_damaged):
-    found, counts = read(one_damaged, every=20)
-    assert [one[0] for one in found] == [0, 20]
+def test_damage_to_a_frame_that_nobody_needs_is_not_counted(damaged_clip):
+    frames, counts = read(damaged_clip, every=20)
+    assert [frame[0] for frame in frames] == [0, 20]
     assert counts == {selective_decode.SKIPPED: 38}
 
 
 @pytest.mark.parametrize(("how", "counted"), [({}, 1), ({"unwanted": True}, 1), ({"hidden": True}, 0)])
-def test_whose_damage_is_counted(one_damaged, how, counted):
+def test_whose_damage_is_counted(damaged_clip, how, counted):
     counters = Counters()
-    demuxer = Demuxer(str(one_damaged))
+    demuxer = Demuxer(str(damaged_clip))
     decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters)
     times = []
     for number, packet in enumerate([*demuxer.packets(), None]):
@@ -323,45 +337,50 @@ def test_a_video_without_a_keyframe_to_begin_at(tmp_path):
     demuxer = Demuxer(str(path))
     packets = [packet for packet in demuxer.packets() if not packet.is_keyframe]
     numbering = FrameNumbering(packets, demuxer, lambda number, pts_s, alone: True)
-    assert {one.alone for one in numbering} == {False}
+    assert {numbered_packet.alone for numbered_packet in numbering} == {False}
 
 
-def numbered(path, **given):
+def numbered(path, **options):
     demuxer = Demuxer(str(path))
-    asked = []
+    numbers = []
 
     def wants(number, pts_s, alone):
-        asked.append(number)
+        numbers.append(number)
         return alone
 
-    found = [(one.packet.pts, one.number) for one in FrameNumbering(demuxer.packets(), demuxer, wants, **given)]
+    pts_and_numbers = [
+        (numbered_packet.packet.pts, numbered_packet.number)
+        for numbered_packet in FrameNumbering(demuxer.packets(), demuxer, wants, **options)
+    ]
     demuxer.close()
-    assert asked == sorted(asked)
-    return found
+    assert numbers == sorted(numbers)
+    return pts_and_numbers
 
 
 @pytest.mark.parametrize("name", ["plain.mp4", "closed.mp4", "pyramid.mkv", "open.ts"])
 def test_a_packet_waits_for_its_number_no_longer_than_it_has_to(clip, tmp_path, name):
     """A number is certain with the first packet that is decoded no earlier than the frame is shown."""
     path = write(tmp_path / name, 128, 96, 70, options={"bf": "0"}) if name == "plain.mp4" else clip(name)
-    demuxer, given = Demuxer(str(path)), []
+    demuxer = Demuxer(str(path))
+    sent = []
 
     def counted():
         for packet in demuxer.packets():
-            given.append(packet)
+            sent.append(packet)
             yield packet
 
     numbered = FrameNumbering(counted(), demuxer, lambda number, pts_s, alone: True)
-    ready = [(one.packet, len(given), one.number) for one in numbered]
-    assert [number for *_, number in sorted(ready, key=lambda one: one[0].pts)] == list(range(70))
+    ready = [(numbered_packet.packet, len(sent), numbered_packet.number) for numbered_packet in numbered]
+    assert [number for *_, number in sorted(ready, key=lambda entry: entry[0].pts)] == list(range(70))
     came = [(packet, after) for packet, after, _ in ready]
-    highest, horizon = -(10**9), []
-    for packet in given:
+    highest = -(10**9)
+    horizon = []
+    for packet in sent:
         highest = highest if packet.dts is None else max(highest, packet.dts)
         horizon.append(highest)
     due = 0
     for (packet, after), place in zip(came, range(70), strict=True):
-        assert packet is given[place], "in the order they came"
+        assert packet is sent[place], "in the order they came"
         enough = next((n + 1 for n, reached in enumerate(horizon) if reached >= packet.pts), 70)
         due = max(due, enough, place + 1)
         assert after == due
@@ -372,10 +391,10 @@ def test_a_packet_waits_for_its_number_no_longer_than_it_has_to(clip, tmp_path, 
 
 @pytest.mark.parametrize("name", ["open.mp4", "open-hevc.ts", "a.avi", "a.webm"])
 def test_numbers_are_those_in_the_order_shown(clip, name):
-    found = numbered(clip(name))
-    assert [number for _, number in sorted(found)] == list(range(70))
-    begun = numbered(clip(name), first=7, since_s=0.0)
-    assert [number for _, number in sorted(begun) if number >= 0][:3] == [7, 8, 9]
+    pts_and_numbers = numbered(clip(name))
+    assert [number for _, number in sorted(pts_and_numbers)] == list(range(70))
+    continued = numbered(clip(name), first=7, since_s=0.0)
+    assert [number for _, number in sorted(continued) if number >= 0][:3] == [7, 8, 9]
 
 
 def test_what_nothing_refers_to(tmp_path):
@@ -414,14 +433,14 @@ def test_loops_of_keyframes_count_all_pictures(tmp_path):
 def test_the_gpu_gives_the_same(clip, name, part):
     host, counted = read(clip(name), **part)
     device, counts = read(clip(name), GPU, **part)
-    assert [one[:4] for one in device] == [one[:4] for one in host]
+    assert [frame[:4] for frame in device] == [frame[:4] for frame in host]
     for kind in (selective_decode.SKIPPED, selective_decode.UNWANTED):
         assert counts.get(kind, 0) == counted.get(kind, 0)
-    for one, other in zip(device, host, strict=True):
+    for on_host, on_device in zip(device, host, strict=True):
         if name in ("a.avi", "b.mp4"):  # MPEG-4's inverse transform is not laid down bit by bit
-            assert np.abs(one[4].astype(int) - other[4]).mean() <= 1
+            assert np.abs(on_host[4].astype(int) - on_device[4]).mean() <= 1
         else:
-            np.testing.assert_array_equal(one[4], other[4])
+            np.testing.assert_array_equal(on_host[4], on_device[4])
 
 
 @pytest.mark.gpu
@@ -436,17 +455,23 @@ def test_a_packet_without_a_time_goes_with_the_one_before(clip):
     packets = list(demuxer.packets())
     for place in (3, 12, 13, 40):  # as second fields come
         packets[place].pts = packets[place].dts = None
-    asked = []
+    numbers = []
 
     def wants(number, pts_s, alone):
-        asked.append(number)
+        numbers.append(number)
         return number % 5 == 0
 
-    given = list(FrameNumbering(packets, demuxer, wants))
-    assert [id(one.packet) for one in given] == [id(packet) for packet in packets]
-    assert [place for place, one in enumerate(given) if one.number == -1 and not one.wanted] == [3, 12, 13, 40]
-    assert sorted(one.number for one in given if one.number != -1) == list(range(66))
-    assert asked == list(range(66))
+    numbered_packets = list(FrameNumbering(packets, demuxer, wants))
+    assert [id(numbered_packet.packet) for numbered_packet in numbered_packets] == [id(packet) for packet in packets]
+    assert [
+        place
+        for place, numbered_packet in enumerate(numbered_packets)
+        if numbered_packet.number == -1 and not numbered_packet.wanted
+    ] == [3, 12, 13, 40]
+    assert sorted(
+        numbered_packet.number for numbered_packet in numbered_packets if numbered_packet.number != -1
+    ) == list(range(66))
+    assert numbers == list(range(66))
 
     reached = []
 

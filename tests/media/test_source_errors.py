@@ -70,10 +70,10 @@ def test_no_permission_in_a_word_of_a_file_a_folder_and_what_is_in_it(tmp_path):
         "for path in sys.argv[1:]: error = cannot_open(path, OSError(5, 'x')); print(error.cause, str(error))"
     )
     paths = [str(tmp_path / name) for name in ("a.mp4", "shut", "shut/b.mp4")]
-    told = without_rights("-c", code, *paths)
+    completed = without_rights("-c", code, *paths)
     (tmp_path / "shut").chmod(0o755)
     words = ("read it", "look into this folder", "read it")
-    assert told.stdout.splitlines() == [
+    assert completed.stdout.splitlines() == [
         f"permission {path}: no permission to {word}" for path, word in zip(paths, words, strict=True)
     ]
 
@@ -111,10 +111,10 @@ def test_cut_in_the_middle(tmp_path, name, counted):
     options = {"bf": "0"}
     path = tmp_path / name
     if counted:
-        made = write(tmp_path / "made.mkv", frames=100, options=options)
-        with av.open(str(made)) as given, av.open(str(path), "w", options={"movflags": "faststart"}) as output:
-            stream = output.add_stream_from_template(given.streams.video[0])
-            for packet in given.demux(video=0):
+        matroska = write(tmp_path / "made.mkv", frames=100, options=options)
+        with av.open(str(matroska)) as source, av.open(str(path), "w", options={"movflags": "faststart"}) as output:
+            stream = output.add_stream_from_template(source.streams.video[0])
+            for packet in source.demux(video=0):
                 if packet.size:
                     packet.stream = stream
                     output.mux(packet)
@@ -152,7 +152,7 @@ def test_flipped_bytes(test_data, tmp_path, device):
         ("empty.mp4", "empty"),
         ("text.mp4", "no_video"),
     ],
-)  # fmt: skip
+)
 def test_a_files_trouble_in_a_word(tmp_path, name, cause):
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "text.mp4").write_text("no video")

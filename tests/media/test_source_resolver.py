@@ -19,17 +19,20 @@ def test_single_things():
 
 def test_a_folder_of_videos_is_a_source_each(tmp_path):
     touch(tmp_path, "v10.mp4", "v2.mp4", "notes.txt", "v2.mkv", "b c.mp4")
-    found = resolve("night", str(tmp_path))
-    assert [(i, t) for i, t, _ in found] == [
-        ("night/b_c", "source"), ("night/v2.mkv", "source"), ("night/v2.mp4", "source"), ("night/v10", "source"),
-    ]  # fmt: skip
-    assert len({i for i, _, _ in found}) == 4
+    sources = resolve("night", str(tmp_path))
+    assert [(i, t) for i, t, _ in sources] == [
+        ("night/b_c", "source"),
+        ("night/v2.mkv", "source"),
+        ("night/v2.mp4", "source"),
+        ("night/v10", "source"),
+    ]
+    assert len({i for i, _, _ in sources}) == 4
 
 
 def test_equal_stems_get_numbers(tmp_path):
     touch(tmp_path, "x/a.mp4", "y/a.mp4", "z/a.mp4")
-    found = resolve("s", str(tmp_path / "*" / "*.mp4"))
-    assert [i for i, _, _ in found] == ["s/a.mp4", "s/a.mp4-2", "s/a.mp4-3"]
+    sources = resolve("s", str(tmp_path / "*" / "*.mp4"))
+    assert [i for i, _, _ in sources] == ["s/a.mp4", "s/a.mp4-2", "s/a.mp4-3"]
 
 
 def test_pictures_are_one_source(tmp_path):

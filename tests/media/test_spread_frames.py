@@ -23,21 +23,21 @@ def test_a_video_gives_frames_from_all_of_its_length(root):
     demuxer = Demuxer(str(street))
     length = demuxer.info.frames
     demuxer.close()
-    found = spread_frames([], [street], 10)
-    assert len(found) == 10
-    assert [one.index for one in found] == [number * (length // 10) for number in range(10)]
-    assert {(one.source, one.surface.data.dtype.name) for one in found} == {("street.mp4", "uint8")}
+    frames = spread_frames([], [street], 10)
+    assert len(frames) == 10
+    assert [frame.index for frame in frames] == [number * (length // 10) for number in range(10)]
+    assert {(frame.source, frame.surface.data.dtype.name) for frame in frames} == {("street.mp4", "uint8")}
 
 
 def test_a_video_and_images_share_the_frames(root, images):
     stills, videos = images_and_videos([images, root / "samples" / "street.mp4"])
-    found = spread_frames(stills, videos, 8)
-    assert [one.source for one in found] == ["0.png", "3.png", "6.png", "9.png", *["street.mp4"] * 4]
+    frames = spread_frames(stills, videos, 8)
+    assert [frame.source for frame in frames] == ["0.png", "3.png", "6.png", "9.png", *["street.mp4"] * 4]
 
 
 def test_fewer_images_than_asked_for_are_all_taken(images):
     stills, _ = images_and_videos([images])
-    assert [one.source for one in spread_frames(stills, [], 100)] == [f"{number}.png" for number in range(12)]
+    assert [frame.source for frame in spread_frames(stills, [], 100)] == [f"{number}.png" for number in range(12)]
 
 
 def test_an_image_keeps_its_size_and_level(images):

@@ -20,14 +20,21 @@ from streamkit.stages.sources.source import VideoSource
 LENGTH_S, SLACK_S = 4.0, 0.1  # of 100 frames at 25 a second; two frame times more or less, for B-frames
 # by container: its codec, and what its muxer is told
 CONTAINERS = {
-    "mp4": ("libx264", {}), "mov": ("libx264", {}), "mkv": ("libx264", {}), "webm": ("libvpx-vp9", {}),
-    "ts": ("libx264", {}), "flv": ("libx264", {}), "nut": ("libx264", {}), "asf": ("mpeg4", {}), "ogv": ("libvpx", {}),
+    "mp4": ("libx264", {}),
+    "mov": ("libx264", {}),
+    "mkv": ("libx264", {}),
+    "webm": ("libvpx-vp9", {}),
+    "ts": ("libx264", {}),
+    "flv": ("libx264", {}),
+    "nut": ("libx264", {}),
+    "asf": ("mpeg4", {}),
+    "ogv": ("libvpx", {}),
     "fragments.mp4": ("libx264", {"movflags": "frag_keyframe+empty_moov+default_base_moof"}),
     "untold.flv": ("libx264", {"flvflags": "no_duration_filesize"}),
-}  # fmt: skip
+}
 
 
-def made(folder: Path, name: str, shift_s: float) -> Path:
+def shifted_clip(folder: Path, name: str, shift_s: float) -> Path:
     codec, options = CONTAINERS[name]
     first = write(folder / "first.nut", frames=100, codec=codec, options={"g": "25"})
     return shifted(folder / f"a.{name}", first, shift_s, **options)
@@ -36,7 +43,7 @@ def made(folder: Path, name: str, shift_s: float) -> Path:
 @pytest.mark.parametrize("shift_s", [0.0, 2.0, 10.0, 3600.0])
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name, shift_s):
-    path = made(tmp_path, name, shift_s)
+    path = shifted_clip(tmp_path, name, shift_s)
     with closing(Demuxer(str(path))) as demuxer:
         assert demuxer.info.facts()["duration_s"] == pytest.approx(LENGTH_S, abs=SLACK_S)
     reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters())
@@ -56,7 +63,7 @@ def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
 
 def test_a_piece_of_a_stream_in_mp4_is_as_long_as_itself(tmp_path):
     """As DASH and HLS cut them: a header, and fragments with the times of the whole."""
-    whole = made(tmp_path, "fragments.mp4", 0.0).read_bytes()
+    whole = shifted_clip(tmp_path, "fragments.mp4", 0.0).read_bytes()
     begins = [at - 4 for at in range(len(whole)) if whole.startswith(b"moof", at)]  # behind its length
     assert len(begins) == 4
     (tmp_path / "piece.mp4").write_bytes(whole[: begins[0]] + whole[begins[2] : whole.index(b"mfra") - 4])
@@ -67,7 +74,7 @@ def test_a_piece_of_a_stream_in_mp4_is_as_long_as_itself(tmp_path):
 
 def test_a_length_that_cannot_be_an_end_is_a_length(tmp_path):
     """Some programs write one into Matroska, though the times begin later."""
-    path = made(tmp_path, "mkv", 10.0)
+    path = shifted_clip(tmp_path, "mkv", 10.0)
     with av.open(str(path), options=FILE_OPTIONS) as container:
         stream = container.streams.video[0]
         assert stream_duration_s(container, stream) == pytest.approx(LENGTH_S, abs=SLACK_S)
@@ -102,17 +109,17 @@ def test_the_best_stream_is_the_one_that_ffmpeg_takes(test_data):
 
 
 @pytest.mark.parametrize(
-    ("name", "stream", "told"),
+    ("name", "stream", "message"),
     [
         ("two", 3, "stream must be 0 to 2, as it has 3 video streams, got 3"),
         ("one", 1, "stream must be 0, as it has 1 video stream, got 1"),
     ],
 )
-def test_a_stream_that_is_not_there(two, tmp_path, name, stream, told):
+def test_a_stream_that_is_not_there(two, tmp_path, name, stream, message):
     path = two if name == "two" else write(tmp_path / "one.mp4", frames=5)
     with pytest.raises(SourceError) as caught:
         Demuxer(str(path), number=stream)
-    assert str(caught.value) == f"{path}: {told}"
+    assert str(caught.value) == f"{path}: {message}"
     assert caught.value.cause == "no_video"
 
 

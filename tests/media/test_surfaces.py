@@ -12,25 +12,25 @@ CPU, COLOR = Device(), Color()
 
 def test_a_buffer_is_used_again_when_its_surface_is_gone():
     pool = SurfacePool(CPU)
-    one = pool.surface(64, 48, COLOR)
-    address = one.data.ctypes.data
+    first = pool.surface(64, 48, COLOR)
+    address = first.data.ctypes.data
     assert pool.held == {"64x48": 1}
-    del one
+    del first
     assert pool.held == {}
-    two = pool.surface(64, 48, COLOR)
-    assert two.data.ctypes.data == address
+    second = pool.surface(64, 48, COLOR)
+    assert second.data.ctypes.data == address
     assert pool.allocated == 64 * 48 * 3 // 2
-    assert two.data.ctypes.data % 64 == 0
+    assert second.data.ctypes.data % 64 == 0
 
 
 def test_a_held_surface_keeps_its_pixels():
     pool = SurfacePool(CPU, poison=True)
-    kept = [pool.surface(8, 6, COLOR) for _ in range(3)]
-    for i, surface in enumerate(kept):
+    held = [pool.surface(8, 6, COLOR) for _ in range(3)]
+    for i, surface in enumerate(held):
         surface.data[:] = i
     for _ in range(10):
         pool.surface(8, 6, COLOR).data[:] = 99
-    assert [int(s.data.max()) for s in kept] == [0, 1, 2]
+    assert [int(s.data.max()) for s in held] == [0, 1, 2]
 
 
 def test_poison_shows_who_reads_too_late():

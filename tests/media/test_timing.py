@@ -52,10 +52,10 @@ def decode_times_only(request, tmp_path_factory):
 @pytest.mark.parametrize("threads", [1, 3])
 def test_times_rise_where_packets_have_decoding_times_only(decode_times_only, threads):
     path, wanted = decode_times_only
-    found = read(path, threads=threads)
-    assert at(found) == [(n, n / 25) for n in range(50)]
-    for one, other in zip(found, wanted, strict=True):
-        np.testing.assert_array_equal(one[2], other)
+    frames = read(path, threads=threads)
+    assert at(frames) == [(n, n / 25) for n in range(50)]
+    for frame, expected in zip(frames, wanted, strict=True):
+        np.testing.assert_array_equal(frame[2], expected)
 
 
 def test_parts_of_a_video_with_decoding_times_only(decode_times_only):
@@ -71,33 +71,35 @@ def test_parts_of_a_video_with_decoding_times_only(decode_times_only):
 def test_every_end_of_a_video_with_decoding_times_only(decode_times_only):
     path, wanted = decode_times_only
     for end in range(1, 51, 3):
-        found = read(path, end_s=end / 25)
-        assert at(found) == [(n, n / 25) for n in range(end)]
-        for one, other in zip(found, wanted[:end], strict=True):
-            np.testing.assert_array_equal(one[2], other)
+        frames = read(path, end_s=end / 25)
+        assert at(frames) == [(n, n / 25) for n in range(end)]
+        for frame, expected in zip(frames, wanted[:end], strict=True):
+            np.testing.assert_array_equal(frame[2], expected)
 
 
 def test_holes_in_time_stay_where_they_are(tmp_path):
     """Also for keyframes, which come without the frames between them."""
     ticks = [40 * i + 1000 * (i >= 10) for i in range(50)]
     path = write(tmp_path / "a.asf", frames=50, options=B_FRAMES, ticks=ticks)
-    found = at(read(path))
-    times = [pts_s for _, pts_s in found]
+    numbers_and_times = at(read(path))
+    times = [pts_s for _, pts_s in numbers_and_times]
     assert times[-1] == pytest.approx(2.96, abs=0.2)
     assert sorted(b - a for a, b in itertools.pairwise(times))[-1] > 0.9
     keyframes = at(read(path, keyframes=True))
     assert [n for n, _ in keyframes] == [0, 25]
-    assert keyframes == [found[0], found[25]]
+    assert keyframes == [numbers_and_times[0], numbers_and_times[25]]
 
 
 def test_a_packet_that_cannot_be_decoded_does_not_move_the_others(tmp_path):
     path = write(tmp_path / "a.avi", frames=50, options={**B_FRAMES, "g": "10"})
-    demuxer, counters, times = Demuxer(str(path)), Counters(), []
+    demuxer = Demuxer(str(path))
+    counters = Counters()
+    times = []
     decoder = AvDecoder(demuxer, Device(), SurfacePool(Device()), counters)
-    for place, one in enumerate([*demuxer.packets(), None]):
+    for place, packet in enumerate([*demuxer.packets(), None]):
         if place == 45:
-            one.update(b"\xff" * one.size)
-        times += [round(frame.pts_s * 25) for frame in decoder.decode(one)]
+            packet.update(b"\xff" * packet.size)
+        times += [round(frame.pts_s * 25) for frame in decoder.decode(packet)]
     demuxer.close()
     assert counters["packets not decodable"] == 1
     assert times == [n for n in range(50) if n != 45]
@@ -115,9 +117,10 @@ def test_a_seek_leaves_what_was_read_ahead(tmp_path):
 
 def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_only):
     path, _ = decode_times_only
-    ring, logged = PacketRing(("record",), limit_bytes=1 << 30), collect()
-    found = read(path, ring=ring)
-    assert [place for *_, place in found] == [None] * 50
+    ring = PacketRing(("record",), limit_bytes=1 << 30)
+    logged = collect()
+    frames = read(path, ring=ring)
+    assert [place for *_, place in frames] == [None] * 50
     assert ring.packets(0, 99) == []
     assert [text.partition(": ")[2] for text in logged] == [
         "clips cannot be recorded from it, nor its video shown live: its container has no presentation times"
@@ -136,8 +139,8 @@ def test_decoding_times_without_b_frames_are_those_of_presentation(tmp_path):
 
 def test_times_of_other_codecs_in_avi_count_from_the_first_frame(tmp_path):
     path = write(tmp_path / "a.avi", frames=50, codec="mpeg4", options={"bf": "2", "g": "10"})
-    found = read(path)
-    assert [pts_s for _, pts_s in at(found)] == [round(found[0][1] + n / 25, 3) for n in range(50)]
+    frames = read(path)
+    assert [pts_s for _, pts_s in at(frames)] == [round(frames[0][1] + n / 25, 3) for n in range(50)]
     assert read(path, start_s=1.0)[0][0] == 25
 
 
@@ -283,9 +286,7 @@ FRAGMENTS = {"movflags": "frag_keyframe+empty_moov+delay_moov"}
 @pytest.fixture(scope="module")
 def base(tmp_path_factory):
     """90 frames of 1/30 s, a keyframe every 10."""
-    return write(
-        tmp_path_factory.mktemp("clips") / "a.nut", frames=90, rate=30, options={"bf": "0", "g": "10"}
-    )  # fmt: skip
+    return write(tmp_path_factory.mktemp("clips") / "a.nut", frames=90, rate=30, options={"bf": "0", "g": "10"})
 
 
 @pytest.mark.parametrize(
@@ -298,13 +299,13 @@ def base(tmp_path_factory):
 )
 def test_times_below_zero(tmp_path, base, name, options, begins_s):
     path = shifted(tmp_path / name, base, begins_s, **options)
-    found = read(path)
-    assert [n for n, *_ in found] == list(range(90)), "a whole file is not called cut short"
-    assert [pts_s for _, pts_s, *_ in found] == pytest.approx([begins_s + n / 30 for n in range(90)], abs=0.005)
+    frames = read(path)
+    assert [n for n, *_ in frames] == list(range(90)), "a whole file is not called cut short"
+    assert [pts_s for _, pts_s, *_ in frames] == pytest.approx([begins_s + n / 30 for n in range(90)], abs=0.005)
     for start_s, end_s, numbers in ((1.0, None, range(30, 90)), (0.5, 1.5, range(15, 45)), (2.5, None, range(75, 90))):
         part = read(path, start_s=start_s - 0.01, end_s=None if end_s is None else end_s - 0.01)
         assert [n for n, *_ in part] == list(numbers)
-        assert [pts_s for _, pts_s, *_ in part] == [found[n][1] for n in numbers]
+        assert [pts_s for _, pts_s, *_ in part] == [frames[n][1] for n in numbers]
 
 
 def test_times_below_zero_with_b_frames_in_matroska(tmp_path):

@@ -16,7 +16,7 @@ from streamkit.core.data import Color, Device, Surface
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.derive import derive
 from streamkit.models.families import ReadOptions, family, unpack
-from streamkit.models.labels import KNOWN
+from streamkit.models.labels import LABEL_LISTS
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
 from streamkit.ops.color import from_rgb
@@ -144,15 +144,16 @@ def suppressed(boxes, scores, several=False):
     rows = np.column_stack([boxes[anchor], scores[anchor, label], label])
     rows = rows[rows[:, 4] >= SCORE]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-    kept = []
+    best = []
     while len(rows):
-        first, rows = rows[0], rows[1:]
-        kept.append(first)
+        first = rows[0]
+        rows = rows[1:]
+        best.append(first)
         inner = np.minimum(rows[:, 2:4], first[2:4]) - np.maximum(rows[:, :2], first[:2])
         inner = np.prod(inner.clip(0), 1)
         areas = np.prod(rows[:, 2:4] - rows[:, :2], 1) + np.prod(first[2:4] - first[:2])
         rows = rows[(rows[:, 5] != first[5]) | (inner / (areas - inner) <= IOU)]
-    return np.array(kept).reshape(-1, 6)
+    return np.array(best).reshape(-1, 6)
 
 
 def resized_rgb(picture: Picture, width: int, height: int, antialias: bool = False) -> np.ndarray:
@@ -253,7 +254,7 @@ def ours(card: Card, pictures: list[Picture], device: Device, batch: int = 8, **
 
 
 @contextlib.contextmanager
-def own_stream(device: Device):
+def device_stream(device: Device):
     """On a GPU, a CUDA stream of one's own, as the runner gives every stage."""
     if device.kind == "cpu":
         yield
@@ -265,7 +266,7 @@ def own_stream(device: Device):
 def test_known_labels_are_cocos(coco):
     truth, _ = coco
     names = tuple(category["name"] for category in truth.loadCats(sorted(truth.getCatIds())))
-    assert KNOWN["coco"] == names
+    assert LABEL_LISTS["coco"] == names
 
 
 QUICK = [name if name == "yolox-nano" else pytest.param(name, marks=pytest.mark.long) for name in MODELS]
@@ -281,10 +282,10 @@ def test_plain_way_gives_the_known_ap(name, plain):
 def test_our_way_is_as_accurate(name, device, plain, coco, test_data):
     truth, pictures = coco
     where = Device(device)
-    with own_stream(where):
-        found = average_precision(truth, ours(derived_card(name, test_data), pictures, where))
-    assert found == pytest.approx(plain(name, "nv12"), abs=0.003)
-    assert found == pytest.approx(MODELS[name][1], abs=0.012)
+    with device_stream(where):
+        ap = average_precision(truth, ours(derived_card(name, test_data), pictures, where))
+    assert ap == pytest.approx(plain(name, "nv12"), abs=0.003)
+    assert ap == pytest.approx(MODELS[name][1], abs=0.012)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -292,24 +293,26 @@ def test_our_way_is_as_accurate(name, device, plain, coco, test_data):
 def test_several_classes_of_a_box_are_as_accurate_as_the_authors_validation(device, plain, coco, test_data):
     truth, pictures = coco
     where = Device(device)
-    with own_stream(where):
-        found = average_precision(truth, ours(card_of("yolov8n", test_data), pictures, where, multi_label=True))
-    assert found == pytest.approx(plain("yolov8n", "nv12", SEVERAL), abs=0.003)
-    assert found > MODELS["yolov8n"][1] + 0.01
+    with device_stream(where):
+        ap = average_precision(truth, ours(card_of("yolov8n", test_data), pictures, where, multi_label=True))
+    assert ap == pytest.approx(plain("yolov8n", "nv12", SEVERAL), abs=0.003)
+    assert ap > MODELS["yolov8n"][1] + 0.01
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", ["yolox-nano", "deimv2-atto"])
 def test_batch_size_does_not_change_the_objects(name, device, coco, test_data):
     _, pictures = coco
-    card, where = card_of(name, test_data), Device(device)
-    with own_stream(where):
+    card = card_of(name, test_data)
+    where = Device(device)
+    with device_stream(where):
         single, batched = (ours(card, pictures[:12], where, batch) for batch in (1, 5))
     for number, rows in single.items():
         if device == "cpu":
             assert np.array_equal(rows, batched[number])
         else:
-            sure, other = rows[rows[:, 4] > 0.3], batched[number]
+            sure = rows[rows[:, 4] > 0.3]
+            other = batched[number]
             for row in sure:
                 near = other[(other[:, 5] == row[5]) & (np.abs(other[:, 4] - row[4]) < 0.005)]
                 assert len(near)
@@ -348,17 +351,20 @@ class Raw:
 @pytest.fixture(scope="module")
 def raw(coco, raw_file, test_data):
     """Of each picture the network's raw outputs, and those of its own postprocessor."""
-    card, device = card_of("deimv2-atto", test_data), Device("cpu")
-    session, reads, found = Session(raw_file, device, threads=1), family("detr"), []
+    card = card_of("deimv2-atto", test_data)
+    device = Device("cpu")
+    session = Session(raw_file, device, threads=1)
+    reads = family("detr")
+    per_picture = []
     for p in coco[1]:
         tensor, geometry = preprocess([Surface(p.nv12, JPEG)], [p.size], card.input)
         feeds = {session.image_input: tensor, **reads.extra_inputs(np.array([p.size], np.int64), np)}
-        found.append(Raw(p.number, p.size, session.run(feeds), geometry))
-    return found
+        per_picture.append(Raw(p.number, p.size, session.run(feeds), geometry))
+    return per_picture
 
 
-def logits_of(one: Raw, select: str) -> np.ndarray:
-    logits = one.outputs["pred_logits"].astype(np.float64)
+def logits_of(raw_picture: Raw, select: str) -> np.ndarray:
+    logits = raw_picture.outputs["pred_logits"].astype(np.float64)
     if select == "softmax":  # shares of which the classes have their sigmoid's, and no object what is left
         shares = 1 / (1 + np.exp(-logits))
         rest = np.maximum(1 - shares.sum(axis=2, keepdims=True), 1e-6)
@@ -367,39 +373,42 @@ def logits_of(one: Raw, select: str) -> np.ndarray:
 
 
 def selected(raw: list[Raw], select: str, device: Device) -> dict[int, np.ndarray]:
-    reads, xp, options = family("detr").selecting(select), device.xp, ReadOptions(np.full(80, SCORE, np.float32))
+    reads = family("detr").selecting(select)
+    xp = device.xp
+    options = ReadOptions(np.full(80, SCORE, np.float32))
     results = {}
-    for one in raw:
+    for raw_picture in raw:
         if select == "end to end":
-            outputs = {name: one.outputs[name] for name in ("labels", "boxes", "scores")}
+            outputs = {name: raw_picture.outputs[name] for name in ("labels", "boxes", "scores")}
             reads = family("detr")
         else:
-            outputs = {"pred_logits": logits_of(one, select), "pred_boxes": one.outputs["pred_boxes"]}
+            outputs = {"pred_logits": logits_of(raw_picture, select), "pred_boxes": raw_picture.outputs["pred_boxes"]}
         outputs = {name: xp.asarray(value) for name, value in outputs.items()}
-        packed = reads.read(outputs, one.geometry, np.array([one.size]), (320, 320), options)
+        packed = reads.read(outputs, raw_picture.geometry, np.array([raw_picture.size]), (320, 320), options)
         rows, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
-        table = unpack(rows, counts, KNOWN["coco"], reads.columns)
-        results[one.number] = np.column_stack([table.xyxy, table.score, table.class_id])
+        table = unpack(rows, counts, LABEL_LISTS["coco"], reads.columns)
+        results[raw_picture.number] = np.column_stack([table.xyxy, table.score, table.class_id])
     return results
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_top_k_of_raw_outputs_is_what_the_authors_postprocessor_gives(device, raw):
     where = Device(device)
-    with own_stream(where):
-        theirs, ours_ = selected(raw, "end to end", where), selected(raw, "top_k", where)
+    with device_stream(where):
+        theirs = selected(raw, "end to end", where)
+        ours_ = selected(raw, "top_k", where)
         assert {number: len(rows) for number, rows in selected(raw, "", where).items()} == {
             number: len(rows) for number, rows in ours_.items()
         }
     several = 0
     for number, rows in theirs.items():
-        mine = ours_[number]
-        np.testing.assert_allclose(mine[:, 4], rows[:, 4], atol=1e-5)
+        our_rows = ours_[number]
+        np.testing.assert_allclose(our_rows[:, 4], rows[:, 4], atol=1e-5)
         clear = np.ones(len(rows), bool)  # scores that are as good as equal may change places
         clear[1:] &= rows[:-1, 4] - rows[1:, 4] > 1e-5
         clear[:-1] &= rows[:-1, 4] - rows[1:, 4] > 1e-5
-        np.testing.assert_array_equal(mine[clear, 5], rows[clear, 5])
-        np.testing.assert_allclose(mine[clear, :4], rows[clear, :4], atol=0.05)
+        np.testing.assert_array_equal(our_rows[clear, 5], rows[clear, 5])
+        np.testing.assert_allclose(our_rows[clear, :4], rows[clear, :4], atol=0.05)
         several += len(rows) - len(np.unique(rows[:, :4].round(1), axis=0))
     assert several > 100  # boxes that are objects of two classes: what the best class of each query leaves out
 
@@ -408,6 +417,6 @@ def test_the_top_k_of_raw_outputs_is_what_the_authors_postprocessor_gives(device
 @pytest.mark.parametrize(("select", "ap"), [("top_k", 0.280), ("best_class", 0.274), ("softmax", 0.265)])
 def test_ap_of_each_selection(select, ap, device, coco, raw):
     where = Device(device)
-    with own_stream(where):
-        found = average_precision(coco[0], selected(raw, select, where))
-    assert found == pytest.approx(ap, abs=0.001)
+    with device_stream(where):
+        measured = average_precision(coco[0], selected(raw, select, where))
+    assert measured == pytest.approx(ap, abs=0.001)

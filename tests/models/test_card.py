@@ -6,7 +6,7 @@ from streamkit.core.detections import Skeleton
 from streamkit.core.errors import ModelError
 from streamkit.models.card import called, family_of, find_card, list_cards, load_card, shipped_models
 from streamkit.models.families import FAMILIES, family
-from streamkit.models.labels import KNOWN
+from streamkit.models.labels import LABEL_LISTS
 
 GOOD = """\
 task: detect
@@ -71,7 +71,7 @@ def test_all_keys(tmp_path):
 
 
 def test_every_problem_at_once(tmp_path):
-    found = problems(
+    texts = problems(
         tmp_path,
         """\
 tsk: detect
@@ -85,7 +85,7 @@ score: 2
 license: Apache-2.0
 """,
     )
-    assert found == [
+    assert texts == [
         "1:1: a card has no key 'tsk'; did you mean 'task'?",
         f"2:9: family must be one of {', '.join(sorted(FAMILIES))}, got 'yolov9'; did you mean 'yolov8'?",
         "4:6: url must begin with https:// or http://, got 'ftp://example.org/x'",
@@ -96,7 +96,7 @@ license: Apache-2.0
         "6:54: input.pad must be 0 to 255, got 300",
         "6:64: input.std must be above 0, got 0",
         "6:78: input.resize_to is for resize: crop, not letterbox",
-        f"7:9: labels 'cocoa' is neither a known list ({', '.join(KNOWN)}) nor a file: there is no "
+        f"7:9: labels 'cocoa' is neither a known list ({', '.join(LABEL_LISTS)}) nor a file: there is no "
         f"{tmp_path / 'cocoa'}; did you mean 'coco'?",
         "8:8: score must be 0 to 1, got 2",
     ]
@@ -124,8 +124,8 @@ license: Apache-2.0
     ],
 )
 def test_problem(change, expected, tmp_path):
-    (found,) = problems(tmp_path, GOOD.replace(*change))
-    assert found.startswith(expected)
+    (text,) = problems(tmp_path, GOOD.replace(*change))
+    assert text.startswith(expected)
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_keys_of_the_input_that_contradict_each_other(keys, tmp_path):
 
 def test_a_wrong_mean_and_a_wrong_std_are_two_problems(tmp_path):
     listed = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/255, mean: 127, std: 128"))
-    assert [one.split(" ")[1] for one in listed] == ["input.mean", "input.std"]
+    assert [listed_text.split(" ")[1] for listed_text in listed] == ["input.mean", "input.std"]
 
 
 def test_a_mean_that_is_no_number_is_one_problem(tmp_path):
@@ -215,7 +215,7 @@ def test_ignored_outputs_are_a_list_of_names(names, tmp_path):
 def test_keypoints_are_for_families_that_find_them(family, refused, tmp_path):
     text = GOOD.replace("family: yolov8", f"family: {family}") + "keypoints: face\n"
     listed = problems(tmp_path, text) if refused else []
-    assert [one.partition(": ")[2] for one in listed] == [
+    assert [listed_text.partition(": ")[2] for listed_text in listed] == [
         f"keypoints is for families with keypoints, not for {family}; leave it out"
     ] * refused
     if not refused:
@@ -231,8 +231,8 @@ def test_what_the_command_calls_a_card(tmp_path):
 
 def test_labels_file_that_is_empty(tmp_path):
     write(tmp_path, "\n \n", "names.txt")
-    (found,) = problems(tmp_path, GOOD.replace("[car, person]", "names.txt"))
-    assert found == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name per line"
+    (text,) = problems(tmp_path, GOOD.replace("[car, person]", "names.txt"))
+    assert text == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name per line"
 
 
 def test_missing_card(tmp_path):
@@ -330,10 +330,10 @@ def test_the_public_networks_are_there():
 
 
 def test_label_lists():
-    assert len(KNOWN["coco"]) == len(set(KNOWN["coco"])) == 80
-    assert (KNOWN["coco"][0], KNOWN["coco"][79]) == ("person", "toothbrush")
-    assert len(KNOWN["voc"]) == 20
-    assert KNOWN["face"] == ("face",)
+    assert len(LABEL_LISTS["coco"]) == len(set(LABEL_LISTS["coco"])) == 80
+    assert (LABEL_LISTS["coco"][0], LABEL_LISTS["coco"][79]) == ("person", "toothbrush")
+    assert len(LABEL_LISTS["voc"]) == 20
+    assert LABEL_LISTS["face"] == ("face",)
 
 
 def test_yunets_sum_is_the_published_files(test_data):
@@ -355,12 +355,12 @@ labels: person
 
 
 def test_key_points_by_a_known_name_and_listed(tmp_path):
-    known = load_card(write(tmp_path, POSE + "keypoints: coco\n")).skeleton
-    assert known is not None
-    assert (known.names[0], known.names[16], len(known.names)) == ("nose", "right_ankle", 17)
-    assert (11, 13) in known.edges
-    own = load_card(write(tmp_path, POSE + "keypoints: [head, tail]\nskeleton: [[tail, head]]\n")).skeleton
-    assert own == Skeleton(("head", "tail"), ((1, 0),))
+    coco = load_card(write(tmp_path, POSE + "keypoints: coco\n")).skeleton
+    assert coco is not None
+    assert (coco.names[0], coco.names[16], len(coco.names)) == ("nose", "right_ankle", 17)
+    assert (11, 13) in coco.edges
+    listed_skeleton = load_card(write(tmp_path, POSE + "keypoints: [head, tail]\nskeleton: [[tail, head]]\n")).skeleton
+    assert listed_skeleton == Skeleton(("head", "tail"), ((1, 0),))
     assert load_card(write(tmp_path, POSE + "keypoints: [head, tail]\n")).skeleton == Skeleton(("head", "tail"))
     assert load_card(write(tmp_path, POSE)).skeleton is None
 
@@ -376,8 +376,8 @@ def test_key_points_by_a_known_name_and_listed(tmp_path):
     ],
 )
 def test_wrong_key_points(text, problem, tmp_path):
-    (found,) = problems(tmp_path, POSE + text + "\n")
-    assert found.startswith(problem)
+    (listed_text,) = problems(tmp_path, POSE + text + "\n")
+    assert listed_text.startswith(problem)
 
 
 def test_what_a_raw_detr_selects(tmp_path):
@@ -410,14 +410,17 @@ def test_a_card_of_a_reader(tmp_path):
     (tmp_path / "keys.txt").write_text("0\n1\n \nÄ\n\n", encoding="utf-8")
     many = "".join(map(chr, range(0x4E00, 0x4E00 + 200)))  # longer than the name of a file
     for alphabet, expected in (
-        ("keys.txt", ("0", "1", " ", "Ä")), ("[0, a]", ("0", "a")), ('"12"', ("1", "2")), (many, tuple(many)),
-    ):  # fmt: skip
+        ("keys.txt", ("0", "1", " ", "Ä")),
+        ("[0, a]", ("0", "a")),
+        ('"12"', ("1", "2")),
+        (many, tuple(many)),
+    ):
         text = READER.replace('"0123AB"', alphabet)
         assert load_card(write(tmp_path, text)).labels == expected
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ('alphabet: "0123AB"\n', "", "the key 'alphabet' is missing"),
         ('"0123AB"', '"0123A0"', "alphabet must have each character once, got '0' twice"),
@@ -433,10 +436,10 @@ def test_a_card_of_a_reader(tmp_path):
         ("task: read", "task: embed", "alphabet is for task: read, not for embed"),
     ],
 )
-def test_mistakes_in_a_card_of_a_reader(tmp_path, old, new, told):
+def test_mistakes_in_a_card_of_a_reader(tmp_path, old, new, message):
     with pytest.raises(ModelError) as caught:
         load_card(write(tmp_path, READER.replace(old, new)))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_card_pins_a_precision(tmp_path):

@@ -14,9 +14,9 @@ from streamkit.models.network import sha256
 def test_every_card_reads_back(path, tmp_path):
     card = load_card(path)
     (tmp_path / "made.yaml").write_text(card_text(card, "made.onnx", "ab" * 32, ["one line", "another"]))
-    found = load_card(tmp_path / "made.yaml")
-    own = {"name": "made", "path": tmp_path / "made.yaml", "file": (tmp_path / "made.onnx").resolve(), "url": ""}
-    assert found == dataclasses.replace(card, sha256="ab" * 32, **own)
+    reloaded = load_card(tmp_path / "made.yaml")
+    changes = {"name": "made", "path": tmp_path / "made.yaml", "file": (tmp_path / "made.onnx").resolve(), "url": ""}
+    assert reloaded == dataclasses.replace(card, sha256="ab" * 32, **changes)
     assert (tmp_path / "made.yaml").read_text().startswith("# one line\n# another\ntask: ")
 
 
@@ -38,8 +38,8 @@ def test_a_list_of_labels_and_odd_words_read_back(tmp_path, root):
     card = load_card(root / "models" / "demo.yaml")
     card = dataclasses.replace(card, labels=("on", "1:30", "a: b", "'x'", "ü"), note="yes", score=0.0, iou=1.0)
     (tmp_path / "made.yaml").write_text(card_text(card, "made.onnx", "ab" * 32), encoding="utf-8")
-    found = load_card(tmp_path / "made.yaml")
-    assert (found.labels, found.note, found.score, found.iou) == (card.labels, "yes", 0.0, 1.0)
+    reloaded = load_card(tmp_path / "made.yaml")
+    assert (reloaded.labels, reloaded.note, reloaded.score, reloaded.iou) == (card.labels, "yes", 0.0, 1.0)
 
 
 def test_an_existing_file_stays_without_overwrite(tmp_path):
@@ -50,16 +50,17 @@ def test_an_existing_file_stays_without_overwrite(tmp_path):
 
 
 def test_both_files_or_neither(tmp_path, root, monkeypatch):
-    card, out = load_card(root / "models" / "demo.yaml"), tmp_path / "out"
+    card = load_card(root / "models" / "demo.yaml")
+    out = tmp_path / "out"
     with monkeypatch.context() as patch:
         patch.setattr("streamkit.models.card_writer.card_text", lambda *_: "\udc80")  # cannot be encoded
         with pytest.raises(UnicodeEncodeError):
             write_network_and_card(card.file, out / "n.onnx", card, out / "n.yaml", [])
     assert list(out.iterdir()) == []
     write_network_and_card(card.file, out / "n.onnx", card, out / "n.yaml", [])
-    assert sorted(one.name for one in out.iterdir()) == ["n.onnx", "n.yaml"]
-    made = load_card(out / "n.yaml")
-    assert sha256(made.file) == made.sha256 == sha256(card.file)
+    assert sorted(file.name for file in out.iterdir()) == ["n.onnx", "n.yaml"]
+    written = load_card(out / "n.yaml")
+    assert sha256(written.file) == written.sha256 == sha256(card.file)
 
 
 @pytest.mark.parametrize(("scale", "text"), [(1 / 255, "scale: 1/255"), (1 / 128, "scale: 1/128"), (0.3, "scale: 0.3")])

@@ -62,7 +62,8 @@ def test_a_network_of_prompts_needs_some(frames):
 def ssd_like(form: str, test_data: Path, folder: Path) -> Card:
     """A real detector, its outputs brought into a form of `ssd`."""
     onnx = pytest.importorskip("onnx")
-    helper, numpy_helper = onnx.helper, onnx.numpy_helper
+    helper = onnx.helper
+    numpy_helper = onnx.numpy_helper
     model = onnx.load(test_data / "models" / FILES["deimv2-atto"])
     graph = model.graph
     del graph.input[1]  # the size that boxes are scaled to: it becomes a part of the network
@@ -70,8 +71,8 @@ def ssd_like(form: str, test_data: Path, folder: Path) -> Card:
     graph.initializer.append(numpy_helper.from_array(np.full((1, 2), wide, np.int64), "orig_target_sizes"))
     del graph.output[:]
 
-    def node(kind: str, given: list[str], made: str, **attributes) -> None:
-        graph.node.append(helper.make_node(kind, given, [made], **attributes))
+    def node(kind: str, inputs: list[str], output_name: str, **attributes) -> None:
+        graph.node.append(helper.make_node(kind, inputs, [output_name], **attributes))
 
     def constant(name: str, value: Any) -> None:
         graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
@@ -95,9 +96,9 @@ def ssd_like(form: str, test_data: Path, folder: Path) -> Card:
     elif form == "torchvision without a batch":
         constant("first", [0])
         for old, new in (("boxes", "boxes1"), ("scores", "scores1"), ("labels", "labels1")):
-            for one in graph.node:
-                one.output[:] = [new if name == old else name for name in one.output]
-                one.input[:] = [new if name == old else name for name in one.input]
+            for graph_node in graph.node:
+                graph_node.output[:] = [new if name == old else name for name in graph_node.output]
+                graph_node.input[:] = [new if name == old else name for name in graph_node.input]
             node("Squeeze", [new, "first"], old)
         output("boxes", 1, ["K", 4])
         output("scores", 1, ["K"])
@@ -153,13 +154,15 @@ BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4,
 def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
     arrays = {name: np.array(value) for name, value in outputs.items()}
     spec = InputSpec(size=(64, 48))
-    found = reference.objects("ssd", arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
-    np.testing.assert_allclose(found, [[8, 40, 56, 96, 0.9, LABEL]])
+    rows = reference.objects("ssd", arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
+    np.testing.assert_allclose(rows, [[8, 40, 56, 96, 0.9, LABEL]])
 
 
 def test_every_family_that_finds_objects_has_a_plain_reference():
-    found = {name for name, one in FAMILIES.items() if one.task in ("detect", "pose")}
-    assert set(reference.READERS) == found | {"yolov8_seg", "yolo_e2e_seg"}
+    families_with_boxes = {
+        name for name, network_family in FAMILIES.items() if network_family.task in ("detect", "pose")
+    }
+    assert set(reference.READERS) == families_with_boxes | {"yolov8_seg", "yolo_e2e_seg"}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

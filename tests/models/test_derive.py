@@ -13,7 +13,7 @@ from streamkit.models.beside_facts import companions
 from streamkit.models.card import Card, find_card, load_card
 from streamkit.models.derive import derive, open_model
 from streamkit.models.facts import Underivable
-from streamkit.models.labels import KNOWN, SKELETONS
+from streamkit.models.labels import LABEL_LISTS, SKELETONS
 from streamkit.models.network import check_model
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
@@ -52,7 +52,7 @@ def beside(data: Path, folder: Path, name: str) -> Path:
     file, labels = MODELS[name]
     (folder / file).symlink_to(data / "models" / file)
     if labels:
-        (folder / "labels.txt").write_text("\n".join(KNOWN[labels]))
+        (folder / "labels.txt").write_text("\n".join(LABEL_LISTS[labels]))
     return folder / file
 
 
@@ -62,28 +62,35 @@ def test_a_derived_card_is_the_one_that_ships(name, test_data, tmp_path):
     card, shipped = open_model(file.name, tmp_path), load_card(find_card(name)).with_file(file)
     size = (320, 320) if name == "yolov8n-seg" else shipped.input.size
     expected = dataclasses.replace(
-        shipped, name=file.stem, path=file, note="", license=card.license, file=card.file,
-        input=dataclasses.replace(shipped.input, size=size), iou=card.iou if "yol" not in name else shipped.iou,
-    )  # fmt: skip
+        shipped,
+        name=file.stem,
+        path=file,
+        note="",
+        license=card.license,
+        file=card.file,
+        input=dataclasses.replace(shipped.input, size=size),
+        iou=card.iou if "yol" not in name else shipped.iou,
+    )
     assert card == expected
     assert check_model(card).task == shipped.task
 
 
 def test_a_written_card_loads_as_the_derived_one(test_data, tmp_path):
     file = beside(test_data, tmp_path, "yolov8n")
-    made = derive(file)
-    (tmp_path / "best.yaml").write_text(made.text(tmp_path))
-    written, derived = load_card(tmp_path / "best.yaml"), made.card()
+    derived_card = derive(file)
+    (tmp_path / "best.yaml").write_text(derived_card.text(tmp_path))
+    written = load_card(tmp_path / "best.yaml")
+    derived = derived_card.card()
     assert dataclasses.replace(written, name=derived.name, path=derived.path) == derived
 
 
 def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, tmp_path):
     file = beside(test_data, tmp_path, "deeplabv3-voc")
     assert "no source says how an image becomes the input" in wrong(file)
-    made = derive(file, family="semantic", assume=True)
-    assert made.card().labels == KNOWN["voc_segmentation"]
-    assert "# CHECK: no source says input.resize" in made.text(tmp_path)
-    assert "ASSUMED" in made.text(tmp_path)
+    derived_card = derive(file, family="semantic", assume=True)
+    assert derived_card.card().labels == LABEL_LISTS["voc_segmentation"]
+    assert "# CHECK: no source says input.resize" in derived_card.text(tmp_path)
+    assert "ASSUMED" in derived_card.text(tmp_path)
 
 
 # ----------------------------------------------------------------------------------------------- Ultralytics' metadata
@@ -114,12 +121,12 @@ def test_task_of_the_metadata(task, outputs, family, card_task, tmp_path):
     assert (card.input.pad, card.input.anchor, card.input.color) == (114, "center", "rgb")
 
 
-def selected_rows(most: float, last: float = 1.0) -> np.ndarray:
-    """Rows of objects whose boxes reach from 0 to `most`."""
-    made = np.zeros((1, 300, 6))
-    made[0, :, :4] = np.linspace(0, most, 300)[:, None]
-    made[0, :, 4:] = (0.5, last)
-    return made
+def selected_rows(largest: float, last: float = 1.0) -> np.ndarray:
+    """Rows of objects whose boxes reach from 0 to `largest`."""
+    rows_of_boxes = np.zeros((1, 300, 6))
+    rows_of_boxes[0, :, :4] = np.linspace(0, largest, 300)[:, None]
+    rows_of_boxes[0, :, 4:] = (0.5, last)
+    return rows_of_boxes
 
 
 SELECTED = [
@@ -160,20 +167,20 @@ def test_sizes_of_rows_that_are_open_are_found_by_a_run(tmp_path):
 def test_oriented_boxes_need_metadata_or_a_family(tmp_path):
     file = shaped(tmp_path / "best.onnx", {"o": ["N", 7, 8400]})
     (tmp_path / "labels.txt").write_text("cat\ndog\n")
-    found = wrong(file)
-    assert "labels are 2 (cat, dog) in labels.txt, but the outputs o['?', 7, 8400] have 3 classes, or 2" in found
-    assert "2 classes and the angle of oriented boxes, which streamkit models new" in found
-    assert "--family yolov8_obb reads; give the list of this network" in found
+    message = wrong(file)
+    assert "labels are 2 (cat, dog) in labels.txt, but the outputs o['?', 7, 8400] have 3 classes, or 2" in message
+    assert "2 classes and the angle of oriented boxes, which streamkit models new" in message
+    assert "--family yolov8_obb reads; give the list of this network" in message
     assert derive(file, family="yolov8_obb").card().labels == ("cat", "dog")
 
 
 def test_names_in_any_order_of_a_list_and_the_license(tmp_path):
     names = "{1: 'b', 10: 'k', 0: 'a', 2: 'c', 3: 'd', 4: 'e', 5: 'f', 6: 'g', 7: 'h', 8: 'i', 9: 'j'}"
     meta = ultralytics(names=names, license="AGPL-3.0 License (https://x)", description="My model")
-    made = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 15, 8400]}, metadata=meta))
-    assert made.card().labels == tuple("abcdefghijk")
-    assert made.card().license == "AGPL-3.0"
-    assert made.text(tmp_path).startswith("# Derived from best.onnx by streamkit models new. My model\n")
+    derived_card = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 15, 8400]}, metadata=meta))
+    assert derived_card.card().labels == tuple("abcdefghijk")
+    assert derived_card.card().license == "AGPL-3.0"
+    assert derived_card.text(tmp_path).startswith("# Derived from best.onnx by streamkit models new. My model\n")
 
 
 def test_metadata_of_yolov5_have_names_and_stride_only(tmp_path):
@@ -224,10 +231,16 @@ def test_keypoints_of_a_person_are_cocos(tmp_path):
 @pytest.mark.parametrize(
     ("metadata", "expected"),
     [
-        (ultralytics(names="{0: 'cat'}"), "the labels are 1 (cat) in the metadata of best.onnx (names), but the "
-         "outputs o['?', 6, 8400] have 2 classes; give the list of this network"),
-        (ultralytics(imgsz="[320, 320]"), "input.size is 320 x 320 in the metadata of best.onnx (imgsz, height and "
-         "width) but 640 x 640 in the shape of input 'images'; export the network again"),
+        (
+            ultralytics(names="{0: 'cat'}"),
+            "the labels are 1 (cat) in the metadata of best.onnx (names), but the "
+            "outputs o['?', 6, 8400] have 2 classes; give the list of this network",
+        ),
+        (
+            ultralytics(imgsz="[320, 320]"),
+            "input.size is 320 x 320 in the metadata of best.onnx (imgsz, height and "
+            "width) but 640 x 640 in the shape of input 'images'; export the network again",
+        ),
         (ultralytics(names="{0: 'cat', 2: 'dog'}"), "must number the classes from 0 without gaps"),
         (ultralytics(names="cat, dog"), "names in the metadata of best.onnx is not a list or mapping: 'cat, dog'"),
         (ultralytics(task="depth"), "task is 'depth' in the metadata of best.onnx, and no family reads it"),
@@ -236,7 +249,7 @@ def test_keypoints_of_a_person_are_cocos(tmp_path):
         (ultralytics(imgsz="None"), "imgsz in the metadata of best.onnx must be height and width, got 'None'"),
         (ultralytics("pose", kpt_shape="17"), "kpt_shape is 17 in the metadata of best.onnx; a keypoint must have"),
     ],
-)  # fmt: skip
+)
 def test_contradictions_of_the_metadata(metadata, expected, tmp_path):
     assert expected in wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=metadata))
 
@@ -277,9 +290,9 @@ def test_another_number_of_keypoints_than_in_the_outputs(task, values, tmp_path)
     """Of 56 values and one class, 17 points of the outputs against 12; of 57, rows of a network that selects itself."""
     shape = ["N", values, 8400] if values == 56 else ["N", 300, values]
     meta = ultralytics(task, "{0: 'person'}", kpt_shape="[12, 3]")
-    found = wrong(shaped(tmp_path / "best.onnx", {"o": shape}, metadata=meta))
-    assert "the keypoints are 12 in the metadata of best.onnx (kpt_shape), but the outputs o[" in found
-    assert "have 17; export the network again" in found
+    message = wrong(shaped(tmp_path / "best.onnx", {"o": shape}, metadata=meta))
+    assert "the keypoints are 12 in the metadata of best.onnx (kpt_shape), but the outputs o[" in message
+    assert "have 17; export the network again" in message
 
 
 def test_a_size_that_is_no_multiple_of_the_stride(tmp_path):
@@ -311,8 +324,15 @@ def test_metadata_of_another_exporter_say_nothing(tmp_path):
 # --------------------------------------------------------------------------------------------------------- Hugging Face
 
 RT_DETR = {"architectures": ["RTDetrForObjectDetection"], "model_type": "rt_detr", "id2label": {"0": "cat", "1": "dog"}}
-STEPS = {"do_resize": True, "size": {"height": 640, "width": 640}, "do_rescale": True, "rescale_factor": 1 / 255,
-         "do_normalize": False, "image_mean": list(IMAGENET[0]), "image_std": list(IMAGENET[1])}  # fmt: skip
+STEPS = {
+    "do_resize": True,
+    "size": {"height": 640, "width": 640},
+    "do_rescale": True,
+    "rescale_factor": 1 / 255,
+    "do_normalize": False,
+    "image_mean": list(IMAGENET[0]),
+    "image_std": list(IMAGENET[1]),
+}
 RAW = {"logits": ["N", 300, 2], "pred_boxes": ["N", 300, 4]}
 
 
@@ -372,11 +392,15 @@ def test_the_first_detr_selects_by_softmax(dropped, tmp_path):
     [
         ({"size": {"height": 224, "width": 224}}, "stretch", None, (224, 224)),
         ({"size": 224}, "stretch", None, (224, 224)),
-        ({"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
-         "crop", 256, (224, 224)),
+        (
+            {"size": {"shortest_edge": 256}, "do_center_crop": True, "crop_size": {"height": 224, "width": 224}},
+            "crop",
+            256,
+            (224, 224),
+        ),
         ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, "crop", 256, (224, 224)),
     ],
-)  # fmt: skip
+)
 def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
     config = {"architectures": ["ViTForImageClassification"], "id2label": {"0": "cat", "1": "dog"}}
     write_json(tmp_path, "config.json", config)
@@ -391,19 +415,23 @@ def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
 
 @pytest.mark.parametrize(
     ("resample", "antialias", "note"),
-    [(2, True, ""), (3, True, "the bicubic filter (resample: 3), and streamkit with the bilinear one, antialiased;"),
-     (1, True, "the lanczos filter (resample: 1)"), (4, True, "the box filter (resample: 4)"),
-     (5, True, "the hamming filter (resample: 5)"), (0, False, "the nearest filter (resample: 0), and streamkit with "
-     "the bilinear one;")],
-)  # fmt: skip
+    [
+        (2, True, ""),
+        (3, True, "the bicubic filter (resample: 3), and streamkit with the bilinear one, antialiased;"),
+        (1, True, "the lanczos filter (resample: 1)"),
+        (4, True, "the box filter (resample: 4)"),
+        (5, True, "the hamming filter (resample: 5)"),
+        (0, False, "the nearest filter (resample: 0), and streamkit with the bilinear one;"),
+    ],
+)
 def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     write_json(tmp_path, "preprocessor_config.json", STEPS | {"resample": resample})
-    made = derive(shaped(tmp_path / "model.onnx", RAW))
-    assert made.card().input.antialias is antialias
-    assert (note in made.card().note) if note else made.card().note == ""
-    (tmp_path / "model.yaml").write_text(made.text(tmp_path))
-    assert load_card(tmp_path / "model.yaml").note == made.card().note
+    derived_card = derive(shaped(tmp_path / "model.onnx", RAW))
+    assert derived_card.card().input.antialias is antialias
+    assert (note in derived_card.card().note) if note else derived_card.card().note == ""
+    (tmp_path / "model.yaml").write_text(derived_card.text(tmp_path))
+    assert load_card(tmp_path / "model.yaml").note == derived_card.card().note
 
 
 @pytest.mark.parametrize(
@@ -455,26 +483,40 @@ def test_channels_are_in_the_order_of_the_image_processor(flipped, color, tmp_pa
 @pytest.mark.parametrize(
     ("config", "steps", "expected"),
     [
-        (RT_DETR, {"size": {"shortest_edge": 800, "longest_edge": 1333}}, "resizes the shorter side to "
-         '800 pixels, so the input\'s shape depends on the frame\'s, and an input of streamkit has one size; write a '
-         'fixed one there, such as "size": {"height": 800, "width": 1333}'),
+        (
+            RT_DETR,
+            {"size": {"shortest_edge": 800, "longest_edge": 1333}},
+            "resizes the shorter side to "
+            "800 pixels, so the input's shape depends on the frame's, and an input of streamkit has one size; write a "
+            'fixed one there, such as "size": {"height": 800, "width": 1333}',
+        ),
         (RT_DETR, {"size": {"max_height": 9}}, "which has no fixed height and width"),
-        (RT_DETR, {"size": {"height": 320, "width": 320}}, "input.size is 320 x 320 in preprocessor_config.json (size) "
-         "but 640 x 640 in the shape of input 'images'"),
-        (RT_DETR | {"id2label": {"0": "cat", "1": "dog", "2": "emu"}}, {}, "the labels are 3 (cat, dog, emu) in "
-         "config.json (id2label), but the outputs logits['?', 300, 2], pred_boxes['?', 300, 4] have 2 classes"),
+        (
+            RT_DETR,
+            {"size": {"height": 320, "width": 320}},
+            "input.size is 320 x 320 in preprocessor_config.json (size) but 640 x 640 in the shape of input 'images'",
+        ),
+        (
+            RT_DETR | {"id2label": {"0": "cat", "1": "dog", "2": "emu"}},
+            {},
+            "the labels are 3 (cat, dog, emu) in "
+            "config.json (id2label), but the outputs logits['?', 300, 2], pred_boxes['?', 300, 4] have 2 classes",
+        ),
         (RT_DETR | {"id2label": {"1": "dog"}}, {}, "id2label in"),
         (RT_DETR, {"rescale_factor": "1/255"}, 'must be a number above 0, got "1/255"'),
         (RT_DETR, {"rescale_factor": 0}, "must be a number above 0, got 0"),
         (RT_DETR, {"do_normalize": True, "image_mean": [0.5]}, "must be a number or three, got [0.5]"),
         (RT_DETR, {"do_normalize": True, "image_std": [1, 1, 0]}, "must be a number or three above 0, got [1, 1, 0]"),
         (RT_DETR, {"do_normalize": True, "image_mean": None}, "normalizes (do_normalize) without image_mean, so it"),
-        (RT_DETR, {"size": {"shortest_edge": 9}, "do_center_crop": True, "crop_size": {"height": 9}}, "width of "
-         "crop_size in"),
+        (
+            RT_DETR,
+            {"size": {"shortest_edge": 9}, "do_center_crop": True, "crop_size": {"height": 9}},
+            "width of crop_size in",
+        ),
         (RT_DETR, {"size": {"shortest_edge": 9}, "crop_pct": 0}, "crop_pct in"),
         (RT_DETR, {"size": {"shortest_edge": "9 px"}}, 'must be a number of pixels, got "9 px"'),
     ],
-)  # fmt: skip
+)
 def test_contradictions_of_hugging_face(config, steps, expected, tmp_path):
     write_json(tmp_path, "config.json", config)
     write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
@@ -483,9 +525,9 @@ def test_contradictions_of_hugging_face(config, steps, expected, tmp_path):
 
 def test_a_raw_detr_without_its_steps_is_not_guessed(tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
-    found = wrong(shaped(tmp_path / "model.onnx", RAW))
-    assert "no source says how an image becomes the input" in found
-    assert "put preprocessor_config.json beside it" in found
+    message = wrong(shaped(tmp_path / "model.onnx", RAW))
+    assert "no source says how an image becomes the input" in message
+    assert "put preprocessor_config.json beside it" in message
 
 
 def test_json_that_cannot_be_read(tmp_path):
@@ -560,7 +602,7 @@ def test_a_user_s_family_ignores_the_outputs_that_it_does_not_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("settings", "expected"),
     [
         (environment("Fit within"), "resizes by 'Fit within', and a card can do Stretch to"),
         (environment("Stretch to", grayscale={"enabled": True}), "has grayscale, which a card cannot do"),
@@ -570,18 +612,23 @@ def test_a_user_s_family_ignores_the_outputs_that_it_does_not_read(tmp_path):
         ({"PREPROCESSING": {"resize": {"width": "w", "height": 640}}}, 'must be a number of pixels, got "w"'),
     ],
 )
-def test_steps_of_roboflow_that_a_card_cannot_do(given, expected, tmp_path):
-    write_json(tmp_path, "environment.json", given)
+def test_steps_of_roboflow_that_a_card_cannot_do(settings, expected, tmp_path):
+    write_json(tmp_path, "environment.json", settings)
     assert expected in wrong(shaped(tmp_path / "weights.onnx", {"o": [1, 6, 8400]}))
 
 
 # -------------------------------------------------------------------------------------------------- shapes and labels
 
 
-@pytest.mark.parametrize(("name", "text"), [
-    ("labels.txt", "cat\n\ndog\n"), ("classes.txt", "\ufeffcat\r\ndog"), ("data.yaml", "nc: 2\nnames: [cat, dog]\n"),
-    ("data.yaml", "names:\n  1: dog\n  0: cat\n"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("labels.txt", "cat\n\ndog\n"),
+        ("classes.txt", "\ufeffcat\r\ndog"),
+        ("data.yaml", "nc: 2\nnames: [cat, dog]\n"),
+        ("data.yaml", "names:\n  1: dog\n  0: cat\n"),
+    ],
+)
 def test_labels_beside_the_network(name, text, tmp_path):
     (tmp_path / name).write_text(text)
     card = derive(shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})).card()
@@ -624,17 +671,17 @@ def test_names_of_other_classes_do_not_make_a_classifier_an_embedding(tmp_path):
 
 
 def test_labels_that_are_missing_name_known_lists(tmp_path):
-    found = wrong(shaped(tmp_path / "best.onnx", {"o": [1, 84, 8400]}))
-    assert "no source names 80 classes (family yolov8, outputs o[1, 84, 8400]); put labels.txt beside it" in found
-    assert found.endswith("(coco has as many)")
-    assert derive(tmp_path / "best.onnx", labels="coco").card().labels == KNOWN["coco"]
+    message = wrong(shaped(tmp_path / "best.onnx", {"o": [1, 84, 8400]}))
+    assert "no source names 80 classes (family yolov8, outputs o[1, 84, 8400]); put labels.txt beside it" in message
+    assert message.endswith("(coco has as many)")
+    assert derive(tmp_path / "best.onnx", labels="coco").card().labels == LABEL_LISTS["coco"]
     assert "neither a file nor a known list" in wrong(tmp_path / "best.onnx", labels="cocoo")
 
 
 def rows(decoded: bool) -> np.ndarray:
-    made = np.zeros((1, 8400, 7))
-    made[0, :, :2] = np.linspace(0, 639 if decoded else 4, 8400)[:, None]
-    return made
+    values = np.zeros((1, 8400, 7))
+    values[0, :, :2] = np.linspace(0, 639 if decoded else 4, 8400)[:, None]
+    return values
 
 
 def test_yolox_and_decoded_boxes_are_told_apart_by_a_run(tmp_path):
@@ -643,14 +690,14 @@ def test_yolox_and_decoded_boxes_are_told_apart_by_a_run(tmp_path):
     card = derive(shaped(path, {"o": [1, 8400, 7]}, values={"o": rows(decoded=False)})).card()
     assert (card.family, card.input.color, card.input.anchor, card.input.scale) == ("yolox", "bgr", "top_left", 1)
     shaped(path, {"o": [1, 8400, 7]}, values={"o": rows(decoded=True)})
-    found = wrong(path)
-    assert "YOLOX exported with --decode_in_inference" in found
-    assert "YOLOv6" in found
+    message = wrong(path)
+    assert "YOLOX exported with --decode_in_inference" in message
+    assert "YOLOv6" in message
     card = derive(path, family="yolov5", assume=True).card()
     assert (card.family, card.input.scale, card.input.resize) == ("yolov5", 1 / 255, "letterbox")
-    made = rows(decoded=True) / 2
+    halved = rows(decoded=True) / 2
     assert "several families read its outputs o[1, 8400, 7]: yolox (detect, 2 classes), yolov5 (detect, 2" in wrong(
-        shaped(path, {"o": [1, 8400, 7]}, values={"o": made})
+        shaped(path, {"o": [1, 8400, 7]}, values={"o": halved})
     )
 
 
@@ -670,8 +717,12 @@ def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
 @pytest.mark.parametrize(
     ("outputs", "options", "expected"),
     [
-        ({"o": ["N", 256]}, {}, "several families read its outputs o['?', 256]: logits (classify, 256 classes), "
-         "probabilities (classify, 256 classes), embedding (embed); decide with streamkit models new"),
+        (
+            {"o": ["N", 256]},
+            {},
+            "several families read its outputs o['?', 256]: logits (classify, 256 classes), "
+            "probabilities (classify, 256 classes), embedding (embed); decide with streamkit models new",
+        ),
         ({"o": ["N", 56, 8400]}, {}, "yolov8 (detect, 52 classes), yolov8_pose (pose, 1 class)"),
         ({"boxes": ["N", 300, 4], "scores": ["N", 300], "labels": ["N", 300]}, {}, "detr (detect), ssd (detect)"),
         ({"o": ["N", 7]}, {"family": "yolov8"}, "family yolov8 reads one output of 3 dimensions"),
@@ -680,7 +731,7 @@ def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
         ({"o": ["N"]}, {}, "no family reads its outputs o['?']; tried yolox,"),
         ({"o": ["N", 6, 8400]}, {"size": (320, 320)}, "--size is 320 x 320, but input 'images' takes 640 x 640"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_decided(outputs, options, expected, tmp_path):
     assert expected in wrong(shaped(tmp_path / "best.onnx", outputs), **options)
 
@@ -695,8 +746,9 @@ def test_the_user_decides_the_family(tmp_path):
 END_TO_END = {"labels": ["N", 300], "boxes": ["N", 300, 4], "scores": ["N", 300]}
 
 
-@pytest.mark.parametrize(("layer", "mean"), [("/model/backbone/dinov3/blocks.0", IMAGENET[0]), ("/model/backbone/stem",
-                                             (0, 0, 0))])  # fmt: skip
+@pytest.mark.parametrize(
+    ("layer", "mean"), [("/model/backbone/dinov3/blocks.0", IMAGENET[0]), ("/model/backbone/stem", (0, 0, 0))]
+)
 def test_deimv2_with_dinov3_is_told_by_the_names_of_its_layers(layer, mean, tmp_path):
     onnx = pytest.importorskip("onnx")
     path = shaped(tmp_path / "best.onnx", END_TO_END, extra={"orig_target_sizes": ["N", 2]}, integers=("labels",))
@@ -744,7 +796,7 @@ def test_weights_in_a_file_that_is_missing(test_data, tmp_path):
     onnx = pytest.importorskip("onnx")
     model = onnx.load(test_data / "models" / "yolox_nano_dyn.onnx")
     onnx.save(model, tmp_path / "best.onnx", save_as_external_data=True, location="best.data", size_threshold=1024)
-    (tmp_path / "labels.txt").write_text("\n".join(KNOWN["coco"]))
+    (tmp_path / "labels.txt").write_text("\n".join(LABEL_LISTS["coco"]))
     assert open_model("best.onnx", tmp_path).family == "yolox"
     (tmp_path / "best.data").unlink()
     (tmp_path / "best.onnx").touch()
@@ -756,8 +808,9 @@ def test_metadata_that_were_stripped_leave_the_shapes(test_data, tmp_path):
     source = test_data / "models" / "yolov8n_640_deq_dyn.onnx"
     path = with_metadata(source, tmp_path / "best.onnx", {})
     assert "no source names 80 classes (family yolov8" in wrong(path)
-    (tmp_path / "labels.txt").write_text("\n".join(KNOWN["coco"]))
-    stripped, full = derive(path).card(), derive(source).card()
+    (tmp_path / "labels.txt").write_text("\n".join(LABEL_LISTS["coco"]))
+    stripped = derive(path).card()
+    full = derive(source).card()
     assert dataclasses.replace(full, name="best", path=path, file=path, license="") == stripped
 
 

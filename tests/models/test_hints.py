@@ -42,15 +42,15 @@ def test_a_right_card_has_no_hint(name, street, test_data):
     ],
 )
 def test_the_mistake_in_a_card_is_named(name, changes, expected, street, test_data):
-    (found,) = hints(broken(name, test_data, **changes), street)
-    assert found.startswith(f"{expected}: the sum of squared scores is ")
+    (hint,) = hints(broken(name, test_data, **changes), street)
+    assert hint.startswith(f"{expected}: the sum of squared scores is ")
 
 
 def rows(*classes: int) -> np.ndarray:
-    made = np.zeros((1, 300, 6))
+    values = np.zeros((1, 300, 6))
     for i, number in enumerate(classes):
-        made[0, i] = 20 * i, 300, 20 * i + 15, 330, 0.8, number
-    return made
+        values[0, i] = 20 * i, 300, 20 * i + 15, 330, 0.8, number
+    return values
 
 
 @pytest.mark.parametrize(
@@ -66,20 +66,20 @@ def rows(*classes: int) -> np.ndarray:
 def test_classes_that_are_shifted_by_a_background(labels, classes, expected, street, tmp_path):
     (tmp_path / "labels.txt").write_text("\n".join(labels))
     card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": rows(*classes)})).card()
-    found = hints(card, street[:2])
-    assert found == [] if expected is None else expected in found[0]
+    listed = hints(card, street[:2])
+    assert listed == [] if expected is None else expected in listed[0]
 
 
 @pytest.mark.parametrize("score", [0.0, 0.2, 0.26])
 def test_nothing_found_is_said(score, street, tmp_path):
     (tmp_path / "labels.txt").write_text("cat\ndog")
-    made = rows(0)
-    made[0, 0, 4] = score
-    card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": made})).card()
-    found = hints(card, street[:2])
+    values = rows(0)
+    values[0, 0, 4] = score
+    card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": values})).card()
+    listed = hints(card, street[:2])
     best = score if score >= 0.1 else 0
-    told = f"no object has a score of 0.25 or more in 2 frames (the best: {best:.2f}): show frames with objects"
-    assert [text.startswith(told) for text in found] == ([] if score > 0.25 else [True])
+    start = f"no object has a score of 0.25 or more in 2 frames (the best: {best:.2f}): show frames with objects"
+    assert [text.startswith(start) for text in listed] == ([] if score > 0.25 else [True])
 
 
 def test_nothing_is_tried_where_there_are_no_objects(street):
@@ -106,7 +106,7 @@ def test_a_family_whose_values_the_network_does_not_have(family, labels, shape, 
     listed = hints(load_card(tmp_path / "net.yaml"), street[:1])
     text = f"family {family} does not fit: {expected}, in a run on a gray image"
     assert (text in listed) == bool(expected)
-    assert any("does not fit" in one for one in listed) == bool(expected)
+    assert any("does not fit" in hint for hint in listed) == bool(expected)
 
 
 RGB = (0.485, 0.456, 0.406)

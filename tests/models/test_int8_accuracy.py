@@ -44,8 +44,8 @@ def test_yolov8_in_int8_loses_at_most_a_hundredth_of_ap(clips, test_data, tmp_pa
     assert before == pytest.approx(0.421, abs=0.012)
     assert after >= before - 0.01
     assert report.comparison.agreement > 0.98
-    assert "57 of 63 convolutions" in report.made
-    assert "the last 6 and the 24 nodes behind them" in report.made
+    assert "57 of 63 convolutions" in report.method
+    assert "the last 6 and the 24 nodes behind them" in report.method
 
 
 @pytest.mark.long

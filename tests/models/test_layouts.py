@@ -234,7 +234,7 @@ def test_the_family_of_a_network_that_is_read(name, tmp_path):
     assert card.ignore_outputs == ()
 
 
-ASKED = {
+AMBIGUOUS = {
     "segformer": ("semantic", Layout({"logits": ["N", 150, 128, 128]}, image=["N", 3, 512, 512])),
     "a map beside other labels": (
         "semantic",
@@ -254,9 +254,9 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", AMBIGUOUS)
 def test_a_question_ends_with_none_of_these(name, tmp_path):
-    family, layout = ASKED[name]
+    family, layout = AMBIGUOUS[name]
     with pytest.raises(Underivable) as caught:
         derive(layout.write(tmp_path), assume=True)
     (problem,) = caught.value.problems
@@ -269,7 +269,7 @@ def test_a_question_ends_with_none_of_these(name, tmp_path):
     ("name", "labels"), [("segformer", 150), ("an old rt-detr of ultralytics", 80), ("a vector", 256)]
 )
 def test_an_answer_to_a_question_is_taken(name, labels, tmp_path):
-    family, layout = ASKED[name]
+    family, layout = AMBIGUOUS[name]
     path = layout.write(tmp_path)
     (tmp_path / "names.txt").write_text("\n".join(map(str, range(labels))))
     card = derive(path, family=family, labels=str(tmp_path / "names.txt"), assume=True).card()

@@ -12,64 +12,85 @@ onnx = pytest.importorskip("onnx")
 
 def model(*nodes: str, opset_version: int = 17):
     """A graph of `name: operator input ... > output`; names that begin with w are weights."""
-    made, weights = [], set()
+    graph_nodes = []
+    weights = set()
     for line in nodes:
         name, rest = line.split(": ")
         words, output = rest.split(" > ")
         operator, *inputs = words.split()
-        weights |= {one for one in inputs if one.startswith("w")}
-        made.append(onnx.helper.make_node(operator, inputs, [output], name=name))
-    initializers = [onnx.numpy_helper.from_array(np.zeros((1, 1, 1, 1), np.float32), one) for one in sorted(weights)]
-    graph = onnx.helper.make_graph(made, "g", [], [], initializers)
+        weights |= {name_of_input for name_of_input in inputs if name_of_input.startswith("w")}
+        graph_nodes.append(onnx.helper.make_node(operator, inputs, [output], name=name))
+    initializers = [
+        onnx.numpy_helper.from_array(np.zeros((1, 1, 1, 1), np.float32), weight) for weight in sorted(weights)
+    ]
+    graph = onnx.helper.make_graph(graph_nodes, "g", [], [], initializers)
     return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", opset_version)])
 
 
 def test_the_convolution_of_a_softmax_belongs_to_the_box_decoding():
-    found = parts(
+    split = parts(
         model(
-            "stem: Conv x w0 > a", "act: Relu a > b", "box: Conv b w1 > c", "cls: Conv b w2 > d",
-            "shape: Reshape c > e", "soft: Softmax e > f", "move: Transpose f > g", "dfl: Conv g w3 > h",
-            "sig: Sigmoid d > i", "out: Concat h i > j",
+            "stem: Conv x w0 > a",
+            "act: Relu a > b",
+            "box: Conv b w1 > c",
+            "cls: Conv b w2 > d",
+            "shape: Reshape c > e",
+            "soft: Softmax e > f",
+            "move: Transpose f > g",
+            "dfl: Conv g w3 > h",
+            "sig: Sigmoid d > i",
+            "out: Concat h i > j",
         )
-    )  # fmt: skip
-    assert found.body == ["stem"]
-    assert found.last == ["box", "cls"]
-    assert found.tail == ["shape", "soft", "move", "dfl", "sig", "out"]
+    )
+    assert split.body == ["stem"]
+    assert split.last == ["box", "cls"]
+    assert split.tail == ["shape", "soft", "move", "dfl", "sig", "out"]
 
 
 def test_each_scale_of_a_head_ends_at_its_own_last_convolution():
     """As in SSD and YOLOX: the coarse scale is made from the fine one, whose predictions go straight to the end."""
-    found = parts(
+    split = parts(
         model(
-            "c1: Conv x w0 > a", "fine: Conv a w1 > p1", "down: Conv a w2 > b", "coarse: Conv b w3 > p2",
-            "flat1: Flatten p1 > q1", "flat2: Flatten p2 > q2", "all: Concat q1 q2 > out",
+            "c1: Conv x w0 > a",
+            "fine: Conv a w1 > p1",
+            "down: Conv a w2 > b",
+            "coarse: Conv b w3 > p2",
+            "flat1: Flatten p1 > q1",
+            "flat2: Flatten p2 > q2",
+            "all: Concat q1 q2 > out",
         )
-    )  # fmt: skip
-    assert found.body == ["c1", "down"]
-    assert found.last == ["fine", "coarse"]
-    assert found.tail == ["flat1", "flat2", "all"]
+    )
+    assert split.body == ["c1", "down"]
+    assert split.last == ["fine", "coarse"]
+    assert split.tail == ["flat1", "flat2", "all"]
 
 
 def test_attention_before_a_convolution_is_no_tail_and_products_with_weights_may_be_layers():
     nodes = (
-        "q: Conv x w0 > a", "score: MatMul a a > b", "soft: Softmax b > c", "mix: MatMul c a > d",
-        "proj: Conv d w1 > e", "norm: Sigmoid e > f", "decoder: MatMul f w2 > g", "box: Gemm g w3 > h",
+        "q: Conv x w0 > a",
+        "score: MatMul a a > b",
+        "soft: Softmax b > c",
+        "mix: MatMul c a > d",
+        "proj: Conv d w1 > e",
+        "norm: Sigmoid e > f",
+        "decoder: MatMul f w2 > g",
+        "box: Gemm g w3 > h",
         "pick: TopK h > i",
-    )  # fmt: skip
+    )
     assert parts(model(*nodes)).tail == ["norm", "decoder", "box", "pick"]
-    found = parts(model(*nodes), products=True)
-    assert found.body == ["q", "proj", "decoder"]
-    assert (found.last, found.tail) == (["box"], ["pick"])
+    split = parts(model(*nodes), products=True)
+    assert split.body == ["q", "proj", "decoder"]
+    assert (split.last, split.tail) == (["box"], ["pick"])
 
 
 def test_nodes_get_unique_names():
-    made = model("a: Relu x > y", "a: Relu y > z")
-    made.graph.node[0].name = ""
-    name_nodes(made)
-    assert [node.name for node in made.graph.node] == ["Relu_0", "a"]
-    made.graph.node[0].name = "a"
-    name_nodes(made)
-    assert len({node.name for node in made.graph.node}) == 2
+    network = model("a: Relu x > y", "a: Relu y > z")
+    network.graph.node[0].name = ""
+    name_nodes(network)
+    assert [node.name for node in network.graph.node] == ["Relu_0", "a"]
+    network.graph.node[0].name = "a"
+    name_nodes(network)
+    assert len({node.name for node in network.graph.node}) == 2
 
 
 def test_the_opset_is_raised_where_needed_only(tmp_path):
@@ -80,9 +101,9 @@ def test_the_opset_is_raised_where_needed_only(tmp_path):
 
 
 def test_an_opset_that_cannot_be_raised_is_told():
-    made = model("a: NoSuchOperator x > y", opset_version=11)
+    network = model("a: NoSuchOperator x > y", opset_version=11)
     with pytest.raises(ModelError, match=r"odd.onnx has opset 11, int8 needs 13, and onnx cannot convert it: .*export"):
-        with_opset(made, 13, "odd.onnx")
+        with_opset(network, 13, "odd.onnx")
 
 
 def test_a_float_network_is_not_quantized(tmp_path):

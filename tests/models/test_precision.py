@@ -38,7 +38,7 @@ def request_of(card, out, frames, **options):
 
 
 @pytest.fixture(scope="module")
-def made(demo, frames, tmp_path_factory):
+def int8_demo(demo, frames, tmp_path_factory):
     """The int8 demo network: report and card."""
     out = tmp_path_factory.mktemp("int8") / "demo_int8.yaml"
     report = quantize_card(request_of(demo, out, frames), reduce_range=False)
@@ -52,8 +52,8 @@ def batch_of(card, frames):
 # ---------------------------------------------------------------------------------------------------------- int8
 
 
-def test_an_int8_network_finds_what_the_float_one_finds(made):
-    report, _ = made
+def test_an_int8_network_finds_what_the_float_one_finds(int8_demo):
+    report, _ = int8_demo
     comparison = report.comparison
     assert comparison.objects > 100
     assert comparison.agreement > 0.98
@@ -64,8 +64,8 @@ def test_an_int8_network_finds_what_the_float_one_finds(made):
     assert f"wrote {report.file} and {report.card}" in text
 
 
-def test_it_computes_with_integers_except_at_its_end(made):
-    report, card = made
+def test_it_computes_with_integers_except_at_its_end(int8_demo):
+    report, card = int8_demo
     graph = onnx.load(card.file).graph
     producers = {output: node for node in graph.node for output in node.output}
 
@@ -77,13 +77,14 @@ def test_it_computes_with_integers_except_at_its_end(made):
     assert sum(map(is_int8, convolutions)) == 26
     assert is_quantized(card.file)
     assert report.megabytes[1] < 0.6 * report.megabytes[0]
-    for one in graph.output:
-        assert producers[one.name].op_type != "DequantizeLinear"
+    for graph_output in graph.output:
+        assert producers[graph_output.name].op_type != "DequantizeLinear"
 
 
-def test_any_batch_size_gives_the_same(made, frames):
-    _, card = made
-    session, batch = Session(card.file, Device()), batch_of(card, [*frames, *frames])
+def test_any_batch_size_gives_the_same(int8_demo, frames):
+    _, card = int8_demo
+    session = Session(card.file, Device())
+    batch = batch_of(card, [*frames, *frames])
     assert session.fixed_batch is None
     assert len(batch) == 32
     (whole,) = session.run({session.image_input: batch}).values()
@@ -93,20 +94,22 @@ def test_any_batch_size_gives_the_same(made, frames):
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_the_card_passes_its_check_with_any_number_of_threads(threads, made, frames):
-    _, card = made
+def test_the_card_passes_its_check_with_any_number_of_threads(threads, int8_demo, frames):
+    _, card = int8_demo
     assert check(card, frames[:2]).passed
     batch = batch_of(card, frames[:1])
-    one, other = (Session(card.file, Device(), threads=n) for n in (1, threads))
+    single, threaded = (Session(card.file, Device(), threads=n) for n in (1, threads))
     for first, second in zip(
-        one.run({one.image_input: batch}).values(), other.run({other.image_input: batch}).values(), strict=True
+        single.run({single.image_input: batch}).values(),
+        threaded.run({threaded.image_input: batch}).values(),
+        strict=True,
     ):
         assert np.array_equal(first, second)
 
 
 @pytest.mark.gpu
-def test_the_card_passes_its_check_on_a_gpu(made, root):
-    _, card = made
+def test_the_card_passes_its_check_on_a_gpu(int8_demo, root):
+    _, card = int8_demo
     report = check(card, frames_of([root / "samples" / "street.mp4"], 4), Device("cuda"))
     assert report.passed, str(report)
 
@@ -115,15 +118,20 @@ def test_narrow_weights_have_7_bits_and_symmetric_values_no_offset(demo, frames,
     facts = int8.write_int8(demo.file, tmp_path / "n.onnx", calibration_feeds(demo, frames[:8]), reduce_range=True)
     assert "weights of 7 bits" in str(facts)
     weights = [
-        onnx.numpy_helper.to_array(one) for one in onnx.load(tmp_path / "n.onnx").graph.initializer
-        if one.data_type == onnx.TensorProto.INT8 and len(one.dims) == 4
-    ]  # fmt: skip
-    assert max(np.abs(one.astype(int)).max() for one in weights) == 64
+        onnx.numpy_helper.to_array(initializer)
+        for initializer in onnx.load(tmp_path / "n.onnx").graph.initializer
+        if initializer.data_type == onnx.TensorProto.INT8 and len(initializer.dims) == 4
+    ]
+    assert max(np.abs(weight.astype(int)).max() for weight in weights) == 64
     int8.write_int8(demo.file, tmp_path / "s.onnx", calibration_feeds(demo, frames[:8]), symmetric=True)
     graph = onnx.load(tmp_path / "s.onnx").graph
-    offsets = [onnx.numpy_helper.to_array(one) for one in graph.initializer if one.name.endswith("_zero_point")]
+    offsets = [
+        onnx.numpy_helper.to_array(initializer)
+        for initializer in graph.initializer
+        if initializer.name.endswith("_zero_point")
+    ]
     assert offsets
-    assert not any(one.any() for one in offsets)
+    assert not any(offset.any() for offset in offsets)
 
 
 @pytest.mark.parametrize(
@@ -162,8 +170,8 @@ def test_a_fixed_batch_stays_fixed(frames, tmp_path):
 def test_what_loses_too_much_is_not_written(demo, frames, tmp_path):
     """Ranges from gray frames cut off everything."""
     gray = [
-        dataclasses.replace(one, surface=Surface(np.full_like(one.surface.data, 128), one.surface.color))
-        for one in frames[::2]
+        dataclasses.replace(frame, surface=Surface(np.full_like(frame.surface.data, 128), frame.surface.color))
+        for frame in frames[::2]
     ]
     out = tmp_path / "bad.yaml"
     report = quantize_card(PrecisionRequest(demo, out, gray, frames[1::2], Device()))
@@ -178,8 +186,8 @@ def test_too_few_frames_are_told_with_the_number(demo, frames, tmp_path):
         quantize_card(request_of(demo, tmp_path / "x.yaml", frames[:8]))
 
 
-def test_a_quantised_network_is_told(made, frames, tmp_path):
-    _, card = made
+def test_a_quantised_network_is_told(int8_demo, frames, tmp_path):
+    _, card = int8_demo
     with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised already; name the card of the float network"):
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
     with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised; f16 is made from the float network"):
@@ -226,7 +234,7 @@ def test_an_f16_network_takes_f16_images_gives_f32_and_finds_the_same(demo, fram
     report = convert_card(request_of(demo, tmp_path / "half.yaml", frames))
     card = check_model(load_card(report.card))
     assert card.input.dtype == "f16"
-    assert {one.dtype.name for one in inspect(card.file).outputs.values()} == {"float32"}
+    assert {output.dtype.name for output in inspect(card.file).outputs.values()} == {"float32"}
     assert report.comparison.agreement > 0.99
     assert report.comparison.score_error < 0.01
     assert Session(card.file, Device()).fixed_batch is None
@@ -235,10 +243,11 @@ def test_an_f16_network_takes_f16_images_gives_f32_and_finds_the_same(demo, fram
 
 
 def test_values_too_large_for_f16_stay_in_f32(frames, tmp_path):
-    plain, large = classifier(tmp_path), classifier(tmp_path, name="large", gain=1e6)
+    plain = classifier(tmp_path)
+    large = classifier(tmp_path, name="large", gain=1e6)
     reports = [convert_card(request_of(card, tmp_path / f"{card.name}_f16.yaml", frames)) for card in (plain, large)]
-    assert "with values above" not in reports[0].made
-    assert "and 3 nodes with values above 32,752" in reports[1].made  # the convolution, its Relu and the next one
+    assert "with values above" not in reports[0].method
+    assert "and 3 nodes with values above 32,752" in reports[1].method  # the convolution, its Relu and the next one
     assert reports[1].comparison.agreement == 1
 
 
@@ -247,9 +256,9 @@ def test_values_too_large_for_f16_stay_in_f32(frames, tmp_path):
 
 def test_a_network_loses_nothing_against_itself(demo, frames):
     card = check_model(demo)
-    found = compare_cards(card, card, frames[:4], Device())
-    assert (found.agreement, found.score_error, found.ap, found.loss) == (1.0, 0.0, (1.0, 1.0), 0.0)
-    assert 0.3 < found.speedup < 3
+    comparison = compare_cards(card, card, frames[:4], Device())
+    assert (comparison.agreement, comparison.score_error, comparison.ap, comparison.loss) == (1.0, 0.0, (1.0, 1.0), 0.0)
+    assert 0.3 < comparison.speedup < 3
 
 
 def table(*rows: tuple[float, int]) -> Detections:
@@ -278,10 +287,10 @@ def test_objects_near_the_threshold_are_no_loss_and_others_are(new, agreement, a
     tally = _Boxes(demo, None)
     frame = Frame("a", 0, 0.0, 400, 60)
     tally.add(frame, _Outputs(table((0.9, 0), (0.8, 1), (0.3, 0)), None), _Outputs(table(*new), None))
-    found = tally.result(1, _Speed((1.0, 1.0), 1.0, "a test"))
-    assert found.agreement == pytest.approx(agreement)
-    assert found.ap == pytest.approx((1.0, ap), abs=0.001)
-    assert found.loss == pytest.approx(1 - min(agreement, ap), abs=0.001)
+    comparison = tally.result(1, _Speed((1.0, 1.0), 1.0, "a test"))
+    assert comparison.agreement == pytest.approx(agreement)
+    assert comparison.ap == pytest.approx((1.0, ap), abs=0.001)
+    assert comparison.loss == pytest.approx(1 - min(agreement, ap), abs=0.001)
 
 
 @pytest.mark.parametrize(
@@ -312,14 +321,14 @@ def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):
     path.write_text(json.dumps({"images": images, "annotations": [box], "categories": [{"id": 9, "name": "car"}]}))
     truth = read_truth(path, card)
     assert truth.categories == (9, None, None)
-    found = compare_cards(card, card, frames[:1], Device(), truth)
-    assert found.truth
-    assert found.ap[0] == found.ap[1] < 0.5
-    assert "against ground truth, IoU .50 to .95" in "\n".join(found.lines())
+    comparison = compare_cards(card, card, frames[:1], Device(), truth)
+    assert comparison.truth
+    assert comparison.ap[0] == comparison.ap[1] < 0.5
+    assert "against ground truth, IoU .50 to .95" in "\n".join(comparison.lines())
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("[]", "is not ground truth in COCO's format"),
         ('{"images": [{"id": 1}], "annotations": [], "categories": []}', "images need id and file_name.*'file_name'"),
@@ -328,9 +337,9 @@ def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):
         ('{"images": [], "annotations": [], "categories": [{"id": 1, "name": "whale"}]}', "none of the labels of demo"),
     ],
 )
-def test_wrong_truth_is_told(text, told, demo, tmp_path):
+def test_wrong_truth_is_told(text, message, demo, tmp_path):
     (tmp_path / "truth.json").write_text(text)
-    with pytest.raises(ModelError, match=told):
+    with pytest.raises(ModelError, match=message):
         read_truth(tmp_path / "truth.json", demo)
 
 

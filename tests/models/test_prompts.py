@@ -27,14 +27,14 @@ def outputs(card, texts=TEXTS, images=IMAGES):
 
 @pytest.fixture(scope="module")
 def expected():
-    found, texts = outputs(load_card(find_card("demo-words")))
+    outputs_of_texts, texts = outputs(load_card(find_card("demo-words")))
     assert texts == TEXTS
-    assert np.ptp(found["output0"][:, 4:], axis=1).max() > 0.001  # the texts make a difference
-    return found["output0"]
+    assert np.ptp(outputs_of_texts["output0"][:, 4:], axis=1).max() > 0.001  # the texts make a difference
+    return outputs_of_texts["output0"]
 
 
 @pytest.mark.parametrize(
-    ("made", "slots"),
+    ("make_model", "slots"),
     [
         (lambda: worded.with_dims(1, 8, 64), 8),
         (lambda: worded.with_dims("N", "P", 64), 3),
@@ -43,12 +43,12 @@ def expected():
     ],
     ids=["a fixed number", "for each image", "two dimensions", "tokens"],
 )
-def test_each_form_of_the_input_gives_the_same(made, slots, expected, tmp_path):
-    model = made()
-    card = worded.card(tmp_path, model, text=TOKENS if made is worded.of_tokens else None)
-    found, texts = outputs(card)
+def test_each_form_of_the_input_gives_the_same(make_model, slots, expected, tmp_path):
+    model = make_model()
+    card = worded.card(tmp_path, model, text=TOKENS if make_model is worded.of_tokens else None)
+    outputs_by_name, texts = outputs(card)
     assert texts == TEXTS + ("",) * (slots - 3)
-    (output,) = found.values()
+    (output,) = outputs_by_name.values()
     assert output.shape == (2, 4 + slots, 20160)
     np.testing.assert_allclose(output[:, :7], expected, atol=2e-3)
 
@@ -57,8 +57,8 @@ def test_images_one_by_one_get_all_texts(expected, tmp_path):
     model = worded.with_dims(1, "P", 64)
     model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
-    found, _ = outputs(worded.card(tmp_path, model))
-    np.testing.assert_allclose(found["output0"], expected, atol=2e-3)
+    outputs_by_name, _ = outputs(worded.card(tmp_path, model))
+    np.testing.assert_allclose(outputs_by_name["output0"], expected, atol=2e-3)
 
 
 def test_the_embedding_of_a_text_has_length_1_and_does_not_depend_on_others():
@@ -71,7 +71,7 @@ def test_the_embedding_of_a_text_has_length_1_and_does_not_depend_on_others():
 
 
 @pytest.mark.parametrize(
-    ("prompts", "told"),
+    ("prompts", "message"),
     [
         (None, "demo-words finds what prompts name; add prompts, such as [forklift, person]"),
         ([], "add prompts"),
@@ -79,17 +79,17 @@ def test_the_embedding_of_a_text_has_length_1_and_does_not_depend_on_others():
         (["red car", "van", "Red  car"], "prompts has 'red car' and 'Red  car', which are the same; remove one"),
     ],
 )
-def test_what_no_network_takes_is_refused(prompts, told):
+def test_what_no_network_takes_is_refused(prompts, message):
     with pytest.raises(ValueError, match="prompts") as caught:
         check_prompts(load_card(find_card("demo-words")), prompts)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_prompts_for_a_closed_network_are_refused():
-    told = (
+    message = (
         r"demo finds the classes that it was trained on \(car, person, bike\), and takes no prompts; leave prompts out"
     )
-    with pytest.raises(ValueError, match=told):
+    with pytest.raises(ValueError, match=message):
         check_prompts(load_card(find_card("demo")), ["car"])
 
 
@@ -115,26 +115,29 @@ def test_the_template_is_put_around_a_prompt(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("made", "text", "told"),
+    ("make_model", "text", "message"),
     [
         (lambda: worded.closed(np.eye(2, 64, dtype=np.float32)), None, "has no input for texts; its classes are fixed"),
         (lambda: worded.with_dims(1, "P", 32), None, "embeddings of 32 values, and demo-words-text.onnx makes 64"),
         (worded.network, TOKENS, "has the input text_embeds[1, 'P', 64] of float32, which is not for tokens"),
         (worded.network, {**TOKENS, "encoder": "gone.onnx"}, "gone.onnx"),
-        (worded.network, {"tokenizer": "gone.json", "encoder": f"{worded.shipped_models()}/demo-words-text.onnx"},
-         "there is no tokenizer"),
+        (
+            worded.network,
+            {"tokenizer": "gone.json", "encoder": f"{worded.shipped_models()}/demo-words-text.onnx"},
+            "there is no tokenizer",
+        ),
         (worded.network, {**TOKENS, "encoder": f"{worded.shipped_models()}/color.onnx"}, "which is not for tokens"),
     ],
-)  # fmt: skip
-def test_a_network_that_does_not_fit_its_text_is_refused(made, text, told, tmp_path):
-    card = worded.card(tmp_path, made(), text=text)
+)
+def test_a_network_that_does_not_fit_its_text_is_refused(make_model, text, message, tmp_path):
+    card = worded.card(tmp_path, make_model(), text=text)
     with pytest.raises(ModelError) as caught:
         check_model(card)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "more", "told"),
+    ("text", "more", "message"),
     [
         ({"encoder": "a.onnx"}, {}, "the key 'text.tokenizer' is missing"),
         ({"tokenizer": "a.json", "encodr": "a.onnx"}, {}, "a card has no key 'text.encodr'; did you mean 'encoder'?"),
@@ -145,11 +148,11 @@ def test_a_network_that_does_not_fit_its_text_is_refused(made, text, told, tmp_p
         ({"tokenizer": "a.json"}, {"task": "pose", "family": "yolov8_pose"}, "for the tasks detect, segment, embed"),
         ({"tokenizer": "a.json"}, {"task": "embed", "family": "embedding"}, "the key 'text.encoder' is missing"),
     ],
-)  # fmt: skip
-def test_a_wrong_text_of_a_card_is_refused(text, more, told, tmp_path):
+)
+def test_a_wrong_text_of_a_card_is_refused(text, more, message, tmp_path):
     with pytest.raises(ModelError) as caught:
         worded.card(tmp_path, text=text, **more)
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_a_network_with_texts_needs_a_card_with_text(tmp_path):
@@ -185,12 +188,13 @@ def test_gpu_gives_the_cpus_answer_to_old_and_new_prompts(expected):
 
 
 def _compare_with_gpu(cupy, expected):
-    card, device = check_model(load_card(find_card("demo-words"))), Device("cuda")
+    card = check_model(load_card(find_card("demo-words")))
+    device = Device("cuda")
     prompts = prepare(card, TEXTS, device)
     session = Session(card.file, device, shared=prompts.shared)
     session.warm((2,), card.input.size)
     images = cupy.asarray(IMAGES)
-    found = session.run({"images": images}, prompts.shared)["output0"]
+    on_device = session.run({"images": images}, prompts.shared)["output0"]
     fewer = session.run({"images": images}, prepare(card, TEXTS[1:], device).shared)["output0"]
-    np.testing.assert_allclose(found.get(), expected, atol=5e-3)
+    np.testing.assert_allclose(on_device.get(), expected, atol=5e-3)
     np.testing.assert_allclose(fewer.get(), np.delete(expected, 4, axis=1), atol=5e-3)

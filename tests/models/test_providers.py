@@ -11,7 +11,9 @@ from streamkit.models import providers
 
 def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     ort = pytest.importorskip("onnxruntime")
-    both, calls, mine = threading.Barrier(2, timeout=0.5), [], sys.stdout
+    both = threading.Barrier(2, timeout=0.5)
+    calls = []
+    stdout = sys.stdout
 
     def preload(cudnn: bool) -> None:
         calls.append(1)
@@ -23,14 +25,14 @@ def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypa
 
     monkeypatch.setattr(ort, "preload_dlls", preload)
     monkeypatch.setattr(providers, "_preloaded", [])
-    found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.append(providers.load_libraries())) for _ in range(3)]
+    printed: list[str] = []
+    threads = [threading.Thread(target=lambda: printed.append(providers.load_libraries())) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert (calls, found) == ([1], ["no such library: libcudnn\n"] * 3)
-    assert sys.stdout is mine
+    assert (calls, printed) == ([1], ["no such library: libcudnn\n"] * 3)
+    assert sys.stdout is stdout
 
 
 def test_the_folders_of_loaded_cudnn_libraries_are_read_from_the_processs_maps(tmp_path: Path) -> None:
@@ -40,10 +42,12 @@ def test_the_folders_of_loaded_cudnn_libraries_are_read_from_the_processs_maps(t
     (tmp_path / "link").symlink_to(tmp_path / "a")
     maps = tmp_path / "maps"
     line = "7f00-7f01 r-xp 00000000 08:01 42                 {}"
-    maps.write_text("\n".join(
-        [line.format(tmp_path / name / "libcudnn_graph.so.9") for name in ("b", "a", "link", "b")]
-        + [line.format("/usr/lib/libcublas.so.13"), "7f02-7f03 rw-p 00000000 00:00 0"]
-    ))  # fmt: skip
+    maps.write_text(
+        "\n".join(
+            [line.format(tmp_path / name / "libcudnn_graph.so.9") for name in ("b", "a", "link", "b")]
+            + [line.format("/usr/lib/libcublas.so.13"), "7f02-7f03 rw-p 00000000 00:00 0"]
+        )
+    )
     assert providers.cudnn_folders(maps) == [str(tmp_path / "a"), str(tmp_path / "b")]
     assert providers.cudnn_folders(tmp_path / "none") == []
 

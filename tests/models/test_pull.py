@@ -250,10 +250,10 @@ def test_a_length_above_2_gib_is_refused_before_a_byte_is_written(card, address,
 @pytest.mark.parametrize("page", ["unknown", "odd", "less"])
 def test_a_file_whose_length_is_not_known_is_bounded_as_it_comes(page, card, address, monkeypatch):
     there = replace(card, url=f"{address}/{page}")
-    monkeypatch.setattr("streamkit.models.pull._MOST", len(CONTENT))
+    monkeypatch.setattr("streamkit.models.pull._MAX_BYTES", len(CONTENT))
     assert pull(there).read_bytes() == CONTENT
     card.file.unlink()
-    monkeypatch.setattr("streamkit.models.pull._MOST", len(CONTENT) - 1)
+    monkeypatch.setattr("streamkit.models.pull._MAX_BYTES", len(CONTENT) - 1)
     assert fails(there) == f"its url has more than {len(CONTENT) - 1:,} bytes, and {TOO_LARGE}"
     assert list(card.file.parent.iterdir()) == []
 

@@ -90,7 +90,7 @@ def test_antialiasing_is_the_mean_under_a_triangle():
 
 SIZE = (96, 64)
 FRAME = (180, 110)
-ONE_CLASS = ("yunet", "yolov8_pose", "movenet")
+SINGLE_CLASS = ("yunet", "yolov8_pose", "movenet")
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -99,7 +99,7 @@ ONE_CLASS = ("yunet", "yolov8_pose", "movenet")
 def test_objects_are_those_of_the_family(form, geometry, iou):
     outputs = random_outputs(form, 1, np.float32, seed=3, size=SIZE)
     reads = reader_of(form)
-    classes = 1 if form in ONE_CLASS else CLASSES
+    classes = 1 if form in SINGLE_CLASS else CLASSES
     options = ReadOptions(np.full(classes, 0.3, np.float32), iou=iou, top_k=9999)
     packed = reads.read(outputs, np.array([geometry], np.float32), np.array([FRAME]), SIZE, options)
     rows = packed.rows[0, : packed.counts[0, 0]]

@@ -22,7 +22,7 @@ def network(tmp_path, monkeypatch):
     return file
 
 
-def kept(tmp_path):
+def cached_runs(tmp_path):
     return list((tmp_path / "cache" / "streamkit" / "networks").glob("*.npz"))
 
 
@@ -35,7 +35,7 @@ def values_again(network, tmp_path, name):
 
 def test_a_run_is_kept_and_read_again(network, tmp_path):
     values = values_of(inspect(network), SIZE)
-    (file,) = kept(tmp_path)
+    (file,) = cached_runs(tmp_path)
     with np.load(file) as arrays:
         names = arrays["names"]
         changed = [arrays[f"arr_{place}"] + 1 for place in range(len(names))]
@@ -49,7 +49,7 @@ def test_a_run_is_kept_and_read_again(network, tmp_path):
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"no archive"])
 def test_a_damaged_file_is_made_again(network, tmp_path, content):
     values = values_of(inspect(network), SIZE)
-    (file,) = kept(tmp_path)
+    (file,) = cached_runs(tmp_path)
     file.write_bytes(content)
     for name, array in values_again(network, tmp_path, "again.onnx").items():
         np.testing.assert_array_equal(array, values[name])
@@ -65,7 +65,7 @@ def test_a_folder_that_cannot_be_written_changes_nothing(network, tmp_path):
 def test_another_size_has_values_of_its_own(network, tmp_path):
     values_of(inspect(network), SIZE)
     values_of(inspect(network), (32, 32))
-    assert len(kept(tmp_path)) == 2
+    assert len(cached_runs(tmp_path)) == 2
 
 
 def test_outputs_may_have_any_name(tmp_path, monkeypatch):
@@ -91,4 +91,4 @@ def test_other_weights_in_another_file_have_other_values(tmp_path, monkeypatch):
     shutil.copy(network, copy)
     (after,) = values_of(inspect(copy), SIZE).values()
     np.testing.assert_allclose(after, 2 * before, rtol=1e-5)
-    assert len(kept(tmp_path)) == 2
+    assert len(cached_runs(tmp_path)) == 2

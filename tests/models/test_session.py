@@ -86,9 +86,9 @@ def test_a_fixed_batch_is_run_in_steps(fixed, rows, tmp_path):
     assert session.fixed_batch == fixed
     x = np.random.default_rng(0).random((rows, 3, 8, 8), np.float32)
     more = np.arange(rows * 2).reshape(rows, 2)
-    found = session.run({"x": x, "more": more})
-    assert np.array_equal(found["out_x"], x + 1)
-    assert np.array_equal(found["out_more"], more + 1)
+    outputs = session.run({"x": x, "more": more})
+    assert np.array_equal(outputs["out_x"], x + 1)
+    assert np.array_equal(outputs["out_more"], more + 1)
 
 
 @pytest.mark.parametrize("rows", [1, 3])
@@ -172,10 +172,10 @@ def stream():
         yield stream
 
 
-def alike(found, expected) -> None:
+def alike(outputs, expected) -> None:
     """Scores and boxes of a GPU and a CPU, or of two batch sizes, within f32 rounding of long sums."""
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name].get(), value, rtol=2e-3, atol=2e-3 * max(1.0, np.abs(value).max()))
+        np.testing.assert_allclose(outputs[name].get(), value, rtol=2e-3, atol=2e-3 * max(1.0, np.abs(value).max()))
 
 
 @pytest.mark.gpu
@@ -205,11 +205,11 @@ def use_the_gpu(over: threading.Event, errors: list[str]) -> None:
     import cupy
 
     try:
-        with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True) as own:
+        with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True) as gpu_stream:
             while not over.is_set():
                 cupy.cuda.runtime.free(cupy.cuda.runtime.malloc(1 << 20))
                 event = cupy.cuda.Event(disable_timing=True)
-                event.record(own)
+                event.record(gpu_stream)
                 event.synchronize()
     except Exception as error:
         errors.append(str(error))
@@ -219,10 +219,10 @@ FUSED = Arithmetic("fused", "f16")
 FASTER = [FUSED, Arithmetic("onnxruntime", "tf32"), Arithmetic("onnxruntime", "f16")]
 
 
-def near(found, expected, error=1e-2) -> None:
+def near(outputs, expected, error=1e-2) -> None:
     """Outputs of a network in f16 on images, by the norm."""
     for name, value in expected.items():
-        assert np.linalg.norm(found[name].get() - value) < error * np.linalg.norm(value), name
+        assert np.linalg.norm(outputs[name].get() - value) < error * np.linalg.norm(value), name
 
 
 def pictures(card, test_data, count):
@@ -381,9 +381,9 @@ def test_gpu_fixed_batch(stream, tmp_path, test_data):
     assert session.fixed_batch == 1
     name = session.image_input
     expected = Session(file, CPU).run({name: x})
-    found = session.run({name: cupy.asarray(x)})
+    outputs = session.run({name: cupy.asarray(x)})
     (output,) = expected
-    assert found[output].shape == expected[output].shape == (3, 1, 17, 3)
+    assert outputs[output].shape == expected[output].shape == (3, 1, 17, 3)
 
 
 @pytest.mark.gpu

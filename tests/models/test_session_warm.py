@@ -28,9 +28,10 @@ def test_a_size_that_is_not_warm_runs_as_the_next_one_that_is(rows, steps, tmp_p
 def test_an_output_without_a_row_for_each_image_is_never_padded_or_split(quick, tmp_path):
     inputs = {"x": (F32, ["n", 3, 8, 8]), "more": (F32, [5, 2])}
     session = warm_session(tmp_path, inputs, (1, 4), quick=quick)
-    x, more = np.ones((2, 3, 8, 8), np.float32), np.ones((5, 2), np.float32)
-    found = session.run({"x": x, "more": more})
-    assert (found["out_x"].shape, found["out_more"].shape) == ((2, 3, 8, 8), (5, 2))
+    x = np.ones((2, 3, 8, 8), np.float32)
+    more = np.ones((5, 2), np.float32)
+    outputs = session.run({"x": x, "more": more})
+    assert (outputs["out_x"].shape, outputs["out_more"].shape) == ((2, 3, 8, 8), (5, 2))
     assert session.rows == [2]
 
 

@@ -25,7 +25,7 @@ def network(outputs: dict[str, list], integers: tuple[str, ...] = (), inputs: tu
 def allowed(outputs: dict[str, list], classes: int | None = None, **more) -> dict[str, int | None]:
     """The families that explain all outputs, with their numbers of classes."""
     listed = candidates(network(outputs, **more), SIZE, classes)
-    return {one.family: one.classes for one in listed if not one.unread}
+    return {candidate.family: candidate.classes for candidate in listed if not candidate.unread}
 
 
 # ------------------------------------------------------------------------------------------------- anchors in a pyramid
@@ -55,16 +55,23 @@ def allowed(outputs: dict[str, list], classes: int | None = None, **more) -> dic
     ],
 )
 def test_anchors_are_as_many_as_cells(outputs, families):
-    found = allowed({"o": outputs})
-    assert {name: found[name] for name in families} == families
+    explained = allowed({"o": outputs})
+    assert {name: explained[name] for name in families} == families
     if families or isinstance(outputs[1], int):
-        assert set(found) == set(families)
+        assert set(explained) == set(families)
 
 
 def test_open_sizes_allow_every_family_of_that_rank():
     assert set(allowed({"o": ["N", "rows", "values"]})) == {
-        "yolox", "yolov5", "yolov8", "yolov8_pose", "yolo_e2e", "yolo_e2e_pose", "rtdetr", "rtdetr_e2e",
-    }  # fmt: skip
+        "yolox",
+        "yolov5",
+        "yolov8",
+        "yolov8_pose",
+        "yolo_e2e",
+        "yolo_e2e_pose",
+        "rtdetr",
+        "rtdetr_e2e",
+    }
 
 
 def test_a_map_beside_anchors_holds_prototypes():
@@ -120,10 +127,10 @@ END_TO_END = {"yolo_e2e": None, "rtdetr_e2e": None, "rtdetr": 2}
     ],
 )
 def test_rows_of_six_values(rows, families):
-    found = allowed({"o": [1, rows, 6]})
-    assert {name: found.get(name, "absent") for name in families} == families
+    numbers = allowed({"o": [1, rows, 6]})
+    assert {name: numbers.get(name, "absent") for name in families} == families
     if isinstance(rows, int):
-        assert found == families
+        assert numbers == families
 
 
 @pytest.mark.parametrize(
@@ -150,7 +157,7 @@ def test_rows_as_many_as_cells_are_anchors():
     """Of 160 x 160 pixels, 525 cells; of 192 x 192, 756."""
     for side, rows in ((160, 525), (160, 3 * 525)):
         info = network({"o": [1, rows, 6]})
-        families = {one.family for one in candidates(info, (side, side), None)}
+        families = {candidate.family for candidate in candidates(info, (side, side), None)}
         assert families == ({"yolox", "yolov5"} if rows == 525 else {"yolov5"})
 
 
@@ -174,11 +181,11 @@ def test_a_list_of_rows_that_only_resembles_a_map_is_a_list():
 
 def test_values_as_many_as_cells_are_anchors():
     info = network({"o": [1, 100, 84]})
-    assert {one.family for one in candidates(info, SIZE, None)} == {"rtdetr", "yolo_e2e_pose"}
-    assert {one.family for one in candidates(info, (64, 64), None)} == {"yolov8", "yolov8_pose"}
+    assert {candidate.family for candidate in candidates(info, SIZE, None)} == {"rtdetr", "yolo_e2e_pose"}
+    assert {candidate.family for candidate in candidates(info, (64, 64), None)} == {"yolov8", "yolov8_pose"}
     assert candidates(network({"o": [1, 100, 3 * 84]}), (64, 64), None) == []
     twice = candidates(network({"o": [1, 100, 2 * 84]}), (64, 64), None)
-    assert {one.family for one in twice} == {"rtdetr", "yolo_e2e_pose"}
+    assert {candidate.family for candidate in twice} == {"rtdetr", "yolo_e2e_pose"}
 
 
 # ------------------------------------------------------------------------------------------------------------- named
@@ -318,5 +325,5 @@ def test_shapes_that_need_no_decision(candidate, integers, labeled, decided):
 def test_a_family_that_is_asked_for_is_not_compared_with_the_input(family):
     dims = {"yolov8": [1, 6, 9], "yolox": [1, 9, 7], "semantic": [1, 2, 9, 9], "embedding": [1, 9]}[family]
     listed = candidates(network({"o": dims}), None, None, (family,))
-    assert [one.family for one in listed] == [family]
+    assert [candidate.family for candidate in listed] == [family]
     assert candidates(network({"o": dims}), SIZE, None, (family,)) == []

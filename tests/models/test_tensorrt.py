@@ -61,13 +61,13 @@ def test_an_f32_network_runs_in_f16_if_that_is_asked_for(tmp_path, cache):
 def test_the_network_decides_the_precision(tmp_path):
     card = classifier(tmp_path)
     images = np.random.default_rng(0).random((8, 1, 3, 32, 32), np.float32)
-    int8.write_int8(card.file, tmp_path / "int8.onnx", [{"images": one} for one in images], symmetric=True)
+    int8.write_int8(card.file, tmp_path / "int8.onnx", [{"images": image} for image in images], symmetric=True)
     half = network(tmp_path / "half.onnx", {"x": (F16, ["n", 3, 8, 8])})
-    found = {}
+    precisions = {}
     for file in (card.file, tmp_path / "int8.onnx", half):
         options = tensorrt_options(inspect(file), False)
-        found[file.stem] = options["trt_fp16_enable"], options["trt_int8_enable"]
-    assert found == {"small": ("False", "False"), "int8": ("False", "True"), "half": ("True", "False")}
+        precisions[file.stem] = options["trt_fp16_enable"], options["trt_int8_enable"]
+    assert precisions == {"small": ("False", "False"), "int8": ("False", "True"), "half": ("True", "False")}
 
 
 def test_a_session_knows_the_shapes_of_its_profile(tmp_path):

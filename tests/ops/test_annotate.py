@@ -73,11 +73,11 @@ def test_outline_is_never_further_than_a_pixel_and_half_a_line_from_the_box():
     table = objects(*boxes)
     marks, _ = lay(table)
     order = np.argsort(boxes[:, 3], kind="stable")
-    found = np.array([place(m) for m in marks])
-    assert not (found % 2).any()
-    assert np.abs(found - (boxes[order] + [-1, -1, 1, 1])).max() <= 2  # 2 only where a box is thinner than a line
+    outlines = np.array([place(m) for m in marks])
+    assert not (outlines % 2).any()
+    assert np.abs(outlines - (boxes[order] + [-1, -1, 1, 1])).max() <= 2  # 2 only where a box is thinner than a line
     wide = (boxes[order, 2:] - boxes[order, :2]).min(1) > 2
-    assert np.abs(found - (boxes[order] + [-1, -1, 1, 1]))[wide].max() <= 1
+    assert np.abs(outlines - (boxes[order] + [-1, -1, 1, 1]))[wide].max() <= 1
 
 
 @pytest.mark.parametrize(("size", "line", "text"), [
@@ -186,8 +186,8 @@ def test_trails_of_every_track_have_a_color_of_the_palette(color):
     assert colors == [{int(palette[number])} for number in expected]
 
 
-def shown_marks(one, style=None, size=(640, 360)):
-    return annotate([grey(size[1], size[0])], [objects()], style or Style(), Atlas(), shown=[({"a": one}, *size)])[0]
+def shown_marks(shape, style=None, size=(640, 360)):
+    return annotate([grey(size[1], size[0])], [objects()], style or Style(), Atlas(), shown=[({"a": shape}, *size)])[0]
 
 
 def test_points_in_shares_are_those_of_the_frame():
@@ -233,10 +233,11 @@ def test_labels_of_each_frame_are_moved_apart_by_themselves():
     ones = np.ones(6, np.float32)
     table = Detections(np.array(boxes * 2, np.float32), ones, np.zeros(6, np.int32), frame, labels=("person",))
     marks, ends = annotate([grey(), grey()], [table], Style(), Atlas())
-    first, second = marks[: ends[0]], marks[ends[0] :]
+    first = marks[: ends[0]]
+    second = marks[ends[0] :]
     assert first.tolist() == second.tolist()
     labels = first[first["sprite"] >= 0]
-    assert len({(int(one["x1"]), int(one["y1"])) for one in labels}) == len(labels)
+    assert len({(int(label["x1"]), int(label["y1"])) for label in labels}) == len(labels)
 
 
 def test_layers_tints_then_outlines_then_dots_then_labels():
@@ -247,9 +248,15 @@ def test_layers_tints_then_outlines_then_dots_then_labels():
     ]
     marks, ends = lay(tables, Style(fill=0.5, scores=False))
     kinds = [
-        "label" if m["sprite"] >= 0 and m["color"] >> 24 else "dot" if m["sprite"] >= 0 else
-        "outline" if m["border"] else "tint" for m in marks
-    ]  # fmt: skip
+        "label"
+        if m["sprite"] >= 0 and m["color"] >> 24
+        else "dot"
+        if m["sprite"] >= 0
+        else "outline"
+        if m["border"]
+        else "tint"
+        for m in marks
+    ]
     assert kinds == ["tint"] * 3 + ["outline"] * 3 + ["dot"] * 2 + ["label"] * 3
     assert ends == [11]
     assert {int(m["color"] >> 24) for m in marks[:3]} == {128}
@@ -305,8 +312,10 @@ def rects(corners, sizes):
 
 def covered(corner, sizes):
     """The area that labels have in common, pair by pair."""
-    made = rects(corner, sizes)
-    side = np.minimum(made[:, None, 2:], made[None, :, 2:]) - np.maximum(made[:, None, :2], made[None, :, :2])
+    label_rects = rects(corner, sizes)
+    side = np.minimum(label_rects[:, None, 2:], label_rects[None, :, 2:]) - np.maximum(
+        label_rects[:, None, :2], label_rects[None, :, :2]
+    )
     both = np.clip(side, 0, None).prod(-1)
     return np.triu(both, 1)
 
@@ -344,9 +353,9 @@ places = st.tuples(st.integers(0, 250), st.integers(10, 120), st.integers(2, 100
 
 @settings(deadline=None)
 @given(st.lists(places, min_size=1, max_size=12))
-def test_labels_stay_even_and_in_the_frame_and_cover_no_more_than_before(found):
-    boxes = 2 * rects([p[:2] for p in found], [p[2:] for p in found])
-    sizes = np.array([(90, 14)] * len(found))
+def test_labels_stay_even_and_in_the_frame_and_cover_no_more_than_before(label_places):
+    boxes = 2 * rects([p[:2] for p in label_places], [p[2:] for p in label_places])
+    sizes = np.array([(90, 14)] * len(label_places))
     wanted = np.clip(boxes[:, :2] - (0, 14), 0, np.array(SIZE) - sizes[0])
     corner = separate_labels(rects(wanted, sizes), boxes, SIZE)
     assert (corner % 2 == 0).all()

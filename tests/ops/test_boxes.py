@@ -35,9 +35,9 @@ def test_iou_of_known_boxes(a, b, iou):
 
 
 def test_iou_matrix_has_a_row_for_each_of_the_first():
-    found = boxes.iou_matrix(np.zeros((3, 4), np.float32), np.zeros((5, 4), np.float32))
-    assert found.shape == (3, 5)
-    assert found.dtype == np.float32
+    ious = boxes.iou_matrix(np.zeros((3, 4), np.float32), np.zeros((5, 4), np.float32))
+    assert ious.shape == (3, 5)
+    assert ious.dtype == np.float32
     assert boxes.iou_matrix(np.zeros((0, 4), np.float32), np.zeros((5, 4), np.float32)).shape == (0, 5)
 
 
@@ -61,13 +61,13 @@ def test_to_source_by_hand():
     ]
     # One geometry a row; ten values are five points.
     points = np.tile(f32(10, 20), (2, 5))
-    found = boxes.to_source(points, f32((1, 2, 0, 0), (2, 1, 4, 10)))
-    assert found.tolist() == [[10, 10] * 5, [3, 10] * 5]
+    converted = boxes.to_source(points, f32((1, 2, 0, 0), (2, 1, 4, 10)))
+    assert converted.tolist() == [[10, 10] * 5, [3, 10] * 5]
 
 
 def test_clip_cuts_at_the_border():
-    found = boxes.clip(f32((-5, 10, 50, 500), (700, -9, 900, -1)), f32(640, 360))
-    assert found.tolist() == [[0, 10, 50, 360], [640, 0, 640, 0]]
+    clipped = boxes.clip(f32((-5, 10, 50, 500), (700, -9, 900, -1)), f32(640, 360))
+    assert clipped.tolist() == [[0, 10, 50, 360], [640, 0, 640, 0]]
     each = boxes.clip(f32((0, 0, 99, 99), (0, 0, 99, 99)), f32((50, 60), (70, 80)))
     assert each.tolist() == [[0, 0, 50, 60], [0, 0, 70, 80]]
 
@@ -139,8 +139,8 @@ def test_a_box_that_is_no_box_gives_nothing(wrong):
 def test_many_placements_are_those_of_each(width, height, name):
     spec = SPECS[name]
     sizes = np.array([[width, height], [height, width], [width, width]])
-    found = placements(spec, sizes[:, 0], sizes[:, 1])
-    assert found.tolist() == [list(placement(spec, *size)) for size in sizes.tolist()]
+    placed = placements(spec, sizes[:, 0], sizes[:, 1])
+    assert placed.tolist() == [list(placement(spec, *size)) for size in sizes.tolist()]
 
 
 def scene(seed=0, width=200, height=150, color=BT601):
@@ -163,9 +163,9 @@ def test_crops_are_what_opencv_makes_of_slices(name):
     frame = scene()
     tensor, _ = preprocess([frame] * 5, [(200, 150)] * 5, spec, rects=RECTS)
     rgb = to_rgb(frame, 200, 150)
-    for one, (left, top, right, bottom) in zip(tensor, RECTS, strict=True):
+    for image, (left, top, right, bottom) in zip(tensor, RECTS, strict=True):
         theirs = cv2.resize(rgb[top:bottom, left:right], spec.size, interpolation=cv2.INTER_LINEAR).astype(float)
-        ours = one if spec.layout == "nhwc" else one.transpose(1, 2, 0)
+        ours = image if spec.layout == "nhwc" else image.transpose(1, 2, 0)
         # Chroma of the outermost pixels is not mixed with what lies beside the crop: some levels there.
         assert np.abs(ours - theirs).mean() <= 2.0
         if right - left > 40:
@@ -201,7 +201,7 @@ def test_the_gpu_cuts_what_the_reference_cuts(name):
     rng = np.random.default_rng(4)
     surfaces = [Surface(rng.integers(0, 256, (225, 200), dtype=np.uint8), Color()) for _ in RECTS]
     sizes = [(200, 150)] * len(RECTS)
-    there = [Surface(cupy.asarray(one.data), one.color) for one in surfaces]
+    there = [Surface(cupy.asarray(surface.data), surface.color) for surface in surfaces]
     tensor, scales = preprocess(there, sizes, spec, rects=RECTS, batch=8)
     reference = preprocess_reference(surfaces, sizes, spec, rects=RECTS, batch=8)
     assert np.abs(tensor.get().astype(float) - reference).max() <= (1 if spec.dtype == "u8" else 0.05)

@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 
-from streamkit.ops.candidates import Coding, best_class, cells, check_cells, each_class, given_class
+from streamkit.ops.candidates import Coding, best_class, cells, check_cells, each_class, labeled_class
 
 BOXES = np.tile(np.array([10, 20, 4, 8], np.float32), (1, 6, 1))
 
 
-def least(*scores):
+def thresholds(*scores):
     return np.array(scores, np.float32)
 
 
@@ -17,36 +17,36 @@ def read(scores, min_score, boxes=BOXES, **more):
 
 
 def test_the_best_class_decides_and_the_first_of_equals():
-    found = read([[0.2, 0.9], [0.7, 0.7], [0.1, 0.2]], least(0.3, 0.3))
-    assert found.class_id.tolist() == [1, 0]
-    assert found.score.tolist() == pytest.approx([0.9, 0.7])
-    assert found.removed.tolist() == [[1, 0, 0]]
+    selected = read([[0.2, 0.9], [0.7, 0.7], [0.1, 0.2]], thresholds(0.3, 0.3))
+    assert selected.class_id.tolist() == [1, 0]
+    assert selected.score.tolist() == pytest.approx([0.9, 0.7])
+    assert selected.removed.tolist() == [[1, 0, 0]]
 
 
 def test_a_class_has_its_own_threshold_and_no_second_choice():
     # The second anchor's best class is under its threshold; that its other class would pass does not help it.
-    found = read([[0.5, 0.1], [0.5, 0.6]], least(0.4, 0.7))
-    assert found.class_id.tolist() == [0]
-    assert found.removed.tolist() == [[1, 0, 0]]
+    selected = read([[0.5, 0.1], [0.5, 0.6]], thresholds(0.4, 0.7))
+    assert selected.class_id.tolist() == [0]
+    assert selected.removed.tolist() == [[1, 0, 0]]
 
 
 def test_a_class_that_is_not_wanted_is_counted_only_where_the_score_would_do():
-    found = read([[0.9, 0.1], [0.2, 0.1], [0.1, 0.8]], least(np.inf, 0.5))
-    assert found.class_id.tolist() == [1]
-    assert found.removed.tolist() == [[1, 1, 0]]
-    nothing = read([[0.9, 0.1]], least(np.inf, np.inf))
+    selected = read([[0.9, 0.1], [0.2, 0.1], [0.1, 0.8]], thresholds(np.inf, 0.5))
+    assert selected.class_id.tolist() == [1]
+    assert selected.removed.tolist() == [[1, 1, 0]]
+    nothing = read([[0.9, 0.1]], thresholds(np.inf, np.inf))
     assert len(nothing.score) == 0
     assert nothing.removed.sum() == 1
 
 
 def test_a_score_at_the_threshold_is_enough():
-    assert len(read([[0.25]], least(0.25)).score) == 1
+    assert len(read([[0.25]], thresholds(0.25)).score) == 1
 
 
 @pytest.mark.parametrize("logit", [-800.0, -3.0, 0.0, 2.5, 800.0])
 def test_logits_go_through_the_sigmoid(logit):
-    found = read([[logit]], least(0.0), logits=True)
-    assert found.score[0] == pytest.approx(1 / (1 + np.exp(-np.float64(min(max(logit, -700), 700)))), abs=1e-7)
+    selected = read([[logit]], thresholds(0.0), logits=True)
+    assert selected.score[0] == pytest.approx(1 / (1 + np.exp(-np.float64(min(max(logit, -700), 700)))), abs=1e-7)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_logits_go_through_the_sigmoid(logit):
     ],
 )
 def test_codings(coding, unit, box):
-    assert read([[0.9]], least(0.5), coding=coding, unit=unit).xyxy.tolist() == [box]
+    assert read([[0.9]], thresholds(0.5), coding=coding, unit=unit).xyxy.tolist() == [box]
 
 
 def test_grid_coding_of_each_level():
@@ -69,40 +69,43 @@ def test_grid_coding_of_each_level():
     assert (x[9], y[9]) == (1, 1)
     assert (x[32 + 7], y[32 + 7]) == (3, 1)
     assert (x[41], y[41], stride[41]) == (1, 0, 32)
-    values, scores = np.zeros((1, 42, 4), np.float32), np.ones((1, 42, 1), np.float32)
+    values = np.zeros((1, 42, 4), np.float32)
+    scores = np.ones((1, 42, 1), np.float32)
     values[..., 0] = 0.5
-    found = best_class(values, scores, min_score=least(0.5), coding=Coding.GRID, input_size=(64, 32))
-    assert found.xyxy[9].tolist() == [8, 4, 16, 12]
-    assert found.xyxy[41].tolist() == [32, -16, 64, 16]
+    selected = best_class(values, scores, min_score=thresholds(0.5), coding=Coding.GRID, input_size=(64, 32))
+    assert selected.xyxy[9].tolist() == [8, 4, 16, 12]
+    assert selected.xyxy[41].tolist() == [32, -16, 64, 16]
 
 
 def test_objectness_multiplies():
     scores = np.array([[[0.5], [0.9]]], np.float32)
     objectness = np.array([[0.9, 0.5]], np.float32)
-    found = best_class(BOXES[:, :2], scores, objectness, min_score=least(0.45), coding=Coding.XYXY, input_size=(64, 32))
-    assert found.score.tolist() == [np.float32(0.5) * np.float32(0.9)] * 2
+    selected = best_class(
+        BOXES[:, :2], scores, objectness, min_score=thresholds(0.45), coding=Coding.XYXY, input_size=(64, 32)
+    )
+    assert selected.score.tolist() == [np.float32(0.5) * np.float32(0.9)] * 2
 
 
 @pytest.mark.parametrize("label", [-1, 2, 300, 1e30, np.nan, -np.inf])
 def test_a_label_outside_the_list_is_counted(label):
     labels = np.array([[1, label]], np.float64)
-    found = given_class(BOXES[:, :2], np.full((1, 2), 0.9, np.float32), labels, min_score=least(0.5, 0.5))
-    assert found.class_id.tolist() == [1]
-    assert found.removed.tolist() == [[0, 1, 0]]
+    selected = labeled_class(BOXES[:, :2], np.full((1, 2), 0.9, np.float32), labels, min_score=thresholds(0.5, 0.5))
+    assert selected.class_id.tolist() == [1]
+    assert selected.removed.tolist() == [[0, 1, 0]]
 
 
 def test_scores_and_boxes_that_are_not_finite_are_counted():
     boxes = np.repeat(BOXES[:, :1], 5, axis=1)
     boxes[0, 4, 2] = np.inf
     scores = np.array([[np.inf, 0.9, np.nan, -np.inf, 0.8]], np.float32)
-    found = given_class(boxes, scores, np.zeros((1, 5)), min_score=least(0.5))
-    assert found.score.tolist() == [np.float32(0.9)]
-    assert found.removed.tolist() == [[1, 0, 3]]
+    selected = labeled_class(boxes, scores, np.zeros((1, 5)), min_score=thresholds(0.5))
+    assert selected.score.tolist() == [np.float32(0.9)]
+    assert selected.removed.tolist() == [[1, 0, 3]]
 
 
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="scores of 2 classes, min_score has 3; they must match"):
-        read([[0.1, 0.2]], least(0, 0, 0))
+        read([[0.1, 0.2]], thresholds(0, 0, 0))
     with pytest.raises(ValueError, match="10 anchors, and an input of 64x32 with strides 8, 16, 32 has 42"):
         check_cells(10, (64, 32))
 
@@ -113,54 +116,57 @@ def each(scores, min_score, **more):
 
 
 def test_each_class_of_a_row_may_be_an_object():
-    found = each([[3.0, 2.0, -3.0], [-3.0, -3.0, 0.0]], least(0.5, 0.5, 0.5), unit=(2.0, 3.0))
-    assert found.class_id.tolist() == [0, 1, 2]
-    assert found.score.tolist() == pytest.approx([0.952574, 0.880797, 0.5], abs=1e-6)
-    assert found.xyxy.tolist() == [[20, 60, 8, 24]] * 3
-    assert (found.removed.tolist(), found.anchors) == ([[3, 0, 0]], 6)
+    selected = each([[3.0, 2.0, -3.0], [-3.0, -3.0, 0.0]], thresholds(0.5, 0.5, 0.5), unit=(2.0, 3.0))
+    assert selected.class_id.tolist() == [0, 1, 2]
+    assert selected.score.tolist() == pytest.approx([0.952574, 0.880797, 0.5], abs=1e-6)
+    assert selected.xyxy.tolist() == [[20, 60, 8, 24]] * 3
+    assert (selected.removed.tolist(), selected.anchors) == ([[3, 0, 0]], 6)
 
 
 def test_each_class_has_its_own_threshold_and_may_be_unwanted():
-    found = each([[3.0, 2.0, 0.5]], least(0.99, 0.5, np.inf))
-    assert found.class_id.tolist() == [1]
-    assert found.removed.tolist() == [[1, 1, 0]]
+    selected = each([[3.0, 2.0, 0.5]], thresholds(0.99, 0.5, np.inf))
+    assert selected.class_id.tolist() == [1]
+    assert selected.removed.tolist() == [[1, 1, 0]]
 
 
 def test_each_class_that_is_no_number_is_counted_alone():
-    found = each([[np.nan, 2.0, np.inf], [-np.inf, 1.0, 0.0]], least(0.6, 0.6, 0.6))
-    assert found.class_id.tolist() == [1, 2, 1]
-    assert found.score.tolist() == pytest.approx([0.880797, 1.0, 0.731059], abs=1e-6)
-    assert found.removed.tolist() == [[2, 0, 1]]
+    selected = each([[np.nan, 2.0, np.inf], [-np.inf, 1.0, 0.0]], thresholds(0.6, 0.6, 0.6))
+    assert selected.class_id.tolist() == [1, 2, 1]
+    assert selected.score.tolist() == pytest.approx([0.880797, 1.0, 0.731059], abs=1e-6)
+    assert selected.removed.tolist() == [[2, 0, 1]]
 
 
 def test_each_row_has_its_own_box_and_frame():
     boxes = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
     scores = np.full((2, 3, 2), -9, np.float32)
     scores[0, 2, 1] = scores[1, 0, 0] = scores[1, 1, 1] = 9
-    found = each_class(boxes, scores, min_score=least(0.5, 0.5), coding=Coding.XYXY)
-    assert found.frame.tolist() == [0, 1, 1]
-    assert found.class_id.tolist() == [1, 0, 1]
-    assert found.xyxy.tolist() == [boxes[0, 2].tolist(), boxes[1, 0].tolist(), boxes[1, 1].tolist()]
+    selected = each_class(boxes, scores, min_score=thresholds(0.5, 0.5), coding=Coding.XYXY)
+    assert selected.frame.tolist() == [0, 1, 1]
+    assert selected.class_id.tolist() == [1, 0, 1]
+    assert selected.xyxy.tolist() == [boxes[0, 2].tolist(), boxes[1, 0].tolist(), boxes[1, 1].tolist()]
 
 
 def test_the_softmax_leaves_the_last_class_out():
     logits = np.log([[0.2, 0.5, 0.3], [0.1, 0.1, 0.8], [0.45, 0.05, 0.5]])
-    found = read(logits, least(0.4, 0.4), softmax=True)
-    assert found.class_id.tolist() == [1, 0]
-    assert found.score.tolist() == pytest.approx([0.5, 0.45], abs=1e-6)
-    assert found.removed.tolist() == [[1, 0, 0]]
+    selected = read(logits, thresholds(0.4, 0.4), softmax=True)
+    assert selected.class_id.tolist() == [1, 0]
+    assert selected.score.tolist() == pytest.approx([0.5, 0.45], abs=1e-6)
+    assert selected.removed.tolist() == [[1, 0, 0]]
 
 
 def test_the_softmax_of_what_is_no_number():
     rows = [[np.nan, 1, 1], [1, 1, np.nan], [np.inf, 0, 0], [0, 0, np.inf], [-np.inf, -np.inf, 0], [800, 0, -800]]
-    found = read(rows, least(0.5, 0.5), softmax=True)
-    assert found.score.tolist() == [1.0]
-    assert found.removed.tolist() == [[1, 0, 4]]
+    selected = read(rows, thresholds(0.5, 0.5), softmax=True)
+    assert selected.score.tolist() == [1.0]
+    assert selected.removed.tolist() == [[1, 0, 4]]
 
 
 def test_the_number_of_classes_must_fit():
-    for give in (lambda: read([[1.0, 2.0]], least(0.5), softmax=False), lambda: each([[1.0, 2.0]], least(0.5))):
+    for give in (
+        lambda: read([[1.0, 2.0]], thresholds(0.5), softmax=False),
+        lambda: each([[1.0, 2.0]], thresholds(0.5)),
+    ):
         with pytest.raises(ValueError, match="the output has scores of 2 classes, min_score has 1"):
             give()
     with pytest.raises(ValueError, match="the output has scores of 1 classes, min_score has 2"):
-        read([[1.0, 2.0]], least(0.5, 0.5), softmax=True)
+        read([[1.0, 2.0]], thresholds(0.5, 0.5), softmax=True)

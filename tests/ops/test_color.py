@@ -135,10 +135,19 @@ def test_as_ffmpeg(color: Color) -> None:
     space = {"bt601": 5, "bt709": 1, "bt2020": 9}[color.matrix]
     # Without these flags swscale's short cut makes white 253.
     accurate = Interpolation.BILINEAR | Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT
-    theirs = VideoReformatter().reformat(
-        frame, format="rgb24", src_colorspace=space, dst_colorspace=space, interpolation=accurate,
-        src_color_range=ColorRange.JPEG if color.full_range else ColorRange.MPEG, dst_color_range=ColorRange.JPEG,
-    ).to_ndarray()  # fmt: skip
+    theirs = (
+        VideoReformatter()
+        .reformat(
+            frame,
+            format="rgb24",
+            src_colorspace=space,
+            dst_colorspace=space,
+            interpolation=accurate,
+            src_color_range=ColorRange.JPEG if color.full_range else ColorRange.MPEG,
+            dst_color_range=ColorRange.JPEG,
+        )
+        .to_ndarray()
+    )
     error = np.abs(to_rgb(Surface(data, color), 128, 96).astype(int) - theirs)
     assert error.mean() < 1
     assert error.max() <= 5
@@ -178,8 +187,13 @@ def test_the_kernels_record() -> None:
     record = image_record(Color("bt601", True, 0.5, 0.0), (48, 64), 63, 31)
     assert IMAGE.itemsize == 64
     assert [record[n].item() for n in ("width", "height", "pitch", "rows", "chroma_x", "chroma_y")] == [
-        63, 31, 64, 32, 0.5, 0.0,
-    ]  # fmt: skip
+        63,
+        31,
+        64,
+        32,
+        0.5,
+        0.0,
+    ]
     assert record["rv"] == np.float32(1.402)
     assert record["y"] == 1
 
@@ -203,6 +217,6 @@ def test_write_nv12_is_from_rgb_where_the_image_is(color: Color, width: int, hei
     wanted = from_rgb(rgb, color).astype(int)
     out = arrays.empty(wanted.shape, np.uint8)
     write_nv12(arrays.asarray(rgb), color, out)
-    found = np.asarray(out if xp == "numpy" else out.get()).astype(int)
-    assert np.abs(found - wanted).max() <= 1
-    assert (found == wanted).mean() > 0.99
+    written = np.asarray(out if xp == "numpy" else out.get()).astype(int)
+    assert np.abs(written - wanted).max() <= 1
+    assert (written == wanted).mean() > 0.99

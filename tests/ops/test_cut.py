@@ -51,24 +51,24 @@ def plain(data, rect, step):
 
 def test_a_part_is_what_the_plain_loop_cuts():
     surfaces = [noise(*size, seed) for seed, size in enumerate(SIZES)]
-    found = cut([surfaces[i] for i in OF], [SIZES[i] for i in OF], RECTS, STEPS)
-    for one, i, rect, step in zip(found, OF, RECTS, STEPS, strict=True):
-        assert np.array_equal(one.data, plain(surfaces[i].data, rect, step))
-        assert one.data.nbytes == cut_bytes(rect, step)
+    parts = cut([surfaces[i] for i in OF], [SIZES[i] for i in OF], RECTS, STEPS)
+    for part, i, rect, step in zip(parts, OF, RECTS, STEPS, strict=True):
+        assert np.array_equal(part.data, plain(surfaces[i].data, rect, step))
+        assert part.data.nbytes == cut_bytes(rect, step)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5), st.integers(0, 5), st.integers(1, 9))
 def test_any_part_and_step(width, height, left, top, step):
     surface = noise(52, 54, width)
     rect = 2 * left, 2 * top, 2 * left + width, 2 * top + height
-    (found,) = cut([surface], [(52, 54)], [rect], [step])
-    assert np.array_equal(found.data, plain(surface.data, rect, step))
+    (part,) = cut([surface], [(52, 54)], [rect], [step])
+    assert np.array_equal(part.data, plain(surface.data, rect, step))
 
 
 def test_a_part_does_not_share_memory_with_its_picture():
     surface = noise(64, 48)
-    (found,) = cut([surface], [(64, 48)], [(0, 0, 64, 48)], [1])
-    assert not np.shares_memory(found.data, surface.data)
+    (part,) = cut([surface], [(64, 48)], [(0, 0, 64, 48)], [1])
+    assert not np.shares_memory(part.data, surface.data)
 
 
 @pytest.mark.parametrize("color", [Color(), Color("bt601", True, 0.5, 0.5), Color(chroma_y=0.0)])
@@ -80,9 +80,9 @@ def test_colours_stay_where_they_are(color, step):
     surface = Surface(from_rgb(rgb.round().astype(np.uint8), color), color)
     (small,) = cut([surface], [(300, 240)], [(0, 0, 300, 240)], [step])
     width, height = cut_size((0, 0, 300, 240), step)
-    found = to_rgb(small, width, height).astype(float)
+    cut_rgb = to_rgb(small, width, height).astype(float)
     expected = rgb.reshape(height, step, width, step, 3).mean(axis=(1, 3))
-    assert np.abs(found - expected)[2:-2, 2:-2].max() < 3.5
+    assert np.abs(cut_rgb - expected)[2:-2, 2:-2].max() < 3.5
 
 
 def test_the_step_leaves_at_least_what_is_asked_for():
@@ -106,17 +106,17 @@ def test_device_equals_host():
     from streamkit.ops import traffic
 
     surfaces = [noise(*size, seed) for seed, size in enumerate(SIZES)]
-    there = [Surface(cupy.asarray(one.data), one.color) for one in surfaces]
+    there = [Surface(cupy.asarray(surface.data), surface.color) for surface in surfaces]
     sizes = [SIZES[i] for i in OF]
     expected = cut([surfaces[i] for i in OF], sizes, RECTS, STEPS)
     before = traffic.so_far()
-    found = cut([there[i] for i in OF], sizes, RECTS, STEPS)
+    parts = cut([there[i] for i in OF], sizes, RECTS, STEPS)
     assert traffic.so_far().to_host == before.to_host, "what is cut stays on the device"
-    brought = to_host(found)
-    assert traffic.so_far().to_host - before.to_host == sum(one.data.nbytes for one in expected)
-    for mine, theirs in zip(expected, brought, strict=True):
-        assert np.array_equal(mine.data, theirs.data)
-        assert mine.color == theirs.color
+    brought = to_host(parts)
+    assert traffic.so_far().to_host - before.to_host == sum(part.data.nbytes for part in expected)
+    for on_host, copied in zip(expected, brought, strict=True):
+        assert np.array_equal(on_host.data, copied.data)
+        assert on_host.color == copied.color
 
 
 @pytest.mark.gpu
@@ -129,8 +129,8 @@ def test_the_device_waits_for_a_picture_that_is_not_ready():
     with cupy.cuda.Stream(non_blocking=True) as stream:
         there.data.set(frame.data, stream=stream)
         there.ready = stream.record()
-    (found,) = to_host(cut([there], [(1280, 720)], [(0, 0, 1280, 720)], [1]))
-    assert np.array_equal(found.data, frame.data)
+    (part,) = to_host(cut([there], [(1280, 720)], [(0, 0, 1280, 720)], [1]))
+    assert np.array_equal(part.data, frame.data)
 
 
 SHARP_RECTS = [(0, 0, 64, 48), (10, 20, 61, 47), (28, 0, 30, 47), (2, 4, 5, 7), (60, 0, 64, 2)]
@@ -147,23 +147,23 @@ def plain_sharpness(surface, rect):
 
 def test_it_is_the_variance_of_the_laplacian():
     surface = noise()
-    found = sharpness([surface] * 5, [(64, 48)] * 5, SHARP_RECTS)
-    assert found.tolist() == pytest.approx([plain_sharpness(surface, rect) for rect in SHARP_RECTS], rel=1e-9)
-    assert found[2] == found[4] == 0
-    assert found[3] > 0 or plain_sharpness(surface, SHARP_RECTS[3]) == 0
+    values = sharpness([surface] * 5, [(64, 48)] * 5, SHARP_RECTS)
+    assert values.tolist() == pytest.approx([plain_sharpness(surface, rect) for rect in SHARP_RECTS], rel=1e-9)
+    assert values[2] == values[4] == 0
+    assert values[3] > 0 or plain_sharpness(surface, SHARP_RECTS[3]) == 0
 
 
 def test_blur_makes_it_less():
     import cv2
 
     sharp = noise(128, 96)
-    found = [sharpness([sharp], [(128, 96)], [(0, 0, 128, 96)])[0]]
+    values = [sharpness([sharp], [(128, 96)], [(0, 0, 128, 96)])[0]]
     for size in (3, 5, 9):
         data = sharp.data.copy()
         data[:96] = cv2.GaussianBlur(sharp.data[:96], (size, size), 0)
-        found.append(sharpness([Surface(data, Color())], [(128, 96)], [(0, 0, 128, 96)])[0])
-    assert found == sorted(found, reverse=True)
-    assert found[-1] < found[0] / 50
+        values.append(sharpness([Surface(data, Color())], [(128, 96)], [(0, 0, 128, 96)])[0])
+    assert values == sorted(values, reverse=True)
+    assert values[-1] < values[0] / 50
 
 
 def test_what_lies_beside_the_part_does_not_matter():
@@ -187,9 +187,10 @@ def test_sharpness_on_the_device_equals_that_on_the_host():
     from streamkit.ops import traffic
 
     surfaces = [noise(seed=seed) for seed in range(5)] + [noise(1920, 1080, 9)]
-    rects, sizes = [*SHARP_RECTS, (2, 0, 1919, 1080)], [(64, 48)] * 5 + [(1920, 1080)]
-    there = [Surface(cupy.asarray(one.data), one.color) for one in surfaces]
+    rects = [*SHARP_RECTS, (2, 0, 1919, 1080)]
+    sizes = [(64, 48)] * 5 + [(1920, 1080)]
+    there = [Surface(cupy.asarray(surface.data), surface.color) for surface in surfaces]
     before = traffic.so_far()
-    found = sharpness(there, sizes, rects)
+    values = sharpness(there, sizes, rects)
     assert traffic.so_far().to_host - before.to_host == 16 * len(rects), "the sums come to the host, no pixels"
-    assert found.tolist() == sharpness(surfaces, sizes, rects).tolist()
+    assert values.tolist() == sharpness(surfaces, sizes, rects).tolist()

@@ -30,8 +30,8 @@ def points(*rows):
     return np.array([rows], np.float32)
 
 
-def laid(given, style=None, facts=(), atlas=None):
-    return annotate([grey()], [given], style or Style(**QUIET), atlas or Atlas(), facts)
+def laid(drawn, style=None, facts=(), atlas=None):
+    return annotate([grey()], [drawn], style or Style(**QUIET), atlas or Atlas(), facts)
 
 
 def changed(marks, ends, atlas, surface=None):
@@ -41,17 +41,17 @@ def changed(marks, ends, atlas, surface=None):
 
 
 def test_a_skeleton_is_lines_between_the_points_that_are_shown():
-    given = table(
+    person = table(
         keypoints=points([100, 100, 0.9], [200, 100, 0.9], [200, 50, 0.2], [900, 9, 0.9], [np.nan, 9, 0.9]),
         skeleton=Skeleton(edges=((0, 1), (1, 2), (0, 3), (0, 4), (0, 9))),
     )
-    marks, _ = laid(given)
+    marks, _ = laid(person)
     lines = marks[marks["sprite"] == LINE]
     assert len(lines) == 1
     assert (marks["sprite"] >= 0).sum() == 2, "two points are in the frame and sure enough"
     assert lines[0]["color"] >> 24 == 255
     assert not ((marks.view(np.int32).reshape(-1, 8)[:, :5]) & 1).any()
-    assert len(laid(given, Style(**QUIET, min_keypoint_score=0.1))[0]) == 1 + 3 + 2
+    assert len(laid(person, Style(**QUIET, min_keypoint_score=0.1))[0]) == 1 + 3 + 2
 
 
 @pytest.mark.parametrize(
@@ -66,9 +66,9 @@ def test_a_skeleton_is_lines_between_the_points_that_are_shown():
 )
 @pytest.mark.parametrize("thickness", [2, 4, 6, 8])
 def test_a_line_covers_what_is_near_it(a, b, thickness):
-    given = table(keypoints=points([*a, 1], [*b, 1]), skeleton=Skeleton(edges=((0, 1),)))
+    person = table(keypoints=points([*a, 1], [*b, 1]), skeleton=Skeleton(edges=((0, 1),)))
     atlas = Atlas()
-    marks, _ = laid(given, Style(**QUIET, thickness=thickness), atlas=atlas)
+    marks, _ = laid(person, Style(**QUIET, thickness=thickness), atlas=atlas)
     marks = marks[marks["sprite"] == LINE]
     seen = changed(marks, [1], atlas)
     y, x = np.mgrid[:360, :640] + 0.5
@@ -82,9 +82,9 @@ def test_a_line_covers_what_is_near_it(a, b, thickness):
 
 
 def test_a_line_has_no_holes():
-    given = table(keypoints=points([20, 20, 1], [320, 187, 1]), skeleton=Skeleton(edges=((0, 1),)))
+    person = table(keypoints=points([20, 20, 1], [320, 187, 1]), skeleton=Skeleton(edges=((0, 1),)))
     atlas = Atlas()
-    marks, _ = laid(given, Style(**QUIET, thickness=2), atlas=atlas)
+    marks, _ = laid(person, Style(**QUIET, thickness=2), atlas=atlas)
     seen = changed(marks[marks["sprite"] == LINE], [1], atlas)
     assert seen[:, 20:320].any(axis=0).all()
 
@@ -176,9 +176,10 @@ def distance_to(a, b, height=360, width=640):
 
 def seen_of(style=None, size=(640, 360), extra=None, shown=()):
     """The pixels that a table with rotated boxes, or lines, change."""
-    atlas, surface = Atlas(), grey(size[1], size[0])
-    given = table(len(next(iter(extra.values()))), **extra) if extra else table(0)
-    marks, ends = annotate([surface], [given], style or Style(**QUIET), atlas, shown=shown)
+    atlas = Atlas()
+    surface = grey(size[1], size[0])
+    boxes = table(len(next(iter(extra.values()))), **extra) if extra else table(0)
+    marks, ends = annotate([surface], [boxes], style or Style(**QUIET), atlas, shown=shown)
     return changed(marks, ends, atlas, surface), marks
 
 
@@ -266,8 +267,8 @@ def test_a_level_line_is_even_a_rectangle():
 
 
 def test_dots_lie_around_their_points():
-    given = table(keypoints=points([101, 80, 0.9], [300, 201, 0.9]))
-    marks, _ = laid(given, Style(**QUIET, thickness=4))
+    person = table(keypoints=points([101, 80, 0.9], [300, 201, 0.9]))
+    marks, _ = laid(person, Style(**QUIET, thickness=4))
     dots = marks[marks["sprite"] >= 0]
     assert (dots["x2"] - dots["x1"]).tolist() == (dots["y2"] - dots["y1"]).tolist() == [8, 8]
     middles = [((int(d["x1"]) + int(d["x2"])) / 2, (int(d["y1"]) + int(d["y2"])) / 2) for d in dots]

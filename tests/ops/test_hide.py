@@ -38,8 +38,8 @@ def plain(surface, regions, masks):
     """The oracle: sample by sample, as the table says."""
     luma, chroma = planes(surface)
     out = luma.copy(), chroma.copy()
-    for one in regions.tolist():
-        _, x1, y1, x2, y2, cell, columns, rows, _, mask, smooth = one
+    for region_row in regions.tolist():
+        _, x1, y1, x2, y2, cell, columns, rows, _, mask, smooth = region_row
         for source, target, step in ((luma, out[0], 1), (chroma, out[1], 2)):
             side = cell // step
             part = source[y1 // step : y2 // step, x1 // step : x2 // step]
@@ -55,10 +55,14 @@ def plain(surface, regions, masks):
                         continue
                     value = means[y // side, x // side]
                     if smooth:
-                        u, v = max(0, (2 * x + 1) * 128 // side - 128), max(0, (2 * y + 1) * 128 // side - 128)
-                        i, j = min(u // 256, columns - 1), min(v // 256, rows - 1)
-                        i2, j2 = min(i + 1, columns - 1), min(j + 1, rows - 1)
-                        across, down = u % 256, v % 256
+                        u = max(0, (2 * x + 1) * 128 // side - 128)
+                        v = max(0, (2 * y + 1) * 128 // side - 128)
+                        i = min(u // 256, columns - 1)
+                        j = min(v // 256, rows - 1)
+                        i2 = min(i + 1, columns - 1)
+                        j2 = min(j + 1, rows - 1)
+                        across = u % 256
+                        down = v % 256
                         left = means[j, i] * (256 - down) + means[j2, i] * down
                         right = means[j, i2] * (256 - down) + means[j2, i2] * down
                         value = (left * (256 - across) + right * across + (1 << 15)) >> 16
@@ -71,9 +75,10 @@ def plain(surface, regions, masks):
     "box", [(4, 6, 40, 38, 8), (0, 0, 64, 48, 16), (10, 2, 12, 4, 8), (2, 2, 62, 8, 20), (0, 40, 30, 48, 2)]
 )
 def test_a_region_equals_sample_by_sample(box, smooth):
-    surface, regions = noise(48, 64), region(*box, smooth=smooth)
-    for mine, theirs in zip(planes(hide([surface], regions, NONE)[0]), plain(surface, regions, NONE), strict=True):
-        assert np.array_equal(mine, theirs)
+    surface = noise(48, 64)
+    regions = region(*box, smooth=smooth)
+    for plane, expected in zip(planes(hide([surface], regions, NONE)[0]), plain(surface, regions, NONE), strict=True):
+        assert np.array_equal(plane, expected)
 
 
 def test_regions_that_overlap_and_masks():
@@ -82,8 +87,8 @@ def test_regions_that_overlap_and_masks():
     regions = together(
         region(0, 0, 40, 40, 8), region(20, 20, 64, 48, 12, smooth=1), region(8, 8, 32, 32, 8, mask=0, smooth=1)
     )
-    for mine, theirs in zip(planes(hide([surface], regions, masks)[0]), plain(surface, regions, masks), strict=True):
-        assert np.array_equal(mine, theirs)
+    for plane, expected in zip(planes(hide([surface], regions, masks)[0]), plain(surface, regions, masks), strict=True):
+        assert np.array_equal(plane, expected)
 
 
 @pytest.mark.parametrize("smooth", [0, 1])
@@ -145,38 +150,41 @@ def test_regions_that_cannot_be(box):
 SIZES = [(360, 480), (1080, 1920), (2, 2), (64, 66), (130, 66), (432, 768)]
 
 
-def crowd(frames, most, seed=3):
+def crowd(frames, max_regions, seed=3):
     """Frames, regions upon each other all over them, and their masks."""
     rng = np.random.default_rng(seed)
-    surfaces, parts, masks = [], [], []
+    surfaces = []
+    parts = []
+    masks = []
     for row in range(frames):
         height, width = SIZES[row % len(SIZES)]
         surfaces.append(noise(height, width, row))
-        for _ in range(0 if row == 4 else int(rng.integers(1, most))):
+        for _ in range(0 if row == 4 else int(rng.integers(1, max_regions))):
             x1, y1 = (2 * int(rng.integers(0, size // 2)) for size in (width, height))
-            x2, y2 = 2 * int(rng.integers(x1 // 2, width // 2) + 1), 2 * int(rng.integers(y1 // 2, height // 2) + 1)
-            one = region(x1, y1, x2, y2, 2 * int(rng.integers(1, 40)), row, int(rng.integers(2)))
+            x2 = 2 * int(rng.integers(x1 // 2, width // 2) + 1)
+            y2 = 2 * int(rng.integers(y1 // 2, height // 2) + 1)
+            record = region(x1, y1, x2, y2, 2 * int(rng.integers(1, 40)), row, int(rng.integers(2)))
             if rng.random() < 0.3:
-                one["mask"] = sum(map(len, masks))
-                masks.append(rng.integers(0, 2, int(one["columns"][0] * one["rows"][0]), dtype=np.uint8))
-            parts.append(one)
+                record["mask"] = sum(map(len, masks))
+                masks.append(rng.integers(0, 2, int(record["columns"][0] * record["rows"][0]), dtype=np.uint8))
+            parts.append(record)
     return surfaces, together(*parts), np.concatenate(masks)
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("in_place", [False, True])
-@pytest.mark.parametrize(("frames", "most"), [(1, 3), (32, 12)])
-def test_device_equals_host(frames, most, in_place):
+@pytest.mark.parametrize(("frames", "max_regions"), [(1, 3), (32, 12)])
+def test_device_equals_host(frames, max_regions, in_place):
     import cupy
 
-    surfaces, regions, masks = crowd(frames, most)
-    given = [Surface(cupy.asarray(s.data), s.color) for s in surfaces]
-    before = [s.data.copy() for s in given]
+    surfaces, regions, masks = crowd(frames, max_regions)
+    on_device = [Surface(cupy.asarray(s.data), s.color) for s in surfaces]
+    before = [s.data.copy() for s in on_device]
     expected = hide(surfaces, regions, masks)
-    found = hide(given, regions, masks, in_place=in_place)
-    for mine, theirs, was, device in zip(expected, found, before, given, strict=True):
-        assert np.array_equal(theirs.data.get(), mine.data)
-        assert (theirs is device) == (in_place or mine is surfaces[found.index(theirs)])
+    hidden = hide(on_device, regions, masks, in_place=in_place)
+    for host, device_surface, was, device in zip(expected, hidden, before, on_device, strict=True):
+        assert np.array_equal(device_surface.data.get(), host.data)
+        assert (device_surface is device) == (in_place or host is surfaces[hidden.index(device_surface)])
         if not in_place:
             assert (device.data == was).all(), "what was given is not changed"
 
@@ -186,9 +194,9 @@ def test_the_crowd_is_one():
     surfaces, regions, masks = crowd(6, 4)
     hidden = hide(surfaces, regions, masks)
     for row, surface in enumerate(surfaces[:1]):
-        own = regions[regions["frame"] == row]
-        for mine, theirs in zip(planes(hidden[row]), plain(surface, own, masks), strict=True):
-            assert np.array_equal(mine, theirs)
+        regions_of_frame = regions[regions["frame"] == row]
+        for plane, expected in zip(planes(hidden[row]), plain(surface, regions_of_frame, masks), strict=True):
+            assert np.array_equal(plane, expected)
 
 
 TRIANGLE = ((100.0, 50.0), (500.0, 80.0), (200.0, 300.0))
@@ -208,15 +216,15 @@ def laid(table, *hidden, width=640, height=360):
 )
 @pytest.mark.parametrize("grow", [0.0, 0.2, 1.0])
 def test_every_pixel_of_a_box_is_in_its_region(box, grow):
-    (one,) = laid(detections([box]), HideSpec(True, grow=grow)).table
+    (record,) = laid(detections([box]), HideSpec(True, grow=grow)).table
     x1, y1, x2, y2 = np.clip(box, 0, [640, 360, 640, 360])
-    assert one["x1"] <= x1
-    assert one["y1"] <= y1
-    assert one["x2"] >= x2
-    assert one["y2"] >= y2
+    assert record["x1"] <= x1
+    assert record["y1"] <= y1
+    assert record["x2"] >= x2
+    assert record["y2"] >= y2
     longest = max(box[2] - box[0], box[3] - box[1]) * (1 + grow)
-    assert one["cell"] >= max(8, longest / 8)
-    assert max(one["columns"], one["rows"]) <= 10
+    assert record["cell"] >= max(8, longest / 8)
+    assert max(record["columns"], record["rows"]) <= 10
 
 
 def test_who_is_hidden():
@@ -240,10 +248,10 @@ def test_boxes_that_are_none_and_those_out_of_sight():
 def test_regions_come_by_picture_with_their_cells_one_behind_the_other():
     table = detections([[0, 0, 40, 80]] * 4)
     table = table.with_columns(batch_row=np.array([0, 0, 1, 3], np.int32))
-    found = regions([gray(640, 360)] * 4, [(640, 360)] * 4, [table, table], [HideSpec(True), HideSpec(False)]).table
-    assert found["frame"].tolist() == sorted(found["frame"].tolist())
-    ends = np.cumsum(found["columns"] * found["rows"])
-    assert found["first"].tolist() == [0, *ends[:-1].tolist()]
+    records = regions([gray(640, 360)] * 4, [(640, 360)] * 4, [table, table], [HideSpec(True), HideSpec(False)]).table
+    assert records["frame"].tolist() == sorted(records["frame"].tolist())
+    ends = np.cumsum(records["columns"] * records["rows"])
+    assert records["first"].tolist() == [0, *ends[:-1].tolist()]
 
 
 @pytest.mark.parametrize("share", [False, True])
@@ -255,15 +263,17 @@ def test_no_pixel_of_a_zone_stays_clear(width, height, share):
     surface = Surface(rng.integers(0, 256, (height * 3 // 2, width), dtype=np.uint8), Color())
     corners = np.array(TRIANGLE) * (width / 640)
     zone = tuple(map(tuple, (corners / (width, height) if share else corners).tolist()))
-    found = regions([surface], [(width, height)], [], [HideSpec(False, objects=False, zones=(zone,), share=share)])
+    laid_regions = regions(
+        [surface], [(width, height)], [], [HideSpec(False, objects=False, zones=(zone,), share=share)]
+    )
     drawn = np.zeros((height, width), np.uint8)
     cv2.fillPoly(drawn, [np.rint(corners).astype(np.int32)], 1)
-    hidden = hide([surface], found.table, found.masks)[0]
-    (one,) = found.table
-    mask = found.masks.reshape(one["rows"], one["columns"])
-    shown = np.kron(mask, np.ones((one["cell"], one["cell"]), np.uint8))
+    hidden = hide([surface], laid_regions.table, laid_regions.masks)[0]
+    (record,) = laid_regions.table
+    mask = laid_regions.masks.reshape(record["rows"], record["columns"])
+    shown = np.kron(mask, np.ones((record["cell"], record["cell"]), np.uint8))
     covered = np.zeros((height + 999, width + 999), np.uint8)
-    covered[one["y1"] : one["y1"] + shown.shape[0], one["x1"] : one["x1"] + shown.shape[1]] = shown
+    covered[record["y1"] : record["y1"] + shown.shape[0], record["x1"] : record["x1"] + shown.shape[1]] = shown
     covered = covered[:height, :width]
     assert not (drawn & ~covered & 1).any()
     assert covered.sum() < 1.8 * drawn.sum(), "and not much more is hidden"
@@ -294,9 +304,10 @@ def test_every_cell_that_a_zone_touches_is_hidden():
 def test_a_zone_in_pixels_is_scaled_with_the_frame(labels):
     table = detections([[300, 200, 400, 300], [1000, 600, 1100, 700]], label=["person", "person"])
     large = tuple((2 * x, 2 * y) for x, y in TRIANGLE)
-    given, size = [gray(1280, 720)], [(1280, 720)]
+    surfaces = [gray(1280, 720)]
+    size = [(1280, 720)]
     scaled, expected = (
-        regions(given, size, [table], [HideSpec(True, labels, bool(labels), (zone,))], [scale])
+        regions(surfaces, size, [table], [HideSpec(True, labels, bool(labels), (zone,))], [scale])
         for zone, scale in ((TRIANGLE, (2.0, 2.0)), (large, (1.0, 1.0)))
     )
     assert len(expected.table) == 1
@@ -310,8 +321,8 @@ def test_a_zone_out_of_the_picture_hides_nothing():
 
 
 def laid_region(box, *, width=640, height=360, **options):
-    (one,) = laid(detections([box]), HideSpec(False, **options), width=width, height=height).table
-    return tuple(int(one[name]) for name in ("x1", "y1", "x2", "y2", "cell", "columns", "rows"))
+    (record,) = laid(detections([box]), HideSpec(False, **options), width=width, height=height).table
+    return tuple(int(record[name]) for name in ("x1", "y1", "x2", "y2", "cell", "columns", "rows"))
 
 
 @pytest.mark.parametrize(
@@ -345,8 +356,8 @@ def test_a_cell_has_at_most_4096_pixels():
 def test_the_margin_is_hidden_in_the_pixels_and_nothing_beyond_it():
     rng = np.random.default_rng(0)
     surface = Surface(rng.integers(0, 256, (540, 640), dtype=np.uint8), Color())
-    found = regions([surface], [(640, 360)], [detections([[100, 100, 200, 300]])], [HideSpec(False)])
-    changed = np.argwhere(hide([surface], found.table, found.masks)[0].data[:360] != surface.data[:360])
+    laid_regions = regions([surface], [(640, 360)], [detections([[100, 100, 200, 300]])], [HideSpec(False)])
+    changed = np.argwhere(hide([surface], laid_regions.table, laid_regions.masks)[0].data[:360] != surface.data[:360])
     assert changed.min(0).tolist() == [80, 90]
     assert changed.max(0).tolist() == [319, 209]
     assert len(changed) > 0.97 * 120 * 240
@@ -383,36 +394,36 @@ def test_the_edge_of_a_zone_belongs_to_it():
 def test_an_object_in_one_of_several_zones_is_hidden():
     table = detections([[90, 90, 110, 110], [290, 90, 310, 110], [490, 90, 510, 110]])
     zones = tuple(((x, 0.0), (x + 100.0, 0.0), (x + 100.0, 200.0), (x, 200.0)) for x in (50.0, 450.0))
-    found = laid(table, HideSpec(True, zones=zones, grow=0.0)).table
-    assert found["x1"].tolist() == [90, 490]
+    records = laid(table, HideSpec(True, zones=zones, grow=0.0)).table
+    assert records["x1"].tolist() == [90, 490]
     shares = tuple(tuple((x / 640, y / 360) for x, y in zone) for zone in zones)
     assert laid(table, HideSpec(True, zones=shares, share=True, grow=0.0)).table["x1"].tolist() == [90, 490]
 
 
 def test_a_zone_lies_where_it_is_said():
     zone = ((101.0, 51.0), (300.0, 51.0), (300.0, 200.0), (101.0, 200.0))
-    found = laid(detections(), HideSpec(False, objects=False, zones=(zone,)))
-    (one,) = found.table
-    assert [int(one[name]) for name in ("x1", "y1", "x2", "y2")] == [100, 50, 302, 202]
-    assert (int(one["cell"]), int(one["columns"]), int(one["rows"])) == (16, 13, 10)
-    assert found.masks.tolist() == [1] * 130
+    laid_regions = laid(detections(), HideSpec(False, objects=False, zones=(zone,)))
+    (record,) = laid_regions.table
+    assert [int(record[name]) for name in ("x1", "y1", "x2", "y2")] == [100, 50, 302, 202]
+    assert (int(record["cell"]), int(record["columns"]), int(record["rows"])) == (16, 13, 10)
+    assert laid_regions.masks.tolist() == [1] * 130
     (large,) = laid(detections(), HideSpec(False, objects=False, zones=(zone,)), width=1920, height=1080).table
     assert int(large["cell"]) == 44  # a 24th of the height
 
 
 def test_masks_of_zones_come_one_behind_the_other():
     zones = tuple(((x, 0.0), (x + 15.0, 0.0), (x + 15.0, 15.0), (x, 15.0)) for x in (0.0, 100.0))
-    given = [gray(640, 360)] * 2
-    found = regions(given, [(640, 360)] * 2, [], [HideSpec(True, objects=False, zones=zones)])
-    assert found.table["frame"].tolist() == [0, 0, 1, 1]
-    each = int(found.table["columns"][0] * found.table["rows"][0])
-    assert found.table["mask"].tolist() == [0, each, 2 * each, 3 * each]
-    assert len(found.masks) == 4 * each
-    assert found.table["smooth"].tolist() == [1] * 4
+    surfaces = [gray(640, 360)] * 2
+    laid_regions = regions(surfaces, [(640, 360)] * 2, [], [HideSpec(True, objects=False, zones=zones)])
+    assert laid_regions.table["frame"].tolist() == [0, 0, 1, 1]
+    each = int(laid_regions.table["columns"][0] * laid_regions.table["rows"][0])
+    assert laid_regions.table["mask"].tolist() == [0, each, 2 * each, 3 * each]
+    assert len(laid_regions.masks) == 4 * each
+    assert laid_regions.table["smooth"].tolist() == [1] * 4
 
 
 def test_nothing_to_hide():
-    found = laid(detections(), HideSpec(True))
-    assert (len(found.table), len(found.masks)) == (0, 0)
+    laid_regions = laid(detections(), HideSpec(True))
+    assert (len(laid_regions.table), len(laid_regions.masks)) == (0, 0)
     objects = laid(detections([[10, 10, 50, 50]]), HideSpec(True))
     assert (objects.table["mask"].tolist(), len(objects.masks)) == ([-1], 0)

@@ -15,7 +15,7 @@ BOXES = [(-0.2, 0.1, 0.6, 0.9), (0.3, 0.3, 0.31, 0.8), (0.5, 0.2, 1.0, 1.0), (0.
 COEFFICIENTS = 5
 
 
-def given(n=3, seed=0):
+def random_outputs(n=3, seed=0):
     """Rows as `select` gives them, their counts, and smooth prototypes."""
     rng = np.random.default_rng(seed)
     rows = np.zeros((n, 6, 6 + COEFFICIENTS), np.float32)
@@ -36,35 +36,41 @@ def plain(row, prototypes, geometry, size):
     logits = np.tensordot(row[6:].astype(float), prototypes.astype(float), 1)
     width, height = size
     scale_x, scale_y, offset_x, offset_y = geometry.astype(float)
-    found, margin = np.zeros((height, width), bool), np.full((height, width), np.inf)
+    inside = np.zeros((height, width), bool)
+    margin = np.full((height, width), np.inf)
     for y in range(height):
         for x in range(width):
             if row[0] <= x + 0.5 < row[2] and row[1] <= y + 0.5 < row[3]:
                 u = ((x + 0.5) * scale_x + offset_x) * MAP[0] / INPUT[0] - 0.5
                 v = ((y + 0.5) * scale_y + offset_y) * MAP[1] / INPUT[1] - 0.5
-                u, v = min(max(u, 0), MAP[0] - 1), min(max(v, 0), MAP[1] - 1)
-                i, j = int(u), int(v)
-                k, m = min(i + 1, MAP[0] - 1), min(j + 1, MAP[1] - 1)
-                a, b = u - i, v - j
+                u = min(max(u, 0), MAP[0] - 1)
+                v = min(max(v, 0), MAP[1] - 1)
+                i = int(u)
+                j = int(v)
+                k = min(i + 1, MAP[0] - 1)
+                m = min(j + 1, MAP[1] - 1)
+                a = u - i
+                b = v - j
                 upper = logits[j, i] * (1 - a) + logits[j, k] * a
                 lower = logits[m, i] * (1 - a) + logits[m, k] * a
                 value = upper * (1 - b) + lower * b
-                found[y, x], margin[y, x] = value > 0, abs(value)
-    return found, margin
+                inside[y, x] = value > 0
+                margin[y, x] = abs(value)
+    return inside, margin
 
 
-def made(rows, counts, prototypes, found):
+def instance_masks(rows, counts, prototypes, crops):
     frame = np.repeat(np.arange(len(rows)), counts[:, 0])
     rank = np.concatenate([np.arange(n) for n in counts[:, 0]])
-    of = masks.InstanceMasks(rows[frame, rank, :4], frame, LateArray(found), MAP, GEOMETRY, SIZES, INPUT)
+    of = masks.InstanceMasks(rows[frame, rank, :4], frame, LateArray(crops), MAP, GEOMETRY, SIZES, INPUT)
     return of.rows(np.arange(len(frame))), frame, rank
 
 
 def test_instance_masks_equal_plain_loops():
-    rows, counts, prototypes = given()
-    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    assert (found.shape, found.dtype) == ((3, 8 * MAP[0] * MAP[1]), np.int8)
-    done, frame, rank = made(rows, counts, prototypes, found)
+    rows, counts, prototypes = random_outputs()
+    crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    assert (crops.shape, crops.dtype) == ((3, 8 * MAP[0] * MAP[1]), np.int8)
+    done, frame, rank = instance_masks(rows, counts, prototypes, crops)
     assert len(done) == counts[:, 0].sum()
     pixels = 0
     for mask, at, row in zip(done, frame, rank, strict=True):
@@ -80,35 +86,35 @@ def test_instance_masks_equal_plain_loops():
 
 
 def test_rows_that_are_not_in_use_have_no_piece():
-    rows, counts, prototypes = given()
-    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    rows, counts, prototypes = random_outputs()
+    crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     counts[0, 0] -= 1
     fewer = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     last = MAP[0] * MAP[1]  # the fourth box is the whole frame, after the other three
-    assert np.count_nonzero(found[0]) - np.count_nonzero(fewer[0]) == pytest.approx(last, rel=0.1)
+    assert np.count_nonzero(crops[0]) - np.count_nonzero(fewer[0]) == pytest.approx(last, rel=0.1)
 
 
 def test_what_has_no_room_has_no_mask(monkeypatch):
     monkeypatch.setattr(masks, "FULL_MAPS", 1)
-    rows, counts, prototypes = given()
-    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    done, frame, rank = made(rows, counts, prototypes, found)
+    rows, counts, prototypes = random_outputs()
+    crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    done, frame, rank = instance_masks(rows, counts, prototypes, crops)
     lost = [mask is None for mask in done]
     assert any(lost)
     assert not all(lost)
     last = (frame == 0) & (rank == 3)  # the whole frame, behind three others
     assert done[last][0] is None
-    assert found.shape[1] == MAP[0] * MAP[1]
+    assert crops.shape[1] == MAP[0] * MAP[1]
     monkeypatch.setattr(masks, "FULL_MAPS", 8)
-    roomy, *_ = made(rows, counts, prototypes, masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT))
+    roomy, *_ = instance_masks(rows, counts, prototypes, masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT))
     assert all(few == many for few, many in zip(done, roomy, strict=True) if few is not None)
 
 
 def test_logits_that_are_no_numbers_are_no_part_of_the_object():
-    rows, counts, prototypes = given()
+    rows, counts, prototypes = random_outputs()
     prototypes[0, :, :8] = np.nan
-    found = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
-    done, frame, _ = made(rows, counts, prototypes, found)
+    crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
+    done, frame, _ = instance_masks(rows, counts, prototypes, crops)
     assert all(mask is not None for mask in done)
     assert rle.area(done[frame == 0][-1]) < SIZES[0].prod() / 2
 
@@ -146,31 +152,33 @@ def sampled(box, piece, corner, to_map, size):
 def test_masks_equal_those_of_all_pixels_bit_for_bit(seed, monkeypatch):
     boxes, frame, logits, geometry, sizes = several(seed)
     of = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
-    found = of.rows(np.arange(len(boxes)))
+    encoded = of.rows(np.arange(len(boxes)))
     to_map = masks._to_map(geometry, MAP, INPUT)
-    rects, used, left_out = masks._crop_rects(boxes, to_map[frame], MAP).tolist(), dict.fromkeys(range(3), 0), 0
+    rects = masks._crop_rects(boxes, to_map[frame], MAP).tolist()
+    used = dict.fromkeys(range(3), 0)
+    left_out = 0
     for i, ((x, y, w, h), at) in enumerate(zip(rects, frame.tolist(), strict=True)):
         if used[at] + w * h > logits.shape[1]:
             left_out += 1
-            assert found[i] is None
+            assert encoded[i] is None
             continue
         piece = logits[at, used[at] : used[at] + w * h].reshape(h, w)
         used[at] += w * h
-        assert found[i] == sampled(boxes[i], piece, (x, y), to_map[at].astype(np.float64), sizes[at].tolist())
+        assert encoded[i] == sampled(boxes[i], piece, (x, y), to_map[at].astype(np.float64), sizes[at].tolist())
     assert of.lost == left_out
     some = np.array([20, 3, 3, 9])
     monkeypatch.setattr(masks, "_CELLS", 50)  # in many parts
     again = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
-    assert again.rows(some).tolist() == found[some].tolist()
-    assert again.rows(np.arange(len(boxes))).tolist() == found.tolist()
+    assert again.rows(some).tolist() == encoded[some].tolist()
+    assert again.rows(np.arange(len(boxes))).tolist() == encoded.tolist()
 
 
 def test_an_object_without_pixels_has_an_empty_mask():
     boxes = np.array([[10.6, 10, 11.4, 50], [3, 3, 9, 9]], np.float32)
     logits = np.full((1, 8 * MAP[0] * MAP[1]), 9, np.int8)
     of = masks.InstanceMasks(boxes, np.zeros(2, int), LateArray(logits), MAP, GEOMETRY[:1], SIZES[:1], INPUT)
-    found = of.rows(np.array([0]))[0]
-    assert found == rle.encode(np.zeros((140, 200), bool), 200, 140)
+    encoded = of.rows(np.array([0]))[0]
+    assert encoded == rle.encode(np.zeros((140, 200), bool), 200, 140)
     assert rle.area(of.rows(np.array([1]))[0]) == 36
     assert of.rows(np.array([], np.intp)).shape == (0,)
 
@@ -178,20 +186,21 @@ def test_an_object_without_pixels_has_an_empty_mask():
 def test_a_mask_is_made_once_and_only_if_it_is_asked_for(monkeypatch):
     boxes, frame, logits, geometry, sizes = several(1)
     of = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
-    asked, right = [], masks._run_ends
+    counts = []
+    right = masks._run_ends
 
-    def counted(*given):
-        asked.append(len(given[1]))
-        return right(*given)
+    def counted(*arguments):
+        counts.append(len(arguments[1]))
+        return right(*arguments)
 
     monkeypatch.setattr(masks, "_run_ends", counted)
     first = of.rows(np.array([0, 9]))
-    assert asked == [2]
+    assert counts == [2]
     assert of.rows(np.array([9, 0]))[1] is first[0]
-    assert asked == [2]
+    assert counts == [2]
     of.rows(np.zeros(0, np.intp))
     of.rows(np.array([0, 9, 18]))
-    assert asked == [2, 1]
+    assert counts == [2, 1]
 
 
 @pytest.mark.gpu
@@ -203,8 +212,8 @@ def test_the_device_makes_the_same_masks_of_the_same_logits(seed, ends, monkeypa
     monkeypatch.setattr(masks, "_ENDS", ends)  # 1: too little room for the ends, so a second launch follows
     boxes, frame, logits, geometry, sizes = several(seed)
     here, there = (
-        masks.InstanceMasks(boxes, frame, LateArray(one), MAP, geometry, sizes, INPUT)
-        for one in (logits, cupy.asarray(logits))
+        masks.InstanceMasks(boxes, frame, LateArray(logits_there), MAP, geometry, sizes, INPUT)
+        for logits_there in (logits, cupy.asarray(logits))
     )
     cupy.cuda.Device().synchronize()
     assert there.rows(np.arange(len(boxes))).tolist() == here.rows(np.arange(len(boxes))).tolist()
@@ -243,13 +252,14 @@ def test_masks_whose_logits_have_moved_to_the_host_are_the_same():
     late.to_host()
     assert isinstance(late.array, np.ndarray)
     of, wanted = (
-        masks.InstanceMasks(boxes, frame, one, MAP, geometry, sizes, INPUT) for one in (late, LateArray(logits))
+        masks.InstanceMasks(boxes, frame, late_logits, MAP, geometry, sizes, INPUT)
+        for late_logits in (late, LateArray(logits))
     )
     assert of.rows(np.arange(9)).tolist() == wanted.rows(np.arange(9)).tolist()
 
 
 def test_another_number_of_coefficients_is_refused():
-    rows, counts, prototypes = given()
+    rows, counts, prototypes = random_outputs()
     with pytest.raises(ValueError, match="4 prototypes need as many coefficients, at most 256; the objects have 5"):
         masks.crop_logits(rows, counts, prototypes[:, :4], GEOMETRY, INPUT)
 
@@ -261,15 +271,15 @@ def test_class_masks_equal_plain_loops(row, block):
     rough = rng.integers(0, 4, (MAP[1] // block, MAP[0] // block))
     classes = rough.repeat(block, 0).repeat(block, 1).astype(np.uint8)
     (width, height), geometry = [*SIZES.tolist(), (150, 90)][row], np.float32([*SCALES, (0.8, 0.9, -11.0, -9.0)][row])
-    found = masks.class_masks(classes, geometry, (width, height), INPUT)
+    by_class = masks.class_masks(classes, geometry, (width, height), INPUT)
     wanted = np.zeros((height, width), np.uint8)
     for y in range(height):
         for x in range(width):
             u = ((x + 0.5) * float(geometry[0]) + float(geometry[2])) * MAP[0] / INPUT[0]
             v = ((y + 0.5) * float(geometry[1]) + float(geometry[3])) * MAP[1] / INPUT[1]
             wanted[y, x] = classes[min(max(int(v), 0), MAP[1] - 1), min(max(int(u), 0), MAP[0] - 1)]
-    assert sorted(found) == sorted(set(wanted.ravel().tolist()))
-    for number, mask in found.items():
+    assert sorted(by_class) == sorted(set(wanted.ravel().tolist()))
+    for number, mask in by_class.items():
         assert mask == rle.encode(wanted == number, width, height)
 
 
@@ -289,17 +299,18 @@ def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
     import cupy
 
     monkeypatch.setattr(masks, "FULL_MAPS", full)
-    rows, counts, prototypes = given()
+    rows, counts, prototypes = random_outputs()
     prototypes = prototypes.astype(dtype)
     host = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     there = masks.crop_logits(cupy.asarray(rows), cupy.asarray(counts), cupy.asarray(prototypes), GEOMETRY, INPUT)
-    found = there.get()
+    on_host = there.get()
     for frame, last in enumerate(np.count_nonzero(np.cumsum(host[:, ::-1] != 0, axis=1), axis=1).tolist()):
         assert last > 100
-        assert np.abs(found[frame, :last].astype(int) - host[frame, :last]).max() <= 1
-    one, two = made(rows, counts, prototypes, host)[0], made(rows, counts, prototypes, found)[0]
-    assert made(rows, counts, prototypes, there)[0].tolist() == two.tolist()
-    for a, b in zip(one, two, strict=True):
+        assert np.abs(on_host[frame, :last].astype(int) - host[frame, :last]).max() <= 1
+    expected = instance_masks(rows, counts, prototypes, host)[0]
+    from_device = instance_masks(rows, counts, prototypes, on_host)[0]
+    assert instance_masks(rows, counts, prototypes, there)[0].tolist() == from_device.tolist()
+    for a, b in zip(expected, from_device, strict=True):
         assert (a is None) == (b is None)
         assert a is None or rle.area(a) < 30 or rle.iou(a, b) >= 0.98
 

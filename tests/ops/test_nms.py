@@ -22,24 +22,26 @@ def nms(xyxy, score, class_id=None, iou=0.45):
     """The rows that `select` keeps in one frame, best first."""
     n = len(score)
     classes = np.zeros(n, np.int32) if class_id is None else class_id.astype(np.int32)
-    numbers, removed = np.arange(n, dtype=np.float32)[:, None], np.zeros((1, 3), np.int32)
-    found = Candidates(np.zeros(n, np.int64), score, classes, xyxy, numbers, removed, n, step=0)
-    geometry, sizes = np.float32([[1, 1, 0, 0]]), np.array([[1000, 1000]])
-    packed = select(found, geometry, sizes, iou=iou, agnostic=class_id is None, top_k=max(1, n))
+    numbers = np.arange(n, dtype=np.float32)[:, None]
+    removed = np.zeros((1, 3), np.int32)
+    candidates = Candidates(np.zeros(n, np.int64), score, classes, xyxy, numbers, removed, n, step=0)
+    geometry = np.float32([[1, 1, 0, 0]])
+    sizes = np.array([[1000, 1000]])
+    packed = select(candidates, geometry, sizes, iou=iou, agnostic=class_id is None, top_k=max(1, n))
     return packed.rows[0, : packed.counts[0, 0], 6].astype(int)
 
 
 def slow_nms(xyxy, score, class_id, iou):
     order = sorted(range(len(score)), key=lambda i: (-score[i], i))
-    kept = []
+    chosen = []
     for i in order:
-        for j in kept:
+        for j in chosen:
             both, union = iou_of(xyxy[j], xyxy[i])
             if (class_id is None or class_id[i] == class_id[j]) and both > np.float32(iou) * union:
                 break
         else:
-            kept.append(i)
-    return kept
+            chosen.append(i)
+    return chosen
 
 
 def boxes_of(rng, n, size=100.0):
@@ -83,10 +85,11 @@ def choose(xyxy, scores, *, frames=1, min_score=0.1, sizes=(100, 100), geometry=
     """Run `select` on boxes (a, 4) with scores (a, c), the same for each frame."""
     scores = np.tile(np.asarray(scores, np.float32), (frames, 1, 1))
     boxes = np.tile(np.asarray(xyxy, np.float32), (frames, 1, 1))
-    least = np.full(scores.shape[2], min_score, np.float32)
-    found = best_class(boxes, scores, min_score=least, coding=Coding.XYXY, input_size=(100, 100))
-    geometry, sizes = np.tile(np.float32(geometry), (frames, 1)), np.tile(sizes, (frames, 1))
-    return select(found, geometry, sizes, iou=iou, **options)
+    thresholds = np.full(scores.shape[2], min_score, np.float32)
+    candidates = best_class(boxes, scores, min_score=thresholds, coding=Coding.XYXY, input_size=(100, 100))
+    geometry = np.tile(np.float32(geometry), (frames, 1))
+    sizes = np.tile(sizes, (frames, 1))
+    return select(candidates, geometry, sizes, iou=iou, **options)
 
 
 def causes(packed, frame=0):

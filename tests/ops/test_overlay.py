@@ -57,7 +57,7 @@ def plain(surface, marks, atlas):
     return frame
 
 
-def one(surface, marks, atlas=None, **options):
+def draw_single(surface, marks, atlas=None, **options):
     return draw([surface], marks, [len(marks)], atlas or Atlas(), **options)[0]
 
 
@@ -73,17 +73,18 @@ def one(surface, marks, atlas=None, **options):
 def test_rectangle_equals_pixel_by_pixel(box, border, opacity):
     surface = noise(48, 64)
     marks = mark(*box, border=border, opacity=opacity)
-    assert np.array_equal(channels(one(surface, marks)), plain(surface, marks, Atlas()))
+    assert np.array_equal(channels(draw_single(surface, marks)), plain(surface, marks, Atlas()))
 
 
 @pytest.mark.parametrize("opacity", [255, 0, 120])
 @pytest.mark.parametrize("place", [(10, 8), (-12, -6), (50, 40), (-200, 8), (400, 8)])
 def test_sprite_equals_pixel_by_pixel(place, opacity):
-    atlas, surface = Atlas(), noise(48, 64)
+    atlas = Atlas()
+    surface = noise(48, 64)
     sprite, width = atlas.text("car 7", 14)
     x, y = place
     marks = mark(x, y, x + width, y + 14, opacity=opacity, ink=packed(BLUE), sprite=sprite)
-    assert np.array_equal(channels(one(surface, marks, atlas)), plain(surface, marks, atlas))
+    assert np.array_equal(channels(draw_single(surface, marks, atlas)), plain(surface, marks, atlas))
 
 
 def blocks_of_line(width, height, border, rises):
@@ -143,25 +144,27 @@ def test_a_line_is_the_blocks_near_it(place, size, border, rises, opacity):
     box = (*place, place[0] + size[0], place[1] + size[1])
     marks = mark(*box, border=border, opacity=opacity, ink=rises, sprite=LINE)
     expected = on_blocks(surface, *place, blocks_of_line(*size, border, rises), RED, opacity)
-    assert np.array_equal(channels(one(surface, marks)), expected)
+    assert np.array_equal(channels(draw_single(surface, marks)), expected)
 
 
 @pytest.mark.parametrize("opacity", [255, 90, 0])
 @pytest.mark.parametrize("place", [(6, 4), (-10, -6), (50, 40), (-200, 4), (4, 400)])
 def test_a_stencil_is_the_blocks_that_are_set(place, opacity):
     """The second of two stencils, whose rows are not whole bytes."""
-    rng, atlas, surface = np.random.default_rng(3), Atlas(), noise(48, 64)
+    rng = np.random.default_rng(3)
+    atlas = Atlas()
+    surface = noise(48, 64)
     atlas.stencil(rng.random((5, 3)) < 0.5)
     blocks = rng.random((7, 11)) < 0.5
     ink = atlas.stencil(blocks)
     marks = mark(*place, place[0] + 22, place[1] + 14, opacity=opacity, ink=ink, sprite=STENCIL)
     expected = on_blocks(surface, *place, blocks, RED, opacity)
-    assert np.array_equal(channels(one(surface, marks, atlas)), expected)
+    assert np.array_equal(channels(draw_single(surface, marks, atlas)), expected)
 
 
 def test_outside_of_a_mark_nothing_changes():
     surface = noise(48, 64)
-    drawn = channels(one(surface, mark(10, 8, 30, 28, border=2)))
+    drawn = channels(draw_single(surface, mark(10, 8, 30, 28, border=2)))
     changed = (drawn != channels(surface)).any(axis=2)
     rim = np.zeros((48, 64), bool)
     rim[8:28, 10:30] = True
@@ -172,7 +175,7 @@ def test_outside_of_a_mark_nothing_changes():
 
 def test_later_marks_lie_on_top():
     marks = np.concatenate([mark(0, 0, 20, 20), mark(10, 10, 30, 30, BLUE)])
-    drawn = channels(one(noise(48, 64), marks))
+    drawn = channels(draw_single(noise(48, 64), marks))
     assert (drawn[15, 15] == BLUE).all()
     assert (drawn[5, 5] == RED).all()
 
@@ -180,7 +183,7 @@ def test_later_marks_lie_on_top():
 def test_what_was_given_is_not_changed():
     surface = noise(48, 64)
     before = surface.data.copy()
-    drawn = one(surface, mark(0, 0, 20, 20))
+    drawn = draw_single(surface, mark(0, 0, 20, 20))
     assert drawn is not surface
     assert drawn.color == surface.color
     assert np.array_equal(surface.data, before)
@@ -188,14 +191,14 @@ def test_what_was_given_is_not_changed():
 
 def test_in_place_draws_on_the_surface_itself():
     surface = noise(48, 64)
-    assert one(surface, mark(0, 0, 20, 20), in_place=True) is surface
+    assert draw_single(surface, mark(0, 0, 20, 20), in_place=True) is surface
     assert surface.data[0, 0] == RED[0]
 
 
 def test_in_place_on_a_read_only_array_makes_a_copy():
     surface = noise(48, 64)
     surface.data.setflags(write=False)
-    assert one(surface, mark(0, 0, 20, 20), in_place=True).data[0, 0] == RED[0]
+    assert draw_single(surface, mark(0, 0, 20, 20), in_place=True).data[0, 0] == RED[0]
 
 
 def test_pictures_without_marks_are_handed_through():
@@ -211,7 +214,7 @@ def test_pictures_without_marks_are_handed_through():
 @pytest.mark.parametrize("odd", [{"box": (1, 0, 4, 4)}, {"box": (0, 0, 4, 5)}, {"border": 1}])
 def test_odd_places_are_refused(odd):
     with pytest.raises(ValueError, match="must be even"):
-        one(noise(48, 64), mark(*odd.get("box", (0, 0, 8, 8)), border=odd.get("border", 0)))
+        draw_single(noise(48, 64), mark(*odd.get("box", (0, 0, 8, 8)), border=odd.get("border", 0)))
 
 
 @pytest.mark.parametrize("ends", [[], [0], [1, 1]])
@@ -225,14 +228,15 @@ def test_ends_that_do_not_fit_are_refused(ends):
 SIZES = [(360, 480), (360, 640), (1080, 1920), (2, 2), (64, 64), (66, 130), (432, 768), (720, 1280)]
 
 
-def crowd(frames, most, seed=3):
+def crowd(frames, max_boxes, seed=3):
     """A table of boxes, some partly or wholly outside, with skeletons and masks, and the surfaces they lie on."""
     rng = np.random.default_rng(seed)
-    surfaces, tables = [], []
+    surfaces = []
+    tables = []
     for row in range(frames):
         height, width = SIZES[row % len(SIZES)]
         surfaces.append(noise(height, width, row, Color(("bt601", "bt709", "bt2020")[row % 3], row % 2 == 0)))
-        n = 0 if row == 5 else int(rng.integers(1, most))
+        n = 0 if row == 5 else int(rng.integers(1, max_boxes))
         start = rng.uniform(-0.2, 1.1, (n, 2)) * [width, height]
         end = start + rng.uniform(0, 0.4, (n, 2)) * [width, height]
         tables.append(
@@ -257,11 +261,11 @@ def points_in(start, end, rng):
 
 def masks_in(start, end, width, height, rng):
     """Noise in the boxes; nothing for every fourth."""
-    made = np.full(len(start), None)
+    encoded = np.full(len(start), None)
     for i, (x1, y1, x2, y2) in enumerate(np.hstack([start, end]).astype(int).clip(0, [width, height] * 2).tolist()):
         if i % 4:
-            made[i] = rle.encode(rng.random((y2 - y1, x2 - x1)) < 0.7, width, height, x1, y1)
-    return made
+            encoded[i] = rle.encode(rng.random((y2 - y1, x2 - x1)) < 0.7, width, height, x1, y1)
+    return encoded
 
 
 def on_device(surfaces):
@@ -274,30 +278,31 @@ def on_device(surfaces):
 @pytest.mark.parametrize(
     "style", [Style(), Style(fill=0.3, color="track", thickness=6, text_size=40)], ids=["", "fill"]
 )
-@pytest.mark.parametrize(("frames", "most"), [(1, 5), (32, 20), (8, 200)])
-def test_device_equals_host(style, frames, most):
-    surfaces, table = crowd(frames, most)
-    given = on_device(surfaces)
+@pytest.mark.parametrize(("frames", "max_boxes"), [(1, 5), (32, 20), (8, 200)])
+def test_device_equals_host(style, frames, max_boxes):
+    surfaces, table = crowd(frames, max_boxes)
+    surfaces_on_device = on_device(surfaces)
     atlas = Atlas()
     marks, ends = annotate(surfaces, [table], style, atlas)
     expected = draw(surfaces, marks, ends, atlas)
-    found = draw(given, marks, ends, atlas)
-    for was, mine, theirs, device in zip(surfaces, expected, found, given, strict=True):
-        assert np.array_equal(theirs.data.get(), mine.data)
+    drawn_on_device = draw(surfaces_on_device, marks, ends, atlas)
+    for was, host, device_surface, device in zip(surfaces, expected, drawn_on_device, surfaces_on_device, strict=True):
+        assert np.array_equal(device_surface.data.get(), host.data)
         assert np.array_equal(device.data.get(), was.data), "what was given is not changed"
-        assert (theirs is device) == (mine is was)
-        assert (theirs.ready is None) == (theirs is device)
+        assert (device_surface is device) == (host is was)
+        assert (device_surface.ready is None) == (device_surface is device)
 
 
 @pytest.mark.gpu
 def test_device_in_place_equals_host():
     surfaces, table = crowd(8, 20)
-    atlas, given = Atlas(), on_device(surfaces)
+    atlas = Atlas()
+    surfaces_on_device = on_device(surfaces)
     marks, ends = annotate(surfaces, [table], Style(), atlas)
-    found = draw(given, marks, ends, atlas, in_place=True)
-    assert all(a is b for a, b in zip(found, given, strict=True))
-    for theirs, mine in zip(found, draw(surfaces, marks, ends, atlas), strict=True):
-        assert np.array_equal(theirs.data.get(), mine.data)
+    drawn_on_device = draw(surfaces_on_device, marks, ends, atlas, in_place=True)
+    assert all(a is b for a, b in zip(drawn_on_device, surfaces_on_device, strict=True))
+    for device_surface, host in zip(drawn_on_device, draw(surfaces, marks, ends, atlas), strict=True):
+        assert np.array_equal(device_surface.data.get(), host.data)
 
 
 @pytest.mark.gpu
@@ -319,11 +324,11 @@ def test_device_draws_a_batch_in_one_launch_on_the_current_stream(monkeypatch):
     marks, ends = annotate(surfaces, [table], Style(), atlas)
     expected = draw(surfaces, marks, ends, atlas)
     with cupy.cuda.Stream(non_blocking=True) as stream:
-        given = on_device(surfaces)
-        found = draw(given, marks, ends, atlas)
-        found[0].ready.synchronize()
+        surfaces_on_device = on_device(surfaces)
+        drawn_on_device = draw(surfaces_on_device, marks, ends, atlas)
+        drawn_on_device[0].ready.synchronize()
         assert launches == [(("overlay.cu", "overlay"), stream.ptr)]
-        assert all(np.array_equal(a.data.get(), b.data) for a, b in zip(found, expected, strict=True))
+        assert all(np.array_equal(a.data.get(), b.data) for a, b in zip(drawn_on_device, expected, strict=True))
 
 
 def test_the_kernel_has_the_same_numbers_of_lines_and_stencils():

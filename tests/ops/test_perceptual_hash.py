@@ -20,17 +20,18 @@ def picture(seed, width=160, height=120):
 
 
 def test_noise_brightness_and_size_change_few_bits():
-    one, random = picture(1), np.random.default_rng(0)
-    noisy = np.clip(one + random.normal(0, 6, one.shape), 0, 255).astype(np.uint8)
-    darker = (one * 0.8).astype(np.uint8)
+    clean = picture(1)
+    random = np.random.default_rng(0)
+    noisy = np.clip(clean + random.normal(0, 6, clean.shape), 0, 255).astype(np.uint8)
+    darker = (clean * 0.8).astype(np.uint8)
     others = [hashed(noisy), hashed(darker), hashed(picture(1, 320, 240))]
-    assert hash_distances(hashed(one), others).max() <= 6
-    assert hash_distances(hashed(one), [hashed(one)]).tolist() == [0]
+    assert hash_distances(hashed(clean), others).max() <= 6
+    assert hash_distances(hashed(clean), [hashed(clean)]).tolist() == [0]
 
 
 def test_other_pictures_differ_in_many_bits():
     hashes = [hashed(picture(seed)) for seed in range(20)]
-    distances = np.array([hash_distances(one, hashes) for one in hashes])[~np.eye(20, dtype=bool)]
+    distances = np.array([hash_distances(hash_, hashes) for hash_ in hashes])[~np.eye(20, dtype=bool)]
     assert distances.min() > 10
     assert 0 <= min(hashes) < max(hashes) < 2**BITS
 
@@ -38,12 +39,12 @@ def test_other_pictures_differ_in_many_bits():
 def test_noise_on_an_even_surface_sets_no_bit():
     random = np.random.default_rng(0)
     even = [np.clip(random.normal(128, 3, (120, 160, 3)), 0, 255).astype(np.uint8) for _ in range(5)]
-    assert {hashed(one) & ~(1 << 63) for one in even} == {0}, "but for the mean"
+    assert {hashed(image) & ~(1 << 63) for image in even} == {0}, "but for the mean"
 
 
 def test_pixels_that_pad_an_odd_size_do_not_count():
-    one = picture(3, 161, 121)
-    surface = Surface(from_rgb(one, Color()), Color())
+    odd = picture(3, 161, 121)
+    surface = Surface(from_rgb(odd, Color()), Color())
     data = surface.data.copy()
     data[:121, 161:] = 255
     assert perceptual_hash(Surface(data, Color()), (161, 121)) == perceptual_hash(surface, (161, 121))

@@ -217,11 +217,12 @@ def test_a_part_is_seen_as_a_picture_of_its_own(spec: InputSpec, color: Color) -
     whole = surface(101, 77, color)
     parts = [cut(whole, rect) for rect in RECTS]
     sizes = [(right - left, bottom - top) for left, top, right, bottom in RECTS]
-    many, own = [whole] * len(RECTS), [(101, 77)] * len(RECTS)
-    tensor, scales = preprocess(many, own, spec, rects=RECTS)
+    many = [whole] * len(RECTS)
+    frame_sizes = [(101, 77)] * len(RECTS)
+    tensor, scales = preprocess(many, frame_sizes, spec, rects=RECTS)
     np.testing.assert_array_equal(tensor, preprocess(parts, sizes, spec)[0])
     np.testing.assert_array_equal(
-        preprocess_reference(many, own, spec, rects=RECTS), preprocess_reference(parts, sizes, spec)
+        preprocess_reference(many, frame_sizes, spec, rects=RECTS), preprocess_reference(parts, sizes, spec)
     )
     for row, ((left, top, right, bottom), size) in enumerate(zip(RECTS, sizes, strict=True)):
         scale_x, scale_y, x, y = geometry(spec, *size)

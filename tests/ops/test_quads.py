@@ -23,8 +23,8 @@ def smooth_picture(width=128, height=80, seed=1):
 
 
 def surface(rgb, **color):
-    made = Color(**color)
-    return Surface(from_rgb(rgb, made), made)
+    color_of = Color(**color)
+    return Surface(from_rgb(rgb, color_of), color_of)
 
 
 def plain(rgb, corners, size):
@@ -37,11 +37,11 @@ def plain(rgb, corners, size):
 
 @pytest.mark.parametrize("color", [{}, {"matrix": "bt709", "full_range": True, "chroma_x": 0.5}])
 def test_a_quadrilateral_is_straightened_as_by_opencv(color):
-    one = surface(smooth_picture(), **color)
-    made, _ = preprocess([one], [(128, 80)], SPEC, rects=[(26, 20, 96, 58)], corners=QUAD[None])
-    expected = plain(to_rgb(one, 128, 80), QUAD, (64, 24))
-    assert np.abs(made[0] - expected).mean() < 1.0
-    assert np.abs(made[0] - expected).max() < 12  # chroma is interpolated on its own grid
+    frame = surface(smooth_picture(), **color)
+    tensor, _ = preprocess([frame], [(128, 80)], SPEC, rects=[(26, 20, 96, 58)], corners=QUAD[None])
+    expected = plain(to_rgb(frame, 128, 80), QUAD, (64, 24))
+    assert np.abs(tensor[0] - expected).mean() < 1.0
+    assert np.abs(tensor[0] - expected).max() < 12  # chroma is interpolated on its own grid
 
 
 @pytest.mark.parametrize("move", [(60, 0), (-50, 0), (0, 45), (0, -40), (70, 40)])
@@ -60,22 +60,22 @@ def test_beyond_the_frame_its_edge_goes_on_without_the_padding_of_odd_sizes(move
 
 
 def test_the_whole_frame_as_corners_is_the_plain_preprocess():
-    one = surface(smooth_picture())
+    frame = surface(smooth_picture())
     corners = np.array([[[0, 0], [128, 0], [128, 80], [0, 80]]], np.float64)
     for spec in (SPEC, InputSpec((64, 48), color="bgr", scale=1 / 255, mean=(0.5,) * 3, std=(0.5,) * 3)):
-        plainly, _ = preprocess([one], [(128, 80)], spec)
-        made, _ = preprocess([one], [(128, 80)], spec, rects=[(0, 0, 128, 80)], corners=corners)
-        np.testing.assert_allclose(made, plainly, atol=0.02 if spec is SPEC else 2e-4)
+        plainly, _ = preprocess([frame], [(128, 80)], spec)
+        tensor, _ = preprocess([frame], [(128, 80)], spec, rects=[(0, 0, 128, 80)], corners=corners)
+        np.testing.assert_allclose(tensor, plainly, atol=0.02 if spec is SPEC else 2e-4)
 
 
 def test_rows_without_corners_are_cut_by_their_rect():
-    one = surface(smooth_picture())
+    frame = surface(smooth_picture())
     rects = [(26, 20, 96, 58), (4, 6, 60, 40)]
     corners = np.stack([QUAD, np.full((4, 2), np.nan)])
-    made, geometry = preprocess([one, one], [(128, 80)] * 2, SPEC, rects=rects, corners=corners)
-    cut, boxes = preprocess([one, one], [(128, 80)] * 2, SPEC, rects=rects)
-    assert np.array_equal(made[1], cut[1])
-    assert np.abs(made[0] - cut[0]).max() > 10
+    tensor, geometry = preprocess([frame, frame], [(128, 80)] * 2, SPEC, rects=rects, corners=corners)
+    cut, boxes = preprocess([frame, frame], [(128, 80)] * 2, SPEC, rects=rects)
+    assert np.array_equal(tensor[1], cut[1])
+    assert np.abs(tensor[0] - cut[0]).max() > 10
     assert np.array_equal(geometry, boxes)
 
 
@@ -84,8 +84,8 @@ def test_with_antialias_a_pixel_is_the_mean_of_what_it_covers():
     rgb[:, ::3] = 255
     corners = np.array([[[0, 0], [128, 0], [128, 80], [0, 80]]], np.float64)
     spec = InputSpec((16, 10), "stretch", layout="nhwc", antialias=True)
-    made, _ = preprocess([surface(rgb)], [(128, 80)], spec, rects=[(0, 0, 128, 80)], corners=corners)
-    assert np.abs(made - 85).max() < 25
+    tensor, _ = preprocess([surface(rgb)], [(128, 80)], spec, rects=[(0, 0, 128, 80)], corners=corners)
+    assert np.abs(tensor - 85).max() < 25
     single, _ = preprocess(
         [surface(rgb)], [(128, 80)], replace(spec, antialias=False), rects=[(0, 0, 128, 80)], corners=corners
     )
@@ -93,18 +93,20 @@ def test_with_antialias_a_pixel_is_the_mean_of_what_it_covers():
 
 
 def test_antialias_changes_nothing_where_nothing_shrinks():
-    one, spec = surface(smooth_picture()), InputSpec((128, 80), "stretch", layout="nhwc")
+    frame = surface(smooth_picture())
+    spec = InputSpec((128, 80), "stretch", layout="nhwc")
     rects = [(26, 20, 96, 58)]
-    plainly, _ = preprocess([one], [(128, 80)], spec, rects=rects, corners=QUAD[None])
-    smoothed, _ = preprocess([one], [(128, 80)], replace(spec, antialias=True), rects=rects, corners=QUAD[None])
+    plainly, _ = preprocess([frame], [(128, 80)], spec, rects=rects, corners=QUAD[None])
+    smoothed, _ = preprocess([frame], [(128, 80)], replace(spec, antialias=True), rects=rects, corners=QUAD[None])
     assert np.array_equal(smoothed, plainly)
 
 
 def test_a_letterbox_keeps_the_shape_of_the_quadrilateral():
-    one, spec = surface(smooth_picture()), InputSpec((100, 20), pad=0, anchor="top_left", layout="nhwc")
-    made, _ = preprocess([one], [(128, 80)], spec, rects=[(26, 20, 96, 58)], corners=QUAD[None])
+    frame = surface(smooth_picture())
+    spec = InputSpec((100, 20), pad=0, anchor="top_left", layout="nhwc")
+    tensor, _ = preprocess([frame], [(128, 80)], spec, rects=[(26, 20, 96, 58)], corners=QUAD[None])
     width, height = (float(side[0]) for side in sides_of(QUAD[None]))
-    filled = np.flatnonzero(made[0].any(axis=(0, 2)))
+    filled = np.flatnonzero(tensor[0].any(axis=(0, 2)))
     assert filled[-1] + 1 == round(width * 20 / height)
 
 
@@ -127,11 +129,11 @@ def test_the_map_takes_the_unit_square_to_the_corners():
 
 
 def test_corners_on_one_line_leave_the_row_as_its_rect():
-    one = surface(smooth_picture())
+    frame = surface(smooth_picture())
     line = np.array([[[10, 10], [20, 20], [30, 30], [40, 40]]], np.float64)
-    made, _ = preprocess([one], [(128, 80)], SPEC, rects=[(10, 10, 40, 40)], corners=line)
-    cut, _ = preprocess([one], [(128, 80)], SPEC, rects=[(10, 10, 40, 40)])
-    assert np.array_equal(made, cut)
+    tensor, _ = preprocess([frame], [(128, 80)], SPEC, rects=[(10, 10, 40, 40)], corners=line)
+    cut, _ = preprocess([frame], [(128, 80)], SPEC, rects=[(10, 10, 40, 40)])
+    assert np.array_equal(tensor, cut)
 
 
 @pytest.mark.gpu
@@ -147,11 +149,11 @@ def test_corners_on_one_line_leave_the_row_as_its_rect():
 def test_the_device_makes_the_same(spec):
     import cupy
 
-    one = surface(smooth_picture())
-    on_device = Surface(cupy.asarray(one.data), one.color)
+    frame = surface(smooth_picture())
+    on_device = Surface(cupy.asarray(frame.data), frame.color)
     rects = [(26, 20, 96, 58), (4, 6, 60, 40)]
     corners = np.stack([QUAD, np.full((4, 2), np.nan)])
-    expected, _ = preprocess([one] * 2, [(128, 80)] * 2, spec, rects=rects, corners=corners, batch=3)
-    made, _ = preprocess([on_device] * 2, [(128, 80)] * 2, spec, rects=rects, corners=corners, batch=3)
+    expected, _ = preprocess([frame] * 2, [(128, 80)] * 2, spec, rects=rects, corners=corners, batch=3)
+    tensor, _ = preprocess([on_device] * 2, [(128, 80)] * 2, spec, rects=rects, corners=corners, batch=3)
     limit = {"f32": 0.02, "u8": 1, "f16": 2e-3}[spec.dtype] * (1 if spec.scale == 1 or spec.dtype == "f16" else 0.01)
-    assert np.abs(made.get().astype(np.float64) - expected.astype(np.float64)).max() <= limit
+    assert np.abs(tensor.get().astype(np.float64) - expected.astype(np.float64)).max() <= limit

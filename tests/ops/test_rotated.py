@@ -20,8 +20,8 @@ def test_corners_are_those_of_opencv():
     import cv2
 
     sides, angle = boxes(50)
-    found = corners_of(sides, angle).reshape(-1, 4, 2)
-    for box, turn, corners in zip(sides.tolist(), angle.tolist(), found, strict=True):
+    quads = corners_of(sides, angle).reshape(-1, 4, 2)
+    for box, turn, corners in zip(sides.tolist(), angle.tolist(), quads, strict=True):
         expected = cv2.boxPoints((box[:2], box[2:], math.degrees(turn)))  # the same rule, from another corner
         gaps = np.linalg.norm(corners[:, None] - expected[None], axis=2)
         assert gaps.min(axis=1).max() < 1e-3
@@ -29,10 +29,10 @@ def test_corners_are_those_of_opencv():
 
 
 def test_the_first_corner_is_the_upper_left_one_and_the_order_is_clockwise():
-    found = corners_of(np.float32([[10, 20, 8, 4]] * 2), np.float32([0, math.pi / 2])).reshape(2, 4, 2)
-    np.testing.assert_allclose(found[0], [[6, 18], [14, 18], [14, 22], [6, 22]])
-    np.testing.assert_allclose(found[1], [[12, 16], [12, 24], [8, 24], [8, 16]], atol=1e-5)
-    np.testing.assert_allclose(hull(found.reshape(2, 8)), [[6, 18, 14, 22], [8, 16, 12, 24]], atol=1e-5)
+    quads = corners_of(np.float32([[10, 20, 8, 4]] * 2), np.float32([0, math.pi / 2])).reshape(2, 4, 2)
+    np.testing.assert_allclose(quads[0], [[6, 18], [14, 18], [14, 22], [6, 22]])
+    np.testing.assert_allclose(quads[1], [[12, 16], [12, 24], [8, 24], [8, 16]], atol=1e-5)
+    np.testing.assert_allclose(hull(quads.reshape(2, 8)), [[6, 18, 14, 22], [8, 16, 12, 24]], atol=1e-5)
 
 
 def integrated(a, b):
@@ -52,22 +52,22 @@ def integrated(a, b):
 def test_overlap_is_that_of_the_integrated_gaussians():
     sides, angle = boxes(9, seed=4)
     corners = corners_of(sides, angle)
-    found = prob_iou(corners, corners)
-    given = list(zip(sides.tolist(), angle.tolist(), strict=True))
-    expected = [[integrated(a, b) for b in given] for a in given]
-    np.testing.assert_allclose(found, expected, atol=2e-3)
-    assert found.min() < 0.1
-    assert np.sum((found > 0.2) & (found < 0.9)) > 8
+    overlaps_of_pairs = prob_iou(corners, corners)
+    turned_boxes = list(zip(sides.tolist(), angle.tolist(), strict=True))
+    expected = [[integrated(a, b) for b in turned_boxes] for a in turned_boxes]
+    np.testing.assert_allclose(overlaps_of_pairs, expected, atol=2e-3)
+    assert overlaps_of_pairs.min() < 0.1
+    assert np.sum((overlaps_of_pairs > 0.2) & (overlaps_of_pairs < 0.9)) > 8
 
 
 @given(st.integers(0, 10_000), st.sampled_from([0.0, 0.1, 0.45, 0.7, 0.99, 1.0]))
 @settings(max_examples=30, deadline=None)
 def test_the_limit_of_the_distance_is_that_of_the_overlap(seed, iou):
-    one, other = (corners_of(*boxes(12, seed + i)) for i in (0, 1))
-    value = prob_iou(one, other)
+    first, second = (corners_of(*boxes(12, seed + i)) for i in (0, 1))
+    value = prob_iou(first, second)
     sure = np.abs(value - iou) > 1e-6
-    assert (overlaps(one, other, iou) == (value > iou))[sure].all()
-    np.testing.assert_array_equal(overlaps(one, other, iou), overlaps(other, one, iou).T)
+    assert (overlaps(first, second, iou) == (value > iou))[sure].all()
+    np.testing.assert_array_equal(overlaps(first, second, iou), overlaps(second, first, iou).T)
 
 
 def test_a_resize_with_unequal_scales_changes_no_overlap():

@@ -49,10 +49,10 @@ def test_memory_is_used_again() -> None:
 
 
 def test_two_at_once_are_two() -> None:
-    with scratch() as one, scratch() as two:
-        assert one is not two
+    with scratch() as first, scratch() as second:
+        assert first is not second
     with scratch() as again:
-        assert again in (one, two)
+        assert again in (first, second)
 
 
 def test_a_tensor_is_used_again_only_when_nobody_holds_it() -> None:

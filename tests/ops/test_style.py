@@ -15,10 +15,12 @@ def test_stored_colors_are_read_back_as_the_palette(color):
         *zip(PALETTE, fills.tolist(), strict=True),
         *zip(map(ink, PALETTE), inks.tolist(), strict=True),
     ]:
-        y, cb, cr = packed & 255, packed >> 8 & 255, packed >> 16
+        y = packed & 255
+        cb = packed >> 8 & 255
+        cr = packed >> 16
         data = np.array([[y] * 4] * 4 + [[cb, cr] * 2] * 2, np.uint8)
-        found = to_rgb(Surface(data, color), 4, 4)[0, 0].astype(int)
-        assert np.abs(found - [rgb >> 16, rgb >> 8 & 255, rgb & 255]).max() <= 3
+        pixel = to_rgb(Surface(data, color), 4, 4)[0, 0].astype(int)
+        assert np.abs(pixel - [rgb >> 16, rgb >> 8 & 255, rgb & 255]).max() <= 3
 
 
 def test_full_range_black_and_white():

@@ -197,14 +197,15 @@ def test_a_device_surface_is_not_reused_while_a_view_of_it_lives():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("export", ["rgb", "nv12"])
-@pytest.mark.parametrize("own_stream", [False, True])
-def test_the_next_writer_of_a_surface_waits_for_readers_on_the_gpu(export, own_stream):
+@pytest.mark.parametrize("separate_stream", [False, True])
+def test_the_next_writer_of_a_surface_waits_for_readers_on_the_gpu(export, separate_stream):
     """Work that reads a dropped frame is still queued behind a long kernel when its surface is written again."""
     import cupy
 
-    pool, writer = SurfacePool(Device("cuda")), cupy.cuda.Stream(non_blocking=True)
+    pool = SurfacePool(Device("cuda"))
+    writer = cupy.cuda.Stream(non_blocking=True)
     slow = cupy.random.random((3000, 3000), dtype=np.float32)
-    reader = cupy.cuda.Stream(non_blocking=True) if own_stream else cupy.cuda.Stream.null
+    reader = cupy.cuda.Stream(non_blocking=True) if separate_stream else cupy.cuda.Stream.null
     frame, data = pooled(pool, 640, 480)
     address = frame.surface.data.data.ptr
     with reader:

@@ -17,10 +17,10 @@ def arrays():
 
 
 def test_arrays_of_the_host_are_given_as_they_are():
-    given = arrays()
-    wait = fetch(given)
-    assert all(one is other for one, other in zip(wait(), given, strict=True))
-    assert all(one is other for one, other in zip(wait(), given, strict=True))
+    host_arrays = arrays()
+    wait = fetch(host_arrays)
+    assert all(fetched is other for fetched, other in zip(wait(), host_arrays, strict=True))
+    assert all(fetched is other for fetched, other in zip(wait(), host_arrays, strict=True))
 
 
 @pytest.mark.gpu
@@ -29,14 +29,14 @@ def test_arrays_of_the_device_come_in_one_copy(pick):
     import cupy
 
     # 8-byte dtypes first: behind odd sizes their views would not be aligned
-    given = sorted(arrays(), key=lambda a: -a.dtype.itemsize)[pick]
+    host_arrays = sorted(arrays(), key=lambda a: -a.dtype.itemsize)[pick]
     with cupy.cuda.Stream(non_blocking=True):
-        wait = fetch([cupy.asarray(a) for a in given])
+        wait = fetch([cupy.asarray(a) for a in host_arrays])
     for _ in range(2):
-        found = wait()
-        for one, other in zip(found, given, strict=True):
-            assert (one.dtype, one.shape) == (other.dtype, other.shape)
-            np.testing.assert_array_equal(one, other)
+        copies = wait()
+        for copied, other in zip(copies, host_arrays, strict=True):
+            assert (copied.dtype, copied.shape) == (other.dtype, other.shape)
+            np.testing.assert_array_equal(copied, other)
 
 
 @pytest.mark.gpu

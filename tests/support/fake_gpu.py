@@ -116,12 +116,12 @@ REFUSED = (
 
 
 class _Session:
-    made = 0
+    created = 0
     limit = 10**6  # how many have a decoder at once
     open_count = 0
 
     def __init__(self, codec, **options):
-        type(self).made += 1
+        type(self).created += 1
         assert options["usedevicememory"] is True
         assert options["cudastream"] == Stream.ptr
         self._context = av.CodecContext.create(codec.name.lower(), "r")

@@ -25,17 +25,17 @@ def read_alarms(config: Config, node: YamlNode | None, validate: OptionValidator
     if not isinstance(node.value, dict):
         text = 'alarms must be a mapping: a name and a rule for each, as in camera_down: {when: "down_s > 30"}'
         config.problems.append(node.problem(text))
-        config.alarms_known = False
+        config.alarms_complete = False
         return
     text = "alarms is the stage of the events of alarms:, and cannot be another's id; give this another one"
     config.problems.extend(stage.node.problem(text) for stage in config.stages if stage.id == STAGE)
     for name, entry in node.value.items():
         alarm = _read(config, name, entry, validate)
         if alarm is None:
-            config.alarms_known = False
+            config.alarms_complete = False
         else:
             config.alarms.append(alarm)
-    takers = [one for one in config.stages if _sends(one) == "events" and takes_alarms(one.options.get("when"))]
+    takers = [stage for stage in config.stages if _sends(stage) == "events" and takes_alarms(stage.options.get("when"))]
     unread = not config.stages or any(stage.type is Unread for stage in config.stages)
     if config.alarms and not takers and not unread:
         text = "no emitter takes alarms, so they appear only in the log, the report and streamkit serve"
@@ -49,13 +49,14 @@ def _read(config: Config, name: str, entry: YamlNode, validate: OptionValidator)
     _check_emitters(config, name, place)
     if values is None:
         return None
-    options, when = Alarm(**values), place.value["when"]
+    options = Alarm(**values)
+    when = place.value["when"]
     try:
         condition, for_s = compile_rule(options.when, vocabulary())
     except RuleError as error:
-        for one in error.all:
-            text = mask(f"alarms.{name}.when: {one.reason}")
-            config.problems.append(Problem(when.file, *within(when, one.offset), text))
+        for mistake in error.all:
+            text = mask(f"alarms.{name}.when: {mistake.reason}")
+            config.problems.append(Problem(when.file, *within(when, mistake.offset), text))
         return None
     except MissingPackage as error:
         config.problems.append(when.problem(f"alarms.{name}: {error}"))

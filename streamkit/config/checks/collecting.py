@@ -14,32 +14,36 @@ def check_collect(graph: Graph, problems: list[Problem]) -> None:
     for node in graph.certain:
         if not collects(node):
             continue
-        found = {one.table: one for one in detectors(graph, node)}
-        node.options["models"] = {name: card.name for name, one in found.items() if (card := one.options.get("model"))}
-        if node.options.get("capture") == "object" and not found:
+        detectors_by_table = {detector.table: detector for detector in detectors(graph, node)}
+        node.options["models"] = {
+            name: card.name for name, detector in detectors_by_table.items() if (card := detector.options.get("model"))
+        }
+        if node.options.get("capture") == "object" and not detectors_by_table:
             text = f"{node.id}.capture: object needs a detector above it, such as detect"
             problems.append(node.problem(text, "capture"))
         disagreement = node.options.get("disagreement")
         if disagreement is not None:
-            texts = list(dict.fromkeys(_problems(graph, found, *disagreement["between"])))
+            texts = list(dict.fromkeys(_problems(graph, detectors_by_table, *disagreement["between"])))
             problems.extend(
                 node.problem(f"{node.id}.disagreement.between: {text}", "disagreement", "between") for text in texts
             )
 
 
-def _problems(graph: Graph, found: dict[str, Node], first: Of, second: Of) -> list[str]:
+def _problems(graph: Graph, detectors_by_table: dict[str, Node], first: Of, second: Of) -> list[str]:
     """Why two detectors cannot be compared."""
-    missing = [no_stage(graph, of.stage, found) for of in (first, second) if of.stage not in found]
+    missing = [
+        no_stage(graph, of.stage, detectors_by_table) for of in (first, second) if of.stage not in detectors_by_table
+    ]
     if missing:
         return missing
     if first.stage == second.stage:
         return [f"names {first.stage} twice; it compares two detectors, as in [detect, second]"]
-    texts = [text for of in (first, second) for text in unknown_labels(found[of.stage], of)]
-    known = [of.labels or detected_classes(found[of.stage]) for of in (first, second)]
-    if not texts and all(known) and not set(known[0] or ()) & set(known[1] or ()):
+    texts = [text for of in (first, second) for text in unknown_labels(detectors_by_table[of.stage], of)]
+    classes = [of.labels or detected_classes(detectors_by_table[of.stage]) for of in (first, second)]
+    if not texts and all(classes) and not set(classes[0] or ()) & set(classes[1] or ()):
         shown = " and ".join(
             f"{of.stage} finds {', '.join((labels or ())[:4])}"
-            for of, labels in zip((first, second), known, strict=True)
+            for of, labels in zip((first, second), classes, strict=True)
         )
         texts.append(f"the two have no class in common: {shown}")
     return texts

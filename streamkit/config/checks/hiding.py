@@ -23,7 +23,7 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
         if node.id in graph.uncertain:
             continue
         above = detectors(graph, node)
-        for option, labels, path in _asked(node):
+        for option, labels, path in _hide_options(node):
             if labels is None:
                 continue
             texts = [f"{node.id}.{option}: {text}" for label in labels if (text := missing(above, label))]
@@ -48,12 +48,12 @@ def check_hidden(graph: Graph, problems: list[Problem]) -> None:
 
 def hiding(graph: Graph) -> list[Node]:
     """Stages that blur or pixelate."""
-    return [node for node in graph.nodes.values() if any(_asked(node))]
+    return [node for node in graph.nodes.values() if any(_hide_options(node))]
 
 
 def hidden_detectors(graph: Graph) -> dict[str, str]:
     """The detectors, by table, whose objects a stage hides, and the id of that stage."""
-    hides_objects = [node for node in hiding(graph) if any(labels is not None for _, labels, _ in _asked(node))]
+    hides_objects = [node for node in hiding(graph) if any(labels is not None for _, labels, _ in _hide_options(node))]
     return {detector.table: node.id for node in hides_objects for detector in detectors(graph, node)}
 
 
@@ -62,7 +62,7 @@ def hidden_places(graph: Graph) -> str:
     hidden = {
         f"{node.id}.{option}": _without_look(node.options[option])
         for node in hiding(graph)
-        for option, *_ in _asked(node)
+        for option, *_ in _hide_options(node)
     }
     return json.dumps(hidden, sort_keys=True, default=str) if hidden else ""
 
@@ -80,11 +80,12 @@ def _check_every(graph: Graph, node: Node, option: str, labels: tuple[str, ...],
             continue
         for part in _skipping_parts(graph, detector):
             text = f"{node.id}.{option}: on frames that {part.table}.every: {frame_interval(part)} leaves out,"
-            own = part.table == detector.table
-            between = trackers(graph, part, node) if own else []  # predicted objects are not searched for others
-            visible = [_left_clear(one, detector) for one in between]
+            is_detector = part.table == detector.table
+            # predicted objects are not searched for others
+            between = trackers(graph, part, node) if is_detector else []
+            visible = [_left_clear(tracker, detector) for tracker in between]
             if not between:
-                way = f"put a tracker, `track: {{}}`, between {part.table} and {node.id}, or " if own else ""
+                way = f"put a tracker, `track: {{}}`, between {part.table} and {node.id}, or " if is_detector else ""
                 problems.append(part.problem(f"{text} nothing is hidden; {way}leave out every", "every"))
             elif all(visible):
                 graph.config.warnings.append(part.problem(f"{text} {visible[0]}", "every"))
@@ -106,28 +107,33 @@ def _skipping_parts(graph: Graph, detector: Node) -> Iterator[Node]:
 
 def _left_clear(tracker: Node, detector: Node) -> str:
     """Which objects of a detector a tracker leaves visible, with the fix; empty if it follows all."""
-    made: Any = tracker.type(**tracker.options)
-    card, given = detector.options.get("model"), detector.options.get("min_score")
-    if not hasattr(made, "new_score") or card is None:
+    options: Any = tracker.type(**tracker.options)
+    card = detector.options.get("model")
+    min_score = detector.options.get("min_score")
+    if not hasattr(options, "new_score") or card is None:
         return f"objects stay visible if {tracker.id} does not predict them; leave out every to be sure"
-    scores = [card.score, *given.values()] if isinstance(given, dict) else [card.score if given is None else given]
+    scores = (
+        [card.score, *min_score.values()]
+        if isinstance(min_score, dict)
+        else [card.score if min_score is None else min_score]
+    )
     names = ("new_score", "high_score", "low_score")
-    wanted = {name: min(scores) for name in names if getattr(made, name) > min(scores)}
-    if made.confirm > 0:
+    wanted = {name: min(scores) for name in names if getattr(options, name) > min(scores)}
+    if options.confirm > 0:
         wanted["confirm"] = 0
     way = ", ".join(f"{name}: {value:g}" for name, value in wanted.items())
     text = f"weak and new objects, which {tracker.id} does not follow, are clear"
     return f"{text}; with {way} under {tracker.id} it follows all" if wanted else ""
 
 
-def _asked(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
+def _hide_options(node: Node) -> Iterator[tuple[str, tuple[str, ...] | None, list[str]]]:
     """For each option that hides: its name, the classes (() for all, None for a zone), and their path in it."""
     for option in ("blur", "pixelate") if "pixels" in node.type.spec.writes else ():
-        asked = node.options.get(option)
-        if isinstance(asked, dict):
-            yield option, asked.get("labels"), ["labels"]
-        elif asked is not None:
-            yield option, () if isinstance(asked, str) else tuple(asked), []
+        choice = node.options.get(option)
+        if isinstance(choice, dict):
+            yield option, choice.get("labels"), ["labels"]
+        elif choice is not None:
+            yield option, () if isinstance(choice, str) else tuple(choice), []
 
 
 def _cleared(node: Node) -> str | None:
@@ -142,8 +148,8 @@ def _cleared(node: Node) -> str | None:
 
 def frame_ancestors(graph: Graph, node: Node) -> set[str]:
     """The stages that a stage's frames have passed; a stage with several inputs takes the frames of the first."""
-    found: set[str] = set()
+    ids: set[str] = set()
     while node.inputs[0] in graph.nodes:
         node = graph.nodes[node.inputs[0]]
-        found.add(node.id)
-    return found
+        ids.add(node.id)
+    return ids

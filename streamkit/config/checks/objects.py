@@ -15,13 +15,15 @@ def check_of(graph: Graph, problems: list[Problem]) -> None:
         of = node.options.get("of")
         if not isinstance(of, Of):
             continue
-        found = {one.table: one for one in detectors(graph, node)}
-        if of.stage not in found and (whole := _with_detector(of, found)) is not None:
+        detectors_by_table = {detector.table: detector for detector in detectors(graph, node)}
+        if of.stage not in detectors_by_table and (whole := _with_detector(of, detectors_by_table)) is not None:
             of = node.options["of"] = whole
-        if of.stage not in found:
-            problems.append(node.problem(f"{node.table}.of: {no_stage(graph, of.stage, found)}", "of", "stage"))
+        if of.stage not in detectors_by_table:
+            problems.append(
+                node.problem(f"{node.table}.of: {no_stage(graph, of.stage, detectors_by_table)}", "of", "stage")
+            )
             continue
-        texts = unknown_labels(found[of.stage], of)
+        texts = unknown_labels(detectors_by_table[of.stage], of)
         problems.extend(node.problem(f"{node.table}.of: {text}", "of", "labels") for text in texts)
 
 
@@ -43,12 +45,12 @@ def check_gaps(graph: Graph) -> None:
         if (every := frame_interval(node)) < 2:
             continue
         ends = [
-            one
-            for one in graph.ends
-            if one.id not in graph.uncertain
-            and node in above(graph, one)
-            and not trackers(graph, node, one)
-            and not collects(one)
+            end
+            for end in graph.ends
+            if end.id not in graph.uncertain
+            and node in above(graph, end)
+            and not trackers(graph, node, end)
+            and not collects(end)
         ]
         if ends:
             text = (
@@ -70,13 +72,13 @@ def above(graph: Graph, node: Node) -> list[Node]:
 
 def detectors(graph: Graph, node: Node) -> list[Node]:
     """The stages above `node` that write detections."""
-    return [one for one in above(graph, node) if "detections" in one.type.spec.writes]
+    return [stage for stage in above(graph, node) if "detections" in stage.type.spec.writes]
 
 
 def trackers(graph: Graph, first: Node, last: Node) -> list[Node]:
     """The trackers between two stages, the last included."""
-    found = [one for one in (last, *above(graph, last)) if "track_id" in one.writes]
-    return [one for one in found if first in above(graph, one)]
+    tracking = [stage for stage in (last, *above(graph, last)) if "track_id" in stage.writes]
+    return [tracker for tracker in tracking if first in above(graph, tracker)]
 
 
 def frame_interval(node: Node) -> int:
@@ -95,47 +97,52 @@ def detected_classes(detector: Node) -> tuple[str, ...] | None:
     return tuple(label for label in labels if label in wanted)
 
 
-def missing(found: list[Node], label: str) -> str | None:
+def missing(detector_nodes: list[Node], label: str) -> str | None:
     """Why no object of these detectors can be of a class, with the fix; None if one may be."""
-    classes = [detected_classes(one) for one in found]
+    classes = [detected_classes(detector) for detector in detector_nodes]
     names = dict.fromkeys(name for some in classes for name in some or ())
-    if not found or None in classes or label in names:
+    if not detector_nodes or None in classes or label in names:
         return None
-    for one in found:
-        if label in one.labels:
-            return f"{_not_kept(one, label)}; add it there"
+    for detector in detector_nodes:
+        if label in detector.labels:
+            return f"{_filtered_out(detector, label)}; add it there"
     return f"no detector above finds {label!r}{did_you_mean(label, names, all_if_few=True)}"
 
 
-def _with_detector(of: Of, found: dict[str, Node]) -> Of | None:
+def _with_detector(of: Of, detectors_by_table: dict[str, Node]) -> Of | None:
     """`detect.person` for `person`, if one detector stands above and finds that class; else None."""
-    if len(found) != 1 or of.labels:
+    if len(detectors_by_table) != 1 or of.labels:
         return None
-    ((name, detector),) = found.items()
+    ((name, detector),) = detectors_by_table.items()
     return Of(name, (of.stage,)) if of.stage in (detected_classes(detector) or ()) else None
 
 
-def no_stage(graph: Graph, name: str, found: dict[str, Node]) -> str:
-    """Why the stage `name` is not among the detectors `found` above a stage."""
-    known = {node.table for node in graph.nodes.values()}
-    there = f"; objects come from {', '.join(sorted(found))}" if found else "; put a detector such as detect above it"
-    if name not in known:
-        return f"there is no stage {name!r}{did_you_mean(name, known) or there}"
+def no_stage(graph: Graph, name: str, detectors_by_table: dict[str, Node]) -> str:
+    """Why the stage `name` is not among the detectors above a stage."""
+    tables = {node.table for node in graph.nodes.values()}
+    there = (
+        f"; objects come from {', '.join(sorted(detectors_by_table))}"
+        if detectors_by_table
+        else "; put a detector such as detect above it"
+    )
+    if name not in tables:
+        return f"there is no stage {name!r}{did_you_mean(name, tables) or there}"
     finds = any("detections" in node.type.spec.writes for node in graph.nodes.values() if node.table == name)
     return f"{name} {'does not stand above this stage' if finds else 'finds no objects'}{there}"
 
 
 def unknown_labels(detector: Node, of: Of) -> list[str]:
     """Problems with the labels of an `of`; none for a detector without a model, whose classes are unknown."""
-    classes, found = detected_classes(detector), []
+    classes = detected_classes(detector)
+    texts = []
     for label in of.labels if classes is not None else ():
         if label not in detector.labels:
             near = did_you_mean(label, detector.labels, all_if_few=True)
-            found.append(f"{detector.table} has no class {label!r}{near}")
+            texts.append(f"{detector.table} has no class {label!r}{near}")
         elif label not in (classes or ()):
-            found.append(_not_kept(detector, label))
-    return found
+            texts.append(_filtered_out(detector, label))
+    return texts
 
 
-def _not_kept(detector: Node, label: str) -> str:
+def _filtered_out(detector: Node, label: str) -> str:
     return f"{detector.table} keeps no {label!r}: its labels are {', '.join(detector.options['labels']) or 'none'}"

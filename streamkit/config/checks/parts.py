@@ -26,26 +26,26 @@ def parts_before(kind: type[Stage], options: Mapping[str, Any]) -> list[Composit
 
 def parts_of(stage: StageConfig, problems: list[Problem]) -> list[CompositePart]:
     """The parts of a composite, in order; none if they are invalid, with a problem at the composite's place."""
-    parts, wrong = _made(stage)
+    parts, wrong = _build_parts(stage)
     if not wrong:
         wrong = list(_wrong(stage, parts))
     problems.extend(stage.node.problem(f"{stage.id}{text}") for text in wrong)
     return [] if wrong else parts
 
 
-def _made(stage: StageConfig) -> tuple[list[CompositePart], list[str]]:
+def _build_parts(stage: StageConfig) -> tuple[list[CompositePart], list[str]]:
     """The return value of a composite's `parts`, and what is wrong with it as a whole."""
     name = stage.type.name
     try:
         composite = stage.type(**stage.options)
         assert isinstance(composite, Composite)
-        given: Any = composite.parts()
-        parts = list(given) if isinstance(given, (list, tuple)) or hasattr(given, "__next__") else None
+        returned: Any = composite.parts()
+        parts = list(returned) if isinstance(returned, (list, tuple)) or hasattr(returned, "__next__") else None
     except Exception as error:  # a plugin's code may raise anything
         return [], [f": the parts of {name} cannot be made: {describe(error)}"]
     if parts and all(isinstance(part, CompositePart) for part in parts):
         return parts, []
-    return [], [f": parts() of {name} must return a list of CompositePart(name, type, options), got {given!r}"]
+    return [], [f": parts() of {name} must return a list of CompositePart(name, type, options), got {returned!r}"]
 
 
 def _wrong(stage: StageConfig, parts: list[CompositePart]) -> Iterator[str]:
@@ -56,8 +56,8 @@ def _wrong(stage: StageConfig, parts: list[CompositePart]) -> Iterator[str]:
     for part in parts:
         if not (isinstance(part.type, type) and issubclass(part.type, _MAY_BE)):
             kinds = ", ".join(kind.__name__ for kind in _MAY_BE)
-            found = getattr(part.type, "__name__", part.type)
-            yield f".{part.name}: a part must be one of the kinds {kinds}, and {found} is none"
+            type_name = getattr(part.type, "__name__", part.type)
+            yield f".{part.name}: a part must be one of the kinds {kinds}, and {type_name} is none"
         else:
             yield from (f".{part.name}: {text}" for text in _options(part))
 
@@ -80,10 +80,10 @@ def _unfit(part: CompositePart) -> Iterator[str]:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        known = options(part.type)
+        declared = options(part.type)
     except ConfigError:  # types that are there for a type checker only: a part's class need not have others
         return
-    for option in known:
+    for option in declared:
         if option.name not in part.options or not _plain(option.type):
             continue
         value = part.options[option.name]
@@ -95,9 +95,10 @@ def _unfit(part: CompositePart) -> Iterator[str]:
 
 def _plain(kind: Any) -> bool:
     """Whether a type is a number, a text or a choice of words, with a unit or without."""
-    origin, given = get_origin(kind), get_args(kind)
+    origin = get_origin(kind)
+    arguments = get_args(kind)
     if origin is Annotated:
-        return _plain(given[0])
+        return _plain(arguments[0])
     if origin in (Union, types.UnionType):
-        return all(map(_plain, given))
+        return all(map(_plain, arguments))
     return origin is Literal or kind in _PLAIN

@@ -20,53 +20,75 @@ from streamkit.rules.scope import DirectionScope, Facts, Scope, ZoneScope
 from streamkit.rules.syntax import Literal, Op, walk
 
 _SIDES = {"up": (0.0, -1.0), "right": (1.0, 0.0), "down": (0.0, 1.0), "left": (-1.0, 0.0)}
-_OWN = {"pixels", "tensor", "outputs", "detections", "track_id", "events", "attributes", "embedding", "results"}
+_STANDARD_COLUMNS = {
+    "pixels",
+    "tensor",
+    "outputs",
+    "detections",
+    "track_id",
+    "events",
+    "attributes",
+    "embedding",
+    "results",
+}
 
 
 def above(graph: Graph, node: Node) -> Scope:
     """The scope of a rule in a stage: what the stages above it provide."""
-    found = Scope(tracked=False, folder=graph.config.folder)
+    scope = Scope(tracked=False, folder=graph.config.folder)
     labels: dict[str, None] | None = {}
     columns: set[str] = set()
     seen = stages_above(graph.nodes, node)
-    for one in (graph.nodes[id_] for id_ in graph.nodes if id_ in seen):  # each after its inputs
-        found.stages = tuple(dict.fromkeys([*found.stages, one.table]))
-        writes = set(one.writes)
-        columns |= writes - _OWN
-        found.tracked |= "track_id" in writes
+    for stage in (graph.nodes[id_] for id_ in graph.nodes if id_ in seen):  # each after its inputs
+        scope.stages = tuple(dict.fromkeys([*scope.stages, stage.table]))
+        writes = set(stage.writes)
+        columns |= writes - _STANDARD_COLUMNS
+        scope.tracked |= "track_id" in writes
         if "events" in writes:
-            found.events[one.id] = one.type.spec.emits
+            scope.events[stage.id] = stage.type.spec.emits
         if "detections" in writes:
-            found.detectors = (*found.detectors, one.table)
-            known = detected_classes(one)
-            labels = None if known is None or labels is None else labels | dict.fromkeys(known)
+            scope.detectors = (*scope.detectors, stage.table)
+            classes = detected_classes(stage)
+            labels = None if classes is None or labels is None else labels | dict.fromkeys(classes)
         if "attributes" in writes:
-            _add_attributes(found, one)
-        kinds = {"entered", "wrong_way"} & set(one.type.spec.emits)
-        made: Any = one.type(**one.options) if kinds else None  # with the defaults of options that are not set
-        if "entered" in kinds and hasattr(made, "polygon"):
-            view = PositionOptions(made.units, made.anchor, made.predicted)
-            areas = by_name(made.polygon)
-            found.zones[one.id] = ZoneScope(areas, tuple(made.labels), view, made.margin, made.debounce, made.track_ttl)
-        if "wrong_way" in kinds and hasattr(made, "directions"):
-            arrows = {name: (a[-1][0] - a[0][0], a[-1][1] - a[0][1]) for name, a in made.directions.items()}
-            found.ways = DirectionScope(arrows or _SIDES, bool(arrows) and made.units == "share", made.tolerance)
-    found.labels, found.columns = None if labels is None else tuple(labels), frozenset(columns)
-    return found
+            _add_attributes(scope, stage)
+        kinds = {"entered", "wrong_way"} & set(stage.type.spec.emits)
+        # with the defaults of options that are not set
+        stage_options: Any = stage.type(**stage.options) if kinds else None
+        if "entered" in kinds and hasattr(stage_options, "polygon"):
+            view = PositionOptions(stage_options.units, stage_options.anchor, stage_options.predicted)
+            areas = by_name(stage_options.polygon)
+            scope.zones[stage.id] = ZoneScope(
+                areas,
+                tuple(stage_options.labels),
+                view,
+                stage_options.margin,
+                stage_options.debounce,
+                stage_options.track_ttl,
+            )
+        if "wrong_way" in kinds and hasattr(stage_options, "directions"):
+            arrows = {name: (a[-1][0] - a[0][0], a[-1][1] - a[0][1]) for name, a in stage_options.directions.items()}
+            scope.ways = DirectionScope(
+                arrows or _SIDES, bool(arrows) and stage_options.units == "share", stage_options.tolerance
+            )
+    scope.labels = None if labels is None else tuple(labels)
+    scope.columns = frozenset(columns)
+    return scope
 
 
-def _add_attributes(found: Scope, node: Node) -> None:
+def _add_attributes(scope: Scope, node: Node) -> None:
     """Add the attributes that a stage writes: one of a classifier, or those that the stage names itself."""
     fields: Callable[[Any], dict[str, RuleField]] | None = getattr(node.type, "attribute_fields", None)
     if fields is None:
-        card, name = node.options.get("model"), node.options.get("attribute") or node.table
-        into = found.attributes if "of" in node.options else found.facts
+        card = node.options.get("model")
+        name = node.options.get("attribute") or node.table
+        into = scope.attributes if "of" in node.options else scope.facts
         into[name] = None if card is None or card.task == "read" else tuple(card.labels)
         return
-    into = found.facts if node.options.get("capture") == "frame" else found.attributes
-    for name, one in fields(node.options).items():
-        into[name] = one.values
-        found.numbers |= {name} if one.kind == NUMBER else set()
+    into = scope.facts if node.options.get("capture") == "frame" else scope.attributes
+    for name, field in fields(node.options).items():
+        into[name] = field.values
+        scope.numbers |= {name} if field.kind == NUMBER else set()
 
 
 def check_rules(graph: Graph, problems: list[Problem]) -> None:

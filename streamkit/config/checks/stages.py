@@ -18,9 +18,14 @@ from streamkit.emit.emitter import Emitter
 from streamkit.media.uris import is_live, mask
 
 _PRODUCERS = {
-    "tensor": "preprocess", "outputs": "infer", "detections": "a detector such as detect",
-    "track_id": "a tracker", "pixels": "a source with frames", "attributes": "classify", "embedding": "embed",
-}  # fmt: skip
+    "tensor": "preprocess",
+    "outputs": "infer",
+    "detections": "a detector such as detect",
+    "track_id": "a tracker",
+    "pixels": "a source with frames",
+    "attributes": "classify",
+    "embedding": "embed",
+}
 
 
 def check_words(graph: Graph, problems: list[Problem]) -> None:
@@ -48,14 +53,14 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
     for node in graph.nodes.values():
         if not (option := node.type.spec.input_file):
             continue
-        made: Any = node.type(**node.options)
+        reader: Any = node.type(**node.options)
         path = str(node.options[option])
         for source in graph.sources:
             if why := _without_frame_numbers(source):
                 problems.append(node.problem(f"{node.id}: the boxes belong to frames by number, but {why}"))
                 continue
             try:
-                chosen = made.read(source.id).chosen
+                chosen = reader.read(source.id).chosen
             except StreamkitError as error:
                 problems.append(node.problem(f"{node.id}.{option}: {error}", option))
                 continue
@@ -93,11 +98,12 @@ def check_outputs(graph: Graph, problems: list[Problem]) -> None:
         if node.type.spec.one_source and "{source}" not in path and count > 1:
             what = f"{count} sources into the one {'file ' if option == 'path' else ''}{mask(path)}"
             problems.append(node.problem(f'{node.id}: {what}; write "{{source}}" into the {option}', option))
-        drawn = any("pixels" in one.type.spec.writes for one in stages_above(graph.nodes, node).values())
+        drawn = any("pixels" in stage.type.spec.writes for stage in stages_above(graph.nodes, node).values())
         if drawn and node.options.get("encoder") == "copy":
             text = "encoder: copy takes the source's own packets, without what is drawn above; read from decode instead"
             problems.append(node.problem(f"{node.id}: {text}", "encoder"))
-        file, name = os.path.normpath(path), "standard output" if path == "-" else mask(path)
+        file = os.path.normpath(path)
+        name = "standard output" if path == "-" else mask(path)
         if file in claimed and (path != "-" or claimed[file].type is not node.type):
             text = f"{node.id}: {claimed[file].id} writes {name} already; give it a path of its own"
             problems.append(node.problem(text, option))
@@ -106,8 +112,8 @@ def check_outputs(graph: Graph, problems: list[Problem]) -> None:
 
 def check_events(graph: Graph, problems: list[Problem]) -> None:
     """Refuse a `when` that names events of stages that are not above it."""
-    any_alarms = bool(graph.config.alarms) or not graph.config.alarms_known
-    every_source_read = graph.config.sources_known and not graph.config.unread_sources
+    any_alarms = bool(graph.config.alarms) or not graph.config.alarms_complete
+    every_source_read = graph.config.sources_complete and not graph.config.unread_sources
     for node in graph.nodes.values():
         if not (issubclass(node.type, Sink) or node.type.spec.selects_events):
             continue
@@ -122,9 +128,13 @@ def check_events(graph: Graph, problems: list[Problem]) -> None:
 
 
 def unknown_events(
-    when: str | Collection[str] | None, node: Node, nodes: Mapping[str, Node],
-    others: Mapping[str, Collection[str]] = MappingProxyType({}), *, certain: bool = True,
-) -> Iterator[str]:  # fmt: skip
+    when: str | Collection[str] | None,
+    node: Node,
+    nodes: Mapping[str, Node],
+    others: Mapping[str, Collection[str]] = MappingProxyType({}),
+    *,
+    certain: bool = True,
+) -> Iterator[str]:
     """Problems with the event names in an option of `node`: events that no stage above it writes.
 
     Args:

@@ -13,14 +13,29 @@ from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, b
 from streamkit.ops.nms import CAUSES, Packed
 
 __all__ = [
-    "CAUSES", "FAMILIES", "Columns", "Family", "Packed", "ReadOptions", "Rest", "begin_table", "family", "unpack",
-]  # fmt: skip
+    "CAUSES",
+    "FAMILIES",
+    "Columns",
+    "Family",
+    "Packed",
+    "ReadOptions",
+    "Rest",
+    "begin_table",
+    "family",
+    "unpack",
+]
 
 _ALL: tuple[Family, ...] = (
-    *yolo.FAMILIES, *detr.FAMILIES, ssd.Ssd(), yunet.Yunet(), movenet.Movenet(), semantic.Semantic(), *text.FAMILIES,
+    *yolo.FAMILIES,
+    *detr.FAMILIES,
+    ssd.Ssd(),
+    yunet.Yunet(),
+    movenet.Movenet(),
+    semantic.Semantic(),
+    *text.FAMILIES,
     *vectors.FAMILIES,
-)  # fmt: skip
-FAMILIES = {one.name: one for one in _ALL}
+)
+FAMILIES = {family_of_task.name: family_of_task for family_of_task in _ALL}
 """Every family, by its name in a card."""
 
 

@@ -117,7 +117,7 @@ class Family:
         name, shape = self._only(outputs)
         for axis, size, what in self.sizes:
             self._check_size(name, shape, axis, size, what)
-        self._check_one_class(classes)
+        self._check_single_class(classes)
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
         """Return the names of the outputs that the family explains, for outputs and classes that `check` accepts.
@@ -186,34 +186,36 @@ class Family:
         """
         if "keypoints" not in self.columns or array_module(packed.rows) is np:
             return None
-        late, columns = LateArray(packed.rows), self.columns
+        late = LateArray(packed.rows)
+        columns = self.columns
 
-        def made(table: Detections) -> tuple[dict[str, LazyColumn], int]:
+        def build(table: Detections) -> tuple[dict[str, LazyColumn], int]:
             frame = table.batch_row
             rank = np.arange(len(table)) - np.searchsorted(frame, frame)
             values = cache(lambda: late.read(np.s_[:, : rank.max(initial=-1) + 1, 6:])[frame, rank])
-            found = {}
+            lazy_columns = {}
             for name, (first, shape) in _places(columns, late.shape[2]).items():
                 part = slice(first - 6, first - 6 + math.prod(shape))
                 make = partial(_part, values, part, shape)
-                found[name] = LazyColumn(make, np.arange(len(table)), np.float32, shape)
-            return found, 0
+                lazy_columns[name] = LazyColumn(make, np.arange(len(table)), np.float32, shape)
+            return lazy_columns, 0
 
-        return Rest(late, made)
+        return Rest(late, build)
 
     # --------------------------------------------------------------------------------- lookup and check of the outputs
 
-    def _one(self, outputs: Mapping[str, T], fitting: Callable[[tuple[Any, ...]], bool], what: str) -> tuple[str, T]:
+    def _single(self, outputs: Mapping[str, T], fitting: Callable[[tuple[Any, ...]], bool], what: str) -> tuple[str, T]:
         """Return the only output whose shape is fitting: its name, and its shape or array; else raise ValueError."""
-        found = [(name, value) for name, value in outputs.items() if fitting(shape_of(value))]
-        if len(found) != 1:
+        fitting_outputs = [(name, value) for name, value in outputs.items() if fitting(shape_of(value))]
+        if len(fitting_outputs) != 1:
             raise ValueError(f"family {self.name} reads one {what}; the network has {listed(outputs)}")
-        return found[0]
+        return fitting_outputs[0]
 
     def _only(self, outputs: Mapping[str, T], rank: int = 0, layout: str = "") -> tuple[str, T]:
         """Return the only output with that many dimensions, by default the class's; raise ValueError."""
-        rank, layout = rank or self.rank, layout or self.layout
-        return self._one(outputs, lambda shape: len(shape) == rank, f"output of {rank} dimensions, {layout}")
+        rank = rank or self.rank
+        layout = layout or self.layout
+        return self._single(outputs, lambda shape: len(shape) == rank, f"output of {rank} dimensions, {layout}")
 
     def _named(self, outputs: Mapping[str, T], names: Sequence[str]) -> list[T]:
         """Return the outputs of these names; raise ValueError if one is missing."""
@@ -246,7 +248,7 @@ class Family:
             "network"
         )
 
-    def _check_one_class(self, classes: int) -> None:
+    def _check_single_class(self, classes: int) -> None:
         """Check that the label list has one class if the family finds one; raise ValueError."""
         if self.label and classes != 1:
             only = f"family {self.name} finds one class, and the label list has {classes}"
@@ -284,8 +286,8 @@ def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], column
 
     Rows are ordered by frame, best first; `row_id` numbers them through the batch.
     """
-    kept = counts[:, 0]
-    used = rows[np.arange(rows.shape[1]) < kept[:, None]]
+    row_counts = counts[:, 0]
+    used = rows[np.arange(rows.shape[1]) < row_counts[:, None]]
     extra = {
         name: used[:, at : at + math.prod(shape)].reshape(len(used), *shape)
         for name, (at, shape) in _places(columns, rows.shape[2]).items()
@@ -294,7 +296,7 @@ def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], column
         np.ascontiguousarray(used[:, :4]),
         np.ascontiguousarray(used[:, 4]),
         used[:, 5].astype(np.int32),
-        np.repeat(np.arange(len(kept), dtype=np.int32), kept),
+        np.repeat(np.arange(len(row_counts), dtype=np.int32), row_counts),
         labels=labels,
         extra=extra,
     )
@@ -302,13 +304,14 @@ def unpack(rows: np.ndarray, counts: np.ndarray, labels: tuple[str, ...], column
 
 def _places(columns: Columns, width: int) -> dict[str, tuple[int, tuple[int, ...]]]:
     """Return for each extra column where its values begin in a row of that width, and the shape of one row's values."""
-    found, at = {}, 6
+    places = {}
+    at = 6
     for name, shape in columns.items():
         size = width - at if -1 in shape else math.prod(shape)
-        shape = tuple(size // -math.prod(shape) if one == -1 else one for one in shape)
-        found[name] = at, shape
+        shape = tuple(size // -math.prod(shape) if side == -1 else side for side in shape)
+        places[name] = at, shape
         at += size
-    return found
+    return places
 
 
 def _part(values: Callable[[], np.ndarray], part: slice, shape: tuple[int, ...], rows: np.ndarray) -> np.ndarray:
@@ -339,8 +342,8 @@ def begin_table(
             rows, counts, _ = packed.over(wait()[0], packed.rows.shape)
             return unpack(rows, counts, labels, family.columns), counts, 0
         rows, counts = wait()
-        made = unpack(rows, counts, labels, {})
-        columns, lost = rest.columns(made)
-        return made.with_columns(**columns), counts, lost
+        boxes = unpack(rows, counts, labels, {})
+        columns, lost = rest.columns(boxes)
+        return boxes.with_columns(**columns), counts, lost
 
     return table, None if rest is None else rest.array

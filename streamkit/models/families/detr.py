@@ -29,7 +29,7 @@ import numpy as np
 
 from streamkit.core.data import Array
 from streamkit.models.families.base import Family, Outputs, ReadOptions, Shapes, Size, is_inner, listed, shape_of
-from streamkit.ops.candidates import Coding, best_class, each_class, given_class, upload
+from streamkit.ops.candidates import Coding, best_class, each_class, labeled_class, upload
 from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
@@ -83,7 +83,7 @@ class Detr(Family):
         """See `Family.candidates`."""
         if not self._is_raw(outputs):
             labels, boxes, scores = (array[:n] for array in self._named(outputs, _NAMES))
-            return given_class(boxes, scores, labels, min_score=min_score)
+            return labeled_class(boxes, scores, labels, min_score=min_score)
         logits, boxes = (outputs[name][:n] for name in self._raw_names(outputs))
         how: dict[str, Any] = {"min_score": min_score, "coding": Coding.CXCYWH, "unit": input_size}
         if self.select in ("softmax", "best_class"):
@@ -117,7 +117,7 @@ class Detr(Family):
 
     def _raw_names(self, outputs: Mapping[str, Any]) -> tuple[str, str]:
         """Return the names of the logits and the boxes; further outputs may be beside an output called `logits`."""
-        names = [name for name, value in outputs.items() if len(shape_of(value)) == 3]
+        names = [name for name, output in outputs.items() if len(shape_of(output)) == 3]
         boxes = next((name for name in _BOXES if name in names), None)
         if boxes is not None and "logits" in names:
             return "logits", boxes
@@ -157,7 +157,7 @@ class RtdetrEndToEnd(Family):
         """See `Family.candidates`."""
         rows = self._only(outputs)[1][:n]
         how: dict[str, Any] = {"coding": Coding.CXCYWH, "unit": input_size}
-        return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **how)
+        return labeled_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **how)
 
 
 FAMILIES: tuple[Family, ...] = (Detr(), RtdetrQueries(), RtdetrEndToEnd())

@@ -14,7 +14,7 @@ import numpy as np
 
 from streamkit.core.data import array_module
 from streamkit.models.families.base import Columns, Family, Outputs, Size
-from streamkit.ops.candidates import given_class
+from streamkit.ops.candidates import labeled_class
 
 SEEN = np.float32(0.2)
 
@@ -41,7 +41,7 @@ class Movenet(Family):
         seen = seen | ~seen.any(axis=2, keepdims=True)
         low = xp.where(seen, xy, np.float32(np.inf)).min(axis=2)
         high = xp.where(seen, xy, np.float32(-np.inf)).max(axis=2)
-        return given_class(
+        return labeled_class(
             xp.concatenate([low, high], axis=2),
             score.mean(axis=2),
             xp.zeros(score.shape[:2], np.int32),

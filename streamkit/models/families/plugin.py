@@ -22,7 +22,7 @@ from streamkit.core.data import Array, array_module
 from streamkit.core.errors import describe
 from streamkit.core.stage import current_registry
 from streamkit.models.families.base import Family, Outputs, Shapes, Size, fits, listed
-from streamkit.ops.candidates import Coding, best_class, given_class
+from streamkit.ops.candidates import Coding, best_class, labeled_class
 from streamkit.ops.transfer import fetch
 
 Decode = Callable[..., Any]
@@ -30,14 +30,17 @@ Decode = Callable[..., Any]
 Dimension = int | str
 _Decode = TypeVar("_Decode", bound=Decode)
 
-_KNOWN = ("classes", "width", "height")
+_SIZE_NAMES = ("classes", "width", "height")
 _OPERATORS: dict[type[ast.operator], Callable[[int, int], int]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.FloorDiv: operator.floordiv,
-}  # fmt: skip
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
 _RETURNS = "it must return (boxes, class_scores) or (boxes, scores, class_ids)"
 
 
-class Found(NamedTuple):
+class DecodedBoxes(NamedTuple):
     """What a family's function returns, checked.
 
     Attributes:
@@ -96,20 +99,22 @@ class PluginFamily(Family):
         lacking = [name for name, _ in self.outputs if name not in outputs]
         if lacking:
             raise ValueError(self._refusal(f"the network has no output {', '.join(lacking)}; it has {listed(outputs)}"))
-        known = {"classes": classes, "width": self.input_size[0], "height": self.input_size[1]}
+        sizes = {"classes": classes, "width": self.input_size[0], "height": self.input_size[1]}
         open_sizes: dict[str, tuple[int, str]] = {}
         for name, declared in self.outputs:
             shape = tuple(outputs[name])
             text = f"output {name!r} must be {self._declared(declared)}, its shape is {shape}"
             if len(shape) != 1 + len(declared):
                 raise ValueError(self._refusal(f"{text}: it has {len(shape)} dimensions"))
-            for axis, (size, one) in enumerate(zip(shape[1:], declared, strict=True), 1):
-                expected = _size(one, known)
-                if isinstance(one, str) and expected is None and isinstance(size, int) and size > 0:
-                    expected, other = open_sizes.setdefault(one, (size, name))
-                    where = f"; {one} is {expected} in output {other!r}"
+            for axis, (size, dimension) in enumerate(zip(shape[1:], declared, strict=True), 1):
+                expected = _size(dimension, sizes)
+                if isinstance(dimension, str) and expected is None and isinstance(size, int) and size > 0:
+                    expected, other = open_sizes.setdefault(dimension, (size, name))
+                    where = f"; {dimension} is {expected} in output {other!r}"
                 else:
-                    where = f"; {one} is {expected}, with {self._sizes(known)}" if isinstance(one, str) else ""
+                    where = (
+                        f"; {dimension} is {expected}, with {self._sizes(sizes)}" if isinstance(dimension, str) else ""
+                    )
                 if expected is not None and not fits(size, expected):
                     raise ValueError(self._refusal(f"{text}: dimension {axis} must be {expected}{where}"))
 
@@ -119,19 +124,19 @@ class PluginFamily(Family):
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`; outputs on a GPU are copied to the host if the family has no CUDA variant."""
-        given = self.used(outputs, n)
+        used = self.used(outputs, n)
         if self.host_only:
-            given = dict(zip(given, fetch(list(given.values()))(), strict=True))
-        boxes, scores, labels = self.call(given, n, input_size, len(min_score))
+            used = dict(zip(used, fetch(list(used.values()))(), strict=True))
+        boxes, scores, labels = self.call(used, n, input_size, len(min_score))
         if labels is None:
             return best_class(boxes, scores, min_score=min_score, coding=Coding.XYXY, input_size=input_size)
-        return given_class(boxes, scores, labels, min_score=min_score)
+        return labeled_class(boxes, scores, labels, min_score=min_score)
 
     def used(self, outputs: Outputs, n: int) -> dict[str, Array]:
         """See `Family.used`."""
         return {name: outputs[name][:n] for name, _ in self.outputs}
 
-    def call(self, outputs: Outputs, n: int, input_size: Size, classes: int) -> Found:
+    def call(self, outputs: Outputs, n: int, input_size: Size, classes: int) -> DecodedBoxes:
         """Call the function for n images, on the outputs' device, and check what it returns.
 
         Raises:
@@ -139,34 +144,37 @@ class PluginFamily(Family):
         """
         xp = array_module(next(iter(outputs.values())))
         decode = self.decode if xp is np or self.cuda is None else self.cuda
-        wide = {name: value.astype(np.float32, copy=False) if value.dtype.kind == "f" else value
-                for name, value in outputs.items()}  # fmt: skip
+        wide = {
+            name: value.astype(np.float32, copy=False) if value.dtype.kind == "f" else value
+            for name, value in outputs.items()
+        }
         with np.errstate(all="ignore"):  # values that are not finite are counted
             try:
-                found = decode(wide, input_size)
+                returned = decode(wide, input_size)
             except Exception as error:  # a plugin may raise anything
                 raise ValueError(self._refusal(describe(error), self._line(error))) from error
-        return self._checked(found, n, classes, xp)
+        return self._checked(returned, n, classes, xp)
 
     def reference_rows(self, outputs: Mapping[str, np.ndarray], spec: Any, size: Size) -> np.ndarray:
         """Return (a, 6) x1, y1, x2, y2, score and class of one image, as a reader of `models.reference`."""
         batch = {name: outputs[name][None] for name, _ in self.outputs}
-        found = self.call(batch, 1, spec.size, 0)
-        boxes, scores = found.boxes[0].astype(np.float64), found.scores[0].astype(np.float64)
-        if found.labels is None:
+        decoded = self.call(batch, 1, spec.size, 0)
+        boxes = decoded.boxes[0].astype(np.float64)
+        scores = decoded.scores[0].astype(np.float64)
+        if decoded.labels is None:
             return np.column_stack([boxes, scores.max(axis=1), scores.argmax(axis=1)])
-        return np.column_stack([boxes, scores, found.labels[0]])
+        return np.column_stack([boxes, scores, decoded.labels[0]])
 
-    def _checked(self, found: Any, n: int, classes: int, xp: Any) -> Found:
+    def _checked(self, returned: Any, n: int, classes: int, xp: Any) -> DecodedBoxes:
         """Check what the function returns; `classes` is 0 if the number is unknown."""
-        if not isinstance(found, tuple) or len(found) not in (2, 3):
-            got = f"a tuple of {len(found)}" if isinstance(found, tuple) else type(found).__name__
+        if not isinstance(returned, tuple) or len(returned) not in (2, 3):
+            got = f"a tuple of {len(returned)}" if isinstance(returned, tuple) else type(returned).__name__
             raise ValueError(self._refusal(f"{_RETURNS}, got {got}"))
-        given = len(found) == 3
-        names = ("boxes", "scores", "class_ids") if given else ("boxes", "class_scores")
-        a = found[0].shape[1] if getattr(found[0], "ndim", 0) == 3 else 0
-        shapes = [(n, a, 4), (n, a), (n, a)] if given else [(n, a, 4), (n, a, classes or "classes")]
-        for name, array, shape in zip(names, found, shapes, strict=True):
+        has_labels = len(returned) == 3
+        names = ("boxes", "scores", "class_ids") if has_labels else ("boxes", "class_scores")
+        a = returned[0].shape[1] if getattr(returned[0], "ndim", 0) == 3 else 0
+        shapes = [(n, a, 4), (n, a), (n, a)] if has_labels else [(n, a, 4), (n, a, classes or "classes")]
+        for name, array, shape in zip(names, returned, shapes, strict=True):
             rule = f"{name} must be ({', '.join(map(str, (n, 'anchors', *shape[2:])))})"
             if not hasattr(array, "dtype") or array_module(array) is not xp:
                 raise ValueError(self._refusal(f"{rule} as an array of {xp.__name__}, got {type(array).__name__}"))
@@ -175,22 +183,24 @@ class PluginFamily(Family):
             kinds, what = ("iu", "integers") if name == "class_ids" else ("f", "floats")
             if array.dtype.kind not in kinds:
                 raise ValueError(self._refusal(f"{name} must be {what}, got {array.dtype}"))
-        boxes, scores = (one.astype(np.float32, copy=False) for one in found[:2])
-        return Found(boxes, scores, found[2].astype(np.int64, copy=False) if given else None)
+        boxes, scores = (raw.astype(np.float32, copy=False) for raw in returned[:2])
+        return DecodedBoxes(boxes, scores, returned[2].astype(np.int64, copy=False) if has_labels else None)
 
     def _refusal(self, text: str, line: str = "") -> str:
         return f"family {self.name} of {self.origin[0]}{line}: {text}"
 
     def _line(self, error: Exception) -> str:
         """Return the innermost line of the plugin that an error went through, as `:12`."""
-        lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == self.origin[0]]
+        lines = [
+            entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == self.origin[0]
+        ]
         return f":{lines[-1]}" if lines else ""
 
     def _declared(self, dimensions: Sequence[Dimension]) -> str:
         return f"(batch, {', '.join(map(str, dimensions))})"
 
-    def _sizes(self, known: Mapping[str, int]) -> str:
-        return ", ".join(f"{name} {value}" for name, value in known.items())
+    def _sizes(self, sizes: Mapping[str, int]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in sizes.items())
 
 
 def _equal(size: int, expected: int | str) -> bool:
@@ -251,40 +261,40 @@ def _declaration(name: str, outputs: Any) -> tuple[tuple[str, tuple[Dimension, .
     example = 'outputs={"output": ("anchors", "classes + 4")}, the dimensions of each output for one image'
     if not isinstance(outputs, Mapping) or not outputs:
         raise TypeError(f"family {name!r} must declare its outputs, as in {example}; got {outputs!r}")
-    found = []
+    checked = []
     for output, dimensions in outputs.items():
-        if isinstance(dimensions, (str, int)) or not all(isinstance(one, (str, int)) for one in dimensions):
+        if isinstance(dimensions, (str, int)) or not all(isinstance(dimension, (str, int)) for dimension in dimensions):
             raise TypeError(f"family {name!r}: output {output!r} must have a tuple of dimensions, as in {example}")
-        for one in dimensions:
+        for dimension in dimensions:
             try:
-                _size(one, dict.fromkeys(_KNOWN, 1))
+                _size(dimension, dict.fromkeys(_SIZE_NAMES, 1))
             except (ValueError, SyntaxError, ZeroDivisionError):
                 raise TypeError(
-                    f"family {name!r}: the dimension {one!r} of output {output!r} must be a number, a name, or a sum "
-                    f"or product of numbers and {', '.join(_KNOWN)}, such as 'classes + 4'"
+                    f"family {name!r}: the dimension {dimension!r} of output {output!r} must be a number, a name, or a "
+                    f"sum or product of numbers and {', '.join(_SIZE_NAMES)}, such as 'classes + 4'"
                 ) from None
-        found.append((str(output), tuple(dimensions)))
-    return tuple(found)
+        checked.append((str(output), tuple(dimensions)))
+    return tuple(checked)
 
 
-def _size(dimension: Dimension, known: Mapping[str, int]) -> int | None:
+def _size(dimension: Dimension, sizes: Mapping[str, int]) -> int | None:
     """Return the size of a declared dimension; None for a name that is not known. Raises ValueError, SyntaxError."""
     if isinstance(dimension, int):
         return dimension
     node = ast.parse(dimension, mode="eval").body
-    if isinstance(node, ast.Name) and node.id not in known:
+    if isinstance(node, ast.Name) and node.id not in sizes:
         return None
-    return _evaluate(node, known)
+    return _evaluate(node, sizes)
 
 
-def _evaluate(node: ast.expr, known: Mapping[str, int]) -> int:
+def _evaluate(node: ast.expr, sizes: Mapping[str, int]) -> int:
     match node:
         case ast.Constant(value=int() as value):
             return value
-        case ast.Name(id=name) if name in known:
-            return known[name]
+        case ast.Name(id=name) if name in sizes:
+            return sizes[name]
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
-            return _OPERATORS[type(op)](_evaluate(left, known), _evaluate(right, known))
+            return _OPERATORS[type(op)](_evaluate(left, sizes), _evaluate(right, sizes))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_evaluate(operand, known)
+            return -_evaluate(operand, sizes)
     raise ValueError(ast.unparse(node))

@@ -18,7 +18,7 @@ from streamkit.core.data import Array
 from streamkit.models.families.base import Family, Outputs, Shapes, Size, fits
 from streamkit.ops.masks import best_classes
 
-_MOST = 256  # a map has a byte a place
+_MAX_CLASSES = 256  # a map has a byte a place
 
 
 class Semantic(Family):
@@ -31,8 +31,10 @@ class Semantic(Family):
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
         name, shape = self._map(outputs)
-        if classes > _MOST:
-            raise ValueError(f"family {self.name} takes at most {_MOST} classes, and the label list has {classes}")
+        if classes > _MAX_CLASSES:
+            raise ValueError(
+                f"family {self.name} takes at most {_MAX_CLASSES} classes, and the label list has {classes}"
+            )
         if len(shape) == 4 and not fits(shape[1], classes) and not fits(shape[3], classes):
             if shape[1] == 1:
                 return
@@ -60,4 +62,4 @@ class Semantic(Family):
 
     def _map(self, outputs: Mapping[str, Any]) -> tuple[str, Any]:
         """Return the only output that is a map: its name, and its shape or array."""
-        return self._one(outputs, lambda shape: len(shape) in (3, 4), "map, (N, C, h, w)")
+        return self._single(outputs, lambda shape: len(shape) in (3, 4), "map, (N, C, h, w)")

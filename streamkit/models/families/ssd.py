@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from streamkit.models.families.base import Family, Outputs, Shapes, Size, shape_of
-from streamkit.ops.candidates import Coding, given_class
+from streamkit.ops.candidates import Coding, labeled_class
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
 _TENSORFLOW_EXTRAS = (
@@ -68,7 +68,7 @@ class Ssd(Family):
             boxes, scores, labels = boxes[:n], scores[:n], labels[:n]
         if len(boxes) < n:
             raise ValueError(f"{n} frames gave one list of objects; run this network with batches of 1")
-        return given_class(
+        return labeled_class(
             boxes,
             scores,
             labels,

@@ -78,16 +78,17 @@ class TextFamily(Family):
         xp = array_module(output)
         values = output.reshape(len(output), -1, classes + 1) if output.ndim == 2 else output
         values = (values if axis == 2 else values.transpose(0, 2, 1)).astype(np.float32, copy=False)
-        some, kept = values, None
+        some = values
+        columns = None
         if allowed is not None:
             blank %= classes + 1
-            kept = xp.asarray(np.sort(np.append([i + (i >= blank) for i in allowed], blank).astype(np.int64)))
-            some = values[:, :, kept]
+            columns = xp.asarray(np.sort(np.append([i + (i >= blank) for i in allowed], blank).astype(np.int64)))
+            some = values[:, :, columns]
         first = some.argmax(axis=2)[:, :, None]
         second = xp.where(xp.arange(some.shape[2]) == first, -np.inf, some).argmax(axis=2)[:, :, None]
         places = xp.concatenate([first, second], axis=2)
         scores = _probabilities(values, xp.take_along_axis(some, places, axis=2), xp)
-        classes_of = places if kept is None else kept[places]
+        classes_of = places if columns is None else columns[places]
         return xp.stack([classes_of.astype(np.float32), scores], axis=3).reshape(len(some), -1, 4)
 
     def decode(self, best: np.ndarray, alphabet: Sequence[str], blank: int) -> Reading:
@@ -144,13 +145,13 @@ class TextFamily(Family):
 
 def _probabilities(values: Array, picked: Array, xp: Any) -> Array:
     """Return the probabilities of picked values, (N, T, 1), of all values (N, T, C) of each place."""
-    given = (values.min(axis=(1, 2)) >= -1e-3) & (abs(values.sum(axis=2) - 1).max(axis=1) < 0.05)
-    if xp is np and given.all():
+    are_probabilities = (values.min(axis=(1, 2)) >= -1e-3) & (abs(values.sum(axis=2) - 1).max(axis=1) < 0.05)
+    if xp is np and are_probabilities.all():
         return picked
     peak = values.max(axis=2, keepdims=True)
     with np.errstate(invalid="ignore"):  # infinite logits
         soft = xp.exp(picked - peak) / xp.exp(values - peak).sum(axis=2, keepdims=True)
-    return xp.nan_to_num(xp.where(given[:, None, None], picked, soft))
+    return xp.nan_to_num(xp.where(are_probabilities[:, None, None], picked, soft))
 
 
 FAMILIES = (TextFamily("ctc", repeats=True), TextFamily("slots", repeats=False))

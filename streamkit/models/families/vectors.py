@@ -48,7 +48,7 @@ class Vector(Family):
 
     def _vector(self, outputs: Any) -> tuple[str, Any]:
         """Return the only output of that layout: its name, and its shape or array."""
-        return self._one(
+        return self._single(
             outputs,
             lambda shape: len(shape) >= 2 and all(size == 1 for size in shape[2:]),
             f"output {self.layout}",

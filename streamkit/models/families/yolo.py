@@ -33,7 +33,7 @@ from streamkit.core.data import Detections
 from streamkit.core.lazy_column import LazyColumn
 from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size, listed, shape_of
 from streamkit.ops import masks
-from streamkit.ops.candidates import Coding, best_class, best_pairs, given_class
+from streamkit.ops.candidates import Coding, best_class, best_pairs, labeled_class
 from streamkit.ops.nms import Packed
 from streamkit.ops.transfer import LateArray
 
@@ -140,16 +140,18 @@ class _Masked(Family):
     ) -> Rest | None:
         """See `Family.rest`: the masks."""
         prototypes = self._prototypes(outputs)[1]
-        rows, counts = packed.rows, packed.counts
+        rows = packed.rows
+        counts = packed.counts
         late = LateArray(masks.crop_logits(rows, counts, prototypes[: len(geometry)], geometry, input_size))
         map_size = prototypes.shape[3], prototypes.shape[2]
 
-        def made(table: Detections) -> tuple[dict[str, LazyColumn], int]:
-            boxes, frame = table.xyxy, table.batch_row
-            found = masks.InstanceMasks(boxes, frame, late, map_size, geometry, sizes_wh, input_size)
-            return {"mask": LazyColumn(found.rows, np.arange(len(table)), object)}, found.lost
+        def build(table: Detections) -> tuple[dict[str, LazyColumn], int]:
+            boxes = table.xyxy
+            frame = table.batch_row
+            instance_masks = masks.InstanceMasks(boxes, frame, late, map_size, geometry, sizes_wh, input_size)
+            return {"mask": LazyColumn(instance_masks.rows, np.arange(len(table)), object)}, instance_masks.lost
 
-        return Rest(late, made)
+        return Rest(late, build)
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
         """See `Family.claims`: the rows and the prototypes."""
@@ -234,9 +236,9 @@ class YoloWorld(Family):
 
     def _pair(self, outputs: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]:
         """Return the scores and the boxes, each with its name."""
-        found = [(name, value) for name, value in outputs.items() if len(shape_of(value)) == 3]
-        boxes = [one for one in found if "box" in one[0].lower()]
-        scores = [one for one in found if "score" in one[0].lower()]
+        rank_3 = [(name, output) for name, output in outputs.items() if len(shape_of(output)) == 3]
+        boxes = [output for output in rank_3 if "box" in output[0].lower()]
+        scores = [output for output in rank_3 if "score" in output[0].lower()]
         if len(boxes) != 1 or len(scores) != 1:
             raise ValueError(
                 f"family {self.name} reads scores (N, anchors, classes) and boxes (N, anchors, 4), by these names; the "
@@ -261,7 +263,7 @@ class YoloEndToEnd(Family):
         """See `Family.candidates`."""
         rows = self._only(outputs)[1][:n]
         more: dict[str, Any] = {} if self.step is None else {"points": rows[:, :, 6:], "step": self.step}
-        return given_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **more)
+        return labeled_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **more)
 
 
 class YoloEndToEndPose(YoloEndToEnd):

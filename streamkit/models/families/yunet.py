@@ -32,7 +32,7 @@ class Yunet(Family):
         for name, shape in zip(FACE_OUTPUTS, self._named(outputs, FACE_OUTPUTS), strict=True):
             kind = name.split("_")[0]
             self._check_size(name, shape, 2, _WIDTHS[kind], f"values of {kind}")
-        self._check_one_class(classes)
+        self._check_single_class(classes)
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
         """See `Family.claims`."""

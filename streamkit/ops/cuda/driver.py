@@ -31,9 +31,11 @@ class Copy:
     """
 
     def __init__(self) -> None:
-        self._to, self._from, self._count = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_size_t()
-        given = (self._to, self._from, self._count)
-        self._arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, given))
+        self._to = ctypes.c_uint64()
+        self._from = ctypes.c_uint64()
+        self._count = ctypes.c_size_t()
+        values = (self._to, self._from, self._count)
+        self._arguments = (ctypes.c_void_p * 3)(*map(ctypes.addressof, values))
         self._kernel: int | None = None
 
     def __call__(self, to: int, source: int, size: int, stream: Any) -> None:
@@ -59,14 +61,12 @@ class Copy:
         count = size // _BLOCK
         self._to.value, self._from.value, self._count.value = to, source, count
         blocks = -(-count // (_THREADS * _EACH))
-        _check(calls.cuLaunchKernel(
-            self._kernel, blocks, 1, 1, _THREADS, 1, 1, 0, stream.ptr, self._arguments, None
-        ))  # fmt: skip
+        _check(calls.cuLaunchKernel(self._kernel, blocks, 1, 1, _THREADS, 1, 1, 0, stream.ptr, self._arguments, None))
 
 
 def launch(
     kernel: Any, grid: tuple[int, int, int], block: tuple[int, int, int], stream: Any, arguments: Sequence[int]
-) -> bool:  # fmt: skip
+) -> bool:
     """Queue a kernel in the order of `stream`.
 
     Args:
@@ -79,11 +79,12 @@ def launch(
     Returns:
         False if the driver cannot be called this way; nothing is queued then.
     """
-    calls, address = _calls(), _address(kernel)
+    calls = _calls()
+    address = _address(kernel)
     if calls is None or not address:
         return False
-    given = (ctypes.c_void_p * len(arguments))(*arguments)
-    _check(calls.cuLaunchKernel(address, *grid, *block, 0, stream.ptr, given, None))
+    pointers = (ctypes.c_void_p * len(arguments))(*arguments)
+    _check(calls.cuLaunchKernel(address, *grid, *block, 0, stream.ptr, pointers, None))
     return True
 
 
@@ -116,8 +117,8 @@ def wait_for(stream: Any, surfaces: Iterable[Surface]) -> None:
             last[id(surface)] = surface
             continue
         writer = turn[0]
-        known = last.get(writer)
-        if known is None or known.turn < turn:  # type: ignore[operator]  # of this writer, so it has a turn
+        latest = last.get(writer)
+        if latest is None or latest.turn < turn:  # type: ignore[operator]  # of this writer, so it has a turn
             last[writer] = surface
     for surface in last.values():
         wait(stream, surface.ready)
@@ -160,8 +161,12 @@ def _calls() -> Any:
         library.cuMemcpyDtoDAsync_v2.argtypes = ctypes.c_uint64, ctypes.c_uint64, ctypes.c_size_t, ctypes.c_void_p
         number = ctypes.c_uint
         library.cuLaunchKernel.argtypes = (
-            ctypes.c_void_p, *[number] * 7, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p,
-        )  # fmt: skip
+            ctypes.c_void_p,
+            *[number] * 7,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+            ctypes.c_void_p,
+        )
         library.cuEventRecord.argtypes = ctypes.c_void_p, ctypes.c_void_p
         library.cuStreamWaitEvent.argtypes = ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint
         library.cuThreadExchangeStreamCaptureMode.argtypes = (ctypes.c_void_p,)

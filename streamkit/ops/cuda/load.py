@@ -69,8 +69,8 @@ def source(file: str) -> str:
 def _lines(file: str, seen: set[str]) -> list[str]:
     path = _FOLDER / file
     if not path.is_file():
-        known = ", ".join(sorted(p.name for p in _FOLDER.glob("*.cu*")))
-        raise FileNotFoundError(f"streamkit/ops/cuda has no file {file!r}; it has {known}")
+        files = ", ".join(sorted(p.name for p in _FOLDER.glob("*.cu*")))
+        raise FileNotFoundError(f"streamkit/ops/cuda has no file {file!r}; it has {files}")
     seen.add(file)
     lines = [f'#line 1 "{file}"']
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):

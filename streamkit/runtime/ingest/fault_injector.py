@@ -85,9 +85,9 @@ class FaultInjector:
     def outage_left_s(self, counters: Counters) -> float:
         """Seconds until the peer is back; 0 or less if it is there."""
         assert self._opened_s is not None, "call begin first"
-        begun, now_s = self.away.begun, time.monotonic()
+        begun, now_s = self.away.spans_started, time.monotonic()
         self.away(self.time_s)
-        if self.away.begun > begun:
+        if self.away.spans_started > begun:
             self._back_s = self._opened_s + self.away.end_s if self.realtime else now_s + self.away.for_s
             if self._back_s > now_s:
                 counters.add("fault: times away")
@@ -178,9 +178,9 @@ class FaultySource(Source):
 
     def _frozen(self) -> bool:
         """Whether the frame falls into a freeze and is missed; a source without pace waits instead."""
-        faults, begun = self._faults, self._faults.freeze.begun
+        faults, begun = self._faults, self._faults.freeze.spans_started
         frozen = faults.freeze(faults.time_s)
-        new = faults.freeze.begun - begun
+        new = faults.freeze.spans_started - begun
         if new:
             self.context.counters.add("fault: freezes", new)
         if frozen and faults.realtime:

@@ -15,7 +15,7 @@ from streamkit.core.stage import FrameStage, Score, stage
 from streamkit.io.box_files import BoxFormat, BoxRows, format_of, read_boxes
 from streamkit.io.input_path import InputPath
 from streamkit.io.outputs import fill_path
-from streamkit.models.labels import KNOWN
+from streamkit.models.labels import LABEL_LISTS
 
 OUTSIDE = "boxes on frames after the last one"
 WEAK = "boxes removed: min_score"
@@ -138,13 +138,13 @@ class DetectionsFromFile(FrameStage):
 
 def _named(name: str) -> tuple[str, ...]:
     """The labels of a known list, or of a text file."""
-    if name in KNOWN:
-        return KNOWN[name]
+    if name in LABEL_LISTS:
+        return LABEL_LISTS[name]
     try:
         lines = Path(name).read_text().splitlines()
     except OSError as error:
         raise ValueError(
-            f"labels must be a list, {', '.join(KNOWN)}, or a text file with a name a line, got {name!r}"
+            f"labels must be a list, {', '.join(LABEL_LISTS)}, or a text file with a name a line, got {name!r}"
         ) from error
     return tuple(line.strip() for line in lines if line.strip())
 

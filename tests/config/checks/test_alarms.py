@@ -13,7 +13,7 @@ def read(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "told"),
+    ("text", "place", "message"),
     [
         ("{a: 'down_s > 3 fro 5s'}", "3:25", "alarms.a.when: 'fro' is not allowed here"),
         ('{a: "fps_in"}', "3:14", "must be true or false, and this is a number; compare it, as in fps_in > 0"),
@@ -26,10 +26,10 @@ def read(text):
         ("{a: {when: down_s > 3, to: draw}}", "3:36", "got 'draw': is no emitter; put one under stages, such as email"),
     ],
 )
-def test_mistakes_are_told_where_they_are(text, place, told):
+def test_mistakes_are_told_where_they_are(text, place, message):
     _, problems = read(text)
     assert len(problems) == 1, problems
-    assert told in problems[0]
+    assert message in problems[0]
     assert problems[0].startswith(f"pipeline.yaml:{place}: ")
 
 
@@ -42,14 +42,16 @@ def test_a_stage_cannot_be_called_as_the_stage_of_alarms_is():
 @pytest.mark.parametrize(
     ("stage", "warned"),
     [
-        ("draw: {}", True), ("webhook: {url: 'http://h'}", True), ("webhook: {url: 'http://h', send: events}", False),
+        ("draw: {}", True),
+        ("webhook: {url: 'http://h'}", True),
+        ("webhook: {url: 'http://h', send: events}", False),
         ("email: {url: 'smtp://h', mail_from: a@b.c, to: x@y.z}", False),
         ("email: {url: 'smtp://h', mail_from: a@b.c, to: x@y.z, when: line.crossed}", True),
     ],
-)  # fmt: skip
+)
 def test_alarms_that_nobody_hears_are_worth_a_warning(stage, warned):
     config = read_text(f'sources: {{gate: "rtsp://h/x"}}\nstages: {{{stage}}}\nalarms: {{a: down_s > 3}}')
     assert config.problems == []
-    assert [str(one).startswith("pipeline.yaml:3:9: no emitter takes alarms") for one in config.warnings] == [
+    assert [str(warning).startswith("pipeline.yaml:3:9: no emitter takes alarms") for warning in config.warnings] == [
         True
     ] * warned

@@ -24,7 +24,7 @@ NO_VECTORS = "5:12: collect reads embedding, which no earlier stage writes; put 
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("disagreement: {between: [detect, car]}", f"{BETWEEN}: there is no stage 'car'; did you mean 'cars'?"),
         ("disagreement: {between: [cars, cars]}", f"5:37: {BETWEEN}: names cars twice; it compares two detectors"),
@@ -41,10 +41,10 @@ NO_VECTORS = "5:12: collect reads embedding, which no earlier stage writes; put 
         ("random: 6/h, capture: object, from: decode", "collect.capture: object needs a detector above it"),
     ],
 )
-def test_mistakes_are_told_with_their_place(root, options, told):
+def test_mistakes_are_told_with_their_place(root, options, message):
     with pytest.raises(ConfigError) as error:
         built(root, f"collect: {{{options}, path: out}}")
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_the_stage_knows_the_models_of_its_objects(root):

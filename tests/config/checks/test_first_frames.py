@@ -62,9 +62,9 @@ def test_each_kind_of_shape_is_compared_with_the_sources_it_is_for(tmp_path, sta
     text = sources + "stages:\n" + stages
     if "[b]" in stages:
         text = text.replace("stages:", "  b: test://?width=99&height=48\nstages:")
-    found = warnings(text, tmp_path)
-    assert len(found) == (place is not None), found
-    assert place is None or found[0].startswith(place)
+    lines = warnings(text, tmp_path)
+    assert len(lines) == (place is not None), lines
+    assert place is None or lines[0].startswith(place)
 
 
 def test_a_shape_in_shares_is_compared_without_the_size_of_a_frame(tmp_path):
@@ -79,10 +79,10 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path):
     (tmp_path / "folder").mkdir()
     sources = ("text.mp4", "void.mp4", "folder", "none.mp4")
     text = "sources:\n" + "".join(f"  s{i}: {uri}\n" for i, uri in enumerate(sources)) + "stages: {draw: {}}\n"
-    found = warnings(text, tmp_path)
-    assert [line.split(": ")[:2] for line in found] == [[f"{i + 2}:7", f"source s{i}"] for i in range(4)]
+    lines = warnings(text, tmp_path)
+    assert [line.split(": ")[:2] for line in lines] == [[f"{i + 2}:7", f"source s{i}"] for i in range(4)]
     reasons = ("this is a text file", "the file is empty", "contains no videos or images", "there is no file none.mp4")
-    assert all(reason in line for reason, line in zip(reasons, found, strict=True))
+    assert all(reason in line for reason, line in zip(reasons, lines, strict=True))
 
 
 @pytest.mark.skipif(has_driver(), reason="this machine has an NVIDIA driver")
@@ -92,6 +92,6 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path):
 )
 def test_a_gpu_that_is_not_there_is_reported(tmp_path, device, places):
     text = f"device: {device}\nsources: {{a: 'test://', b: 'test://'}}\nstages: {{draw: {{}}}}\n"
-    found = warnings(text, tmp_path)
-    assert [line.split(": ")[0] for line in found] == places
-    assert all("cannot be used on this machine: there is no NVIDIA driver" in line for line in found)
+    lines = warnings(text, tmp_path)
+    assert [line.split(": ")[0] for line in lines] == places
+    assert all("cannot be used on this machine: there is no NVIDIA driver" in line for line in lines)

@@ -16,14 +16,14 @@ HEAD = "sources: {street: samples/street.mp4}\nstages:\n"
 FOLLOWS = "{confirm: 0, new_score: 0.35, high_score: 0.35}"
 
 
-def told(root, *stages, registry=None):
+def problems_and_warnings(root, *stages, registry=None):
     """What `check` refuses, and what it warns of."""
-    config = read_text(HEAD + "".join(f"  {one}\n" for one in stages), folder=root, registry=registry)
+    config = read_text(HEAD + "".join(f"  {line}\n" for line in stages), folder=root, registry=registry)
     try:
         build(config)
     except ConfigError as error:
-        return [str(one).removeprefix("pipeline.yaml:") for one in error.problems], []
-    return [], [str(one).removeprefix("pipeline.yaml:") for one in config.warnings]
+        return [str(problem).removeprefix("pipeline.yaml:") for problem in error.problems], []
+    return [], [str(warning).removeprefix("pipeline.yaml:") for warning in config.warnings]
 
 
 @pytest.mark.parametrize(
@@ -36,14 +36,17 @@ def told(root, *stages, registry=None):
     ],
 )
 def test_a_class_that_the_detector_leaves_out_is_refused(detect, blur, text, root):
-    problems, _ = told(root, f"detect: {{model: demo, {detect}}}", f"draw: {{blur: {blur}}}")
+    problems, _ = problems_and_warnings(root, f"detect: {{model: demo, {detect}}}", f"draw: {{blur: {blur}}}")
     assert len(problems) == 1
     assert f": draw.blur: {text.partition(';')[0]}" in problems[0]
 
 
 def test_a_class_that_one_of_several_detectors_keeps_can_be_hidden(root):
     more = "more: {stage: detect, model: demo, labels: [person]}"
-    assert told(root, "detect: {model: demo, labels: [car]}", more, "draw: {blur: [person]}") == ([], [])
+    assert problems_and_warnings(root, "detect: {model: demo, labels: [car]}", more, "draw: {blur: [person]}") == (
+        [],
+        [],
+    )
 
 
 CLEAR = "3:32: draw.blur: on frames that detect.every: 5 leaves out, nothing is hidden; "
@@ -53,7 +56,7 @@ CLEAR = "3:32: draw.blur: on frames that detect.every: 5 leaves out, nothing is 
 @pytest.mark.parametrize("on", ["", ", from: detect"], ids=["alone", "beside a tracker"])
 def test_frames_that_a_detector_leaves_out_would_be_clear(blur, on, root):
     beside = ("track: {}", "jsonl: {path: out/a.jsonl}") if on else ()
-    problems, _ = told(root, "detect: {model: demo, every: 5}", *beside, f"draw: {{blur: {blur}{on}}}")
+    problems, _ = problems_and_warnings(root, "detect: {model: demo, every: 5}", *beside, f"draw: {{blur: {blur}{on}}}")
     assert problems == [CLEAR + "put a tracker, `track: {}`, between detect and draw, or leave out every"]
 
 
@@ -67,18 +70,22 @@ def test_frames_that_a_detector_leaves_out_would_be_clear(blur, on, root):
     ids=["a zone alone", "every frame", "other classes"],
 )
 def test_what_is_hidden_on_every_frame_is_not_refused(blur, detect, root):
-    problems, warnings = told(root, detect, f"draw: {{blur: {blur}}}")
+    problems, warnings = problems_and_warnings(root, detect, f"draw: {{blur: {blur}}}")
     assert problems == []
-    assert not any("draw.blur" in one for one in warnings)
+    assert not any("draw.blur" in warning for warning in warnings)
 
 
 def test_with_the_way_out_nothing_shows_what_any_stage_above_it_hides(root):
     hiding = "faces: {stage: draw, blur: all}", "zones: {stage: draw, pixelate: {zone: [[0, 0], [90, 0], [90, 90]]}}"
     above = "detect: {model: demo}", "track: {}", "door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
-    problems, _ = told(root, *above, *hiding, "snapshot: {path: 'out/{source}/{time}.jpg', when: door, from: door}")
+    problems, _ = problems_and_warnings(
+        root, *above, *hiding, "snapshot: {path: 'out/{source}/{time}.jpg', when: door, from: door}"
+    )
     assert len(problems) == 1
     assert "snapshot would show what faces, zones hides; write from: zones, first where" in problems[0]
-    problems, _ = told(root, *above, *hiding, "snapshot: {path: 'out/{source}/{time}.jpg', when: door, from: zones}")
+    problems, _ = problems_and_warnings(
+        root, *above, *hiding, "snapshot: {path: 'out/{source}/{time}.jpg', when: door, from: zones}"
+    )
     assert problems == []
 
 
@@ -96,13 +103,15 @@ def test_with_the_way_out_nothing_shows_what_any_stage_above_it_hides(root):
 )
 def test_what_a_tracker_does_not_follow_is_warned_of_with_the_way_out(detect, track, way, root):
     stages = f"detect: {{model: demo, every: 5{detect}}}", f"track: {{{track}}}", "draw: {blur: [person]}"
-    problems, warnings = told(root, *stages)
+    problems, warnings = problems_and_warnings(root, *stages)
     assert problems == []
     if way is None:
         assert warnings == []
     else:
         text = "leaves out, weak and new objects, which track does not follow, are clear"
-        assert [one.partition("every: 5 ")[2] for one in warnings] == [f"{text}; with {way} under track it follows all"]
+        assert [warning.partition("every: 5 ")[2] for warning in warnings] == [
+            f"{text}; with {way} under track it follows all"
+        ]
 
 
 def test_with_the_way_out_every_object_has_a_track_and_is_there_on_the_frames_between(run_pipeline):
@@ -115,13 +124,16 @@ stages:
   collect: {{}}
 """
     records = run_pipeline(text, limit=60).records["street"]
-    tracked = [{one["track_id"]: one["box"] for one in record["objects"] if "track_id" in one} for record in records]
+    tracked = [
+        {detection["track_id"]: detection["box"] for detection in record["objects"] if "track_id" in detection}
+        for record in records
+    ]
     assert sum(map(len, tracked)) > 100
     for number, (record, here) in enumerate(zip(records, tracked, strict=True)):
         last = tracked[number - number % 5].keys()
         assert here.keys() <= last or number % 5 == 0
         assert len(last - here.keys()) <= 1, "but for one that has left the picture"
-        without = [one["box"] for one in record["objects"] if "track_id" not in one]
+        without = [detection["box"] for detection in record["objects"] if "track_id" not in detection]
         overlap = iou_matrix(np.array(without).reshape(-1, 4), np.array([*here.values()]).reshape(-1, 4))
         assert (overlap.max(axis=1, initial=0) > 0.6).all(), "but for a second box of one object"
 
@@ -131,16 +143,16 @@ def test_another_tracker_may_say_nothing_of_the_frames_between(root):
         "plugins: [plugins]\n" + HEAD + "  detect: {model: demo, every: 5}\n  follow: {stage: simple_track}\n"
         "  draw: {blur: [person]}\n",
         folder=root,
-    )  # fmt: skip
+    )
     build(config)
-    assert [str(one).partition("leaves out, ")[2] for one in config.warnings] == [
+    assert [str(warning).partition("leaves out, ")[2] for warning in config.warnings] == [
         "objects stay visible if follow does not predict them; leave out every to be sure"
     ]
 
 
 def test_what_is_found_within_objects_is_not_there_on_the_frames_between(root):
     parts = "plate: {stage: detect, model: demo, of: detect.car}", "draw: {blur: [person]}"
-    problems, _ = told(root, "detect: {model: demo, every: 5, labels: [car]}", "track: {}", *parts)
+    problems, _ = problems_and_warnings(root, "detect: {model: demo, every: 5, labels: [car]}", "track: {}", *parts)
     assert problems == [CLEAR + "leave out every"]
 
 
@@ -159,7 +171,7 @@ def test_what_is_found_within_objects_is_not_there_on_the_frames_between(root):
     ],
 )
 def test_what_is_no_list_of_classes_is_told_with_the_way_out(blur, text, root):
-    assert told(root, "detect: {model: demo}", f"draw: {{blur: {blur}}}") == ([text], [])
+    assert problems_and_warnings(root, "detect: {model: demo}", f"draw: {{blur: {blur}}}") == ([text], [])
 
 
 def printers():
@@ -203,8 +215,8 @@ def printers():
 )
 def test_only_what_writes_pictures_can_show_what_is_hidden(written, refused, root):
     above = "detect: {model: demo}", "track: {}", "crossing: {stage: line_counter, line: [[0, 9], [90, 9]]}"
-    problems, _ = told(root, *above, "draw: {blur: [person]}", written, registry=printers())
+    problems, _ = problems_and_warnings(root, *above, "draw: {blur: [person]}", written, registry=printers())
     way = "write from: draw, first where there are several, or show_hidden: true where that is meant"
     name = written.partition(":")[0]
     shown = [f"{name} would show what draw hides; {way}"] if refused else []
-    assert [one.partition(": ")[2] for one in problems] == shown
+    assert [problem.partition(": ")[2] for problem in problems] == shown

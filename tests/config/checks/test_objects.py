@@ -10,27 +10,30 @@ def warnings(text, root, tmp_path):
     path = tmp_path / "p.yaml"
     sink = f"  jsonl: {{path: {tmp_path}/o.jsonl}}\n"
     path.write_text(f"sources: {{a: {root}/samples/street.mp4}}\nstages:\n{text}{sink}")
-    return [str(one).removeprefix(f"{path}:") for one in build(read(path)).config.warnings]
+    return [str(warning).removeprefix(f"{path}:") for warning in build(read(path)).config.warnings]
 
 
 @pytest.mark.parametrize(
-    ("stages", "said"),
+    ("stages", "warns"),
     [
         ("  detect: {model: demo, every: 3}\n", True),
         ("  detect: {model: demo}\n", False),
         ("  detect: {model: demo, every: 3}\n  track: {}\n", False),
         ("  detect: {model: demo, every: 3}\n  draw: {}\n  track: {}\n", False),
         ("  detect: {model: demo, every: 3}\n  draw: {}\n  track: {from: detect}\n", True),
-        ("  track: {from: other}\n  other: {stage: detect, model: demo, from: decode}\n"
-         "  detect: {model: demo, every: 3, from: decode}\n", True),
+        (
+            "  track: {from: other}\n  other: {stage: detect, model: demo, from: decode}\n"
+            "  detect: {model: demo, every: 3, from: decode}\n",
+            True,
+        ),
     ],
-)  # fmt: skip
-def test_frames_without_objects_are_warned_of_where_nothing_tracks(stages, said, root, tmp_path):
-    told = warnings(stages, root, tmp_path)
-    assert bool(told) == said
-    if said:
-        assert "detect.every: 3 leaves all other frames without objects" in told[0]
-        assert told[0].split(": ", 1)[0].endswith("32") or told[0].startswith("5:")
+)
+def test_frames_without_objects_are_warned_of_where_nothing_tracks(stages, warns, root, tmp_path):
+    lines = warnings(stages, root, tmp_path)
+    assert bool(lines) == warns
+    if warns:
+        assert "detect.every: 3 leaves all other frames without objects" in lines[0]
+        assert lines[0].split(": ", 1)[0].endswith("32") or lines[0].startswith("5:")
 
 
 def refused(text, root, registry=None):
@@ -41,7 +44,7 @@ def refused(text, root, registry=None):
     try:
         build(read_text(f"sources: {{a: samples/street.mp4}}\nstages:\n{text}", folder=root, registry=registry))
     except ConfigError as error:
-        return [str(one).removeprefix("pipeline.yaml:") for one in error.problems]
+        return [str(problem).removeprefix("pipeline.yaml:") for problem in error.problems]
     return []
 
 
@@ -84,7 +87,7 @@ def test_a_class_may_be_of_any_detector_above_and_of_one_whose_classes_are_not_k
     with Collecting(registry):
 
         @stage("own", reads="pixels", writes="detections")
-        class Own(BatchStage):
+        class UserStage(BatchStage):
             """Finds what nobody knows."""
 
     two = (

@@ -44,8 +44,8 @@ with Collecting(REGISTRY):
         how: str = ""
 
         def parts(self):
-            made = PARTS[self.how]
-            return made() if callable(made) else made
+            parts = PARTS[self.how]
+            return parts() if callable(parts) else parts
 
 
 def graph(parts, below="below: {stage: track, from: it.find}"):
@@ -54,7 +54,7 @@ def graph(parts, below="below: {stage: track, from: it.find}"):
     return build(read_text(text, registry=REGISTRY))
 
 
-def told(parts):
+def problem_texts(parts):
     with pytest.raises(ConfigError) as caught:
         graph(parts)
     return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
@@ -62,11 +62,11 @@ def told(parts):
 
 def test_parts_stand_in_a_chain():
     options = {"n": np.int64(2), "every": 1, "names": ("a",), "word": "b"}
-    made = graph(
+    built_graph = graph(
         lambda: (part for part in [CompositePart("find", Find, options), CompositePart("plain", Plain, {"n": 1})])
     )
-    assert list(made.nodes) == ["it.find", "it.plain", "below"]
-    assert made.nodes["it.find"].options is options
+    assert list(built_graph.nodes) == ["it.find", "it.plain", "below"]
+    assert built_graph.nodes["it.find"].options is options
 
 
 def fails():
@@ -105,9 +105,9 @@ def fails():
     ],
 )
 def test_parts_that_cannot_stand_are_told_once_at_the_composite(parts, text):
-    (problem,) = told(parts)
+    (problem,) = problem_texts(parts)
     assert problem.startswith(f"3:7: {text}")
 
 
 def test_every_part_is_told_at_once():
-    assert len(told([CompositePart("find", Find, {"n": 0}), CompositePart("more", Find, {"m": 0})])) == 2
+    assert len(problem_texts([CompositePart("find", Find, {"n": 0}), CompositePart("more", Find, {"m": 0})])) == 2

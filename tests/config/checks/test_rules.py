@@ -21,7 +21,7 @@ stages:
 """
 
 
-def told(text):
+def problem_texts(text):
     with pytest.raises(ConfigError) as caught:
         check(read_text(text, folder=ROOT))
     return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
@@ -73,11 +73,11 @@ def warned(text):
         ("count(score) > 5", 7, "what count counts must be true or false, and this is a number"),
         ("score > 5 and person.age > 3", 15, "there is no name 'person.age'"),
     ],
-)  # fmt: skip
+)
 def test_a_condition(when, column, reason):
-    (found,) = told(f'{ABOVE}  r: {{stage: rule, when: "{when}"}}\n')
-    assert found.startswith(f"8:{26 + column}: r.when: column {column}: ")
-    assert reason in found
+    (text,) = problem_texts(f'{ABOVE}  r: {{stage: rule, when: "{when}"}}\n')
+    assert text.startswith(f"8:{26 + column}: r.when: column {column}: ")
+    assert reason in text
 
 
 @pytest.mark.parametrize(
@@ -92,18 +92,18 @@ def test_a_condition(when, column, reason):
     ],
 )
 def test_the_column_is_that_of_the_file(written, place):
-    (found,) = told(f"{ABOVE}  r: {{stage: rule, {written}}}\n")
-    assert found.startswith(f"{place}: r.when: column ")
+    (text,) = problem_texts(f"{ABOVE}  r: {{stage: rule, {written}}}\n")
+    assert text.startswith(f"{place}: r.when: column ")
 
 
 @pytest.mark.parametrize("style", ["|", ">", ">-", "|2"])
 def test_the_line_is_that_of_the_file(style):
     indent = "        " if style == "|2" else "      "
-    (found,) = told(
+    (text,) = problem_texts(
         f"{ABOVE}  r:\n    stage: rule\n    when: {style}\n{indent}present(person) and\n{indent}present(persn)\n"
     )
-    assert found.startswith(f"12:{len(indent) + 9}: r.when: ")
-    assert "column" in found
+    assert text.startswith(f"12:{len(indent) + 9}: r.when: ")
+    assert "column" in text
 
 
 def test_several_rules_are_told_at_once_each_by_its_name():
@@ -112,12 +112,15 @@ def test_several_rules_are_told_at_once_each_by_its_name():
         "      c: {when: present(car)}\n      d: {when: present(car), clear: car}\n"
         '      e: {when: "present(car) for 1s", clear: "absent(car) for 1s", clear_for: 3s}\n'
     )
-    found = told(f"{ABOVE}  r:\n    stage: rule\n{rules}")
-    assert [one.split(": column", 1)[0] for one in found] == [
-        "11:25: r.a.when", "12:45: r.b.clear", "14:38: r.d.clear", "15:60: r.e.clear",
-    ]  # fmt: skip
-    assert "clear refers to one object, and when to all of them" in found[2]
-    assert "write for here, or clear_for; not both" in found[3]
+    texts = problem_texts(f"{ABOVE}  r:\n    stage: rule\n{rules}")
+    assert [text.split(": column", 1)[0] for text in texts] == [
+        "11:25: r.a.when",
+        "12:45: r.b.clear",
+        "14:38: r.d.clear",
+        "15:60: r.e.clear",
+    ]
+    assert "clear refers to one object, and when to all of them" in texts[2]
+    assert "write for here, or clear_for; not both" in texts[3]
 
 
 @pytest.mark.parametrize(
@@ -138,13 +141,13 @@ def test_several_rules_are_told_at_once_each_by_its_name():
     ],
 )
 def test_the_options(options, reason):
-    found = told(f"{ABOVE}  r: {{stage: rule{', ' if options else ''}{options}}}\n")
-    assert len([one for one in found if reason in one]) == 1
+    texts = problem_texts(f"{ABOVE}  r: {{stage: rule{', ' if options else ''}{options}}}\n")
+    assert len([text for text in texts if reason in text]) == 1
 
 
 def test_one_object_needs_a_track():
     text = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  r: {stage: rule, when: car and score > 0.8}\n"
-    assert told(text) == [
+    assert problem_texts(text) == [
         "4:26: r.when: column 1: this refers to one object, which needs tracks: put track above the rule, or count "
         "objects, as in count(score > 0.8) > 0"
     ]
@@ -153,23 +156,23 @@ def test_one_object_needs_a_track():
 
 def test_only_the_classes_that_a_detector_keeps_can_be_meant():
     above = ABOVE.replace("model: demo", "model: demo, labels: [car]").replace("labels: [car, person]", "labels: [car]")
-    (found,) = told(f"{above}  r: {{stage: rule, when: bike}}\n")
-    assert found.endswith("there is neither a name nor a class 'bike'; classes here: car")
+    (text,) = problem_texts(f"{above}  r: {{stage: rule, when: bike}}\n")
+    assert text.endswith("there is neither a name nor a class 'bike'; classes here: car")
 
 
 def test_a_rule_sees_only_what_stands_above_it():
     stages = ABOVE.replace("  line:", "  r: {stage: rule, when: event(line.crossed)}\n  line:")
-    (found,) = told(stages)
-    assert "there is no stage 'line' above the rule" in found
-    (found,) = told(f"{ABOVE}  r: {{stage: rule, from: track, when: occupancy(yard) > 1}}\n")
-    assert "there is no stage 'yard' above the rule; put a stage zone above it" in found
+    (text,) = problem_texts(stages)
+    assert "there is no stage 'line' above the rule" in text
+    (text,) = problem_texts(f"{ABOVE}  r: {{stage: rule, from: track, when: occupancy(yard) > 1}}\n")
+    assert "there is no stage 'yard' above the rule; put a stage zone above it" in text
 
 
 def test_the_form_is_told_beside_other_mistakes():
-    found = told(f"{ABOVE}  crop: {{}}\n  r: {{stage: rule, when: (present(persn)}}\n")
-    assert len(found) == 2
-    assert "unknown stage 'crop'" in found[0]
-    assert found[1] == "9:26: r.when: column 1: this ( is not closed; add a ) at its end"
+    texts = problem_texts(f"{ABOVE}  crop: {{}}\n  r: {{stage: rule, when: (present(persn)}}\n")
+    assert len(texts) == 2
+    assert "unknown stage 'crop'" in texts[0]
+    assert texts[1] == "9:26: r.when: column 1: this ( is not closed; add a ) at its end"
 
 
 def test_a_source_that_is_not_there_yet_is_warned_of():
@@ -181,11 +184,11 @@ def test_events_of_rules_have_names():
     rules = f"{ABOVE}  r:\n    stage: rule\n    rules: {{crowd: {{when: present(car)}}, gone: {{when: absent(car)}}}}\n"
     sink = "  record: {path: 'out/{source}-{time}.mp4', when: WHEN}\n"
     for name in ("r", "r.raised", "r.crowd.raised", "r.gone.cleared"):
-        found = told(rules + sink.replace("WHEN", name) + "  x: {}\n")
-        assert not any("event" in problem for problem in found)
+        texts = problem_texts(rules + sink.replace("WHEN", name) + "  x: {}\n")
+        assert not any("event" in problem for problem in texts)
     for name, way in (("r.crowd.raied", "did you mean 'r.crowd.raised'?"), ("r.crwd.raised", "did you mean")):
         text = rules + sink.replace("WHEN", name)
-        assert any(way in one for one in told(text))
+        assert any(way in problem for problem in problem_texts(text))
 
 
 TESTS = """\
@@ -210,16 +213,16 @@ CLEARED = "        - {kind: left, track_id: 2}\n        - {kind: cleared, frame:
 
 
 def passed(more="", time="", events=RAISED + CLEARED):
-    said = []
-    code = run_tests(read_text(ABOVE + TESTS.format(more=more, time=time) + events, folder=ROOT), said.append)
-    return code, said
+    lines = []
+    code = run_tests(read_text(ABOVE + TESTS.format(more=more, time=time) + events, folder=ROOT), lines.append)
+    return code, lines
 
 
 def test_a_rule_is_tested_in_the_yaml():
     assert passed() == (0, ["ok    two at the door", "1 of 1 tests passed"])
-    code, said = passed(events=RAISED.replace("since_s: 0.0", "since_s: 0.5") + CLEARED)
+    code, lines = passed(events=RAISED.replace("since_s: 0.0", "since_s: 0.5") + CLEARED)
     assert code == 1
-    assert "values: {'count(person in zone.door)': 2}" in said[2]
+    assert "values: {'count(person in zone.door)': 2}" in lines[2]
 
 
 def test_a_schedule_is_tested_in_the_yaml():

@@ -16,7 +16,9 @@ stages:
 
 
 def warned(sources):
-    return [(one.column, one.text) for one in build(read_text(TEXT.format(sources=sources))).config.warnings]
+    return [
+        (warning.column, warning.text) for warning in build(read_text(TEXT.format(sources=sources))).config.warnings
+    ]
 
 
 @pytest.mark.parametrize(
@@ -44,8 +46,9 @@ def test_an_option_for_a_source_that_is_not_there_is_refused(planes, text):
     stages = (
         "sources: {gate: 'test://', yard: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\n"
         "  embed: {model: demo-embed}\n  identify: {planes: "
-        + planes.replace("PLANE", f"{{points: {four}, ground: {four}}}") + "}\n"
-    )  # fmt: skip
+        + planes.replace("PLANE", f"{{points: {four}, ground: {four}}}")
+        + "}\n"
+    )
     with pytest.raises(ConfigError) as error:
         build(read_text(stages))
     assert text in [problem.text for problem in error.value.problems]

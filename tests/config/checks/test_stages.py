@@ -41,7 +41,7 @@ stages:
 
 
 @pytest.mark.parametrize(
-    ("when", "said"),
+    ("when", "expected"),
     [
         (None, []),
         ("line.crossed", []),
@@ -49,26 +49,31 @@ stages:
         (["line.crossed", "line_two.returned", "crowd.anything", "crowd"], []),
         ("line.crosed", ["line writes no event 'line.crosed'; did you mean 'line.crossed'?"]),
         ("lines.crossed", ["no stage writes the event 'lines.crossed'; did you mean 'line.crossed'?"]),
-        (["draw.drawn", "line_two.x"], ["draw writes no events, so there is no 'draw.drawn'",
-                                        "line_two writes no event 'line_two.x'; known: line_two.crossed, line_two."]),
+        (
+            ["draw.drawn", "line_two.x"],
+            [
+                "draw writes no events, so there is no 'draw.drawn'",
+                "line_two writes no event 'line_two.x'; known: line_two.crossed, line_two.",
+            ],
+        ),
         ("beside.crowded", ["end does not see the events of beside; write from: beside, or put end after beside"]),
     ],
-)  # fmt: skip
-def test_names_of_events(nodes, when, said):
-    found = list(unknown_events(when, nodes["end"], nodes))
-    assert len(found) == len(said)
-    assert all(text.startswith(want.partition(";")[0]) for text, want in zip(found, said, strict=True)), found
-    assert all(want in text for text, want in zip(found, said, strict=True) if "did you mean" in want), found
+)
+def test_names_of_events(nodes, when, expected):
+    texts = list(unknown_events(when, nodes["end"], nodes))
+    assert len(texts) == len(expected)
+    assert all(text.startswith(want.partition(";")[0]) for text, want in zip(texts, expected, strict=True)), texts
+    assert all(want in text for text, want in zip(texts, expected, strict=True) if "did you mean" in want), texts
 
 
 HEAD = "sources: {a: samples/street.mp4}\nstages:\n"
 TRACK = HEAD + "  detect: {model: demo}\n  follow: {stage: track}\n"
 
 
-def told(text, root):
+def problem_texts(text, root):
     with pytest.raises(ConfigError) as caught:
         check(read_text(text, folder=root))
-    return [str(one) for one in caught.value.problems]
+    return [str(problem) for problem in caught.value.problems]
 
 
 def problems_of(text, root, registry=None):
@@ -95,16 +100,22 @@ def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, ro
 @pytest.mark.parametrize(
     ("stages", "text"),
     [
-        ("  track: {}\n",
-         "track reads detections, which no earlier stage writes; put a detector such as detect above it"),
+        (
+            "  track: {}\n",
+            "track reads detections, which no earlier stage writes; put a detector such as detect above it",
+        ),
         ("  infer: {model: demo}\n", "infer reads tensor, which no earlier stage writes; put preprocess above it"),
-        ("  door: {stage: line_counter, line: [[0, 0], [9, 9]]}\n",
-         "door reads track_id, which no earlier stage writes; put a tracker above it"),
-        ("  preprocess: {model: demo}\n  infer: {model: demo}\n  more: {stage: infer, model: demo}\n",
-         "more reads tensor, which infer uses up; put it between preprocess and infer"),
+        (
+            "  door: {stage: line_counter, line: [[0, 0], [9, 9]]}\n",
+            "door reads track_id, which no earlier stage writes; put a tracker above it",
+        ),
+        (
+            "  preprocess: {model: demo}\n  infer: {model: demo}\n  more: {stage: infer, model: demo}\n",
+            "more reads tensor, which infer uses up; put it between preprocess and infer",
+        ),
         ("  preprocess: {model: demo}\n  infer: {model: demo}\n", ""),
     ],
-)  # fmt: skip
+)
 def test_what_a_stage_reads_is_written_above_it(stages, text, root):
     assert "|".join(problems_of(HEAD + stages, root)) == text
 
@@ -146,7 +157,7 @@ def test_a_package_that_is_missing_is_told_at_its_stage(module, package, extra, 
     without(monkeypatch, module)
     text = HEAD + f"  detect: {{model: demo}}\n  mine: {{{stage}}}\n"
     command = install_command(extra)
-    assert told(text, root) == [
+    assert problem_texts(text, root) == [
         f"pipeline.yaml:4:9: mine: {why} needs the package {package}; install it with: {command}"
     ]
 
@@ -161,7 +172,7 @@ def test_without_onnxruntime_a_network_is_told_at_its_stage(root, monkeypatch):
     without(monkeypatch, "onnxruntime")
     monkeypatch.setattr(onnxruntime_package, "installed_builds", dict)
     network_file._inspect.cache_clear()
-    problems = told(HEAD + "  detect: {model: demo}\n", root)
+    problems = problem_texts(HEAD + "  detect: {model: demo}\n", root)
     assert problems == [
         "pipeline.yaml:3:11: detect: a network needs the package onnxruntime; install it with: "
         + install_command("cpu")
@@ -171,8 +182,8 @@ def test_without_onnxruntime_a_network_is_told_at_its_stage(root, monkeypatch):
 def test_all_that_is_missing_is_told_at_once(root, monkeypatch):
     without(monkeypatch, "numba")
     without(monkeypatch, "httpx")
-    found = told(TRACK + "  hook: {stage: webhook, url: 'https://host/x'}\n  also: {stage: track}\n", root)
-    assert [one.split(":")[1] for one in found] == ["4", "5", "6"]
+    texts = problem_texts(TRACK + "  hook: {stage: webhook, url: 'https://host/x'}\n  also: {stage: track}\n", root)
+    assert [text.split(":")[1] for text in texts] == ["4", "5", "6"]
 
 
 def test_what_only_a_run_can_tell_is_no_problem_of_a_check(root):

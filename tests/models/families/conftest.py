@@ -22,12 +22,12 @@ class RealOutputs:
     def __init__(self, data: Path) -> None:
         self.data = data
         self.pictures = sorted((data / "coco" / "val2017").glob("*.jpg"))
-        self._known: dict[tuple[str, int], SimpleNamespace] = {}
+        self._runs: dict[tuple[str, int], SimpleNamespace] = {}
 
     def __call__(self, family: str, n: int) -> SimpleNamespace:
-        if (family, n) not in self._known:
-            self._known[family, n] = self._run(family, n)
-        return self._known[family, n]
+        if (family, n) not in self._runs:
+            self._runs[family, n] = self._run(family, n)
+        return self._runs[family, n]
 
     def _run(self, family: str, n: int) -> SimpleNamespace:
         import cv2
@@ -35,15 +35,20 @@ class RealOutputs:
 
         onnxruntime.set_default_logger_severity(4)
         file, size, placing, unit = REAL[family]
-        tensors, geometry, sizes = [], [], []
+        tensors = []
+        geometry = []
+        sizes = []
         for path in self.pictures[:n]:
             picture = cv2.imread(str(path))
             high, wide = picture.shape[:2]
             if placing == "stretch":
-                scale, start, tensor = (size[0] / wide, size[1] / high), (0, 0), cv2.resize(picture, size)
+                scale = (size[0] / wide, size[1] / high)
+                start = (0, 0)
+                tensor = cv2.resize(picture, size)
             else:
-                least = min(size[0] / wide, size[1] / high)
-                w, h = round(wide * least), round(high * least)
+                scale_of_sides = min(size[0] / wide, size[1] / high)
+                w = round(wide * scale_of_sides)
+                h = round(high * scale_of_sides)
                 start = ((size[0] - w) // 2, (size[1] - h) // 2) if placing == "center" else (0, 0)
                 tensor = np.full((size[1], size[0], 3), 114, np.uint8)
                 tensor[start[1] : start[1] + h, start[0] : start[0] + w] = cv2.resize(picture, (w, h))
@@ -67,7 +72,7 @@ class RealOutputs:
 
 
 @pytest.fixture(scope="session")
-def made():
+def outputs_for():
     """`random_outputs`."""
     return random_outputs
 

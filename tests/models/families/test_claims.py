@@ -70,13 +70,13 @@ COLUMNS = {
 }
 
 
-def test_tables_have_the_columns_of_their_family(form, made):
+def test_tables_have_the_columns_of_their_family(form, outputs_for):
     """The values behind an object's class, each column in its shape."""
     reads = reader_of(form)
-    one_class = form in ("yunet", "yolov8_pose", "movenet")
-    options = ReadOptions(np.full(1 if one_class else 5, 0.1, np.float32))
+    has_single_class = form in ("yunet", "yolov8_pose", "movenet")
+    options = ReadOptions(np.full(1 if has_single_class else 5, 0.1, np.float32))
     geometry = np.array([[1, 1, 0, 0]], np.float32)
-    packed = reads.read(made(form, 1, np.float32), geometry, np.array([[96, 64]]), (96, 64), options)
+    packed = reads.read(outputs_for(form, 1, np.float32), geometry, np.array([[96, 64]]), (96, 64), options)
     table = unpack(packed.rows, packed.counts, tuple("abcde"), reads.columns)
     name, shape = COLUMNS.get(form, ("", ()))
     assert list(table.extra) == ([name] if name else [])

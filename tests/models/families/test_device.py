@@ -52,11 +52,11 @@ def assert_same(name, outputs, *arguments):
     ],
 )
 @pytest.mark.parametrize("n", [1, 8, 32])
-def test_random_outputs(form, dtype, view, n, made):
-    least = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
-    options = ReadOptions(least[:1] if form in ("yunet", "yolov8_pose", "movenet") else least, **view)
-    found = assert_same(form, made(form, n + 1, dtype, seed=n), *frames_of(n), SIZE, options)
-    assert found.counts[:, 0].any() or (form == "movenet" and "max_size" in view)  # its one object fills the picture
+def test_random_outputs(form, dtype, view, n, outputs_for):
+    thresholds = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
+    options = ReadOptions(thresholds[:1] if form in ("yunet", "yolov8_pose", "movenet") else thresholds, **view)
+    packed = assert_same(form, outputs_for(form, n + 1, dtype, seed=n), *frames_of(n), SIZE, options)
+    assert packed.counts[:, 0].any() or (form == "movenet" and "max_size" in view)  # its one object fills the picture
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
@@ -67,8 +67,8 @@ def test_real_outputs(name, dtype, min_score, n, real):
     run = real(name, n)
     outputs = {k: v.astype(dtype) if v.dtype == np.float32 else v for k, v in run.outputs.items()}
     options = ReadOptions(np.full(run.classes, min_score, np.float32))
-    found = assert_same(name, outputs, run.geometry, run.sizes, run.input_size, options)
-    assert found.counts[:, 0].sum() >= 1 or name == "yunet"
+    packed = assert_same(name, outputs, run.geometry, run.sizes, run.input_size, options)
+    assert packed.counts[:, 0].sum() >= 1 or name == "yunet"
 
 
 @pytest.mark.parametrize(("anchors", "top_k"), [(2047, 3000), (2048, 300), (2049, 3000), (8400, 1), (25200, 300)])
@@ -79,9 +79,9 @@ def test_no_candidate_is_lost_however_many(anchors, top_k):
     output[:, 2:4] = output[:, 2:4] * 30 + 2
     frames = np.tile(np.float32([1, 1, 0, 0]), (2, 1)), np.full((2, 2), 3000)
     options = ReadOptions(np.zeros(3, np.float32), top_k=top_k)
-    found = assert_same("yolov8", {"output0": output}, *frames, (3000, 3000), options)
-    assert found.counts[:, 1 + CAUSES.index("min_score")].tolist() == [0, 0]
-    assert found.counts.sum(axis=1).tolist() == [anchors, anchors]
+    packed = assert_same("yolov8", {"output0": output}, *frames, (3000, 3000), options)
+    assert packed.counts[:, 1 + CAUSES.index("min_score")].tolist() == [0, 0]
+    assert packed.counts.sum(axis=1).tolist() == [anchors, anchors]
 
 
 def test_equal_scores_go_by_anchor():
@@ -91,41 +91,48 @@ def test_equal_scores_go_by_anchor():
     assert_same("yolov8", {"o": output}, *frames, (900, 900), ReadOptions(np.full(1, 0.1, np.float32), top_k=200))
 
 
-def test_values_that_are_no_numbers(made):
-    outputs = made("yolox", 2, np.float32)
+def test_values_that_are_no_numbers(outputs_for):
+    outputs = outputs_for("yolox", 2, np.float32)
     rows = outputs["output"]
-    rows[:, 3, 4], rows[:, 5, 7], rows[:, 6, 6], rows[:, 9, 0] = np.nan, np.nan, np.inf, -np.inf
-    rows[:, 11, 2], rows[:, :20, 4], rows[:, 13, 5:] = 1000, 0.9, np.nan
-    found = assert_same("yolox", outputs, *frames_of(2), SIZE, ReadOptions(np.full(5, 0.1, np.float32)))
-    assert (found.counts[:, 1 + CAUSES.index("not_finite")] >= 4).all()
+    rows[:, 3, 4] = np.nan
+    rows[:, 5, 7] = np.nan
+    rows[:, 6, 6] = np.inf
+    rows[:, 9, 0] = -np.inf
+    rows[:, 11, 2] = 1000
+    rows[:, :20, 4] = 0.9
+    rows[:, 13, 5:] = np.nan
+    packed = assert_same("yolox", outputs, *frames_of(2), SIZE, ReadOptions(np.full(5, 0.1, np.float32)))
+    assert (packed.counts[:, 1 + CAUSES.index("not_finite")] >= 4).all()
 
 
 @pytest.mark.parametrize("anchors", [0, 1, 50])
 def test_nothing_found(anchors):
     outputs = {"o": np.zeros((3, 9, anchors), np.float32)}
-    found = assert_same("yolov8", outputs, *frames_of(2), (64, 64), ReadOptions(np.full(5, 0.1, np.float32)))
-    assert not found.rows.any()
+    packed = assert_same("yolov8", outputs, *frames_of(2), (64, 64), ReadOptions(np.full(5, 0.1, np.float32)))
+    assert not packed.rows.any()
 
 
-def test_a_batch_equals_its_frames_one_by_one_bit_for_bit(form, made):
-    outputs, name = to_device(made(form, 8, np.float32)), form
+def test_a_batch_equals_its_frames_one_by_one_bit_for_bit(form, outputs_for):
+    outputs = to_device(outputs_for(form, 8, np.float32))
+    name = form
     geometry, sizes = frames_of(8)
     options = ReadOptions(np.full(1 if form == "yunet" else 5, 0.2, np.float32), top_k=25)
     whole = read_on_device(name, outputs, geometry, sizes, SIZE, options)
     again = read_on_device(name, outputs, geometry, sizes, SIZE, options)
     np.testing.assert_array_equal(again.rows, whole.rows)
     for i in range(8):
-        one = {k: v[i : i + 1] for k, v in outputs.items()}
-        alone = read_on_device(name, one, geometry[i : i + 1], sizes[i : i + 1], SIZE, options)
+        outputs_of_frame = {k: v[i : i + 1] for k, v in outputs.items()}
+        alone = read_on_device(name, outputs_of_frame, geometry[i : i + 1], sizes[i : i + 1], SIZE, options)
         np.testing.assert_array_equal(alone.rows[0], whole.rows[i])
         np.testing.assert_array_equal(alone.counts[0], whole.counts[i])
 
 
-def test_two_launches_a_batch(form, made, monkeypatch):
+def test_two_launches_a_batch(form, outputs_for, monkeypatch):
     from streamkit.ops import candidates, nms
     from streamkit.ops.cuda import load
 
-    launched, kernel = [], load.kernel
+    launched = []
+    kernel = load.kernel
 
     def counting(file, name, defines=()):
         launched.append(name)
@@ -134,17 +141,17 @@ def test_two_launches_a_batch(form, made, monkeypatch):
     monkeypatch.setattr(candidates, "kernel", counting)
     monkeypatch.setattr(nms, "kernel", counting)
     options = ReadOptions(np.full(1 if form == "yunet" else 5, 0.2, np.float32))
-    reader_of(form).read(to_device(made(form, 8, np.float32)), *frames_of(8), SIZE, options)
+    reader_of(form).read(to_device(outputs_for(form, 8, np.float32)), *frames_of(8), SIZE, options)
     assert len(launched) == 2
     assert launched[1] == "select_objects"
 
 
-def test_works_on_the_current_stream_and_keeps_no_memory(made):
+def test_works_on_the_current_stream_and_keeps_no_memory(outputs_for):
     import cupy
 
     geometry, sizes = frames_of(8)
     options = ReadOptions(np.full(5, 0.2, np.float32))
-    host = made("yolox", 8, np.float32)
+    host = outputs_for("yolox", 8, np.float32)
     expected = family("yolox").read(host, geometry, sizes, SIZE, options)
     pool = cupy.get_default_memory_pool()
     with cupy.cuda.Stream(non_blocking=True) as stream:

@@ -39,26 +39,28 @@ def few_anchors(seed: int, classes: int, more: int) -> np.ndarray:
 def test_masks(device):
     from streamkit.core.data import Device
 
-    xp, anchors = Device(device).xp, few_anchors(1, 3, 8)
+    xp = Device(device).xp
+    anchors = few_anchors(1, 3, 8)
     rng = np.random.default_rng(2)
     prototypes = np.repeat(np.repeat(rng.normal(0, 1, (1, 8, 10, 10)), 8, 2), 8, 3).astype(np.float32)
     expected = table_of("yolov8_seg", {"a": anchors, "p": prototypes}, xp, 3)
-    found = table_of("yolo_e2e_seg", {"rows": rows_of(anchors, 3), "p": prototypes}, xp, 3)
+    end_to_end = table_of("yolo_e2e_seg", {"rows": rows_of(anchors, 3), "p": prototypes}, xp, 3)
     assert len(expected) > 6
-    np.testing.assert_allclose(found.xyxy, expected.xyxy, atol=1e-3)
-    assert found.class_id.tolist() == expected.class_id.tolist()
-    assert found.extra["mask"].tolist() == expected.extra["mask"].tolist()
+    np.testing.assert_allclose(end_to_end.xyxy, expected.xyxy, atol=1e-3)
+    assert end_to_end.class_id.tolist() == expected.class_id.tolist()
+    assert end_to_end.extra["mask"].tolist() == expected.extra["mask"].tolist()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_keypoints(device):
     from streamkit.core.data import Device
 
-    xp, anchors = Device(device).xp, few_anchors(3, 1, 15)
+    xp = Device(device).xp
+    anchors = few_anchors(3, 1, 15)
     expected = table_of("yolov8_pose", {"a": anchors}, xp, 1)
-    found = table_of("yolo_e2e_pose", {"rows": rows_of(anchors, 1)}, xp, 1)
+    end_to_end = table_of("yolo_e2e_pose", {"rows": rows_of(anchors, 1)}, xp, 1)
     assert len(expected) > 6
-    np.testing.assert_allclose(found.extra["keypoints"], expected.extra["keypoints"], atol=1e-3)
+    np.testing.assert_allclose(end_to_end.extra["keypoints"], expected.extra["keypoints"], atol=1e-3)
 
 
 def test_the_number_of_points_and_coefficients_is_checked():

@@ -10,11 +10,11 @@ BOXES = np.array([[[10, 10, 50, 50], [11, 10, 50, 50], [60, 20, 90, 80]]], np.fl
 GEOMETRY, SIZES, INPUT = np.array([[1, 1, 0, 0]], np.float32), np.array([[100, 100]]), (100, 100)
 
 
-def read(name, outputs, least=(0.5, 0.5), **options):
+def read(name, outputs, thresholds=(0.5, 0.5), **options):
     reads = family(name).selecting("best_class" if name == "detr" else "")
-    reads.check({key: value.shape for key, value in outputs.items()}, len(least))
-    given = ReadOptions(np.array(least, np.float32), iou=0.5, **options)
-    packed = reads.read(outputs, GEOMETRY, SIZES, INPUT, given)
+    reads.check({key: value.shape for key, value in outputs.items()}, len(thresholds))
+    read_options = ReadOptions(np.array(thresholds, np.float32), iou=0.5, **options)
+    packed = reads.read(outputs, GEOMETRY, SIZES, INPUT, read_options)
     return unpack(packed.rows, packed.counts, ("car", "van"), {})
 
 
@@ -28,15 +28,15 @@ def test_yolo_world_has_scores_and_boxes_of_anchors():
 
 
 @pytest.mark.parametrize(
-    ("outputs", "told"),
+    ("outputs", "message"),
     [
         ({"out": SCORES, "boxes": BOXES}, "reads scores .* and boxes"),
         ({"scores": SCORES, "boxes": BOXES[:, :, :3]}, "dimension 2 of output 'boxes' must be 4"),
         ({"scores": SCORES[:, :, :1], "boxes": BOXES}, "holds 1 classes, and the label list has 2"),
     ],
 )
-def test_other_outputs_are_refused(outputs, told):
-    with pytest.raises(ValueError, match=told):
+def test_other_outputs_are_refused(outputs, message):
+    with pytest.raises(ValueError, match=message):
         read("yolo_world", outputs)
 
 

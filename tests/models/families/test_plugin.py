@@ -44,15 +44,18 @@ def cards(tmp_path_factory):
 
 def scenes(n, *, rng_seed=3):
     """Pictures of one rectangle of each colour, and where these are in source pixels."""
-    rng, found = np.random.default_rng(rng_seed), []
+    rng = np.random.default_rng(rng_seed)
+    pairs = []
     for _ in range(n):
-        centre, half = rng.integers(4, 6, 2) * 4, rng.integers(4, 15, 2)
+        centre = rng.integers(4, 6, 2) * 4
+        half = rng.integers(4, 15, 2)
         near = ("red", *(centre - half).tolist(), *(centre + half).tolist())
-        centre, half = rng.integers(18, 21, 2) * [5, 4], rng.integers(4, 12, 2)
+        centre = rng.integers(18, 21, 2) * [5, 4]
+        half = rng.integers(4, 12, 2)
         centre[0] -= centre[0] % 4
         far = ("blue", *(centre - half).tolist(), *(centre + half).tolist())
-        found.append((near, far))
-    return found
+        pairs.append((near, far))
+    return pairs
 
 
 def rows_of(table):
@@ -74,11 +77,11 @@ def test_the_boxes_of_a_frame_are_the_rectangles_in_it(name, cards):
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_batch_of_32_equals_its_frames_one_by_one(name, cards):
-    given = [frame for objects in scenes(32) for frame in frames(1, pixels=picture(*objects))]
-    for index, frame in enumerate(given):
+    images = [frame for objects in scenes(32) for frame in frames(1, pixels=picture(*objects))]
+    for index, frame in enumerate(images):
         frame.index = index
-    one, many = (run_stage(Detect(model=cards[name]), given, batch=size) for size in (1, 32))
-    for objects, alone, together in zip(scenes(32), one, many, strict=True):
+    single, many = (run_stage(Detect(model=cards[name]), images, batch=size) for size in (1, 32))
+    for objects, alone, together in zip(scenes(32), single, many, strict=True):
         assert rows_of(alone.detections) == truth_of(objects)
         np.testing.assert_array_equal(together.detections.xyxy, alone.detections.xyxy)
         np.testing.assert_array_equal(together.detections.score, alone.detections.score)
@@ -117,9 +120,9 @@ def test_tiles_and_cascades_come_for_free(name, cards):
     (done,) = run_stage(Detect(model=cards[name], tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=wide))
     moved = [(c, x1 + x, y1 + y, x2 + x, y2 + y) for c, x1, y1, x2, y2 in OBJECTS for x in (0, 128) for y in (0, 96)]
     assert rows_of(done.detections) == truth_of(moved)
-    given = frames(1, pixels=wide)
-    given[0].tables["area"] = detections([[256, 192, 512, 384]])
-    (done,) = run_stage(Detect(model=cards[name], of=Of("area"), pad=0.0), given, stage_id="inside")
+    images = frames(1, pixels=wide)
+    images[0].tables["area"] = detections([[256, 192, 512, 384]])
+    (done,) = run_stage(Detect(model=cards[name], of=Of("area"), pad=0.0), images, stage_id="inside")
     assert rows_of(done.tables["inside"]) == truth_of(
         [(c, x1 + 128, y1 + 96, x2 + 128, y2 + 96) for c, x1, y1, x2, y2 in OBJECTS]
     )
@@ -151,7 +154,7 @@ def test_models_check_fails_where_the_variant_for_the_other_device_differs(cards
         def candidates(self, outputs, n, input_size, min_score):
             return dataclasses.replace(card.decoder, decode=shifted).candidates(outputs, n, input_size, min_score)
 
-    values = {one.name: getattr(card.decoder, one.name) for one in dataclasses.fields(card.decoder)}
+    values = {field.name: getattr(card.decoder, field.name) for field in dataclasses.fields(card.decoder)}
     report = check(dataclasses.replace(card, decoder=Differs(**values)), frames_of([tmp_path / "scene.png"]))
     assert not report.passed
 
@@ -188,9 +191,9 @@ def test_the_commands_write_cards_of_a_plugin_s_family(root, tmp_path, monkeypat
     assert (code, "wrote " in text) == (0, True)
     registry = Registry()
     load_plugins(PLUGINS, registry)
-    first, made = (load_card(tmp_path / f"{name}.yaml", registry.families) for name in ("mine", "mine_f16"))
+    first, converted = (load_card(tmp_path / f"{name}.yaml", registry.families) for name in ("mine", "mine_f16"))
     same = ("task", "family", "input", "labels", "score", "iou", "decoder")
-    assert [getattr(first, name) for name in same] == [getattr(made, name) for name in same]
+    assert [getattr(first, name) for name in same] == [getattr(converted, name) for name in same]
 
 
 def test_list_shows_families_of_plugins():
@@ -241,7 +244,7 @@ def problems_of(text, folder):
     try:
         build(read_text(text, folder=folder))
     except ConfigError as error:
-        return [one.text for one in error.problems]
+        return [problem.text for problem in error.problems]
     return []
 
 
@@ -253,9 +256,9 @@ def test_a_card_names_the_family_of_its_pipelines_plugin(tmp_path):
 
 def test_a_family_does_not_leak_into_another_pipeline(tmp_path):
     blob_card("nanodet", tmp_path)
-    one = read_text(PIPELINE.format(plugins=minimal(tmp_path / "one.py")), folder=tmp_path)
+    config = read_text(PIPELINE.format(plugins=minimal(tmp_path / "one.py")), folder=tmp_path)
     other = read_text(PIPELINE.format(plugins=minimal(tmp_path / "other.py")), folder=tmp_path)
-    files = [build(each).nodes["detect.postprocess"].options["model"].decoder.origin[0] for each in (one, other)]
+    files = [build(each).nodes["detect.postprocess"].options["model"].decoder.origin[0] for each in (config, other)]
     assert [Path(file).name for file in files] == ["one.py", "other.py"]
     (problem,) = problems_of(PIPELINE.format(plugins="").replace("plugins: []\n", ""), tmp_path)
     assert problem.startswith("family must be one of ctc, detr, embedding, ")
@@ -269,13 +272,13 @@ def test_a_family_does_not_leak_into_another_pipeline(tmp_path):
 def test_an_edited_plugin_is_another_family(tmp_path):
     blob_card("nanodet", tmp_path)
     text = PIPELINE.format(plugins="mine.py")
-    found = []
+    cards_read = []
     for summary in ("One.", "Two.", "Two."):
         minimal(tmp_path / "mine.py", summary=summary)
-        found.append(build(read_text(text, folder=tmp_path)).nodes["detect.postprocess"].options["model"])
-    assert [card.decoder.summary for card in found] == ["One.", "Two.", "Two."]
-    assert found[0] != found[1]
-    assert found[1] == found[2]
+        cards_read.append(build(read_text(text, folder=tmp_path)).nodes["detect.postprocess"].options["model"])
+    assert [card.decoder.summary for card in cards_read] == ["One.", "Two.", "Two."]
+    assert cards_read[0] != cards_read[1]
+    assert cards_read[1] == cards_read[2]
 
 
 def test_a_family_that_is_misspelt(tmp_path):
@@ -287,8 +290,8 @@ def test_a_family_that_is_misspelt(tmp_path):
 
 def test_a_built_in_family_can_be_replaced(tmp_path):
     registry = Registry()
-    told = load_plugins(minimal(tmp_path / "mine.py", "yolox"), registry)
-    assert told == ["the family yolox of mine.py replaces the built-in family of that name"]
+    notes = load_plugins(minimal(tmp_path / "mine.py", "yolox"), registry)
+    assert notes == ["the family yolox of mine.py replaces the built-in family of that name"]
     card = blob_card("nanodet", tmp_path)
     card.write_text(card.read_text().replace("family: nanodet", "family: yolox"))
     assert load_card(card, registry.families).decoder is not None
@@ -321,7 +324,7 @@ def test_an_installed_package_provides_families_to_every_registry(tmp_path, monk
 # ----------------------------------------------------------------------------------------------- what is refused
 
 
-def made(function=lambda outputs, input_size: None, **declared):
+def plugin_family(function=lambda outputs, input_size: None, **declared):
     """A family of the function, as a pipeline's card has it."""
     from streamkit.core.stage import Collecting
     from streamkit.plugin_api import family as declare
@@ -332,42 +335,47 @@ def made(function=lambda outputs, input_size: None, **declared):
 
 
 @pytest.mark.parametrize(
-    ("declared", "network", "told"),
+    ("declared", "network", "message"),
     [
         ({}, {"boxes": ("N", 9, 6)}, r"the network has no output output; it has boxes\['N', 9, 6\]"),
         (
-            {}, {"output": ("N", 9)},
+            {},
+            {"output": ("N", 9)},
             r"output 'output' must be \(batch, anchors, classes \+ 4\), its shape is \('N', 9\): it has 2 dimensions",
         ),
         (
-            {}, {"output": ("N", 9, 7)},
+            {},
+            {"output": ("N", 9, 7)},
             r"\('N', 9, 7\): dimension 2 must be 6; classes \+ 4 is 6, with classes 2, width 128, height 96",
         ),
         (
-            {"outputs": {"hm": ("classes", "-(-height // 64)", "width // 4")}}, {"hm": ("N", 2, 2, 24)},
+            {"outputs": {"hm": ("classes", "-(-height // 64)", "width // 4")}},
+            {"hm": ("N", 2, 2, 24)},
             r"dimension 3 must be 32; width // 4 is 32",
         ),
         (
-            {"outputs": {"a": ("k", 4), "b": ("k",)}}, {"a": ("N", 9, 4), "b": ("N", 8)},
+            {"outputs": {"a": ("k", 4), "b": ("k",)}},
+            {"a": ("N", 9, 4), "b": ("N", 8)},
             r"dimension 1 must be 9; k is 9 in output 'a'",
         ),
         ({"outputs": {"a": (3,)}}, {"a": ("N", 4)}, r"dimension 1 must be 3$"),
     ],
-)  # fmt: skip
-def test_a_network_without_the_declared_outputs(declared, network, told):
-    with pytest.raises(ValueError, match=r"^family mine of .*test_plugin\.py: .*" + told):
-        made(**declared).check(network, 2)
+)
+def test_a_network_without_the_declared_outputs(declared, network, message):
+    with pytest.raises(ValueError, match=r"^family mine of .*test_plugin\.py: .*" + message):
+        plugin_family(**declared).check(network, 2)
 
 
 def read_doubles(**declared):
     """How many of two copies of a box are left, of the outputs' first value as their score."""
 
     def twice(outputs, input_size):
-        given = outputs["output"]
-        assert given.dtype == np.float32
-        return np.float32([[[10, 10, 50, 50]] * 2]), np.full((1, 2, 1), given.flat[0])
+        output = outputs["output"]
+        assert output.dtype == np.float32
+        return np.float32([[[10, 10, 50, 50]] * 2]), np.full((1, 2, 1), output.flat[0])
 
-    reads, outputs = made(twice, **declared), {"output": np.full((1, 2, 5), 0.9, np.float16)}
+    reads = plugin_family(twice, **declared)
+    outputs = {"output": np.full((1, 2, 5), 0.9, np.float16)}
     options = ReadOptions(np.float32([0.5]))
     packed = reads.read(outputs, np.float32([[1, 1, 0, 0]]), np.array([[128, 96]]), (128, 96), options)
     return int(packed.counts[0, 0])
@@ -378,7 +386,9 @@ def test_nms_follows_unless_the_family_says_no():
 
 
 def test_open_sizes_and_further_outputs_are_accepted():
-    made(outputs={"a": ("k", "classes + 4"), "b": ("k",)}).check({"a": ("N", None, "C"), "b": (1, 7), "c": (1,)}, 2)
+    plugin_family(outputs={"a": ("k", "classes + 4"), "b": ("k",)}).check(
+        {"a": ("N", None, "C"), "b": (1, 7), "c": (1,)}, 2
+    )
 
 
 def test_check_refuses_a_card_whose_network_differs(cards):
@@ -391,7 +401,7 @@ ROWS = np.zeros((2, 5, 4), np.float32)
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("returned", "message"),
     [
         (None, r"it must return \(boxes, class_scores\) or \(boxes, scores, class_ids\), got NoneType"),
         ((ROWS,), r"it must return .*, got a tuple of 1"),
@@ -404,11 +414,13 @@ ROWS = np.zeros((2, 5, 4), np.float32)
         ((ROWS, ROWS[..., 0], ROWS[..., 0]), r"class_ids must be integers, got float32"),
         ((ROWS, ROWS, ROWS[..., 0].astype(int)), r"scores must be \(2, anchors\), got \(2, 5, 4\)"),
     ],
-)  # fmt: skip
-def test_candidates_of_a_wrong_form_name_the_plugin_and_the_rule(found, told):
+)
+def test_candidates_of_a_wrong_form_name_the_plugin_and_the_rule(returned, message):
     outputs = {"output": np.zeros((2, 5, 7), np.float32)}
-    with pytest.raises(ValueError, match=r"^family mine of .*test_plugin\.py: " + told):
-        made(lambda outputs, input_size: found).candidates(outputs, 2, (128, 96), np.full(3, 0.5, np.float32))
+    with pytest.raises(ValueError, match=r"^family mine of .*test_plugin\.py: " + message):
+        plugin_family(lambda outputs, input_size: returned).candidates(
+            outputs, 2, (128, 96), np.full(3, 0.5, np.float32)
+        )
 
 
 def test_a_family_that_fails_marks_the_frame_and_names_its_line(tmp_path):
@@ -423,7 +435,7 @@ def test_a_family_that_fails_marks_the_frame_and_names_its_line(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("declare", "told"),
+    ("declare", "message"),
     [
         (lambda family: family(print), "@family needs the name that cards use"),
         (lambda family: family("x", outputs={}), r"family 'x' must declare its outputs, as in outputs="),
@@ -432,12 +444,12 @@ def test_a_family_that_fails_marks_the_frame_and_names_its_line(tmp_path):
         (lambda family: family("x", outputs={"a": ("classes +",)}), r"the dimension 'classes \+' of output 'a'"),
         (lambda family: family("x", outputs={"a": (1,)}, cuda="yes"), "cuda must be a function for CuPy arrays"),
     ],
-)  # fmt: skip
-def test_a_wrong_declaration(declare, told):
-    from streamkit.plugin_api import family as given
+)
+def test_a_wrong_declaration(declare, message):
+    from streamkit.plugin_api import family as plugin_api_family
 
-    with pytest.raises(TypeError, match=told):
-        declare(given)
+    with pytest.raises(TypeError, match=message):
+        declare(plugin_api_family)
 
 
 # ------------------------------------------------------------------------------------------------------------ the GPU
@@ -467,7 +479,7 @@ def test_the_device_finds_what_the_host_finds(name, on_gpu, cards):
     copied = traffic.so_far().to_host - before
     assert isinstance(packed.rows, np.ndarray) == reads.host_only
     assert copied == (sum(value.nbytes for value in outputs.values()) if reads.host_only else 0)
-    rows, counts = (cupy.asnumpy(one) for one in (packed.rows, packed.counts))
+    rows, counts = (cupy.asnumpy(array) for array in (packed.rows, packed.counts))
     np.testing.assert_array_equal(counts, host.counts)
     np.testing.assert_allclose(rows, host.rows, rtol=1e-5, atol=1e-4)
     assert (counts[:, 0] == 2).all()
@@ -488,9 +500,9 @@ stages:
   collect: {{}}
 """
     done = run_pipeline(text, device=device)
-    found = [one for source in done.records for one in done.records[source]]
-    assert len(found) == 5
-    assert all(len(one["objects"]) == 2 for one in found)
+    records = [record for source in done.records for record in done.records[source]]
+    assert len(records) == 5
+    assert all(len(record["objects"]) == 2 for record in records)
     copies = done.report["counts"].get(ON_HOST, 0)
     assert copies > 0 if device == "cuda" and name == "nanodet" else copies == 0
 
@@ -506,8 +518,8 @@ def test_outputs_of_a_device_are_copied_first_and_decoded_when_the_table_is_read
     stage = Postprocess(model=card)
     stage.context = Context("detect.postprocess")
     stage.open()
-    given = frames(3, width=256, height=192)
-    batch = Batch(given, outputs=outputs, geometry=np.tile(np.float32([0.5, 0.5, 0, 0]), (3, 1)))
+    images = frames(3, width=256, height=192)
+    batch = Batch(images, outputs=outputs, geometry=np.tile(np.float32([0.5, 0.5, 0, 0]), (3, 1)))
     copied = []
     with monkeypatch.context() as patch:
         patch.setattr(postprocess, "fetch", lambda arrays: copied.append(arrays) or fetch(arrays))

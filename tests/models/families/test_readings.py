@@ -42,14 +42,16 @@ def turned(cx, cy, w, h, angle):
 
 def rotated_overlap(a, b):
     """The probabilistic IoU of two boxes of corners, by matrices."""
-    means, spreads = [], []
+    means = []
+    spreads = []
     for values in (a, b):
         corners = np.array(values).reshape(4, 2)
         sides = np.stack([corners[1] - corners[0], corners[3] - corners[0]])
         means.append(corners.mean(axis=0))
         spreads.append(sides.T @ sides / 12)
-    mean, away = (spreads[0] + spreads[1]) / 2, means[0] - means[1]
-    dets = [np.linalg.det(one) for one in (mean, *spreads)]
+    mean = (spreads[0] + spreads[1]) / 2
+    away = means[0] - means[1]
+    dets = [np.linalg.det(matrix) for matrix in (mean, *spreads)]
     distance = away @ np.linalg.inv(mean) @ away / 8 + math.log(dets[0] / math.sqrt(dets[1] * dets[2])) / 2
     return 1 - math.sqrt(1 - math.exp(-max(distance, 0)))
 
@@ -119,8 +121,8 @@ def anchors_of(form, outputs, frame, size, geometry, wh):
         for _, label, score, x1, y1, x2, y2 in first[0].tolist():
             yield score, int(label), [x1 * size[0], y1 * size[1], x2 * size[0], y2 * size[1]], []
     elif form == "ssd tensorflow":
-        found = zip(out["detection_boxes"], out["detection_scores"], out["detection_classes"], strict=True)
-        for (y1, x1, y2, x2), score, label in found:
+        objects = zip(out["detection_boxes"], out["detection_scores"], out["detection_classes"], strict=True)
+        for (y1, x1, y2, x2), score, label in objects:
             yield score, int(label), [x1 * size[0], y1 * size[1], x2 * size[0], y2 * size[1]], []
     elif form == "ssd torchvision":
         for box, score, label in zip(out["boxes"].tolist(), out["scores"], out["labels"], strict=True):
@@ -188,7 +190,7 @@ def pairs_of(form, outputs, frame, size):
     """The same as `anchors_of`, once for each class of an anchor."""
     first = next(iter(outputs.values()))[frame].astype(float)
     for row in (first if form == "yolov5" else first.T).tolist():
-        scores = [row[4] * one for one in row[5:]] if form == "yolov5" else row[4 : 4 + CLASSES]
+        scores = [row[4] * class_score for class_score in row[5:]] if form == "yolov5" else row[4 : 4 + CLASSES]
         for c, score in enumerate(scores):
             yield score, c, around(*row[:4]), row[4 + CLASSES :] if form == "yolov8_seg" else []
 
@@ -199,8 +201,8 @@ def table(rows, packed):
 
 def per_class(form, **options):
     """Different thresholds, and one class that is not wanted."""
-    least = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
-    return ReadOptions(least[:1] if form in POINTS else least, **options)
+    thresholds = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
+    return ReadOptions(thresholds[:1] if form in POINTS else thresholds, **options)
 
 
 VIEWS = {
@@ -222,23 +224,29 @@ def frames_of(form):
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("form", ["yolov5", "yolov8", "yolov8_seg"])
-@pytest.mark.parametrize("most", [None, 400])
-def test_a_box_may_be_an_object_of_several_classes(form, device, most, made, monkeypatch):
+@pytest.mark.parametrize("max_pairs", [None, 400])
+def test_a_box_may_be_an_object_of_several_classes(form, device, max_pairs, outputs_for, monkeypatch):
     from streamkit.core.data import Device
     from streamkit.ops.transfer import fetch
 
-    outputs, geometry, xp = made(form, 4, np.float32), GEOMETRY, Device(device).xp
+    outputs = outputs_for(form, 4, np.float32)
+    geometry = GEOMETRY
+    xp = Device(device).xp
     options = per_class(form, multi_label=True, top_k=1000)
-    if most:
-        monkeypatch.setattr("streamkit.ops.candidates.MAX_PAIRS", most)
+    if max_pairs:
+        monkeypatch.setattr("streamkit.ops.candidates.MAX_PAIRS", max_pairs)
     packed = reader_of(form).read(
         {name: xp.asarray(value) for name, value in outputs.items()}, geometry, SIZES, SIZE, options
     )
     tables, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
     for frame in range(3):
         pairs = list(pairs_of(form, outputs, frame, SIZE))
-        if most:
-            pairs = [pair for pair in pairs if pair[0] >= sorted((one[0] for one in pairs), reverse=True)[most - 1]]
+        if max_pairs:
+            pairs = [
+                pair
+                for pair in pairs
+                if pair[0] >= sorted((scored[0] for scored in pairs), reverse=True)[max_pairs - 1]
+            ]
         monkeypatch.setitem(globals(), "anchors_of", lambda *_, pairs=pairs: pairs)
         rows, expected = slow_read(form, outputs, frame, geometry[frame], SIZES[frame], SIZE, options)
         assert counts[frame].tolist() == expected
@@ -256,15 +264,17 @@ def test_pairs_with_equal_scores_are_ordered_by_anchor(monkeypatch):
     outputs = {"o": np.concatenate([boxes, scores], axis=1).T[None].astype(np.float32)}
     options = ReadOptions(np.full(5, 0.5, np.float32), multi_label=True)
     packed = family("yolov8").read(outputs, np.array([(1, 1, 0, 0)], np.float32), np.array([SIZE]), SIZE, options)
-    found = packed.rows[0, : packed.counts[0, 0]]
-    assert len(found) == 12
-    assert (np.diff(found[:, 0]) > 0).all()
+    rows = packed.rows[0, : packed.counts[0, 0]]
+    assert len(rows) == 12
+    assert (np.diff(rows[:, 0]) > 0).all()
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("view", VIEWS)
-def test_equals_the_plain_reference(form, view, dtype, made):
-    outputs, options, read = made(form, 4, dtype), per_class(form, **VIEWS[view]), reader_of(form)
+def test_equals_the_plain_reference(form, view, dtype, outputs_for):
+    outputs = outputs_for(form, 4, dtype)
+    options = per_class(form, **VIEWS[view])
+    read = reader_of(form)
     geometry, sizes = frames_of(form)
     packed = read.read(outputs, geometry, sizes, SIZE, options)  # the fourth frame is padding
     assert packed.rows.dtype == np.float32
@@ -277,14 +287,15 @@ def test_equals_the_plain_reference(form, view, dtype, made):
     assert packed.counts[:, 0].any()
 
 
-def test_a_batch_equals_its_frames_one_by_one(form, made):
-    outputs, read = made(form, 3, np.float32), reader_of(form)
+def test_a_batch_equals_its_frames_one_by_one(form, outputs_for):
+    outputs = outputs_for(form, 3, np.float32)
+    read = reader_of(form)
     options = per_class(form, top_k=12)
     geometry, sizes = frames_of(form)
     whole = read.read(outputs, geometry, sizes, SIZE, options)
     for i in range(3):
-        one = {name: value[i : i + 1] for name, value in outputs.items()}
-        alone = read.read(one, geometry[i : i + 1], sizes[i : i + 1], SIZE, options)
+        outputs_of_frame = {name: value[i : i + 1] for name, value in outputs.items()}
+        alone = read.read(outputs_of_frame, geometry[i : i + 1], sizes[i : i + 1], SIZE, options)
         np.testing.assert_array_equal(alone.rows[0], whole.rows[i])
         np.testing.assert_array_equal(alone.counts[0], whole.counts[i])
 
@@ -303,10 +314,10 @@ def test_real_networks_equal_the_plain_reference(name, min_score, real):
         np.testing.assert_allclose(packed.rows[i, : len(rows)], table(rows, packed), atol=0.02)
 
 
-@pytest.mark.parametrize(("name", "least"), [("yolox", 0.45), ("yolov8", 0.6), ("detr", 0.45)])
-def test_real_networks_find_what_is_in_the_pictures(name, least, real, test_data):
+@pytest.mark.parametrize(("name", "min_recall"), [("yolox", 0.45), ("yolov8", 0.6), ("detr", 0.45)])
+def test_real_networks_find_what_is_in_the_pictures(name, min_recall, real, test_data):
     run = real(name, 12)
-    found = family(name).read(
+    packed = family(name).read(
         run.outputs, run.geometry, run.sizes, run.input_size, ReadOptions(np.full(80, 0.3, np.float32))
     )
     annotations = json.loads(next((test_data / "coco" / "annotations").glob("*.json")).read_text())
@@ -317,24 +328,24 @@ def test_real_networks_find_what_is_in_the_pictures(name, least, real, test_data
             continue
         frame = run.ids.index(truth["image_id"])
         x, y, w, h = truth["bbox"]
-        rows = found.rows[frame, : found.counts[frame, 0]].tolist()
+        rows = packed.rows[frame, : packed.counts[frame, 0]].tolist()
         total += 1
         hits += any(
             int(row[5]) == category[truth["category_id"]] and overlap(row[:4], [x, y, x + w, y + h]) > 0.5
             for row in rows
         )
     assert total >= 20
-    assert hits / total >= least
+    assert hits / total >= min_recall
 
 
-def test_letterboxed_detr_comes_back_to_source_pixels(made):
+def test_letterboxed_detr_comes_back_to_source_pixels(outputs_for):
     # A 200x100 picture in a 96x64 input: 96x48 below 8 rows of padding. The network was told 200x100, so it
     # stretches its whole input, padding included, to that.
     network = np.array([24, 20, 72, 44], np.float32)
-    given = network * np.array([200 / 96, 100 / 64] * 2)
+    stretched = network * np.array([200 / 96, 100 / 64] * 2)
     outputs = {
         "labels": np.zeros((1, 1), np.int64),
-        "boxes": given.astype(np.float32).reshape(1, 1, 4),
+        "boxes": stretched.astype(np.float32).reshape(1, 1, 4),
         "scores": np.full((1, 1), 0.9, np.float32),
     }
     options = ReadOptions(np.full(1, 0.5, np.float32))
@@ -363,8 +374,8 @@ def test_faces_carry_their_landmarks(real):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_no_numbers_are_counted(bad, made):
-    outputs = made("yolox", 1, np.float32)
+def test_values_that_are_no_numbers_are_counted(bad, outputs_for):
+    outputs = outputs_for("yolox", 1, np.float32)
     rows = outputs["output"][0]
     rows[:, 4:] = 0.9
     rows[3, 4] = np.nan  # objectness

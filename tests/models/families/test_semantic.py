@@ -8,8 +8,8 @@ BEST = np.array([[[0, 2, 1], [1, 0, 2]], [[2, 2, 0], [0, 1, 1]]])  # two frames,
 
 def scores(classes, axis):
     """Scores of which those of `BEST` are the best; of the others the first class has the best."""
-    made = np.where(np.arange(classes) == BEST[..., None], 0.75, 0.25 - np.arange(classes) / 100)
-    return np.moveaxis(made, 3, axis).astype(np.float32)
+    values = np.where(np.arange(classes) == BEST[..., None], 0.75, 0.25 - np.arange(classes) / 100)
+    return np.moveaxis(values, 3, axis).astype(np.float32)
 
 
 @pytest.mark.parametrize(
@@ -25,9 +25,9 @@ def scores(classes, axis):
     ids=["classes first", "classes last", "four classes first", "the class", "the class of one map", "one label"],
 )
 def test_the_class_of_each_place_is_read_in_every_form(output, classes):
-    found = family("semantic").maps({"map": output, "more": np.zeros((2, 9), np.float32)}, classes)
-    assert found.dtype == np.uint8
-    assert found.tolist() == BEST.tolist()
+    class_map = family("semantic").maps({"map": output, "more": np.zeros((2, 9), np.float32)}, classes)
+    assert class_map.dtype == np.uint8
+    assert class_map.tolist() == BEST.tolist()
 
 
 def test_the_first_of_equal_classes_counts():

@@ -10,9 +10,9 @@ ABC = ("a", "b", "c")
 
 def hot(*classes, count=4, sure=0.9):
     """Probabilities (1, T, count) with one likely class at each place."""
-    made = np.full((1, len(classes), count), (1 - sure) / (count - 1), np.float32)
-    made[0, np.arange(len(classes)), list(classes)] = sure
-    return made
+    probabilities = np.full((1, len(classes), count), (1 - sure) / (count - 1), np.float32)
+    probabilities[0, np.arange(len(classes)), list(classes)] = sure
+    return probabilities
 
 
 def read(name, output, blank=0, alphabet=ABC, allowed=None):
@@ -79,8 +79,8 @@ def test_the_blank_may_be_any_class(blank):
 def test_logits_and_probabilities_have_the_same_scores():
     output = hot(0, 1, 2, sure=0.7)
     logits = np.log(output) + 3.5
-    for one in (output, logits, output.astype(np.float16)):
-        ((text, scores),) = read("ctc", one)
+    for values in (output, logits, output.astype(np.float16)):
+        ((text, scores),) = read("ctc", values)
         assert text == "ab"
         assert scores == pytest.approx((0.7, 0.7), abs=2e-3)
 
@@ -115,7 +115,7 @@ def test_the_score_is_the_mean_of_the_characters():
 
 
 @pytest.mark.parametrize(
-    ("name", "shapes", "told"),
+    ("name", "shapes", "message"),
     [
         (
             "ctc",
@@ -126,8 +126,8 @@ def test_the_score_is_the_mean_of_the_characters():
         ("slots", {"y": ["N", 9]}, r"so 9 classes, and the alphabet has 3 characters"),
     ],
 )
-def test_an_alphabet_that_does_not_fit_is_refused(name, shapes, told):
-    with pytest.raises(ValueError, match=told):
+def test_an_alphabet_that_does_not_fit_is_refused(name, shapes, message):
+    with pytest.raises(ValueError, match=message):
         family(name).check(shapes, 3)
 
 
@@ -145,6 +145,6 @@ def test_the_device_finds_the_same():
     for name in ("ctc", "slots"):
         output = rng.normal(0, 3, (5, 20, 4)).astype(np.float32)
         expected = family(name).best({"y": output}, 3, 0, [0, 2])
-        found = family(name).best({"y": cupy.asarray(output)}, 3, 0, [0, 2]).get()
-        assert np.array_equal(found[..., 0], expected[..., 0])
-        np.testing.assert_allclose(found[..., 1], expected[..., 1], atol=1e-6)
+        on_device = family(name).best({"y": cupy.asarray(output)}, 3, 0, [0, 2]).get()
+        assert np.array_equal(on_device[..., 0], expected[..., 0])
+        np.testing.assert_allclose(on_device[..., 1], expected[..., 1], atol=1e-6)

@@ -7,22 +7,24 @@ from streamkit.models.families import FAMILIES, family
 
 
 def test_logits_become_probabilities():
-    found = family("logits").finish(np.array([[1000.0, 1001.0], [0.0, 0.0]], np.float16))
-    np.testing.assert_allclose(found, [[1 / (1 + np.e), np.e / (1 + np.e)], [0.5, 0.5]], atol=1e-6)
-    assert found.dtype == np.float32
+    probabilities = family("logits").finish(np.array([[1000.0, 1001.0], [0.0, 0.0]], np.float16))
+    np.testing.assert_allclose(probabilities, [[1 / (1 + np.e), np.e / (1 + np.e)], [0.5, 0.5]], atol=1e-6)
+    assert probabilities.dtype == np.float32
 
 
 def test_probabilities_stay():
-    given = np.array([[0.25, 0.75]], np.float16)
-    assert family("probabilities").finish(given).tolist() == [[0.25, 0.75]]
+    probabilities = np.array([[0.25, 0.75]], np.float16)
+    assert family("probabilities").finish(probabilities).tolist() == [[0.25, 0.75]]
 
 
 def test_embeddings_have_length_1():
-    found = family("embedding").finish(np.array([[3.0, 4.0], [0.0, 0.0]]))
-    np.testing.assert_allclose(found, [[0.6, 0.8], [0, 0]], atol=1e-7)
+    vectors = family("embedding").finish(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    np.testing.assert_allclose(vectors, [[0.6, 0.8], [0, 0]], atol=1e-7)
 
 
-@pytest.mark.parametrize("name", [name for name, one in FAMILIES.items() if one.task in ("classify", "embed")])
+@pytest.mark.parametrize(
+    "name", [name for name, network_family in FAMILIES.items() if network_family.task in ("classify", "embed")]
+)
 def test_sizes_of_1_behind_are_passed_over(name):
     reads = family(name)
     assert reads.vectors({"y": np.zeros((5, 3, 1, 1))}).shape == (5, 3)
@@ -33,7 +35,7 @@ def test_sizes_of_1_behind_are_passed_over(name):
 
 
 @pytest.mark.parametrize(
-    ("outputs", "classes", "told"),
+    ("outputs", "classes", "message"),
     [
         ({"y": ["N", 10]}, 3, "holds 10 classes, and the label list has 3; it is trained on 10"),
         ({"y": ["N", 10, 7]}, 10, "reads one output"),
@@ -41,6 +43,6 @@ def test_sizes_of_1_behind_are_passed_over(name):
         ({}, 10, "no outputs"),
     ],
 )
-def test_what_does_not_fit_is_refused(outputs, classes, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_does_not_fit_is_refused(outputs, classes, message):
+    with pytest.raises(ValueError, match=message):
         family("logits").check(outputs, classes)

@@ -26,17 +26,17 @@ def stream(monkeypatch):
 
 
 def surface(ready, turn=None):
-    made = Surface(np.zeros((6, 4), np.uint8), Color(), ready=ready)
-    made.turn = turn
-    return made
+    written = Surface(np.zeros((6, 4), np.uint8), Color(), ready=ready)
+    written.turn = turn
+    return written
 
 
 def test_of_each_writer_only_the_last_is_waited_for(stream):
-    given = [
+    surfaces = [
         surface("a1", (7, 1)), surface("b5", (9, 5)), surface("a3", (7, 3)), surface("a2", (7, 2)),
         surface("b4", (9, 4)),
     ]  # fmt: skip
-    driver.wait_for(stream, given)
+    driver.wait_for(stream, surfaces)
     assert sorted(stream.waited) == ["a3", "b5"]
 
 

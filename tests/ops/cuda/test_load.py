@@ -23,16 +23,18 @@ def test_headers_are_put_in_once_and_lines_keep_their_numbers(tmp_path: Path, mo
     (tmp_path / "c.cuh").write_text("#pragma once\nc\n")
     monkeypatch.setattr(load, "_FOLDER", tmp_path)
     text = load.source.__wrapped__("a.cu")
-    lines, place, said = text.splitlines(), ("", 0), {}
+    lines = text.splitlines()
+    place = ("", 0)
+    places = {}
     for line in lines:
         if line.startswith("#line "):
             _, number, name = line.split()
             place = (name.strip('"'), int(number))
         else:
             if line:
-                said[line] = place
+                places[line] = place
             place = (place[0], place[1] + 1)
-    assert said == {"first": ("a.cu", 1), "c": ("c.cuh", 2), "b": ("b.cuh", 3), "last": ("a.cu", 4)}
+    assert places == {"first": ("a.cu", 1), "c": ("c.cuh", 2), "b": ("b.cuh", 3), "last": ("a.cu", 4)}
 
 
 def test_an_unknown_file_is_named_with_those_there_are() -> None:
@@ -42,6 +44,6 @@ def test_an_unknown_file_is_named_with_those_there_are() -> None:
 
 @pytest.mark.gpu
 def test_a_kernel_is_compiled_once() -> None:
-    one = load.kernel("preprocess.cu", "preprocess", ("OUT=float", "NHWC=0"))
-    assert load.kernel("preprocess.cu", "preprocess", ("OUT=float", "NHWC=0")) is one
-    assert load.kernel("preprocess.cu", "preprocess", ("OUT=__half", "NHWC=0")) is not one
+    kernel = load.kernel("preprocess.cu", "preprocess", ("OUT=float", "NHWC=0"))
+    assert load.kernel("preprocess.cu", "preprocess", ("OUT=float", "NHWC=0")) is kernel
+    assert load.kernel("preprocess.cu", "preprocess", ("OUT=__half", "NHWC=0")) is not kernel

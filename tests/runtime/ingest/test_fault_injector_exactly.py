@@ -147,8 +147,8 @@ def test_what_was_due_while_a_live_source_was_closed_is_skipped(clock, realtime)
     clock.now_s += 3.0
     faults.begin()
     schedules = (faults.fail, faults.freeze, faults.still, faults.corrupt)
-    assert [schedule.begun for schedule in schedules] == [realtime] * 4
-    assert faults.away.begun == 0
+    assert [schedule.spans_started for schedule in schedules] == [realtime] * 4
+    assert faults.away.spans_started == 0
     if realtime:
         assert not faults.fails(0)
 

@@ -190,7 +190,7 @@ def test_packets_that_are_gone_are_counted(videos):
 
 def test_packets_that_go_while_a_clip_is_written_are_counted(videos):
     fed = Fed(videos[0], after=9.0).write(range(30), [25])
-    while fed.ring._kept[0].number < 34:  # as where memory is short
+    while fed.ring._packets[0].number < 34:  # as where memory is short
         fed.ring._drop_first()
     fed.write(range(34, 100))
     fed.made.close()
