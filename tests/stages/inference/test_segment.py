@@ -444,7 +444,7 @@ def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_
     import streamkit
     from streamkit.stages.inference import postprocess
 
-    monkeypatch.setattr(postprocess, "_MOST_LATE", 2)
+    monkeypatch.setattr(postprocess, "_MAX_LATE", 2)
     moved, right = [], LateArray.to_host
     monkeypatch.setattr(LateArray, "to_host", lambda self: (moved.append(self), right(self))[1])
     video = f"{test_data}/videos/one-by-one-person-detection.mp4"

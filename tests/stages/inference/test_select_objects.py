@@ -146,7 +146,7 @@ def test_what_is_forgotten_is_let_go():
     states = {"test": stage.new_state("test")}
     for one in _batches(given, (7,)):
         stage.process(one, states)
-    assert len(states["test"].known) <= 22
+    assert len(states["test"].by_track) <= 22
 
 
 def test_small_objects_are_counted_and_asked_about_once_they_are_large():
