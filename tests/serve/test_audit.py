@@ -80,7 +80,7 @@ def test_the_number_of_entries_in_an_answer(log):
 
 def test_entries_of_last_year_are_deleted(log, clock):
     log.add("anna", "old.one")
-    clock.now_s += module.KEPT_S
+    clock.now_s += module.RETENTION_S
     log.prune()
     assert log.entries()
     clock.now_s += 1

@@ -99,8 +99,8 @@ def test_memory_is_bounded_and_late_addresses_share_what_is_left(monkeypatch, cl
         assert not guesses.judge(f"10.1.0.{n}", f"wrong {n}", lambda: False)
     with pytest.raises(TooManyGuesses):
         guesses.judge("10.1.0.99", "new", lambda: True)
-    assert len(guesses._known) == 21
+    assert len(guesses._addresses) == 21
     clock.now_s += 60
     assert guesses.judge("10.1.0.99", "new", lambda: True)
     assert not guesses.judge("10.1.0.99", "wrong", lambda: False)
-    assert set(guesses._known) == {"10.1.0.99"}  # who has waited long enough is forgotten
+    assert set(guesses._addresses) == {"10.1.0.99"}  # who has waited long enough is forgotten

@@ -15,7 +15,7 @@ import pytest
 from support.servers import served
 
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.kept_secrets import with_kept_secrets
+from streamkit.serve.kept_secrets import with_hidden_parts
 
 SECRET = "geheim-0815"
 
@@ -247,10 +247,10 @@ def test_a_hidden_password_is_sent_to_its_own_host_only(server):
 )
 def test_hidden_parts_are_kept_where_they_are_known(stored, edited, kept):
     if kept is not None:
-        assert with_kept_secrets(edited, stored) == kept
+        assert with_hidden_parts(edited, stored) == kept
         return
     with pytest.raises(RequestRejected, match="write the password"):
-        with_kept_secrets(edited, stored)
+        with_hidden_parts(edited, stored)
 
 
 PLUGIN = """
