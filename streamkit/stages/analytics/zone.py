@@ -99,7 +99,7 @@ class Zone(ShapeAnalytics):
                     continue
                 facts: dict[str, Any] = {
                     "mean": round(window.mean, 4),
-                    "max": window.most,
+                    "max": window.peak,
                     "entered": window.entered,
                     "left": window.left,
                     "from_s": round(window.from_s, 6),

@@ -69,7 +69,7 @@ def _valid_pattern(value: Any) -> str:
     if not isinstance(value, str) or not value:
         what = "a name such as de, a mask such as AA-9999, or a regular expression"
         raise ValueError(f"must be text: {what}, got {value!r}")
-    return TextPattern(value).given
+    return TextPattern(value).pattern
 
 
 @dataclass(slots=True)
