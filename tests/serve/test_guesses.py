@@ -21,13 +21,13 @@ def clock_fixture():
 @pytest.fixture(name="guess")
 def guess_fixture(clock):
     guesses = Guesses(clock)
-    return lambda given, address="10.0.0.1": guesses.judge(address, given, lambda: given == "right")
+    return lambda token, address="10.0.0.1": guesses.judge(address, token, lambda: token == "right")
 
 
-def waits(guess, given, address="10.0.0.1"):
-    with pytest.raises(TooManyGuesses) as found:
-        guess(given, address)
-    return found.value.wait_s
+def waits(guess, token, address="10.0.0.1"):
+    with pytest.raises(TooManyGuesses) as rejection:
+        guess(token, address)
+    return rejection.value.wait_s
 
 
 def test_ten_are_free_and_then_one_each_six_seconds(guess, clock):
