@@ -105,7 +105,7 @@ def test_plates_of_an_unknown_typeface_give_no_events(monkeypatch):
     monkeypatch.setattr(plates, "draw_plate", typeset)
     options = {"tracks": 12, "seed": 3, "fps": 10.0}
     assert score(PLATES, 16, margin=0.0, **options).wrong >= 2
-    assert score(PLATES, 16, **options).read_events == 0
+    assert score(PLATES, 16, **options).told == 0
 
 
 def test_a_perfect_reading_needs_no_second_one():
