@@ -38,7 +38,7 @@ from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.audit import AuditLog
-from streamkit.serve.kept_secrets import with_hidden_parts
+from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.store.serve_store import ServeStore

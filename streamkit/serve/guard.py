@@ -17,10 +17,10 @@ from starlette.requests import HTTPConnection
 
 from streamkit.core.counters import Counters
 from streamkit.serve.access import Access, Identity
-from streamkit.serve.guesses import Guesses, TooManyGuesses
 from streamkit.serve.live import MAX_VIEWERS
 from streamkit.serve.request_id import error_body
 from streamkit.serve.token import SAFE, bearer, from_this_origin
+from streamkit.serve.token_attempts import Guesses, TooManyGuesses
 
 API = "/api/v1"
 """Prefix of the API's paths."""

@@ -14,9 +14,9 @@ from streamkit.core.counters import Counters
 from streamkit.serve import guard as guard_module
 from streamkit.serve.access import Access
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN, Guard, host_allowed, host_of
-from streamkit.serve.guesses import Guesses
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import COOKIE, Token
+from streamkit.serve.token_attempts import Guesses
 
 REFUSED = Counters()
 ACCESS = Access(Token(TOKEN))

@@ -15,7 +15,7 @@ import pytest
 from support.servers import served
 
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.kept_secrets import with_hidden_parts
+from streamkit.serve.masked_urls import with_hidden_parts
 
 SECRET = "geheim-0815"
 

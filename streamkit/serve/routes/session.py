@@ -10,10 +10,10 @@ from streamkit.serve import api_models
 from streamkit.serve.access import Access, Identity
 from streamkit.serve.access_models import SignedIn
 from streamkit.serve.audit import note
-from streamkit.serve.guesses import TooManyGuesses
 from streamkit.serve.routes.common import LOCKED_ERRORS, errors, reply
 from streamkit.serve.sessions import MAX_AGE_S
 from streamkit.serve.token import COOKIE
+from streamkit.serve.token_attempts import TooManyGuesses
 
 
 def add_session(api: APIRouter, access: Access) -> None:

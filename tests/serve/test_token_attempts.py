@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamkit.serve import guesses as module
-from streamkit.serve.guesses import Guesses, TooManyGuesses
+from streamkit.serve import token_attempts as module
+from streamkit.serve.token_attempts import Guesses, TooManyGuesses
 
 
 class Clock:
