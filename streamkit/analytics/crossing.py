@@ -45,22 +45,29 @@ class Crossings:
     """
 
     def __init__(self, shapes: Sequence[Shape], *, debounce_s: float = 0.0, track_ttl_s: float = 10.0) -> None:
-        self.lines, self._debounce_s, self._track_ttl_s = Lines(shapes), debounce_s, track_ttl_s
+        self.lines = Lines(shapes)
+        self._debounce_s = debounce_s
+        self._track_ttl_s = track_ttl_s
         n = len(self.lines)
         self.tracks = TrackStore(
-            xy=np.zeros(2), side=np.zeros(len(self.lines.a), bool), armed=np.zeros(n, bool), unsure=np.ones(n, bool),
-            passed=np.zeros(n, np.int32), passed_s=np.zeros(n), far_s=np.full(n, np.nan),
-        )  # fmt: skip
+            xy=np.zeros(2),
+            side=np.zeros(len(self.lines.a), bool),
+            armed=np.zeros(n, bool),
+            unsure=np.ones(n, bool),
+            passed=np.zeros(n, np.int32),
+            passed_s=np.zeros(n),
+            far_s=np.full(n, np.nan),
+        )
 
-    def change(self, shapes: Sequence[Shape], kept: np.ndarray) -> None:
+    def change(self, shapes: Sequence[Shape], previous_numbers: np.ndarray) -> None:
         """Replace the lines.
 
         Args:
             shapes: the new lines.
-            kept: (lines,) int64, the present number of each, or -1 for one that is new or has changed.
+            previous_numbers: (lines,) int64, the present number of each, or -1 for one that is new or has changed.
         """
         self.lines = Lines(shapes)
-        self.tracks.reorder(kept, ("armed", "unsure", "passed", "passed_s", "far_s"))
+        self.tracks.reorder(previous_numbers, ("armed", "unsure", "passed", "passed_s", "far_s"))
         self.tracks.replace("side", right_of(self.lines.a, self.lines.b, self.tracks["xy"]))
 
     def update(self, step: SourceStep, margin: np.ndarray) -> list[LineCrossing]:
@@ -70,11 +77,13 @@ class Crossings:
             step: the step.
             margin: (f,) float64, for each frame, in the units of its `height`.
         """
-        lines, tracks = self.lines, self.tracks
+        lines = self.lines
+        tracks = self.tracks
         tracks.drop(step.unseen(tracks, self._track_ttl_s))
         if not len(step):
             return []
-        now_s, xy = step.pts_s[step.frame], step.xy
+        now_s = step.pts_s[step.frame]
+        xy = step.xy
         rows, fresh = tracks.find(step.slot[step.frame], step.track)
         side = right_of(lines.a, lines.b, xy)
         turned = side != tracks["side"][rows]
@@ -83,13 +92,16 @@ class Crossings:
         if len(i):
             tracks["side"][rows[i], s] = side[i, s]
             hit = passes(tracks["xy"][rows[i]], xy[i], lines.a[s], lines.b[s])
-            i, s = i[hit], s[hit]
+            i = i[hit]
+            s = s[hit]
             line = lines.owner[s]
             np.add.at(tracks["passed"], (rows[i], line), np.where(side[i, s], 1, -1))
-            tracks["passed_s"][rows[i], line], tracks["unsure"][rows[i], line] = now_s[i], True
+            tracks["passed_s"][rows[i], line] = now_s[i]
+            tracks["unsure"][rows[i], line] = True
             tracks["far_s"][rows[i], line] = np.nan
         tracks["side"][rows[fresh]] = side[fresh]
-        tracks["xy"][rows], tracks["seen_s"][rows] = xy, now_s
+        tracks["xy"][rows] = xy
+        tracks["seen_s"][rows] = now_s
         return self._confirm(step, rows, now_s, margin)
 
     def _confirm(self, step: SourceStep, rows: np.ndarray, now_s: np.ndarray, margin: np.ndarray) -> list[LineCrossing]:
@@ -98,23 +110,33 @@ class Crossings:
         at, line = pairs(tracks["unsure"][rows])  # not yet far away, or not since it last passed
         if not len(at):
             return []
-        frame, row = step.frame[at], rows[at]
+        frame = step.frame[at]
+        row = rows[at]
         far = self.lines.distance(step.xy[at], line, step.aspect[frame]) >= margin[frame]
         tracks["far_s"][row[~far], line[~far]] = np.nan
-        armed, passed = tracks["armed"][row, line], tracks["passed"][row, line]
-        begins, waits = far & ~armed, far & armed & (passed != 0)
+        armed = tracks["armed"][row, line]
+        passed = tracks["passed"][row, line]
+        begins = far & ~armed
+        waits = far & armed & (passed != 0)
         tracks["armed"][row[begins], line[begins]] = True
         tracks["passed"][row[begins], line[begins]] = 0
         settled = begins | (armed & (passed == 0))
         tracks["unsure"][row[settled], line[settled]] = False
-        at, line, row = at[waits], line[waits], row[waits]
+        at = at[waits]
+        line = line[waits]
+        row = row[waits]
         since = tracks["far_s"][row, line]
         since = np.where(np.isnan(since), now_s[at], since)
         tracks["far_s"][row, line] = since
         done = now_s[at] - since >= self._debounce_s
-        at, line, row = at[done], line[done], row[done]
-        ways, times = np.sign(tracks["passed"][row, line]), tracks["passed_s"][row, line]
-        tracks["passed"][row, line], tracks["unsure"][row, line] = 0, False
+        at = at[done]
+        line = line[done]
+        row = row[done]
+        ways = np.sign(tracks["passed"][row, line])
+        times = tracks["passed_s"][row, line]
+        tracks["passed"][row, line] = 0
+        tracks["unsure"][row, line] = False
         return [
-            LineCrossing(*one) for one in zip(at.tolist(), line.tolist(), ways.tolist(), times.tolist(), strict=True)
+            LineCrossing(*crossing)
+            for crossing in zip(at.tolist(), line.tolist(), ways.tolist(), times.tolist(), strict=True)
         ]

@@ -29,7 +29,8 @@ def right_of(a: np.ndarray, b: np.ndarray, p: np.ndarray) -> np.ndarray:
         (n, s) bool.
     """
     dx, dy = (b - a).T
-    place, line = p[:, 1:] * dx - p[:, :1] * dy, a[:, 1] * dx - a[:, 0] * dy
+    place = p[:, 1:] * dx - p[:, :1] * dy
+    line = a[:, 1] * dx - a[:, 0] * dy
     right = place > line
     on = place == line
     if on.any():
@@ -58,7 +59,8 @@ def passes(p: np.ndarray, q: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.nda
 
 
 def _beside(p: np.ndarray, q: np.ndarray, v: np.ndarray) -> np.ndarray:
-    dx, dy = q[:, 0] - p[:, 0], q[:, 1] - p[:, 1]
+    dx = q[:, 0] - p[:, 0]
+    dy = q[:, 1] - p[:, 1]
     turn = dx * (v[:, 1] - p[:, 1]) - dy * (v[:, 0] - p[:, 0])
     return np.asarray((turn > 0) | ((turn == 0) & ((dy > 0) | ((dy == 0) & (dx < 0)))))
 
@@ -78,10 +80,10 @@ class Lines:
         self.b = np.array([b for line in ends for _, b in line], np.float64)
         lengths = [len(line) for line in ends]
         self.owner = np.repeat(np.arange(len(ends)), lengths)
-        most = max(lengths)
+        longest = max(lengths)
         # (lines, most, 2, 2): each line's segments, the last again where another line has more
-        padded = [line + line[-1:] * (most - len(line)) for line in ends]
-        self._segments = np.array(padded, np.float64).reshape(len(ends), most, 2, 2)
+        padded = [line + line[-1:] * (longest - len(line)) for line in ends]
+        self._segments = np.array(padded, np.float64).reshape(len(ends), longest, 2, 2)
 
     def __len__(self) -> int:
         return len(self._segments)
@@ -99,7 +101,8 @@ class Lines:
         """
         stretch = np.stack([aspect, np.ones_like(aspect)], axis=1)[:, None]  # (k, 1, 2)
         a, b = (self._segments[line, :, end] * stretch for end in (0, 1))
-        way, from_a = b - a, xy[:, None] * stretch - a
+        way = b - a
+        from_a = xy[:, None] * stretch - a
         share = (from_a * way).sum(axis=2) / (way * way).sum(axis=2)
         gap = from_a - np.clip(share, 0, 1)[..., None] * way
         return np.asarray(np.sqrt((gap * gap).sum(axis=2)).min(axis=1))
@@ -110,7 +113,8 @@ class Areas(Lines):
 
     def __init__(self, shapes: Sequence[Shape]) -> None:
         super().__init__(shapes, closed=True)
-        a, b = self._segments[:, :, 0], self._segments[:, :, 1]
+        a = self._segments[:, :, 0]
+        b = self._segments[:, :, 1]
         down = a[..., 1:] <= b[..., 1:]
         top, bottom = np.where(down, a, b), np.where(down, b, a)  # so an edge is the same, whichever way one goes round
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -130,15 +134,15 @@ class Areas(Lines):
             xy: (n, 2) float64.
         """
         x, y = xy[:, :1], xy[:, 1:]
-        found = (x >= self._low[:, 0]) & (x <= self._high[:, 0])
-        found &= (y >= self._low[:, 1]) & (y <= self._high[:, 1])
-        i, area = pairs(found)
+        is_inside = (x >= self._low[:, 0]) & (x <= self._high[:, 0])
+        is_inside &= (y >= self._low[:, 1]) & (y <= self._high[:, 1])
+        i, area = pairs(is_inside)
         x, y = xy[i, 0], xy[i, 1]
         from_y = self._y.take(area, axis=1)  # (most, k): the edges of each point's polygon
         left = (y >= from_y) & (y < self._end.take(area, axis=1))  # those at the point's height
         left &= x >= (y - from_y) * self._slope.take(area, axis=1) + self._x.take(area, axis=1)
-        found[i, area] = np.bitwise_xor.reduce(left, axis=0)
-        return np.asarray(found)
+        is_inside[i, area] = np.bitwise_xor.reduce(left, axis=0)
+        return np.asarray(is_inside)
 
 
 _SINGULAR = 1e-18  # determinant of a matrix whose largest element is 1
@@ -200,9 +204,9 @@ class Plane:
         """
         flat = np.column_stack([xy, np.ones(len(xy))])
         depth = flat @ self._depth
-        found = flat @ self._matrix.T
+        projected = flat @ self._matrix.T
         with np.errstate(divide="ignore", invalid="ignore"):
-            metres = found[:, :2] / found[:, 2:]
+            metres = projected[:, :2] / projected[:, 2:]
         return np.where(depth[:, None] > _FAR, metres, np.nan)
 
 

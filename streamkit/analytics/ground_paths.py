@@ -31,9 +31,12 @@ def extend_paths(tracks: TrackStore, rows: np.ndarray, xy: np.ndarray, now_s: np
         xy: (n, 2) float64 metres; rows with NaN are skipped.
         now_s: (n,) float64, the common time in seconds.
     """
-    known = ~np.isnan(xy).any(axis=1)
-    rows, xy, now_s = rows[known], xy[known], now_s[known]
-    before, before_s = tracks["xy"][rows], np.maximum(tracks["xy_s"][rows], -1e12)
+    on_ground = ~np.isnan(xy).any(axis=1)
+    rows = rows[on_ground]
+    xy = xy[on_ground]
+    now_s = now_s[on_ground]
+    before = tracks["xy"][rows]
+    before_s = np.maximum(tracks["xy_s"][rows], -1e12)
     number = np.floor(now_s / SAMPLE_S).astype(np.int64)
     at_s = number * SAMPLE_S
     step_s = now_s - before_s
@@ -43,26 +46,27 @@ def extend_paths(tracks: TrackStore, rows: np.ndarray, xy: np.ndarray, now_s: np
     place = number % SAMPLES
     tracks["path"][rows[passed], place[passed]] = sampled[passed]
     tracks["sample"][rows[passed], place[passed]] = number[passed]
-    tracks["xy"][rows], tracks["xy_s"][rows] = xy, now_s
+    tracks["xy"][rows] = xy
+    tracks["xy_s"][rows] = now_s
 
 
-def path_distance(tracks: TrackStore, one: np.ndarray, other: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def path_distance(tracks: TrackStore, first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return how far the objects of pairs of tracks are apart on the ground.
 
     Args:
         tracks: with `GROUND_COLUMNS`.
-        one: (p,) rows of the store.
-        other: (p,) rows of the store.
+        first: (p,) rows of the store.
+        second: (p,) rows of the store.
 
     Returns:
         (p,) float64 metres: the mean over the moments at which both paths are known, or of the last positions, if they
         are of the same time; NaN if the tracks were not seen at the same time. (p,) int64, the number of moments.
     """
-    same = (tracks["sample"][one] == tracks["sample"][other]) & (tracks["sample"][one] >= 0)
-    apart = np.hypot(*np.moveaxis(tracks["path"][one] - tracks["path"][other], 2, 0))
+    same = (tracks["sample"][first] == tracks["sample"][second]) & (tracks["sample"][first] >= 0)
+    apart = np.hypot(*np.moveaxis(tracks["path"][first] - tracks["path"][second], 2, 0))
     count = same.sum(axis=1)
     mean = np.where(same, apart, 0.0).sum(axis=1) / np.maximum(count, 1)
-    last = np.hypot(*(tracks["xy"][one] - tracks["xy"][other]).T)
+    last = np.hypot(*(tracks["xy"][first] - tracks["xy"][second]).T)
     with np.errstate(invalid="ignore"):
-        now = np.where(np.abs(tracks["xy_s"][one] - tracks["xy_s"][other]) <= _NOW_S, last, np.nan)
+        now = np.where(np.abs(tracks["xy_s"][first] - tracks["xy_s"][second]) <= _NOW_S, last, np.nan)
     return np.where(count >= _ENOUGH, mean, now), count

@@ -10,7 +10,8 @@ import numpy as np
 
 Palette = Literal["turbo", "heat"]
 
-_ROWS, _COLUMNS = 180, 320
+_ROWS = 180
+_COLUMNS = 320
 _HOT = 0.999  # quantile of the times shown in the hottest colour, so that one spot does not hide the rest
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from streamkit.analytics.track_store import Columns, Slots
 
 _VIEWS = 20.0  # views of an identity; a further one counts as the last of so many
-_MOST_STAYS = 100
+_MAX_STAYS = 100
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class IdentityEntry:
 
     def shorten(self) -> None:
         """Keep at most 100 stays, the first and the latest: who never leaves must not take ever more memory."""
-        del self.path[1 : len(self.path) - _MOST_STAYS + 1]
+        del self.path[1 : len(self.path) - _MAX_STAYS + 1]
 
 
 class IdentityGallery(Columns):
@@ -60,9 +60,16 @@ class IdentityGallery(Columns):
 
     def __init__(self) -> None:
         super().__init__(
-            0, number=np.int64(-1), label=np.int64(-1), seen_s=np.float64(-np.inf), views=np.float64(0),
-            xy=np.full(2, np.nan), xy_s=np.float64(-np.inf), silent=np.bool_(False), changed=np.bool_(False),
-        )  # fmt: skip
+            0,
+            number=np.int64(-1),
+            label=np.int64(-1),
+            seen_s=np.float64(-np.inf),
+            views=np.float64(0),
+            xy=np.full(2, np.nan),
+            xy_s=np.float64(-np.inf),
+            silent=np.bool_(False),
+            changed=np.bool_(False),
+        )
         self.identities: dict[int, IdentityEntry] = {}
         self.vectors = np.zeros((0, 0), np.float32)
         self.seen_at = np.zeros((0, 0))
@@ -76,7 +83,8 @@ class IdentityGallery(Columns):
     def fit(self, length: int, cameras: int) -> None:
         """Make room for vectors of this length, and for this number of cameras."""
         if self.vectors.shape != (self.rows, max(length, self.vectors.shape[1])):
-            old, self.vectors = self.vectors, np.zeros((self.rows, max(length, self.vectors.shape[1])), np.float32)
+            old = self.vectors
+            self.vectors = np.zeros((self.rows, max(length, self.vectors.shape[1])), np.float32)
             self.vectors[: old.shape[0], : old.shape[1]] = old
         if self.seen_at.shape != (self.rows, max(cameras, self.seen_at.shape[1])):
             before = self.seen_at
@@ -90,10 +98,13 @@ class IdentityGallery(Columns):
         self.reserve(row + 1)
         self.fit(len(vector), 0)
         self.reset(row)
-        self.vectors[row], self.seen_at[row] = 0, -np.inf
+        self.vectors[row] = 0
+        self.seen_at[row] = -np.inf
         self.vectors[row, : len(vector)] = vector
-        self["number"][row], self["label"][row] = identity.number, label
-        self["views"][row], self["changed"][row] = float(vector.any()), True
+        self["number"][row] = identity.number
+        self["label"][row] = label
+        self["views"][row] = float(vector.any())
+        self["changed"][row] = True
         self.identities[row] = identity
         self.last_number = max(self.last_number, identity.number)
         return row
@@ -117,9 +128,7 @@ class IdentityGallery(Columns):
         self.vectors[rows] = unit(mean)
         self["views"][rows] += 1
 
-    def see(
-        self, rows: np.ndarray, cameras: np.ndarray, now_s: np.ndarray, xy: np.ndarray, latest_s: float
-    ) -> None:  # fmt: skip
+    def see(self, rows: np.ndarray, cameras: np.ndarray, now_s: np.ndarray, xy: np.ndarray, latest_s: float) -> None:
         """Note that cameras see identities.
 
         Args:
@@ -131,25 +140,29 @@ class IdentityGallery(Columns):
         """
         self.seen_at[rows, cameras] = now_s
         self["seen_s"][rows] = latest_s
-        known = ~np.isnan(xy[:, 0])
-        self["xy"][rows[known]], self["xy_s"][rows[known]] = xy[known], now_s[known]
+        on_ground = ~np.isnan(xy[:, 0])
+        self["xy"][rows[on_ground]] = xy[on_ground]
+        self["xy_s"][rows[on_ground]] = now_s[on_ground]
         self["changed"][rows] = True
 
-    def merge(self, kept: int, other: int) -> None:
+    def merge(self, remaining: int, merged: int) -> None:
         """Merge an identity into another one."""
-        share = self["views"][other] / max(self["views"][other] + self["views"][kept], 1)
-        self.vectors[kept] = unit(self.vectors[kept] + share * (self.vectors[other] - self.vectors[kept]))
-        self["views"][kept] += self["views"][other]
-        if self["xy_s"][other] > self["xy_s"][kept]:
-            self["xy"][kept], self["xy_s"][kept] = self["xy"][other], self["xy_s"][other]
-        self["seen_s"][kept] = max(self["seen_s"][kept], self["seen_s"][other])
-        self.seen_at[kept] = np.maximum(self.seen_at[kept], self.seen_at[other])
-        one, gone = self.identities[kept], self.remove(other)
-        one.path = sorted([*one.path, *gone.path], key=lambda stay: stay.from_s)
-        one.shorten()
-        one.last = one.last or gone.last
-        self["silent"][kept] |= self["silent"][other]
-        self["changed"][kept] = True
+        share = self["views"][merged] / max(self["views"][merged] + self["views"][remaining], 1)
+        self.vectors[remaining] = unit(
+            self.vectors[remaining] + share * (self.vectors[merged] - self.vectors[remaining])
+        )
+        self["views"][remaining] += self["views"][merged]
+        if self["xy_s"][merged] > self["xy_s"][remaining]:
+            self["xy"][remaining], self["xy_s"][remaining] = self["xy"][merged], self["xy_s"][merged]
+        self["seen_s"][remaining] = max(self["seen_s"][remaining], self["seen_s"][merged])
+        self.seen_at[remaining] = np.maximum(self.seen_at[remaining], self.seen_at[merged])
+        entry = self.identities[remaining]
+        merged_entry = self.remove(merged)
+        entry.path = sorted([*entry.path, *merged_entry.path], key=lambda stay: stay.from_s)
+        entry.shorten()
+        entry.last = entry.last or merged_entry.last
+        self["silent"][remaining] |= self["silent"][merged]
+        self["changed"][remaining] = True
 
     def unseen(self, now_s: float, for_s: float) -> Iterable[int]:
         """Return the rows of identities that no camera has seen for longer than `for_s`."""
@@ -158,8 +171,8 @@ class IdentityGallery(Columns):
     def oldest(self, n: int) -> list[int]:
         """Return the rows of the n identities that were not seen for longest."""
         used = np.flatnonzero(self["label"] >= 0)
-        found: list[int] = used[np.argsort(self["seen_s"][used], kind="stable")[:n]].tolist()
-        return found
+        rows: list[int] = used[np.argsort(self["seen_s"][used], kind="stable")[:n]].tolist()
+        return rows
 
 
 def unit(vectors: np.ndarray) -> Any:

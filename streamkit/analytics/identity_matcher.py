@@ -124,7 +124,9 @@ class _Turn:
     """
 
     def __init__(self, rows: np.ndarray, frame: np.ndarray, vectors: np.ndarray, gallery: IdentityGallery) -> None:
-        self.rows, self.frame, self.vectors = rows, frame, vectors
+        self.rows = rows
+        self.frame = frame
+        self.vectors = vectors
         gallery.fit(vectors.shape[1], 0)
         self.similarity = np.concatenate([gallery.similarity(vectors), np.zeros((len(rows), len(rows)), np.float32)])
 
@@ -146,15 +148,27 @@ class IdentityMatcher:
     """
 
     def __init__(self, options: MatchOptions, assign: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.gallery, self.now_s = IdentityGallery(), -np.inf
-        self._options, self._assign = options, assign
+        self.gallery = IdentityGallery()
+        self.now_s = -np.inf
+        self._options = options
+        self._assign = assign
         self._cameras: dict[str, int] = {}
         never = np.float64(-np.inf)
         self._tracks = TrackStore(
-            identity=np.int64(-1), founder=np.bool_(False), camera=np.int64(-1), label=np.int64(-1),
-            first_s=np.float64(0), joined_s=np.float64(0), checked_s=never, checks=np.int64(0), parted_s=never,
-            learned_s=never, vector=np.zeros(0, np.float32), vector_s=never, **GROUND_COLUMNS,
-        )  # fmt: skip
+            identity=np.int64(-1),
+            founder=np.bool_(False),
+            camera=np.int64(-1),
+            label=np.int64(-1),
+            first_s=np.float64(0),
+            joined_s=np.float64(0),
+            checked_s=never,
+            checks=np.int64(0),
+            parted_s=never,
+            learned_s=never,
+            vector=np.zeros(0, np.float32),
+            vector_s=never,
+            **GROUND_COLUMNS,
+        )
         self._swept_s = -np.inf
         self._expected_s: float | None = None  # of a restored gallery: the time that its clock would show now
         self._done = Matched(np.zeros(0, np.int64))
@@ -180,9 +194,9 @@ class IdentityMatcher:
 
     def camera(self, source: str) -> int:
         """The number of a source's column in `IdentityGallery.seen_at`."""
-        found = self._cameras.setdefault(source, len(self._cameras))
+        column = self._cameras.setdefault(source, len(self._cameras))
         self.gallery.fit(0, len(self._cameras))
-        return found
+        return column
 
     def continue_from(self, now_s: float, wall_s: float) -> None:
         """Tell that the gallery is of an earlier run, whose clock showed `now_s` at `wall_s` seconds since 1970."""
@@ -190,7 +204,8 @@ class IdentityMatcher:
 
     def _shift(self, by_s: float) -> None:
         """Shift the times of a restored gallery to this run's clock, unless both are the wall clock."""
-        expected_s, self._expected_s = self._expected_s, None
+        expected_s = self._expected_s
+        self._expected_s = None
         if expected_s is not None and abs(expected_s - time.time()) < _DAY_S and abs(by_s) < _DAY_S:
             return
         gallery = self.gallery
@@ -198,9 +213,10 @@ class IdentityMatcher:
         gallery["seen_s"][:] += by_s
         gallery["xy_s"][:] += by_s
         gallery.seen_at += by_s
-        for one in gallery.identities.values():
-            for stay in one.path if one.last is None else (*one.path, one.last):
-                stay.from_s, stay.to_s = stay.from_s + by_s, stay.to_s + by_s
+        for entry in gallery.identities.values():
+            for stay in entry.path if entry.last is None else (*entry.path, entry.last):
+                stay.from_s = stay.from_s + by_s
+                stay.to_s = stay.to_s + by_s
 
     @property
     def cameras(self) -> list[str]:
@@ -211,15 +227,18 @@ class IdentityMatcher:
 
     def _observe(self, seen: Sighting) -> tuple[np.ndarray, np.ndarray]:
         """Update the tracks; return the row and the time of each object."""
-        tracks, now_s = self._tracks, seen.now_s[seen.frame]
+        tracks = self._tracks
+        now_s = seen.now_s[seen.frame]
         tracks.drop(tracks.unseen(seen.slot, seen.now_s, seen.back, self._options.track_ttl_s))
         rows, fresh = tracks.find(seen.slot[seen.frame], seen.track)
         self.now_s = max(self.now_s, float(seen.now_s.max(initial=-np.inf)))
-        tracks["seen_s"][rows], tracks["label"][rows] = now_s, seen.label_id
+        tracks["seen_s"][rows] = now_s
+        tracks["label"][rows] = seen.label_id
         if fresh.any():
             cameras = np.array([self.camera(source) for source in seen.sources], np.int64)
             new = rows[fresh]
-            tracks["first_s"][new], tracks["camera"][new] = now_s[fresh], cameras[seen.frame[fresh]]
+            tracks["first_s"][new] = now_s[fresh]
+            tracks["camera"][new] = cameras[seen.frame[fresh]]
         extend_paths(tracks, rows, seen.xy, now_s)
         due = (now_s - tracks["vector_s"][rows] >= _VECTOR_S) & (seen.vector.shape[1] > 0)
         due[due] = np.abs(seen.vector[due]).sum(axis=1) > 0  # false for NaN as well
@@ -228,7 +247,8 @@ class IdentityMatcher:
         return rows, now_s
 
     def _add_vectors(self, rows: np.ndarray, vectors: np.ndarray, now_s: np.ndarray) -> None:
-        tracks, length = self._tracks, vectors.shape[1]
+        tracks = self._tracks
+        length = vectors.shape[1]
         if tracks["vector"].shape[1] < length:
             wider = np.zeros((tracks.rows, length), np.float32)
             wider[:, : tracks["vector"].shape[1]] = tracks["vector"]
@@ -236,7 +256,8 @@ class IdentityMatcher:
         keep = np.exp(-(now_s - tracks["vector_s"][rows]) / _SMOOTHING_S)
         sums = tracks["vector"][rows] * keep[:, None].astype(np.float32)
         sums[:, :length] += vectors
-        tracks["vector"][rows], tracks["vector_s"][rows] = sums, now_s
+        tracks["vector"][rows] = sums
+        tracks["vector_s"][rows] = now_s
 
     def _part(self, seen: Sighting, rows: np.ndarray) -> None:
         """Take the identity from a track that cannot have it: another one of its camera has it, or is far away."""
@@ -249,13 +270,13 @@ class IdentityMatcher:
         due = (identity >= 0) & (tracks["xy_s"][rows] == tracks["seen_s"][rows])
         due &= ~tracks["founder"][rows] & (tracks["seen_s"][rows] - tracks["parted_s"][rows] >= _AGAIN_S)
         for at in np.flatnonzero(due).tolist():
-            mine = rows[at]
+            row = rows[at]
             others = np.flatnonzero(tracks["alive"] & (tracks["identity"] == identity[at]))
-            others = others[(others != mine) & (tracks["joined_s"][others] <= tracks["joined_s"][mine])]
-            apart, count = path_distance(tracks, np.full(len(others), mine), others)
+            others = others[(others != row) & (tracks["joined_s"][others] <= tracks["joined_s"][row])]
+            apart, count = path_distance(tracks, np.full(len(others), row), others)
             far = (count >= _PARTED_SAMPLES) & (apart > _PARTED * self._options.distance_m)
             again[at] |= bool(far.any())
-            tracks["parted_s"][mine] = tracks["seen_s"][mine]
+            tracks["parted_s"][row] = tracks["seen_s"][row]
         tracks["identity"][rows[again]] = -1
         if again.any():
             self._count("parted", int(again.sum()))
@@ -264,21 +285,22 @@ class IdentityMatcher:
 
     def _match(self, seen: Sighting, rows: np.ndarray, now_s: np.ndarray) -> None:
         """Match the tracks whose turn it is, camera by camera."""
-        tracks, options = self._tracks, self._options
+        tracks = self._tracks
+        options = self._options
         undecided = tracks["identity"][rows] < 0
-        known = (tracks["vector_s"][rows] > -np.inf) | (tracks["xy_s"][rows] == now_s)
+        has_evidence = (tracks["vector_s"][rows] > -np.inf) | (tracks["xy_s"][rows] == now_s)
         young = ~undecided & (tracks["checks"][rows] <= _CHECKS)
         again_s = tracks["checked_s"][rows] + _AGAIN_S * 2.0 ** (tracks["checks"][rows] - 1)
         waits_s = now_s - np.where(undecided, tracks["first_s"][rows] + options.confirm_s, again_s)
-        chosen = np.flatnonzero((waits_s >= 0) & ((undecided & known) | young))
+        chosen = np.flatnonzero((waits_s >= 0) & ((undecided & has_evidence) | young))
         if len(chosen) < _AT_ONCE and not (waits_s[chosen] >= _TOGETHER_S).any():
             return  # several are compared with the whole gallery at little more than the cost of one
         chosen = chosen[np.argsort(young[chosen], kind="stable")][:_AT_ONCE]  # those without an identity come first
-        mine = rows[chosen]
-        tracks["checked_s"][mine] = now_s[chosen]
-        tracks["checks"][mine] += 1
-        turn = _Turn(mine, seen.frame[chosen], unit(tracks["vector"][mine]), self.gallery)
-        for frame in sorted(set(turn.frame.tolist()), key=lambda one: seen.sources[one]):
+        turn_rows = rows[chosen]
+        tracks["checked_s"][turn_rows] = now_s[chosen]
+        tracks["checks"][turn_rows] += 1
+        turn = _Turn(turn_rows, seen.frame[chosen], unit(tracks["vector"][turn_rows]), self.gallery)
+        for frame in sorted(set(turn.frame.tolist()), key=lambda number: seen.sources[number]):
             self._match_camera(seen, turn, np.flatnonzero(turn.frame == frame), float(seen.now_s[frame]))
 
     def _match_camera(self, seen: Sighting, turn: _Turn, at: np.ndarray, now_s: float) -> None:
@@ -286,40 +308,47 @@ class IdentityMatcher:
 
         Young tracks of the camera that have an identity take part, so that one can take the identity of another.
         """
-        tracks, vectors = self._tracks, turn.vectors[at]
+        tracks = self._tracks
+        vectors = turn.vectors[at]
         similarity = turn.similarity[:, at]
         fits = np.flatnonzero((similarity >= self._options.min_similarity - _LOOSE).any(axis=1))
-        rows, others = turn.rows[at], self._companions(turn.rows[at])
-        own = tracks["identity"][np.concatenate([rows, others])]
-        joined = (own >= 0) & ~tracks["founder"][np.concatenate([rows, others])]
-        candidates = np.unique(np.concatenate([fits, self._on_ground(rows), own[joined]]))
+        rows = turn.rows[at]
+        others = self._companions(turn.rows[at])
+        identities = tracks["identity"][np.concatenate([rows, others])]
+        joined = (identities >= 0) & ~tracks["founder"][np.concatenate([rows, others])]
+        candidates = np.unique(np.concatenate([fits, self._on_ground(rows), identities[joined]]))
         if len(others):
             more = unit(tracks["vector"][others])
-            vectors, rows = np.concatenate([vectors, more]), np.concatenate([rows, others])
+            vectors = np.concatenate([vectors, more])
+            rows = np.concatenate([rows, others])
         alike = self.gallery.vectors[candidates, : vectors.shape[1]] @ vectors.T
         alike = alike.T.copy()
         for place in np.flatnonzero(joined).tolist():
-            alike[place, np.searchsorted(candidates, own[place])] = self._own(int(rows[place]), vectors[place])
+            alike[place, np.searchsorted(candidates, identities[place])] = self._similarity_to_others(
+                int(rows[place]), vectors[place]
+            )
         taken = self._assign(self._gains(rows, candidates, alike, now_s)) if len(candidates) else np.full(len(rows), -1)
-        found = np.where(taken >= 0, candidates[taken], -1) if len(candidates) else taken
-        keeps = joined & ((found == own) | ((found < 0) & ~np.isin(own, found)))  # nothing fits better
+        assigned = np.where(taken >= 0, candidates[taken], -1) if len(candidates) else taken
+        # nothing fits better
+        keeps = joined & ((assigned == identities) | ((assigned < 0) & ~np.isin(identities, assigned)))
         for row in rows[joined & ~keeps].tolist():
             self._leave_track(row)
-        for place in np.flatnonzero((found >= 0) & ~keeps).tolist():
-            self._join(int(rows[place]), int(found[place]), now_s)
-        for place in np.flatnonzero((found < 0) & (tracks["identity"][rows] < 0)).tolist():
-            made = self._found(seen, int(rows[place]), vectors[place], now_s)  # may forget an identity
-            turn.add(made, vectors[place])
+        for place in np.flatnonzero((assigned >= 0) & ~keeps).tolist():
+            self._join(int(rows[place]), int(assigned[place]), now_s)
+        for place in np.flatnonzero((assigned < 0) & (tracks["identity"][rows] < 0)).tolist():
+            new_row = self._new_identity(seen, int(rows[place]), vectors[place], now_s)  # may forget an identity
+            turn.add(new_row, vectors[place])
 
     def _companions(self, rows: np.ndarray) -> np.ndarray:
         """The other young tracks of the camera of these that have joined an identity."""
-        tracks, mine = self._tracks, rows[0]
-        young = tracks["alive"] & (tracks["camera"] == tracks["camera"][mine]) & ~tracks["founder"]
+        tracks = self._tracks
+        row = rows[0]
+        young = tracks["alive"] & (tracks["camera"] == tracks["camera"][row]) & ~tracks["founder"]
         young &= (tracks["identity"] >= 0) & (tracks["checks"] <= _CHECKS)
-        young &= tracks["seen_s"] == tracks["seen_s"][mine]
+        young &= tracks["seen_s"] == tracks["seen_s"][row]
         return np.setdiff1d(np.flatnonzero(young), rows)
 
-    def _own(self, row: int, vector: np.ndarray) -> float:
+    def _similarity_to_others(self, row: int, vector: np.ndarray) -> float:
         """How similar a track is to the others of its identity, with a bonus for those that are together."""
         tracks = self._tracks
         others = np.flatnonzero(tracks["alive"] & (tracks["identity"] == tracks["identity"][row]))
@@ -328,10 +357,12 @@ class IdentityMatcher:
 
     def _leave_track(self, row: int) -> None:
         """Take the identity from a track, and its stay from the identity."""
-        tracks, gallery = self._tracks, self.gallery
-        one, source = gallery.identities[int(tracks["identity"][row])], self.cameras[int(tracks["camera"][row])]
-        mine = next((stay for stay in reversed(one.path) if stay.source == source), None)
-        one.path = [stay for stay in one.path if stay is not mine]
+        tracks = self._tracks
+        gallery = self.gallery
+        entry = gallery.identities[int(tracks["identity"][row])]
+        source = self.cameras[int(tracks["camera"][row])]
+        last_stay = next((stay for stay in reversed(entry.path) if stay.source == source), None)
+        entry.path = [stay for stay in entry.path if stay is not last_stay]
         tracks["identity"][row] = -1
         self._count("parted")
 
@@ -352,7 +383,9 @@ class IdentityMatcher:
             similarity: (k, c) cosines; 0 where a vector is unknown.
             now_s: the time of the frame.
         """
-        tracks, gallery, options = self._tracks, self.gallery, self._options
+        tracks = self._tracks
+        gallery = self.gallery
+        options = self._options
         possible = gallery["label"][candidates] == tracks["label"][rows][:, None]
         possible &= ~tracks["founder"][rows][:, None] | (candidates != tracks["identity"][rows][:, None])
         possible &= self._in_time(int(tracks["camera"][rows[0]]), candidates, now_s)
@@ -371,13 +404,13 @@ class IdentityMatcher:
 
     def _in_time(self, camera: int, candidates: np.ndarray, now_s: float) -> np.ndarray:
         """Return (c,) bool: whether each identity can be at a camera now, by the travel times."""
-        found = np.ones(len(candidates), bool)
+        possible = np.ones(len(candidates), bool)
         here = self.cameras[camera]
         for source, other in self._cameras.items():
             shortest_s = self._options.travel_s.get((source, here))
             if shortest_s is not None:
-                found &= now_s - self.gallery.seen_at[candidates, other] >= shortest_s
-        return found
+                possible &= now_s - self.gallery.seen_at[candidates, other] >= shortest_s
+        return possible
 
     def _exclude_neighbours(self, rows: np.ndarray, candidates: np.ndarray, possible: np.ndarray) -> None:
         """Exclude identities of other tracks of the same camera that were seen since a track began."""
@@ -394,49 +427,58 @@ class IdentityMatcher:
     def _apart(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """Return (k, c) float64: how far other cameras' tracks of each identity are away, in metres; NaN if unknown."""
         tracks = self._tracks
-        total, count = np.zeros((len(rows), len(candidates))), np.zeros((len(rows), len(candidates)))
+        total = np.zeros((len(rows), len(candidates)))
+        count = np.zeros((len(rows), len(candidates)))
         there = tracks["alive"] & (tracks["identity"] >= 0) & ~np.isnan(tracks["xy"][:, 0])
         others = np.flatnonzero(there & (tracks["camera"] != tracks["camera"][rows[0]]))
         column = np.minimum(np.searchsorted(candidates, tracks["identity"][others]), len(candidates) - 1)
-        mine = candidates[column] == tracks["identity"][others]
-        others, column = others[mine], column[mine]
+        is_candidate = candidates[column] == tracks["identity"][others]
+        others = others[is_candidate]
+        column = column[is_candidate]
         if len(others) and not np.isnan(tracks["xy"][rows, 0]).all():
-            one, other = np.repeat(np.arange(len(rows)), len(others)), np.tile(np.arange(len(others)), len(rows))
-            last = np.hypot(*(tracks["xy"][rows[one]] - tracks["xy"][others[other]]).T)
-            moved = self._options.max_speed_mps * np.abs(tracks["xy_s"][rows[one]] - tracks["xy_s"][others[other]])
+            track = np.repeat(np.arange(len(rows)), len(others))
+            seen_elsewhere = np.tile(np.arange(len(others)), len(rows))
+            last = np.hypot(*(tracks["xy"][rows[track]] - tracks["xy"][others[seen_elsewhere]]).T)
+            moved = self._options.max_speed_mps * np.abs(
+                tracks["xy_s"][rows[track]] - tracks["xy_s"][others[seen_elsewhere]]
+            )
             near = last <= _FAR * self._options.distance_m + moved
-            apart = np.full(len(one), np.inf)  # those that cannot be near are not compared
-            apart[near], _ = path_distance(tracks, rows[one[near]], others[other[near]])
-            known = ~np.isnan(apart)
-            np.add.at(total, (one[known], column[other[known]]), apart[known])
-            np.add.at(count, (one[known], column[other[known]]), 1)
+            apart = np.full(len(track), np.inf)  # those that cannot be near are not compared
+            apart[near], _ = path_distance(tracks, rows[track[near]], others[seen_elsewhere[near]])
+            comparable = ~np.isnan(apart)
+            np.add.at(total, (track[comparable], column[seen_elsewhere[comparable]]), apart[comparable])
+            np.add.at(count, (track[comparable], column[seen_elsewhere[comparable]]), 1)
         return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
     # ---------------------------------------------------------------------------------------------------- identities
 
-    def _found(self, seen: Sighting, row: int, vector: np.ndarray, now_s: float) -> int:
+    def _new_identity(self, seen: Sighting, row: int, vector: np.ndarray, now_s: float) -> int:
         """Make a new identity of a track; return its row in the gallery."""
-        gallery, tracks = self.gallery, self._tracks
+        gallery = self.gallery
+        tracks = self._tracks
         while len(gallery) >= self._options.max_identities and self._forget_oldest():
             self._count("forgotten, limit")
         label = int(tracks["label"][row])
-        made = gallery.add(IdentityEntry(gallery.last_number + 1, seen.label(label)), label, vector)
+        new_row = gallery.add(IdentityEntry(gallery.last_number + 1, seen.label(label)), label, vector)
         gallery.fit(len(vector), len(self._cameras))
         tracks["founder"][row] = True
-        self._enter(row, made, now_s)
+        self._enter(row, new_row, now_s)
         self._count("new")
-        return made
+        return new_row
 
     def _join(self, row: int, identity: int, now_s: float) -> None:
         """Give a track an identity; merge the one that it founded, if any."""
-        tracks, gallery = self._tracks, self.gallery
-        own = int(tracks["identity"][row])
-        if own >= 0:
-            mine, theirs = gallery.identities[own].number, gallery.identities[identity].number
-            kept, gone = (own, identity) if mine < theirs else (identity, own)
-            gallery.merge(kept, gone)
-            joined = tracks["alive"] & ((tracks["identity"] == gone) | (tracks["identity"] == kept))
-            tracks["identity"][joined], tracks["founder"][joined] = kept, False
+        tracks = self._tracks
+        gallery = self.gallery
+        founded = int(tracks["identity"][row])
+        if founded >= 0:
+            founded_number = gallery.identities[founded].number
+            joined_number = gallery.identities[identity].number
+            remaining, merged = (founded, identity) if founded_number < joined_number else (identity, founded)
+            gallery.merge(remaining, merged)
+            joined = tracks["alive"] & ((tracks["identity"] == merged) | (tracks["identity"] == remaining))
+            tracks["identity"][joined] = remaining
+            tracks["founder"][joined] = False
             self._count("merged")
             return
         tracks["founder"][tracks["alive"] & (tracks["identity"] == identity)] = False
@@ -445,51 +487,58 @@ class IdentityMatcher:
 
     def _enter(self, row: int, identity: int, now_s: float) -> None:
         """Note that a track has an identity from now on; a new stay begins unless it was here last."""
-        tracks, gallery = self._tracks, self.gallery
-        tracks["identity"][row], tracks["joined_s"][row] = identity, now_s
-        one, camera = gallery.identities[identity], int(tracks["camera"][row])
+        tracks = self._tracks
+        gallery = self.gallery
+        tracks["identity"][row] = identity
+        tracks["joined_s"][row] = now_s
+        entry = gallery.identities[identity]
+        camera = int(tracks["camera"][row])
         source = self.cameras[camera]
         self._close(identity)
-        last = next((stay for stay in reversed(one.path) if stay.source == source), None)
-        if last is None or (one.path[-1] is not last and now_s - last.to_s > self._options.track_ttl_s):
-            one.path.append(CameraStay(source, float(tracks["first_s"][row]), now_s))
-            one.shorten()
+        last = next((stay for stay in reversed(entry.path) if stay.source == source), None)
+        if last is None or (entry.path[-1] is not last and now_s - last.to_s > self._options.track_ttl_s):
+            entry.path.append(CameraStay(source, float(tracks["first_s"][row]), now_s))
+            entry.shorten()
             gallery["silent"][identity] = True
 
     def _close(self, identity: int) -> None:
         """Set the end of the last stay at each camera to when that camera last saw the identity."""
-        found: set[str] = set()
+        closed: set[str] = set()
         for stay in reversed(self.gallery.identities[identity].path):
-            if stay.source not in found:
-                found.add(stay.source)
+            if stay.source not in closed:
+                closed.add(stay.source)
                 seen_s = float(self.gallery.seen_at[identity, self.camera(stay.source)])
                 stay.to_s = max(stay.to_s, seen_s)
 
     def _learn(self, rows: np.ndarray, now_s: np.ndarray) -> None:
         """Note where the identities are, and what they look like."""
-        tracks, gallery = self._tracks, self.gallery
+        tracks = self._tracks
+        gallery = self.gallery
         has = tracks["identity"][rows] >= 0
-        rows, now_s = rows[has], now_s[has]
+        rows = rows[has]
+        now_s = now_s[has]
         identity = tracks["identity"][rows]
         xy = np.where((tracks["xy_s"][rows] == now_s)[:, None], tracks["xy"][rows], np.nan)
         gallery.see(identity, tracks["camera"][rows], now_s, xy, self.now_s)
         due = (now_s - tracks["learned_s"][rows] >= _LEARN_S) & (tracks["vector_s"][rows] > -np.inf)
         _, first = np.unique(identity[due], return_index=True)
-        mine = rows[due][first]
-        if len(mine):
-            gallery.learn(identity[due][first], unit(tracks["vector"][mine]))
-            tracks["learned_s"][mine] = now_s[due][first]
+        learned = rows[due][first]
+        if len(learned):
+            gallery.learn(identity[due][first], unit(tracks["vector"][learned]))
+            tracks["learned_s"][learned] = now_s[due][first]
 
     # -------------------------------------------------------------------------------------------------------- events
 
     def _announce(self, seen: Sighting, rows: np.ndarray, now_s: np.ndarray) -> None:
         """Emit `seen` for identities that came to a camera; new ones once they are sure."""
-        tracks, gallery = self._tracks, self.gallery
+        tracks = self._tracks
+        gallery = self.gallery
         identity = tracks["identity"][rows]
         due = (identity >= 0) & (now_s - tracks["joined_s"][rows] >= _SURE_S)
         due[due] = gallery["silent"][identity[due]]
         for at in np.flatnonzero(due).tolist():
-            row, source = int(identity[at]), seen.sources[int(seen.frame[at])]
+            row = int(identity[at])
+            source = seen.sources[int(seen.frame[at])]
             path = gallery.identities[row].path
             for place, stay in enumerate(path):
                 if stay.source == source and not stay.announced:
@@ -500,10 +549,11 @@ class IdentityMatcher:
             gallery["silent"][row] = not all(stay.announced for stay in path)
 
     @staticmethod
-    def _arrival(one: IdentityEntry, place: int) -> dict[str, Any]:
+    def _arrival(entry: IdentityEntry, place: int) -> dict[str, Any]:
         """The data of `seen`: who comes, and from where."""
-        here, data = one.path[place], dict[str, Any](identity=one.number, label=one.label)
-        before = next((stay for stay in reversed(one.path[:place]) if stay.source != here.source), one.last)
+        here = entry.path[place]
+        data = dict[str, Any](identity=entry.number, label=entry.label)
+        before = next((stay for stay in reversed(entry.path[:place]) if stay.source != here.source), entry.last)
         if before is None:
             return {**data, "new": True}
         return {**data, "before": before.source, "away_s": round(max(0.0, here.from_s - before.to_s), 3)}
@@ -520,20 +570,20 @@ class IdentityMatcher:
             self._count("forgotten, unseen")
 
     def _leave(self, row: int) -> None:
-        one = self.gallery.identities[row]
+        entry = self.gallery.identities[row]
         self._close(row)
-        stays = [stay for stay in one.path if stay.announced]  # others were too short
+        stays = [stay for stay in entry.path if stay.announced]  # others were too short
         if stays:
             last = max(stays, key=lambda stay: stay.to_s)
             path = [
                 {"source": stay.source, "from_s": round(stay.from_s, 3), "to_s": round(stay.to_s, 3)} for stay in stays
             ]
             stayed_s = round(last.to_s - stays[0].from_s, 3)
-            data = {"identity": one.number, "label": one.label, "path": path, "stayed_s": stayed_s}
+            data = {"identity": entry.number, "label": entry.label, "path": path, "stayed_s": stayed_s}
             self._done.events.append(IdentityEvent("left", last.source, None, None, data))
-            one.last = last
-        self.gallery["changed"][row] |= bool(one.path)
-        one.path = []
+            entry.last = last
+        self.gallery["changed"][row] |= bool(entry.path)
+        entry.path = []
 
     def _forget(self, row: int) -> None:
         """Forget an identity; tracks of a camera that has stopped may still have it."""

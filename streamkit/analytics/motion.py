@@ -8,7 +8,7 @@ import numpy as np
 from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.track_store import TrackStore
 
-_LEAST = 3  # observations
+_MIN_OBSERVATIONS = 3
 
 
 class Motion:
@@ -24,12 +24,21 @@ class Motion:
     """
 
     def __init__(self, smoothing_s: float, track_ttl_s: float) -> None:
-        self._smoothing_s, self._track_ttl_s = smoothing_s, track_ttl_s
+        self._smoothing_s = smoothing_s
+        self._track_ttl_s = track_ttl_s
         nothing = np.zeros(2)
         self.tracks = TrackStore(
-            origin=nothing, first_s=np.float64(0), n=np.int64(0), w=np.float64(0), t=np.float64(0), tt=np.float64(0),
-            x=nothing, tx=nothing, state=np.int64(-1), since_s=np.float64(np.nan),
-        )  # fmt: skip
+            origin=nothing,
+            first_s=np.float64(0),
+            n=np.int64(0),
+            w=np.float64(0),
+            t=np.float64(0),
+            tt=np.float64(0),
+            x=nothing,
+            tx=nothing,
+            state=np.int64(-1),
+            since_s=np.float64(np.nan),
+        )
 
     def update(self, step: SourceStep, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Add one step.
@@ -54,24 +63,25 @@ class Motion:
         dt = np.maximum(now_s - tracks["seen_s"][rows], 0.0)
         keep = np.exp(-dt / self._smoothing_s)
         w, t, tt = (tracks[name][rows] for name in ("w", "t", "tt"))
-        x, tx = tracks["x"][rows], tracks["tx"][rows]
-        one = seen.astype(np.float64)
+        x = tracks["x"][rows]
+        tx = tracks["tx"][rows]
+        ones = seen.astype(np.float64)
         here = np.where(seen[:, None], places - tracks["origin"][rows], 0.0)
         # Times are relative to now: each earlier time decreases by dt, and the new position is at time 0.
         tracks["tt"][rows] = tt = keep * (tt - 2 * dt * t + dt * dt * w)
         tracks["tx"][rows] = tx = keep[:, None] * (tx - dt[:, None] * x)
         tracks["t"][rows] = t = keep * (t - dt * w)
-        tracks["w"][rows] = w = keep * w + one
+        tracks["w"][rows] = w = keep * w + ones
         tracks["x"][rows] = x = keep[:, None] * x + here
         tracks["n"][rows] += seen
         tracks["seen_s"][rows] = now_s
         spread = w * tt - t * t
-        known = (
-            (tracks["n"][rows] >= _LEAST)
+        is_known = (
+            (tracks["n"][rows] >= _MIN_OBSERVATIONS)
             & (now_s - tracks["first_s"][rows] >= self._smoothing_s / 2)
             & (spread > 1e-12)
         )
-        spread = np.where(known, spread, np.nan)[:, None]
+        spread = np.where(is_known, spread, np.nan)[:, None]
         velocity = (w[:, None] * tx - t[:, None] * x) / spread
         return rows, velocity
 

@@ -14,7 +14,7 @@ from streamkit.analytics.per_source_steps import SourceStep
 from streamkit.analytics.shapes import Shape
 from streamkit.analytics.track_store import Columns, TrackStore
 
-_MOST = 10  # windows between two frames: more are reported as unknown
+_MAX_WINDOWS = 10  # windows between two frames: more are reported as unknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +49,10 @@ class TimeWindows(Columns):
 
     def over(self, step: SourceStep) -> Iterator[TimeWindow]:
         """Yield the windows ended by a step's frames, in order for each source; each source must have begun."""
-        from_s, last_s = self["from_s"], self["last_s"]
-        slot, now_s = step.slot, step.pts_s
+        from_s = self["from_s"]
+        last_s = self["last_s"]
+        slot = step.slot
+        now_s = step.pts_s
         first = np.isnan(from_s[slot])
         from_s[slot[first]] = now_s[first]
         for frame in np.flatnonzero(step.back | (now_s >= from_s[slot] + self._length_s)).tolist():
@@ -58,17 +60,17 @@ class TimeWindows(Columns):
         last_s[slot] = now_s
 
     def _over(self, frame: int, slot: int, now_s: float, *, back: bool) -> Iterator[TimeWindow]:
-        begun_s = float(self["from_s"][slot])
+        from_s = float(self["from_s"][slot])
         if back:
-            yield TimeWindow(frame, slot, begun_s, float(self["last_s"][slot]), now_s)
-            begun_s = now_s
-        elif now_s - begun_s > _MOST * self._length_s:
-            yield TimeWindow(frame, slot, begun_s, begun_s + self._length_s, now_s)
-            begun_s = now_s
-        while now_s >= (end_s := begun_s + self._length_s):
-            yield TimeWindow(frame, slot, begun_s, end_s, end_s)
-            begun_s = end_s
-        self["from_s"][slot] = begun_s
+            yield TimeWindow(frame, slot, from_s, float(self["last_s"][slot]), now_s)
+            from_s = now_s
+        elif now_s - from_s > _MAX_WINDOWS * self._length_s:
+            yield TimeWindow(frame, slot, from_s, from_s + self._length_s, now_s)
+            from_s = now_s
+        while now_s >= (end_s := from_s + self._length_s):
+            yield TimeWindow(frame, slot, from_s, end_s, end_s)
+            from_s = end_s
+        self["from_s"][slot] = from_s
 
 
 StayKind = Literal["entered", "left", "loitering"]
@@ -121,7 +123,7 @@ class Window:
     from_s: float
     to_s: float
     mean: float
-    most: int
+    peak: int
     entered: int
     left: int
 
@@ -152,27 +154,37 @@ class Occupancy:
         more_than: int | None = None,
         crowded_for_s: float = 0.0,
     ) -> None:
-        self.areas, self._debounce_s, self._track_ttl_s = Areas(shapes), debounce_s, track_ttl_s
-        self._loitering_s, self._more_than, self._crowded_for_s = loitering_s, more_than, crowded_for_s
+        self.areas = Areas(shapes)
+        self._debounce_s = debounce_s
+        self._track_ttl_s = track_ttl_s
+        self._loitering_s = loitering_s
+        self._more_than = more_than
+        self._crowded_for_s = crowded_for_s
         n = len(self.areas)
         self.tracks = TrackStore(
-            label=np.int64(0), first_s=np.float64(0), inside=np.zeros(n, bool), changed_s=np.full(n, np.nan),
-            entered_s=np.zeros(n), reported=np.zeros(n, bool),
-        )  # fmt: skip
+            label=np.int64(0),
+            first_s=np.float64(0),
+            inside=np.zeros(n, bool),
+            changed_s=np.full(n, np.nan),
+            entered_s=np.zeros(n),
+            reported=np.zeros(n, bool),
+        )
         self.sources = Columns(
-            count=np.zeros(n, np.int64), crowded=np.zeros(n, bool), crowd_s=np.full(n, np.nan),
-        )  # fmt: skip
+            count=np.zeros(n, np.int64),
+            crowded=np.zeros(n, bool),
+            crowd_s=np.full(n, np.nan),
+        )
 
-    def change(self, shapes: Sequence[Shape], kept: np.ndarray) -> None:
+    def change(self, shapes: Sequence[Shape], previous_numbers: np.ndarray) -> None:
         """Replace the areas. Tracks in an area that is new or has changed enter it with their next frame.
 
         Args:
             shapes: the new areas.
-            kept: (areas,) int64, the present number of each, or -1 for one that is new or has changed.
+            previous_numbers: (areas,) int64, the present number of each, or -1 for one that is new or has changed.
         """
         self.areas = Areas(shapes)
-        self.tracks.reorder(kept, ("inside", "changed_s", "entered_s", "reported"))
-        self.sources.reorder(kept, ("count", "crowded", "crowd_s"))
+        self.tracks.reorder(previous_numbers, ("inside", "changed_s", "entered_s", "reported"))
+        self.sources.reorder(previous_numbers, ("count", "crowded", "crowd_s"))
 
     def begin(self, slot: int) -> None:
         """Begin a source with empty areas."""
@@ -191,26 +203,28 @@ class Occupancy:
             margin: (f,) float64, for each frame, in the units of its `height`.
             used: (f, areas) bool, the areas that count on each frame; all by default.
         """
-        found: list[Stay | Crowd] = list(self._lost(step))
+        events: list[Stay | Crowd] = list(self._lost(step))
         if len(step):
-            found += self._seen(step, margin, used)
+            events += self._seen(step, margin, used)
         if self._more_than is not None:
-            found += self._crowds(step, self._more_than)
-        return found
+            events += self._crowds(step, self._more_than)
+        return events
 
     def _lost(self, step: SourceStep) -> Iterator[Stay]:
-        tracks, count = self.tracks, self.sources["count"]
-        gone = step.unseen(tracks, self._track_ttl_s)
-        if not len(gone):
+        tracks = self.tracks
+        count = self.sources["count"]
+        lost = step.unseen(tracks, self._track_ttl_s)
+        if not len(lost):
             return
         frame_of = dict(zip(step.slot.tolist(), range(len(step.slot)), strict=True))
-        i, area = np.nonzero(tracks["inside"][gone])
-        for row, one in zip(gone[i].tolist(), area.tolist(), strict=True):
-            slot, seen_s = int(tracks["slot"][row]), float(tracks["seen_s"][row])
-            count[slot, one] -= 1
-            dwell_s = max(0.0, seen_s - float(tracks["entered_s"][row, one]))
-            yield self._stay("left", row, frame_of[slot], one, seen_s, dwell_s, unseen=True)
-        tracks.drop(gone)
+        i, area = np.nonzero(tracks["inside"][lost])
+        for row, area_number in zip(lost[i].tolist(), area.tolist(), strict=True):
+            slot = int(tracks["slot"][row])
+            seen_s = float(tracks["seen_s"][row])
+            count[slot, area_number] -= 1
+            dwell_s = max(0.0, seen_s - float(tracks["entered_s"][row, area_number]))
+            yield self._stay("left", row, frame_of[slot], area_number, seen_s, dwell_s, unseen=True)
+        tracks.drop(lost)
 
     def _stay(
         self, kind: StayKind, row: int, frame: int, area: int, at_s: float, dwell_s: float = 0.0, unseen: bool = False
@@ -220,11 +234,14 @@ class Occupancy:
         return Stay(kind, frame, area, track, label, int(self.sources["count"][slot, area]), at_s, dwell_s, unseen)
 
     def _seen(self, step: SourceStep, margin: np.ndarray, used: np.ndarray | None) -> Iterator[Stay]:
-        tracks, now_s = self.tracks, step.pts_s[step.frame]
+        tracks = self.tracks
+        now_s = step.pts_s[step.frame]
         rows, fresh = tracks.find(step.slot[step.frame], step.track)
         tracks["first_s"][rows[fresh]] = now_s[fresh]
-        tracks["label"][rows], tracks["seen_s"][rows] = step.label, now_s
-        inside, was = self.areas.inside(step.xy), tracks["inside"][rows]
+        tracks["label"][rows] = step.label
+        tracks["seen_s"][rows] = now_s
+        inside = self.areas.inside(step.xy)
+        was = tracks["inside"][rows]
         if used is not None:
             inside = inside & used[step.frame]
         differs = inside != was
@@ -232,11 +249,15 @@ class Occupancy:
             tracks["changed_s"][rows] = np.where(differs, tracks["changed_s"][rows], np.nan)
         at, area = pairs(differs)
         if len(at):
-            frame, row, out = step.frame[at], rows[at], was[at, area]
+            frame = step.frame[at]
+            row = rows[at]
+            out = was[at, area]
             far = np.ones(len(at), bool)
             far[out] = self.areas.distance(step.xy[at[out]], area[out], step.aspect[frame[out]]) >= margin[frame[out]]
             tracks["changed_s"][row[~far], area[~far]] = np.nan
-            at, area, row = at[far], area[far], row[far]
+            at = at[far]
+            area = area[far]
+            row = row[far]
             since = tracks["changed_s"][row, area]
             since = np.where(np.isnan(since), now_s[at], since)
             turned = now_s[at] - since >= self._debounce_s
@@ -248,13 +269,16 @@ class Occupancy:
     def _turned(
         self, step: SourceStep, rows: np.ndarray, ats: np.ndarray, areas: np.ndarray, since: np.ndarray
     ) -> Iterator[Stay]:
-        tracks, count = self.tracks, self.sources["count"]
+        tracks = self.tracks
+        count = self.sources["count"]
         for at, area, at_s in zip(ats.tolist(), areas.tolist(), since.tolist(), strict=True):
-            row, frame = int(rows[at]), int(step.frame[at])
+            row = int(rows[at])
+            frame = int(step.frame[at])
             tracks["inside"][row, area] = enters = not tracks["inside"][row, area]
             count[step.slot[frame], area] += 1 if enters else -1
             if enters:
-                tracks["entered_s"][row, area], tracks["reported"][row, area] = at_s, False
+                tracks["entered_s"][row, area] = at_s
+                tracks["reported"][row, area] = False
                 yield self._stay("entered", row, frame, area, at_s, unseen=bool(at_s <= tracks["first_s"][row]))
             else:
                 dwell_s = max(0.0, at_s - float(tracks["entered_s"][row, area]))
@@ -270,7 +294,8 @@ class Occupancy:
             yield self._stay("loitering", int(rows[at]), int(step.frame[at]), area, float(now_s[at]), long_s)
 
     def _crowds(self, step: SourceStep, more_than: int) -> Iterator[Crowd]:
-        sources, slot = self.sources, step.slot
+        sources = self.sources
+        slot = step.slot
         count = sources["count"][slot]
         differs = (count > more_than) != sources["crowded"][slot]
         since = sources["crowd_s"][slot]
@@ -293,18 +318,22 @@ class Windows(Columns):
     def __init__(self, areas: int, length_s: float) -> None:
         self._spans = TimeWindows(length_s)
         super().__init__(
-            last_s=np.float64(0), count=np.zeros(areas, np.int64), sum_s=np.zeros(areas),
-            most=np.zeros(areas, np.int64), entered=np.zeros(areas, np.int64), left=np.zeros(areas, np.int64),
-        )  # fmt: skip
+            last_s=np.float64(0),
+            count=np.zeros(areas, np.int64),
+            sum_s=np.zeros(areas),
+            peak=np.zeros(areas, np.int64),
+            entered=np.zeros(areas, np.int64),
+            left=np.zeros(areas, np.int64),
+        )
 
     def begin(self, slot: int) -> None:
         """Begin a source."""
         self._spans.begin(slot)
         super().begin(slot)
 
-    def change(self, kept: np.ndarray) -> None:
+    def change(self, previous_numbers: np.ndarray) -> None:
         """Follow `Occupancy.change`."""
-        self.reorder(kept, ("count", "sum_s", "most", "entered", "left"))
+        self.reorder(previous_numbers, ("count", "sum_s", "peak", "entered", "left"))
 
     def update(self, step: SourceStep, count: np.ndarray, stays: Sequence[Stay | Crowd]) -> Iterator[Window]:
         """Process one step, after `Occupancy`; return the windows that ended.
@@ -314,26 +343,28 @@ class Windows(Columns):
             count: (slots, areas) int64, number of tracks in each area now.
             stays: the step's events.
         """
-        slot, now_s = step.slot, step.pts_s
+        slot = step.slot
+        now_s = step.pts_s
         for span in self._spans.over(step):
             yield from self._close(span)
         self["sum_s"][slot] += self["count"][slot] * np.maximum(0.0, now_s - self["last_s"][slot])[:, None]
         self["last_s"][slot] = now_s
-        for one in stays:
-            if isinstance(one, Stay) and one.kind != "loitering":
-                self[one.kind][slot[one.frame], one.area] += 1
+        for stay in stays:
+            if isinstance(stay, Stay) and stay.kind != "loitering":
+                self[stay.kind][slot[stay.frame], stay.area] += 1
         self["count"][slot] = count[slot]
-        self["most"][slot] = np.maximum(self["most"][slot], count[slot])
+        self["peak"][slot] = np.maximum(self["peak"][slot], count[slot])
 
     def _close(self, span: TimeWindow) -> Iterator[Window]:
         """Report a window and begin the next."""
-        slot, long_s = span.slot, span.to_s - span.from_s
+        slot = span.slot
+        long_s = span.to_s - span.from_s
         self["sum_s"][slot] += self["count"][slot] * (span.to_s - self["last_s"][slot])
         for area in range(len(self["sum_s"][slot])):
             mean = float(self["sum_s"][slot, area]) / long_s if long_s else float(self["count"][slot, area])
-            most, entered, left = (int(self[name][slot, area]) for name in ("most", "entered", "left"))
-            yield Window(span.frame, area, span.from_s, span.to_s, mean, most, entered, left)
+            peak, entered, left = (int(self[name][slot, area]) for name in ("peak", "entered", "left"))
+            yield Window(span.frame, area, span.from_s, span.to_s, mean, peak, entered, left)
         self["last_s"][slot] = span.next_s
         for name in ("sum_s", "entered", "left"):
             self[name][slot] = 0
-        self["most"][slot] = self["count"][slot] if span.next_s == span.to_s else 0
+        self["peak"][slot] = self["count"][slot] if span.next_s == span.to_s else 0

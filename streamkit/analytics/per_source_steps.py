@@ -33,7 +33,8 @@ class Labels:
         """Return (n,) int64: each row's class; -1 for classes that are not selected."""
         if table.labels not in self._tables:
             self._tables[table.labels] = np.array([self.number(name) for name in table.labels], np.int64)
-        numbers, ids = self._tables[table.labels], table.class_id
+        numbers = self._tables[table.labels]
+        ids = table.class_id
         if len(ids) and (ids.min() < 0 or ids.max() >= len(numbers)):
             return np.array([self.number(name) for name in table.label], np.int64)
         return numbers[ids]
@@ -116,9 +117,9 @@ class SourceStep:
     def __len__(self) -> int:
         return len(self.track)
 
-    def margin(self, given: float | None) -> np.ndarray:
+    def margin(self, length: float | None) -> np.ndarray:
         """Return (f,) float64: a length in the view's units; 1 % of the frame's height by default."""
-        return _MARGIN * self.height if given is None else np.full(len(self.frames), given)
+        return _MARGIN * self.height if length is None else np.full(len(self.frames), length)
 
     def unseen(self, tracks: TrackStore, track_ttl_s: float) -> np.ndarray:
         """Return the rows of these sources' tracks that were not seen for longer than `track_ttl_s`."""
@@ -147,20 +148,20 @@ class BatchTables:
 
     def __init__(self, batch: Batch) -> None:
         self.tables = {name: batch.table(name) for name in batch.tables}
-        self.frame = self.column(lambda one: one.batch_row).astype(np.int64)
-        self.xyxy = self.column(lambda one: one.xyxy).astype(np.float64).reshape(-1, 4)
+        self.frame = self.column(lambda table: table.batch_row).astype(np.int64)
+        self.xyxy = self.column(lambda table: table.xyxy).astype(np.float64).reshape(-1, 4)
         self.track = self.column(
-            lambda one: np.full(len(one), -1, np.int64) if one.track_id is None else one.track_id
+            lambda table: np.full(len(table), -1, np.int64) if table.track_id is None else table.track_id
         ).astype(np.int64)
 
     def column(self, make: Callable[[Detections], Any]) -> np.ndarray:
         """Return the values that `make` returns for each table, concatenated."""
-        return np.concatenate([make(one) for one in self.tables.values()]) if self.tables else np.zeros(0)
+        return np.concatenate([make(table) for table in self.tables.values()]) if self.tables else np.zeros(0)
 
     def extra(self, name: str, make: Callable[[Any], np.ndarray], unknown: Any) -> np.ndarray:
         """Return a further column, with `unknown` for tables without it."""
         return self.column(
-            lambda one: make(one.extra[name]) if name in one.extra else np.full(len(one), unknown, np.float64)
+            lambda table: make(table.extra[name]) if name in table.extra else np.full(len(table), unknown, np.float64)
         )
 
     @property
@@ -204,20 +205,32 @@ def source_steps(
     xy = anchors(xyxy, sizes, view.anchor) / units
     several = bool(len(turn)) and int(turn.max()) > 0
     for number in range(int(turn.max()) + 1 if len(turn) else 0):
-        mine = np.flatnonzero(turn == number) if several else np.arange(len(frames))
+        places = np.flatnonzero(turn == number) if several else np.arange(len(frames))
         new = np.full(len(frames), -1)
-        new[mine] = np.arange(len(mine))
+        new[places] = np.arange(len(places))
         rows: Any = np.flatnonzero(new[owner] >= 0) if several else slice(None)
         yield SourceStep(
-            [frames[i] for i in mine.tolist()], slot[mine], pts_s[mine], clocks.step(slot[mine], pts_s[mine]),
-            height[mine], aspect[mine], new[owner[rows]], track[rows], label[rows], xy[rows], row[rows],
-        )  # fmt: skip
+            [frames[i] for i in places.tolist()],
+            slot[places],
+            pts_s[places],
+            clocks.step(slot[places], pts_s[places]),
+            height[places],
+            aspect[places],
+            new[owner[rows]],
+            track[rows],
+            label[rows],
+            xy[rows],
+            row[rows],
+        )
 
 
 def _objects(batch: Batch, view: PositionOptions, labels: Labels) -> tuple[np.ndarray, ...]:
     """Return frame, track, class, box and row of the objects that count, by frame and in table order."""
     tables = BatchTables(batch)
-    owner, track, label, xyxy = tables.frame, tables.track, tables.label(labels), tables.xyxy
+    owner = tables.frame
+    track = tables.track
+    label = tables.label(labels)
+    xyxy = tables.xyxy
     counts = (track >= 0) & (label >= 0) & ~np.isnan(xyxy.sum(axis=1))
     if not view.predicted:
         counts &= ~tables.predicted

@@ -164,13 +164,13 @@ class Checked:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        one = core_schema.no_info_after_validator_function(self.check, handler.generate_schema(Shape))
+        single = core_schema.no_info_after_validator_function(self.check, handler.generate_schema(Shape))
         if not self.named:
-            return one
-        mapping = core_schema.dict_schema(core_schema.str_schema(), one)
+            return single
+        mapping = core_schema.dict_schema(core_schema.str_schema(), single)
         many = core_schema.no_info_after_validator_function(_check_names, mapping)
         # A problem's path contains the branch's name; YamlNode.follow skips steps that begin with `<`.
-        return core_schema.tagged_union_schema({"<one>": one, "<named>": many}, discriminator=_branch)
+        return core_schema.tagged_union_schema({"<one>": single, "<named>": many}, discriminator=_branch)
 
     def __get_pydantic_json_schema__(self, schema: Any, handler: Any) -> Any:
         points = {"type": "array", "minItems": 2, "items": {"type": "array", "items": {"type": "number"}}}

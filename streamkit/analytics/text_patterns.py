@@ -29,16 +29,33 @@ NAMED: Mapping[str, str] = {
 """Regular expressions of texts without spaces and hyphens, by name: `any`, countries, and freight containers."""
 
 LOOK_ALIKE: Mapping[str, str] = {
-    "0": "OQD", "1": "ILT", "2": "Z", "4": "A", "5": "S", "6": "G", "7": "TZ", "8": "B",
-    "O": "0Q", "Q": "0O", "D": "0O", "I": "1L", "L": "1I", "T": "17", "Z": "27", "A": "4", "S": "5", "G": "6", "B": "8",
-}  # fmt: skip
+    "0": "OQD",
+    "1": "ILT",
+    "2": "Z",
+    "4": "A",
+    "5": "S",
+    "6": "G",
+    "7": "TZ",
+    "8": "B",
+    "O": "0Q",
+    "Q": "0O",
+    "D": "0O",
+    "I": "1L",
+    "L": "1I",
+    "T": "17",
+    "Z": "27",
+    "A": "4",
+    "S": "5",
+    "G": "6",
+    "B": "8",
+}
 """What each character is mistaken for, the likeliest first."""
 
 _PART_OF_MASK = re.compile(r"([A9* -])(\{\d+(?:,\d+)?\})?")
 _MASK = re.compile(f"(?:{_PART_OF_MASK.pattern})+")
 _OF_MASK = {"A": "[A-Z]", "9": "[0-9]", "*": "[A-Z0-9]", " ": "", "-": ""}
-_MOST_REPAIRS = 3
-_MOST_PLACES = 12  # a longer text would have too many variants
+_MAX_REPAIRS = 3
+_MAX_PLACES = 12  # a longer text would have too many variants
 
 
 @dataclass(frozen=True)
@@ -55,34 +72,37 @@ class TextPattern:
         ValueError: it is none of these.
     """
 
-    given: str
+    pattern: str
     _regex: re.Pattern[str] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        name = self.given.lower()
-        if self.given in NAMED:
-            text = NAMED[self.given]
+        name = self.pattern.lower()
+        if self.pattern in NAMED:
+            text = NAMED[self.pattern]
         elif name in NAMED:
-            raise ValueError(f"names no known format: {self.given!r}; did you mean {name!r}?")
-        elif _MASK.fullmatch(self.given):
-            text = "".join(_OF_MASK[one] + many for one, many in _PART_OF_MASK.findall(self.given))
-        elif self.given.isalpha() and self.given.islower():
-            raise ValueError(f"names no known format: {self.given!r}{did_you_mean(self.given, NAMED, all_if_few=True)}")
+            raise ValueError(f"names no known format: {self.pattern!r}; did you mean {name!r}?")
+        elif _MASK.fullmatch(self.pattern):
+            text = "".join(_OF_MASK[letter] + repeats for letter, repeats in _PART_OF_MASK.findall(self.pattern))
+        elif self.pattern.isalpha() and self.pattern.islower():
+            raise ValueError(
+                f"names no known format: {self.pattern!r}{did_you_mean(self.pattern, NAMED, all_if_few=True)}"
+            )
         else:
-            text = self.given
+            text = self.pattern
         try:
             object.__setattr__(self, "_regex", re.compile(text))
         except (re.error, OverflowError, RecursionError) as error:
             names = ", ".join(NAMED)
             raise ValueError(
-                f"must be a name ({names}), a mask such as AA-9999 or a regular expression, got {self.given!r}: {error}"
+                f"must be a name ({names}), a mask such as AA-9999 or a regular expression, got {self.pattern!r}: "
+                f"{error}"
             ) from None
 
     @property
     def letters(self) -> str | None:
         """The characters that texts may have besides ASCII ones; None if an expression has some of its own."""
-        more = "".join(one for one in self._regex.pattern if not one.isascii())
-        return None if more and self.given not in NAMED else more
+        more = "".join(character for character in self._regex.pattern if not character.isascii())
+        return None if more and self.pattern not in NAMED else more
 
     def matches(self, text: str) -> bool:
         """Whether a whole normalised text has the format."""
@@ -100,20 +120,20 @@ class TextPattern:
         """
         if self.matches(text):
             return text
-        return next((one for one in _variants(text, scores) if self.matches(one)), None)
+        return next((variant for variant in _variants(text, scores) if self.matches(variant)), None)
 
 
 def _variants(text: str, scores: Sequence[float]) -> Iterator[str]:
     """Yield the texts with one, two and three characters replaced, those of uncertain characters first."""
-    places = sorted((i for i, c in enumerate(text) if c in LOOK_ALIKE), key=lambda i: scores[i])[:_MOST_PLACES]
+    places = sorted((i for i, c in enumerate(text) if c in LOOK_ALIKE), key=lambda i: scores[i])[:_MAX_PLACES]
     places.sort()
-    for count in range(1, min(_MOST_REPAIRS, len(places)) + 1):
-        for chosen in sorted(combinations(places, count), key=lambda some: sum(scores[i] for i in some)):
+    for count in range(1, min(_MAX_REPAIRS, len(places)) + 1):
+        for chosen in sorted(combinations(places, count), key=lambda indices: sum(scores[i] for i in indices)):
             for letters in product(*(LOOK_ALIKE[text[i]] for i in chosen)):
-                made = list(text)
+                characters = list(text)
                 for i, letter in zip(chosen, letters, strict=True):
-                    made[i] = letter
-                yield "".join(made)
+                    characters[i] = letter
+                yield "".join(characters)
 
 
 def normalized(text: Sequence[str], scores: Sequence[float]) -> tuple[str, list[float]]:

@@ -16,8 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-_MOST = 32  # readings that are kept; the weakest goes first
-_LEAST, _MOST_SURE = 1e-3, 0.9999  # bounds of a probability as evidence
+_MAX_READINGS = 32  # readings that are kept; the weakest goes first
+# bounds of a probability as evidence
+_MIN_PROBABILITY = 1e-3
+_MAX_PROBABILITY = 0.9999
 
 
 class Vote(NamedTuple):
@@ -83,7 +85,7 @@ class TextVotes:
             margin: how far this text is ahead of the second-best one in the reading, 0..1.
         """
         self._ballots.append(_Ballot(text, tuple(scores), weight, margin))
-        if len(self._ballots) > _MOST:
+        if len(self._ballots) > _MAX_READINGS:
             self._ballots.remove(min(self._ballots, key=_strength))
 
     def result(self) -> Vote:
@@ -109,7 +111,7 @@ class TextVotes:
 
 def _evidence(score: float) -> float:
     """Return the weight of a probability."""
-    return -math.log(1 - min(max(score, _LEAST), _MOST_SURE))
+    return -math.log(1 - min(max(score, _MIN_PROBABILITY), _MAX_PROBABILITY))
 
 
 def _strength(ballot: _Ballot) -> float:
@@ -120,32 +122,34 @@ def _strength(ballot: _Ballot) -> float:
 def _winner(votes: Sequence[_CharacterVote]) -> tuple[str, float]:
     """Return the character of a place, '' for none, and how certain it is."""
     total: dict[str, float] = defaultdict(float)
-    for one in votes:
-        total[one.letter] += one.weight * _evidence(one.score)
-    letter = max(total, key=lambda one: (total[one], one))
-    mine = [one for one in votes if one.letter == letter]
-    mean = sum(one.score * one.weight for one in mine) / sum(one.weight for one in mine)
+    for vote in votes:
+        total[vote.letter] += vote.weight * _evidence(vote.score)
+    letter = max(total, key=lambda character: (total[character], character))
+    agreeing = [vote for vote in votes if vote.letter == letter]
+    mean = sum(vote.score * vote.weight for vote in agreeing) / sum(vote.weight for vote in agreeing)
     return letter, mean * total[letter] / sum(total.values())
 
 
-def _aligned(best: str, one: _Ballot) -> list[tuple[_Place, str, float]]:
+def _aligned(best: str, ballot: _Ballot) -> list[tuple[_Place, str, float]]:
     """Align a reading with the best one by the fewest differences; return places, characters ('' for none), scores."""
-    rows, columns = len(best) + 1, len(one.text) + 1
+    rows, columns = len(best) + 1, len(ballot.text) + 1
     cost = [[i + j if not i or not j else 0 for j in range(columns)] for i in range(rows)]
     for i in range(1, rows):
         for j in range(1, columns):
-            other = best[i - 1] != one.text[j - 1]
+            other = best[i - 1] != ballot.text[j - 1]
             cost[i][j] = min(cost[i - 1][j - 1] + other, cost[i - 1][j] + 1, cost[i][j - 1] + 1)
-    found: list[tuple[_Place, str, float]] = []
-    i, j = rows - 1, columns - 1
+    places: list[tuple[_Place, str, float]] = []
+    i = rows - 1
+    j = columns - 1
     while i or j:
-        if i and j and cost[i][j] == cost[i - 1][j - 1] + (best[i - 1] != one.text[j - 1]):
-            i, j = i - 1, j - 1
-            found.append(((i, True), one.text[j], one.scores[j]))
+        if i and j and cost[i][j] == cost[i - 1][j - 1] + (best[i - 1] != ballot.text[j - 1]):
+            i = i - 1
+            j = j - 1
+            places.append(((i, True), ballot.text[j], ballot.scores[j]))
         elif i and cost[i][j] == cost[i - 1][j] + 1:
             i -= 1
-            found.append(((i, True), "", one.mean))
+            places.append(((i, True), "", ballot.mean))
         else:
             j -= 1
-            found.append(((i, False), one.text[j], one.scores[j]))
-    return found
+            places.append(((i, False), ballot.text[j], ballot.scores[j]))
+    return places

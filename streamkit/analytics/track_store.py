@@ -45,18 +45,19 @@ class Columns:
         self._first[name] = np.zeros(values.shape[1:], values.dtype)
         self._arrays[name] = values
 
-    def reorder(self, kept: np.ndarray, names: Iterable[str]) -> None:
+    def reorder(self, previous_numbers: np.ndarray, names: Iterable[str]) -> None:
         """Replace the second axis of columns whose initial values are all the same.
 
         Args:
-            kept: (n,) int64, for each new place the present one, or -1 for the initial value.
+            previous_numbers: (n,) int64, for each new place the present one, or -1 for the initial value.
             names: of the columns.
         """
         for name in names:
-            old, first = self._arrays[name], self._first[name]
-            known = (kept >= 0).reshape(-1, *[1] * (first.ndim - 1))
-            self._first[name] = np.full((len(kept), *first.shape[1:]), first.flat[0], first.dtype)
-            self._arrays[name] = np.where(known, old[:, kept], first.flat[0])
+            old = self._arrays[name]
+            first = self._first[name]
+            has_previous = (previous_numbers >= 0).reshape(-1, *[1] * (first.ndim - 1))
+            self._first[name] = np.full((len(previous_numbers), *first.shape[1:]), first.flat[0], first.dtype)
+            self._arrays[name] = np.where(has_previous, old[:, previous_numbers], first.flat[0])
 
     def begin(self, slot: int) -> None:
         """Begin a source: give its row, which may be beyond the present ones, the initial values."""
@@ -105,22 +106,24 @@ class TrackStore(Columns):
         """
         keys = (slot << _BITS) | (track & _MASK)
         at = np.searchsorted(self._keys, keys)
-        known = at < len(self._keys)
-        known[known] = self._keys[at[known]] == keys[known]
+        is_present = at < len(self._keys)
+        is_present[is_present] = self._keys[at[is_present]] == keys[is_present]
         rows = np.empty(len(keys), np.int64)
-        rows[known] = self._places[at[known]]
-        if not known.all():
-            fresh = np.flatnonzero(~known)
-            made = np.array([self._slots.take() for _ in fresh], np.int64)
-            self.reserve(int(made.max()) + 1)
-            self.reset(made)
-            rows[fresh] = made
-            self["slot"][made], self["track"][made], self["alive"][made] = slot[fresh], track[fresh], True
+        rows[is_present] = self._places[at[is_present]]
+        if not is_present.all():
+            fresh = np.flatnonzero(~is_present)
+            new_rows = np.array([self._slots.take() for _ in fresh], np.int64)
+            self.reserve(int(new_rows.max()) + 1)
+            self.reset(new_rows)
+            rows[fresh] = new_rows
+            self["slot"][new_rows] = slot[fresh]
+            self["track"][new_rows] = track[fresh]
+            self["alive"][new_rows] = True
             order = np.argsort(keys[fresh], kind="stable")
             place = at[fresh][order]
             self._keys = np.insert(self._keys, place, keys[fresh][order])
-            self._places = np.insert(self._places, place, made[order])
-        return rows, ~known
+            self._places = np.insert(self._places, place, new_rows[order])
+        return rows, ~is_present
 
     def unseen(self, slot: np.ndarray, pts_s: np.ndarray, back: np.ndarray, track_ttl_s: float) -> np.ndarray:
         """Return rows of tracks not seen for longer than `track_ttl_s`, ordered by source and track id.
@@ -135,8 +138,8 @@ class TrackStore(Columns):
         slots = self["slot"][rows]
         now_s = np.full(int(max(slots.max(initial=-1), slot.max(initial=-1))) + 1, np.nan)
         now_s[slot] = np.where(back, np.inf, pts_s)
-        gone: np.ndarray = rows[now_s[slots] - self["seen_s"][rows] > track_ttl_s]
-        return gone
+        lost: np.ndarray = rows[now_s[slots] - self["seen_s"][rows] > track_ttl_s]
+        return lost
 
     def of(self, slot: int) -> np.ndarray:
         """Return the rows of one source's tracks."""
@@ -150,7 +153,8 @@ class TrackStore(Columns):
         """Drop these rows."""
         if len(rows):
             self["alive"][rows] = False
-            kept = self["alive"][self._places]
-            self._keys, self._places = self._keys[kept], self._places[kept]
+            alive = self["alive"][self._places]
+            self._keys = self._keys[alive]
+            self._places = self._places[alive]
             for row in rows.tolist():
                 self._slots.give_back(row)

@@ -31,9 +31,9 @@ def _time(value: str | float) -> float:
 
 
 def _timeout(value: str | float) -> float:
-    if not (found := _time(value)):
+    if not (timeout_s := _time(value)):
         raise click.BadParameter(f"must be longer than 0s, got {value}; omit it for the default")
-    return found
+    return timeout_s
 
 
 def _rate(value: str) -> float:
@@ -48,16 +48,28 @@ def _rate(value: str) -> float:
 @common.FILE
 @click.argument("patterns", metavar="FILES...", nargs=-1, required=True)
 @click.option("--out", required=True, type=click.Path(path_type=Path, file_okay=False), help="folder of the data set")
-@click.option("--format", "formats", default="parquet", show_default=True, metavar="F,F",
-              help="formats to write: parquet, jsonl, csv, coco, mot, video")  # fmt: skip
+@click.option(
+    "--format",
+    "formats",
+    default="parquet",
+    show_default=True,
+    metavar="F,F",
+    help="formats to write: parquet, jsonl, csv, coco, mot, video",
+)
 @click.option("--video", is_flag=True, help="also write each video with its objects drawn on it")
-@click.option("--workers", type=click.IntRange(min=1),
-              help="processes; by default one per CPU core, or as many as a GPU needs")  # fmt: skip
+@click.option(
+    "--workers", type=click.IntRange(min=1), help="processes; by default one per CPU core, or as many as a GPU needs"
+)
 @common.DEVICE
 @click.option("--ray", metavar="auto|ADDRESS", help="run the workers on a Ray cluster instead of this machine")
 @click.option("--insecure", is_flag=True, help="use a Ray cluster that runs code of everybody who reaches it")
-@click.option("--retries", type=click.IntRange(min=0), default=1, show_default=True,
-              help="retries of a file after a temporary error")  # fmt: skip
+@click.option(
+    "--retries",
+    type=click.IntRange(min=0),
+    default=1,
+    show_default=True,
+    help="retries of a file after a temporary error",
+)
 @click.option("--retry-failed", is_flag=True, help="also retry files that failed in an earlier run")
 @click.option("--strict", is_flag=True, help="fail files with damaged frames as a whole, without any rows")
 @click.option("--overwrite", is_flag=True, help="discard the results of another pipeline in the folder and start over")
@@ -66,17 +78,34 @@ def _rate(value: str) -> float:
 @click.option("--keyframes", is_flag=True, help="decode keyframes only")
 @click.option("--start", type=_time, metavar="TIME", default=0.0, help="skip everything before this time in each file")
 @click.option("--end", type=_time, metavar="TIME", help="skip everything after this time in each file")
-@click.option("--timeout", type=_timeout, metavar="TIME", default=600.0, show_default=True,
-              help="fail a file that delivers no frame for this long")  # fmt: skip
+@click.option(
+    "--timeout",
+    type=_timeout,
+    metavar="TIME",
+    default=600.0,
+    show_default=True,
+    help="fail a file that delivers no frame for this long",
+)
 @click.option("--dry-run", is_flag=True, help="report what a run would do, without running")
 @common.SET
 @common.REPORT
 @common.log_options
 def batch(
-    pipeline: Path, patterns: tuple[str, ...], out: Path, formats: str, video: bool, set_: tuple[str, ...],
-    dry_run: bool, every: int, fps: float | None, keyframes: bool, start: float, end: float | None, strict: bool,
+    pipeline: Path,
+    patterns: tuple[str, ...],
+    out: Path,
+    formats: str,
+    video: bool,
+    set_: tuple[str, ...],
+    dry_run: bool,
+    every: int,
+    fps: float | None,
+    keyframes: bool,
+    start: float,
+    end: float | None,
+    strict: bool,
     **how: Any,
-) -> int:  # fmt: skip
+) -> int:
     """Run a pipeline over many files, into one data set.
 
     FILES are files, folders, patterns such as 'videos/**/*.mp4', lists (@names.txt) and addresses (s3://...). The
@@ -123,10 +152,21 @@ def _first_device(device: str | list[str]) -> str:
 
 
 def _run(
-    graph: Any, settings: Any, files: Any, display: Any, *, device: str | None, report: Path | None,
-    workers: int | None, ray: str | None, insecure: bool, retries: int, retry_failed: bool, overwrite: bool,
+    graph: Any,
+    settings: Any,
+    files: Any,
+    display: Any,
+    *,
+    device: str | None,
+    report: Path | None,
+    workers: int | None,
+    ray: str | None,
+    insecure: bool,
+    retries: int,
+    retry_failed: bool,
+    overwrite: bool,
     timeout: float,
-) -> int:  # fmt: skip
+) -> int:
     from streamkit.batch import summary
     from streamkit.batch.manager import Manager
     from streamkit.batch.probe import probe
@@ -150,9 +190,15 @@ def _run(
                 "or missing: their other parts were removed, and the files are processed again"
             )
         manager = Manager(
-            pool, work.jobs, work.commit, retries=retries, skipped=work.done, failed_before=work.failed,
-            on_progress=on_progress, seconds=lambda file: settings.selection.length_s(probe(file.uri).duration_s),
-        )  # fmt: skip
+            pool,
+            work.jobs,
+            work.commit,
+            retries=retries,
+            skipped=work.done,
+            failed_before=work.failed,
+            on_progress=on_progress,
+            seconds=lambda file: settings.selection.length_s(probe(file.uri).duration_s),
+        )
         common.handle_signals(manager, display, _STOPPING)
         counts = manager.counts
         try:
@@ -174,9 +220,16 @@ def _run(
 
 
 def _worker_pool(
-    settings: Any, graph: Any, files: Any, display: Any, device: str | None, workers: int | None, ray: str | None,
-    timeout_s: float, insecure: bool,
-) -> Any:  # fmt: skip
+    settings: Any,
+    graph: Any,
+    files: Any,
+    display: Any,
+    device: str | None,
+    workers: int | None,
+    ray: str | None,
+    timeout_s: float,
+    insecure: bool,
+) -> Any:
     if ray is not None:
         from streamkit.batch.ray_worker_pool import RayWorkerPool
 

@@ -64,27 +64,53 @@ def bench_cpu(out: Path | None, data: Path | None) -> int:
 @_DATA
 @click.option("--clip", "clips", multiple=True, metavar="CODEC=FILE", help="video to use instead of the data folder's")
 @click.option("--codecs", default="h264,hevc", show_default=True, help="codecs of the data folder's clips to use")
-@click.option("--models", metavar="CARD,...", default="",
-              help="networks to use instead of the data folder's YOLOX-nano, one after the other")  # fmt: skip
+@click.option(
+    "--models",
+    metavar="CARD,...",
+    default="",
+    help="networks to use instead of the data folder's YOLOX-nano, one after the other",
+)
 @click.option("--dtype", type=click.Choice(["f16", "f32"]), default="f16", show_default=True, help="of YOLOX-nano")
 @click.option("--batches", type=_NUMBERS, default="8,32,64,128", show_default=True, help="batch sizes")
 @click.option("--sources", type=_NUMBERS, default="1,7,14,32", show_default=True, help="numbers of sources")
 @click.option("--grid", is_flag=True, help="measure every batch size with every number of sources")
 @click.option("--realtime", type=_NUMBERS, default=(), help="also measure this many sources at 30 frames per second")
-@click.option("--processes", type=_PROCESSES, default="auto", show_default=True,
-              help="processes that share the GPU, as in device.processes; all runs use the first")  # fmt: skip
+@click.option(
+    "--processes",
+    type=_PROCESSES,
+    default="auto",
+    show_default=True,
+    help="processes that share the GPU, as in device.processes; all runs use the first",
+)
 @click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True, help="of each measurement")
-@click.option("--max", "max_s", type=click.FloatRange(min=1), default=None,
-              help="seconds in all: 360, or 60 with --quick; what exceeds them is skipped or stopped")  # fmt: skip
-@click.option("--extra-stages", type=click.Path(path_type=Path, dir_okay=False),
-              help="a YAML whose `stages` follow detect in one more run and in --realtime, such as track")  # fmt: skip
+@click.option(
+    "--max",
+    "max_s",
+    type=click.FloatRange(min=1),
+    default=None,
+    help="seconds in all: 360, or 60 with --quick; what exceeds them is skipped or stopped",
+)
+@click.option(
+    "--extra-stages",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="a YAML whose `stages` follow detect in one more run and in --realtime, such as track",
+)
 @click.option("--quick", is_flag=True, help="one batch size and one number of sources, in a minute")
 @click.option("--device", default="cuda", show_default=True, help="cuda, cuda:N or cpu")
 @SET
 def bench_gpu(
-    out: Path | None, data: Path | None, clips: tuple[str, ...], codecs: str, models: str, device: str,
-    max_s: float | None, extra_stages: Path | None, quick: bool, set_: tuple[str, ...], **given: Any,
-) -> int:  # fmt: skip
+    out: Path | None,
+    data: Path | None,
+    clips: tuple[str, ...],
+    codecs: str,
+    models: str,
+    device: str,
+    max_s: float | None,
+    extra_stages: Path | None,
+    quick: bool,
+    set_: tuple[str, ...],
+    **bench_options: Any,
+) -> int:
     """Measure a GPU: decoding, preprocessing, inference and postprocessing alone, and whole pipelines.
 
     With several networks, --out gets a file for each: bench.json becomes bench-yolo11m.json.
@@ -113,9 +139,15 @@ def bench_gpu(
     codes = []
     for network in networks or [None]:
         options = GpuBenchOptions(
-            videos, folder, network, device=device, max_s=max_s or (QUICK_S if quick else WHOLE_S),
-            extra_stages={} if extra_stages is None else stages_of(extra_stages), set_=pairs(set_), **given,
-        )  # fmt: skip
+            videos,
+            folder,
+            network,
+            device=device,
+            max_s=max_s or (QUICK_S if quick else WHOLE_S),
+            extra_stages={} if extra_stages is None else stages_of(extra_stages),
+            set_=pairs(set_),
+            **bench_options,
+        )
         file = out
         if out is not None and network is not None and len(networks) > 1:
             file = out.with_name(f"{out.stem}-{Path(network).stem}{out.suffix}")
@@ -128,16 +160,24 @@ def bench_gpu(
 @SET
 @click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N")
 @click.option("--fps", type=click.FloatRange(min=0.001), help="frames per second of a stream; default: the video's")
-@click.option("--max-latency", "max_latency_ms", type=click.FloatRange(min=1), default=150.0, show_default=True,
-              help="milliseconds from when a frame is due, 95th percentile")  # fmt: skip
+@click.option(
+    "--max-latency",
+    "max_latency_ms",
+    type=click.FloatRange(min=1),
+    default=150.0,
+    show_default=True,
+    help="milliseconds from when a frame is due, 95th percentile",
+)
 @click.option("--seconds", type=click.FloatRange(min=0.5), default=4.0, show_default=True, help="of each measurement")
 @click.option("--start", type=click.IntRange(min=1), default=1, show_default=True, help="streams to start with")
 @click.option("--max-streams", type=click.IntRange(min=1), default=1024, show_default=True, help="streams to end with")
 @_OUT
-def capacity(pipeline: Path, set_: tuple[str, ...], device: str | None, out: Path | None, **given: Any) -> int:
+def capacity(
+    pipeline: Path, set_: tuple[str, ...], device: str | None, out: Path | None, **capacity_options: Any
+) -> int:
     """Find how many streams a pipeline can run on this device, and what limits it."""
     from streamkit.bench.capacity import CapacityOptions
     from streamkit.bench.capacity import capacity as measure
 
-    options = CapacityOptions(max_latency_s=given.pop("max_latency_ms") / 1e3, **given)
+    options = CapacityOptions(max_latency_s=capacity_options.pop("max_latency_ms") / 1e3, **capacity_options)
     return measure(pipeline, pairs(set_), device, options, out, echo)

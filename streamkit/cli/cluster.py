@@ -32,7 +32,8 @@ def cluster(cluster: Path, insecure: bool, **server: Any) -> int:
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
-    chosen, display = ServerOptions(**server), open_display()
+    chosen = ServerOptions(**server)
+    display = open_display()
     exported = telemetry.open_telemetry()
     cluster_file = read_cluster(cluster)
     load_graph(cluster_file)  # mistakes in the files come before those of the cluster
@@ -42,9 +43,14 @@ def cluster(cluster: Path, insecure: bool, **server: Any) -> int:
     if started:
         display.log("no Ray cluster runs on this machine: one is started, of this machine only (see docs/cluster.md)")
     running, gallery = prepare_cluster(
-        cluster_file, ray, store, display.once.forget, allow_files=chosen.allow_files, keep_events=chosen.keep_events,
+        cluster_file,
+        ray,
+        store,
+        display.once.forget,
+        allow_files=chosen.allow_files,
+        keep_events=chosen.keep_events,
         keep_size=chosen.keep_size,
-    )  # fmt: skip
+    )
     check = checker_of(cluster_file.pipeline, lambda text: read_pipeline(cluster_file, text=text))
     file = PipelineFile(cluster_file.pipeline, check, allow_plugins=chosen.allow_files)
     engine = engine_of(running, gallery, store, allow_files=chosen.allow_files, file=file)

@@ -84,11 +84,29 @@ def cli() -> None:
     """
 
 
-for one in (
-    demo, init, run, check, graph, test, serve, cluster, batch, query, export, evaluate, bench, capacity, list_,
-    explain, schema, models, doctor, docs,
-):  # fmt: skip
-    cli.add_command(one)
+for command in (
+    demo,
+    init,
+    run,
+    check,
+    graph,
+    test,
+    serve,
+    cluster,
+    batch,
+    query,
+    export,
+    evaluate,
+    bench,
+    capacity,
+    list_,
+    explain,
+    schema,
+    models,
+    doctor,
+    docs,
+):
+    cli.add_command(command)
 
 
 def main() -> None:
@@ -110,8 +128,8 @@ def _run() -> int:
         with messages_to(show_record, inherited_levels(), libraries=True):
             code = cli.main(standalone_mode=False)
     except click.NoSuchOption as error:
-        known = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
-        hint = renamed(error.option_name, known)
+        option_names = [name for parameter in error.ctx.command.params for name in parameter.opts] if error.ctx else []
+        hint = renamed(error.option_name, option_names)
         _show_usage(click.UsageError(f"{error.message.rstrip('.')}{hint}", error.ctx) if hint else error)
         code = 2
     except click.ClickException as error:

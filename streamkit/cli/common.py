@@ -47,7 +47,7 @@ def _log_format(_: click.Context, __: click.Parameter, value: str | None) -> Non
         from streamkit.runtime.execution.future import on_uncaught
 
         logging.captureWarnings(True)
-        on_uncaught(lambda error: show_record(own_record("uncaught exception", logging.CRITICAL, error)))
+        on_uncaught(lambda error: show_record(command_record("uncaught exception", logging.CRITICAL, error)))
 
 
 def _log_level(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> None:
@@ -62,14 +62,24 @@ def _log_level(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -
 def log_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add `--log-format` and `--log-level` to a command. They set variables that worker processes inherit."""
     shape = click.option(
-        "--log-format", type=click.Choice(["text", "json"]), envvar=FORMAT_VARIABLE, is_eager=True,
-        expose_value=False, callback=_log_format, help=f"messages as text, or as lines of JSON; or ${FORMAT_VARIABLE}",
-    )  # fmt: skip
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        envvar=FORMAT_VARIABLE,
+        is_eager=True,
+        expose_value=False,
+        callback=_log_format,
+        help=f"messages as text, or as lines of JSON; or ${FORMAT_VARIABLE}",
+    )
     level = click.option(
-        "--log-level", multiple=True, envvar=LEVEL_VARIABLE, is_eager=True, expose_value=False, callback=_log_level,
+        "--log-level",
+        multiple=True,
+        envvar=LEVEL_VARIABLE,
+        is_eager=True,
+        expose_value=False,
+        callback=_log_level,
         metavar="[LOGGER=]LEVEL",
         help=f"debug, info, warning, error or critical, such as warning,streamkit.emit=debug; or ${LEVEL_VARIABLE}",
-    )  # fmt: skip
+    )
     return shape(level(command))
 
 
@@ -81,12 +91,12 @@ def show_record(record: logging.LogRecord) -> None:
 def show_error(text: str) -> None:
     """Print an error that ends a command."""
     if logs_json():
-        show_record(own_record(text, logging.ERROR))
+        show_record(command_record(text, logging.ERROR))
     else:
         echo(text, err=True)
 
 
-def own_record(text: str, level: int = logging.INFO, error: BaseException | None = None) -> logging.LogRecord:
+def command_record(text: str, level: int = logging.INFO, error: BaseException | None = None) -> logging.LogRecord:
     """A message of the command itself, with the traceback of an error."""
     raised = None if error is None else (type(error), error, error.__traceback__)
     return logger.makeRecord("streamkit.cli", level, "", 0, text, (), raised)
@@ -183,9 +193,10 @@ def keep_stdout() -> None:
     """Reserve standard output for records: what libraries print there, such as the decoder, goes to stderr."""
     sys.stdout.flush()
     out = sys.stdout
-    mine = open(os.dup(1), "w", encoding=out.encoding, errors=out.errors, closefd=False)  # noqa: SIM115  as stdout's own
+    # open for good, as the stdout that it replaces
+    records = open(os.dup(1), "w", encoding=out.encoding, errors=out.errors, closefd=False)  # noqa: SIM115
     os.dup2(2, 1)
-    sys.stdout = mine
+    sys.stdout = records
 
 
 _STOPPING = "stopping: decoded frames are processed and every file is closed; a second signal stops at once"

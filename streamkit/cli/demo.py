@@ -67,13 +67,15 @@ def claim(folder: Path, text: str) -> None:
 
     if set(str(folder)) & set("{}"):
         raise ConfigError(f"the folder's name must be without {{ and }}, got {folder}; {_ANOTHER}")
-    marker, pipeline, checksum = folder / _MARKER, folder / "pipeline.yaml", _checksum(text.encode())
+    marker = folder / _MARKER
+    pipeline = folder / "pipeline.yaml"
+    checksum = _checksum(text.encode())
     with writing(folder):
         if not marker.is_file() and folder.is_dir() and any(folder.iterdir()):
             raise ConfigError(f"{folder} has files that the demo did not make; {_ANOTHER}")
         if marker.is_file() and pipeline.is_file():
-            known = (checksum, marker.read_text(encoding="utf-8").strip())
-            if _checksum(pipeline.read_bytes()) not in known:
+            unedited = (checksum, marker.read_text(encoding="utf-8").strip())
+            if _checksum(pipeline.read_bytes()) not in unedited:
                 again = f"streamkit run {shlex.quote(str(pipeline))}"
                 raise ConfigError(f"{pipeline} was edited; run it with: {again}; or {_ANOTHER}")
     AtomicFile(marker).write(f"{checksum}\n".encode())

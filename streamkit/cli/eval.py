@@ -26,17 +26,31 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--first-frame", type=click.IntRange(0, 1), help="number of the first frame in the names of YOLO files")
 @click.option("--min-visible", type=click.FloatRange(0, 1), default=0.0, help="ignore objects that are visible less")
 @click.option("--only-labelled", is_flag=True, help="leave out frames without a box in the truth")
-@click.option("--set", "set_", multiple=True, metavar="NAME=VALUE",
-              help="replace a value of the pipeline; the same name twice compares both")  # fmt: skip
+@click.option(
+    "--set",
+    "set_",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="replace a value of the pipeline; the same name twice compares both",
+)
 @common.DEVICE
 @click.option("--limit", type=click.IntRange(min=1), help="maximum number of frames per source")
-@click.option("--min", "min_", multiple=True, metavar="NAME=VALUE,...",
-              help="exit with 1 if a metric is lower: ap=.4,idf1=.7")  # fmt: skip
+@click.option(
+    "--min", "min_", multiple=True, metavar="NAME=VALUE,...", help="exit with 1 if a metric is lower: ap=.4,idf1=.7"
+)
 @click.option("--json", "json_", type=_FILE, help="write the report, with every miss")
 @click.option("--worst", type=_FILE, help="write a picture of the worst frames, a PNG")
 @common.log_options
-def evaluate(pipelines: tuple[Path, ...], set_: tuple[str, ...], device: str | None, limit: int | None,
-             min_: tuple[str, ...], json_: Path | None, worst: Path | None, **given: Any) -> int:  # fmt: skip
+def evaluate(
+    pipelines: tuple[Path, ...],
+    set_: tuple[str, ...],
+    device: str | None,
+    limit: int | None,
+    min_: tuple[str, ...],
+    json_: Path | None,
+    worst: Path | None,
+    **truth_options: Any,
+) -> int:
     """Measure the accuracy of a pipeline on labelled video, or compare two."""
     from streamkit.cli.progress import open_display
     from streamkit.evaluate.gate import check_classes, failures, read_minimums
@@ -50,13 +64,13 @@ def evaluate(pipelines: tuple[Path, ...], set_: tuple[str, ...], device: str | N
     if worst is not None and worst.suffix.lower() != ".png":
         raise ConfigError(f"--worst {worst}: the picture is a PNG; give it the suffix .png")
     jobs = variants(pipelines, set_)
-    loaded = [_load(pipeline, sets, device, given) for pipeline, sets in jobs]
+    loaded = [_load(pipeline, sets, device, truth_options) for pipeline, sets in jobs]
     for _, truth in loaded:
         check_classes(minimums, truth.classes)
     write = None if json_ is None else ReportFile(json_)
     common.keep_stdout()
-    done = [_measure(one, job, limit, display) for one, job in zip(loaded, jobs, strict=True)]
-    reports = [one.report for one in done]
+    done = [_measure(loaded_job, job, limit, display) for loaded_job, job in zip(loaded, jobs, strict=True)]
+    reports = [measurement.report for measurement in done]
     for line in as_lines(reports[0]) if len(reports) == 1 else compared(reports):
         common.echo(line)
     if write is not None:
@@ -77,19 +91,19 @@ def variants(pipelines: tuple[Path, ...], set_: tuple[str, ...]) -> list[tuple[P
     """The one or two pipelines to measure, with their `--set`. Raises ConfigError if they are more."""
     if len(pipelines) > 2:
         raise ConfigError(f"eval compares two pipelines, got {len(pipelines)}")
-    given = [next(iter(common.pairs((item,)).items())) for item in set_]
-    counts = Counter(name for name, _ in given)
+    values = [next(iter(common.pairs((item,)).items())) for item in set_]
+    counts = Counter(name for name, _ in values)
     twice = [name for name, count in counts.items() if count > 1]
     if any(counts[name] > 2 for name in twice):
         raise ConfigError(f"--set {twice[0]} is given {counts[twice[0]]} times; eval compares two values")
     if not twice:
-        return [(pipeline, dict(given)) for pipeline in pipelines]
+        return [(pipeline, dict(values)) for pipeline in pipelines]
     if len(pipelines) == 2:
         raise ConfigError(f"--set {twice[0]} is given twice, and so is the pipeline; compare one or the other")
-    return [(pipelines[0], dict(reversed(given))), (pipelines[0], dict(given))]
+    return [(pipelines[0], dict(reversed(values))), (pipelines[0], dict(values))]
 
 
-def _load(pipeline: Path, sets: dict[str, str], device: str | None, given: dict[str, Any]) -> tuple[Any, Any]:
+def _load(pipeline: Path, sets: dict[str, str], device: str | None, truth_options: dict[str, Any]) -> tuple[Any, Any]:
     """The checked graph, and its truth."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
@@ -98,14 +112,19 @@ def _load(pipeline: Path, sets: dict[str, str], device: str | None, given: dict[
 
     graph = common.graph_checked(build(read(pipeline, set_=sets, device=device)))
     check_sources(graph)
-    mapping = dict(item.partition("=")[::2] for item in given["map_"])
+    mapping = dict(item.partition("=")[::2] for item in truth_options["map_"])
     if wrong := [name for name, ours in mapping.items() if not ours]:
         raise ConfigError(f"--map {wrong[0]}: write THEIRS=OURS, such as --map pedestrian=person")
-    labels = tuple(name.strip() for name in (given["labels"] or "").split(",") if name.strip())
+    labels = tuple(name.strip() for name in (truth_options["labels"] or "").split(",") if name.strip())
     options = TruthOptions(
-        given["truth"], given["form"], labels, mapping, given["first_frame"], given["min_visible"],
-        given["only_labelled"],
-    )  # fmt: skip
+        truth_options["truth"],
+        truth_options["form"],
+        labels,
+        mapping,
+        truth_options["first_frame"],
+        truth_options["min_visible"],
+        truth_options["only_labelled"],
+    )
     classes = known_classes(detectors_of(graph))
     return graph, Truth(options, [source.id for source in graph.sources], *classes, images_of(graph))
 

@@ -35,14 +35,25 @@ Examples:
 @DATASET
 @SQL
 @WHERE
-@click.option("--format", "form", type=click.Choice(["coco", "yolo", "cvat", "label-studio"]), required=True,
-              help="coco: annotations/; yolo: labels/ and data.yaml; cvat: annotations.xml; "
-                   "label-studio: tasks.json and label_config.xml")  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["coco", "yolo", "cvat", "label-studio"]),
+    required=True,
+    help="coco: annotations/; yolo: labels/ and data.yaml; cvat: annotations.xml; "
+    "label-studio: tasks.json and label_config.xml",
+)
 @click.option(
     "--out", type=click.Path(path_type=Path, file_okay=False), required=True, metavar="FOLDER", help="a new folder"
 )
-@click.option("--images", "image_format", type=click.Choice(["jpg", "png"]), default="jpg", show_default=True,
-              help="format of the images")  # fmt: skip
+@click.option(
+    "--images",
+    "image_format",
+    type=click.Choice(["jpg", "png"]),
+    default="jpg",
+    show_default=True,
+    help="format of the images",
+)
 @click.option("--of", metavar="STAGE", help="objects of this detector only; for a folder of collect")
 @LIMIT
 @TIMEOUT

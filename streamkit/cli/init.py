@@ -28,7 +28,8 @@ def init(template: str | None, folder: Path, force: bool) -> int:
             echo(f"{name:8}  {summary_of(name)}")
         echo("Write one with: streamkit init TEMPLATE [FOLDER]")
         return 0
-    text, existing = template_text(template), folder / "pipeline.yaml"
+    text = template_text(template)
+    existing = folder / "pipeline.yaml"
     if existing.exists() and not force:
         raise ConfigError(f"{existing} exists; name another folder, or replace it with --force")
     pipeline, video = write_starter(folder, text)

@@ -66,9 +66,9 @@ def graph(pipeline: Path, set_: tuple[str, ...], device: str | None, format_: st
     across = stages_across_sources(built) if len(shares) > 1 and format_ == "text" else {}
     if across:
         echo(f"parent process, for all sources: {', '.join(dict.fromkeys(node.table for node in across.values()))}")
-    for one in plan.devices if format_ == "text" else ():
-        if one.device.kind == "cuda":
-            echo(one.reason)
+    for device_plan in plan.devices if format_ == "text" else ():
+        if device_plan.device.kind == "cuda":
+            echo(device_plan.reason)
     return 0
 
 
@@ -115,8 +115,8 @@ def schema(plugins: tuple[Path, ...], records: str | None, send: str | None) -> 
 
     if send is not None and records != "avro":
         raise click.UsageError("--send selects an Avro schema; add --records avro, or omit it")
-    found = form(records, send or "frames") if records else json.dumps(json_schema(registry(plugins)), indent=2)
-    click.echo(found)
+    text = form(records, send or "frames") if records else json.dumps(json_schema(registry(plugins)), indent=2)
+    click.echo(text)
     return 0
 
 

@@ -59,9 +59,14 @@ def models_pull(names: tuple[str, ...]) -> int:
 @click.option("--force", is_flag=True, help="replace an existing card")
 @PLUGINS
 def models_new(
-    network: Path, family: str, labels: str, size: str | None, out: Path | None, force: bool,
+    network: Path,
+    family: str,
+    labels: str,
+    size: str | None,
+    out: Path | None,
+    force: bool,
     plugins: tuple[Path, ...],
-) -> int:  # fmt: skip
+) -> int:
     """Write the card of an ONNX file, with the origin of each value."""
     from streamkit.io.outputs import AtomicFile
     from streamkit.models.card import load_card
@@ -74,17 +79,16 @@ def models_new(
     if out.exists() and not force:
         raise ConfigError(f"{out} exists; write another file with --out, or replace it with --force")
     families = registry(plugins).families
-    made = derive(
-        network, family=family, labels=labels, size=_size(size), assume=bool(family), families=families
-    )  # fmt: skip
-    AtomicFile(out).write(made.text(out.parent).encode())
+    derived = derive(network, family=family, labels=labels, size=_size(size), assume=bool(family), families=families)
+    AtomicFile(out).write(derived.text(out.parent).encode())
     card = check_model(load_card(out, families))
-    size, classes = "x".join(map(str, card.input.size)), len(card.labels)
+    size = "x".join(map(str, card.input.size))
+    classes = len(card.labels)
     echo(f"{out}: {card.task}, family {card.family}, {size}, {classes} class{'' if classes == 1 else 'es'}")
-    for text in made.assumed:
+    for text in derived.assumed:
         echo(f"check     {text}")
-    if "note" in made.facts:
-        echo(f"note      {made.facts['note'].value}")
+    if "note" in derived.facts:
+        echo(f"note      {derived.facts['note'].value}")
     return 0
 
 
@@ -109,9 +113,14 @@ def _size(text: str | None) -> tuple[int, int] | None:
 @click.option("--draw", type=click.Path(path_type=Path, dir_okay=False), help="draw a frame's objects into this .png")
 @click.option("--prompts", metavar="TEXT,...", help="what an open-vocabulary network is to find")
 def models_check(
-    name: str, frames: tuple[Path, ...], device: str | None, max_megapixels: float, plugins: tuple[Path, ...],
-    draw: Path | None, prompts: str | None,
-) -> int:  # fmt: skip
+    name: str,
+    frames: tuple[Path, ...],
+    device: str | None,
+    max_megapixels: float,
+    plugins: tuple[Path, ...],
+    draw: Path | None,
+    prompts: str | None,
+) -> int:
     """Compare a card's tensor and boxes with a plain CPU reference on real frames.
 
     NAME is a card, or an ONNX file. FRAMES are images, videos, or folders of them; without any, the included video is

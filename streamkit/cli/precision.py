@@ -25,29 +25,41 @@ _OPTIONS = (
     click.argument("clips", nargs=-1, type=_EXISTING),
     click.option("--data", multiple=True, type=_EXISTING, help="a folder of images or videos; as one of CLIPS"),
     click.option("--truth", type=_EXISTING, help="ground truth of the images in COCO's format: compares AP with it"),
-    click.option("--out", type=click.Path(path_type=Path, dir_okay=False),
-        help="the card to write; by default CARD_int8.yaml or CARD_f16.yaml here"),
     click.option(
-        "--frames", type=click.IntRange(min=2), default=64, show_default=True,
+        "--out",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="the card to write; by default CARD_int8.yaml or CARD_f16.yaml here",
+    ),
+    click.option(
+        "--frames",
+        type=click.IntRange(min=2),
+        default=64,
+        show_default=True,
         help="frames of all clips together: half for the ranges of values, half to compare",
     ),
     click.option(
-        "--max-loss", type=click.FloatRange(0, 1), default=0.02, show_default=True,
+        "--max-loss",
+        type=click.FloatRange(0, 1),
+        default=0.02,
+        show_default=True,
         help="largest loss of agreement or AP; above it, nothing is written and the exit code is 1",
     ),
     click.option("--overwrite", is_flag=True, help="replace existing files"),
     click.option(
-        "--max-megapixels", type=click.FloatRange(min=0.001), default=100.0, show_default=True,
+        "--max-megapixels",
+        type=click.FloatRange(min=0.001),
+        default=100.0,
+        show_default=True,
         help="refuse larger images",
     ),
     DEVICE,
     PLUGINS,
-)  # fmt: skip
+)
 
 
 def _options(command: Any) -> Any:
-    for one in reversed(_OPTIONS):
-        command = one(command)
+    for option in reversed(_OPTIONS):
+        command = option(command)
     return command
 
 
@@ -57,7 +69,7 @@ def _options(command: Any) -> Any:
     "--reduce-range/--full-range", default=None, help="weights of 7 or 8 bits; by default 7 on processors without VNNI"
 )
 @click.option("--symmetric", is_flag=True, help="activations around zero, for TensorRT; slower on a CPU")
-def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
+def quantize(reduce_range: bool | None, symmetric: bool, **command_options: Any) -> int:
     """Write an int8 network for the CPU, and its card: static quantisation with frames of CLIPS.
 
     Both networks are compared on other frames of the clips. If the int8 one loses more than --max-loss, nothing is
@@ -66,11 +78,11 @@ def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
     from streamkit.models.int8 import int8_instructions
     from streamkit.models.precision import quantize_card
 
-    request = _request("int8", **given)
+    request = _request("int8", **command_options)
     if request.device.kind == "cuda" and not symmetric:
         logger.warning(
             f"ONNX Runtime's CUDA provider runs int8 slower than f16; for a GPU use: streamkit models convert "
-            f"{given['name']} --f16"
+            f"{command_options['name']} --f16"
         )
     report = quantize_card(request, reduce_range, symmetric)
     echo(str(report))
@@ -82,16 +94,16 @@ def quantize(reduce_range: bool | None, symmetric: bool, **given: Any) -> int:
 @click.command("convert")
 @_options
 @click.option("--f16", is_flag=True, help="half precision, for a GPU")
-def convert(f16: bool, **given: Any) -> int:
+def convert(f16: bool, **command_options: Any) -> int:
     """Write an f16 network for a GPU, and its card; without CLIPS, it is compared on the included video."""
     from streamkit.models.card import sample_video
     from streamkit.models.precision import convert_card
 
     if not f16:
         raise click.UsageError("name the precision: --f16, or use: streamkit models quantize CARD CLIPS... for int8")
-    if not given["clips"] and not given["data"]:
-        given["clips"] = (sample_video(),)
-    request = _request("f16", **given)
+    if not command_options["clips"] and not command_options["data"]:
+        command_options["clips"] = (sample_video(),)
+    request = _request("f16", **command_options)
     report = convert_card(request)
     echo(str(report))
     if request.device.kind == "cpu":
@@ -100,10 +112,20 @@ def convert(f16: bool, **given: Any) -> int:
 
 
 def _request(
-    kind: str, *, name: str, clips: Sequence[Path], data: Sequence[Path], truth: Path | None, out: Path | None,
-    frames: int, max_loss: float, overwrite: bool, max_megapixels: float, device: str | None,
+    kind: str,
+    *,
+    name: str,
+    clips: Sequence[Path],
+    data: Sequence[Path],
+    truth: Path | None,
+    out: Path | None,
+    frames: int,
+    max_loss: float,
+    overwrite: bool,
+    max_megapixels: float,
+    device: str | None,
     plugins: tuple[Path, ...],
-) -> PrecisionRequest:  # fmt: skip
+) -> PrecisionRequest:
     """Return what the command's options ask for, with the frames read."""
     from streamkit.models.card_comparison import read_truth
     from streamkit.models.card_writer import check_targets
@@ -122,12 +144,18 @@ def _request(
     if target.suffix.lower() not in (".yaml", ".yml"):
         raise click.UsageError(f"--out {target} is the card: give it the suffix .yaml; the network goes beside it")
     check_targets((target, target.with_suffix(".onnx")), overwrite)
-    known = read_truth(truth, card) if truth else None
-    calibration, shown = _frames(paths, frames, known.image_ids if known else None, max_megapixels)
+    ground_truth = read_truth(truth, card) if truth else None
+    calibration, shown = _frames(paths, frames, ground_truth.image_ids if ground_truth else None, max_megapixels)
     return PrecisionRequest(
-        card, target, calibration, shown, choose(device or "cpu"), known, max_loss,
+        card,
+        target,
+        calibration,
+        shown,
+        choose(device or "cpu"),
+        ground_truth,
+        max_loss,
         overwrite,
-    )  # fmt: skip
+    )
 
 
 def _frames(
@@ -139,15 +167,15 @@ def _frames(
 
     images, videos = images_and_videos(paths)
     if truth is None:
-        found = spread_frames(images, videos, count, max_megapixels=max_megapixels)
-        return found[::2], found[1::2]
-    known = [image for image in images if image.name in truth]
-    if not known:
+        frames = spread_frames(images, videos, count, max_megapixels=max_megapixels)
+        return frames[::2], frames[1::2]
+    labelled = [image for image in images if image.name in truth]
+    if not labelled:
         raise ModelError("none of the images has ground truth: name the folder of its images with --data")
     others = [image for image in images if image.name not in truth]
     if not others and not videos:
         logger.warning("the ranges of values come from images that AP is measured on; name other clips too")
-        others = known
+        others = labelled
     half = -(-count // 2)
     calibration = spread_frames(others, videos, half, max_megapixels=max_megapixels)
-    return calibration, still_frames(known, max_megapixels=max_megapixels)
+    return calibration, still_frames(labelled, max_megapixels=max_megapixels)

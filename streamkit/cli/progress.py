@@ -15,7 +15,7 @@ from typing import Any
 
 import click
 
-from streamkit.cli.common import own_record
+from streamkit.cli.common import command_record
 from streamkit.core.logs import OncePerText, inherited_levels, json_line, logs_json, messages_to, text_lines
 from streamkit.core.text import nothing_detected, printable
 
@@ -57,7 +57,7 @@ class Display:
         if not logging.getLogger("streamkit.cli").isEnabledFor(level):
             return
         if self._json:
-            self.show(own_record(text, level))
+            self.show(command_record(text, level))
             return
         self._print(printable(text))
 
@@ -88,7 +88,7 @@ class Display:
         )
         with Progress(*columns, console=self.console, transient=True) as bars:
             tasks: dict[str, Any] = {}
-            begun = time.monotonic()
+            started_s = time.monotonic()
             opening = bars.add_task("", total=None, visible=False, rate=0.0, count="")
 
             def tick() -> None:
@@ -101,7 +101,7 @@ class Display:
                     if name not in tasks:
                         tasks[name] = bars.add_task(printable(name, one_line=True), total=None, rate=0.0, count="")
                     task = tasks[name]
-                    rate = state.frames / max(1e-6, time.monotonic() - begun)
+                    rate = state.frames / max(1e-6, time.monotonic() - started_s)
                     total = _total(state, running.limit)
                     bars.update(task, completed=state.frames, rate=rate, total=total, count=_count(state.frames, total))
 
@@ -121,8 +121,8 @@ def _total(state: Any, limit: int | None) -> int | None:
     """The number of frames the source will deliver, if known; an estimate that was too low counts as unknown."""
     if state.done:
         return int(state.frames)
-    known = [n for n in (getattr(state, "facts", {}).get("expected_frames"), limit) if n is not None]
-    return min(known) if known and min(known) >= state.frames else None
+    limits = [n for n in (getattr(state, "facts", {}).get("expected_frames"), limit) if n is not None]
+    return min(limits) if limits and min(limits) >= state.frames else None
 
 
 def _count(frames: int, total: int | None) -> str:
@@ -159,8 +159,10 @@ def _summary(report: dict[str, Any], verbose: bool) -> Iterator[str]:
     spent = {name: stage["seconds"] for name, stage in report["stages"].items() if stage["frames"]}
     if spent:
         yield "seconds by stage: " + ", ".join(f"{_name(name)} {seconds:.2f}" for name, seconds in spent.items())
-    for name, found in report["latency"].items():
-        yield f"latency at {_name(name)}: " + ", ".join(f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in found.items())
+    for name, percentiles in report["latency"].items():
+        yield f"latency at {_name(name)}: " + ", ".join(
+            f"{k.removesuffix('_ms')} {v:.0f} ms" for k, v in percentiles.items()
+        )
     failed = {name: source["error"] for name, source in report["sources"].items() if "error" in source}
     if failed:
         yield f"{len(failed)} of {len(report['sources'])} sources failed: {', '.join(map(_name, failed))}"

@@ -45,21 +45,39 @@ Examples:
 @DATASET
 @SQL
 @WHERE
-@click.option("--format", "form", type=click.Choice(["table", "csv", "json", "parquet"]),
-              help="of the result; by default that of --out, or a table")  # fmt: skip
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["table", "csv", "json", "parquet"]),
+    help="of the result; by default that of --out, or a table",
+)
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="write the result to a file")
 @LIMIT
-@click.option("--like", metavar="TEXT|IMAGE",
-              help="rank tracks by how well a text, or an image file, describes their best view")  # fmt: skip
+@click.option(
+    "--like", metavar="TEXT|IMAGE", help="rank tracks by how well a text, or an image file, describes their best view"
+)
 @click.option("--model", metavar="CARD", help="the card for --like; by default the one that embedded the data set")
-@click.option("--pictures", type=click.Path(path_type=Path, file_okay=False), metavar="FOLDER",
-              help="also write the image of each frame of the result into a new folder")  # fmt: skip
+@click.option(
+    "--pictures",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="FOLDER",
+    help="also write the image of each frame of the result into a new folder",
+)
 @click.option("--draw", is_flag=True, help="draw the objects on the images of --pictures")
 @TIMEOUT
 def query(
-    dataset: str, sql: str | None, where: str | None, form: str | None, out: Path | None, limit: int | None,
-    like: str | None, model: str | None, pictures: Path | None, draw: bool, timeout: str,
-) -> int:  # fmt: skip
+    dataset: str,
+    sql: str | None,
+    where: str | None,
+    form: str | None,
+    out: Path | None,
+    limit: int | None,
+    like: str | None,
+    model: str | None,
+    pictures: Path | None,
+    draw: bool,
+    timeout: str,
+) -> int:
     """Ask questions of the data set that `batch` writes.
 
     DATASET is its folder or address. SQL is a SELECT over the tables files, frames, objects and events; --where is a
@@ -188,12 +206,12 @@ def _places(rows: Any, pictures: Path | None) -> tuple[int, int] | None:
 
 
 def _pictures(
-    location: Any, database: Any, display: Any, found: list[tuple[str, int]], folder: Path, draw: bool
-) -> int:  # fmt: skip
+    location: Any, database: Any, display: Any, selected: list[tuple[str, int]], folder: Path, draw: bool
+) -> int:
     from streamkit.query.export import write_images
     from streamkit.query.selected_frames import SelectedFrames, skeleton_of
 
-    frames = SelectedFrames(database, database.labels, skeleton_of(location), found)
+    frames = SelectedFrames(database, database.labels, skeleton_of(location), selected)
     count = write_images(frames, folder, "jpg", draw=draw, on_progress=progress(display, "images"))
     display.log(f"{count:,} images in {folder}")
     return report_missing(display, frames.missing)
@@ -210,7 +228,7 @@ def _overview(dataset: str) -> int:
             columns = database.fetch("SELECT column_name FROM duckdb_columns() WHERE table_name = ?", table)
             echo(f"{table:8} {count:12,} rows   {', '.join(name for (name,) in columns)}")
         counts = dict(database.fetch("SELECT coalesce(label, class_id::TEXT), count(*) FROM objects GROUP BY ALL"))
-        most = sorted(counts, key=lambda label: -counts[label])
-        shown = ", ".join(f"{label} {counts[label]:,}" for label in most)
+        by_count = sorted(counts, key=lambda label: -counts[label])
+        shown = ", ".join(f"{label} {counts[label]:,}" for label in by_count)
         echo(f"labels   {shown or 'no object was found'}")
     return 0

@@ -26,9 +26,15 @@ from streamkit.core.errors import ConfigError
 @click.option("--watch", is_flag=True, help="apply edits of the YAML and its plugins; keep running without sources")
 @common.log_options
 def run(
-    pipeline: Path, set_: tuple[str, ...], device: str | None, limit: int | None, report: Path | None,
-    profile: Path | None, verbose: bool, watch: bool,
-) -> int:  # fmt: skip
+    pipeline: Path,
+    set_: tuple[str, ...],
+    device: str | None,
+    limit: int | None,
+    report: Path | None,
+    profile: Path | None,
+    verbose: bool,
+    watch: bool,
+) -> int:
     """Run a pipeline."""
     from streamkit.runtime.multiprocess.prestart import prestart_workers
 

@@ -20,30 +20,61 @@ _TOKEN = "STREAMKIT_TOKEN"
 
 
 _OPTIONS = (
-    click.option("--host", default="127.0.0.1", show_default=True,
-                 help="address to listen on; 0.0.0.0 for all networks"),
-    click.option("--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
-                 help="0 selects a free port"),
+    click.option(
+        "--host", default="127.0.0.1", show_default=True, help="address to listen on; 0.0.0.0 for all networks"
+    ),
+    click.option(
+        "--port", type=click.IntRange(0, 65535), default=8000, show_default=True, help="0 selects a free port"
+    ),
     click.option("--token", help=f"the admin's token; or ${_TOKEN}; generated if neither is set"),
-    click.option("--tokens", type=click.Path(path_type=Path), metavar="FILE",
-                 help="YAML with further tokens and their roles: viewer, operator or admin"),
-    click.option("--allowed-host", "allowed_hosts", multiple=True, metavar="NAME",
-                 help="also answer for this host name; IP addresses and localhost are allowed; repeatable"),
-    click.option("--max-connections", type=click.IntRange(min=8), default=256, show_default=True,
-                 help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)"),
-    click.option("--data", type=click.Path(path_type=Path, file_okay=False), default=Path("out/serve"),
-                 show_default=True,
-                 help="folder for events, their images and charts; kept over restarts; one for each server"),
+    click.option(
+        "--tokens",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="YAML with further tokens and their roles: viewer, operator or admin",
+    ),
+    click.option(
+        "--allowed-host",
+        "allowed_hosts",
+        multiple=True,
+        metavar="NAME",
+        help="also answer for this host name; IP addresses and localhost are allowed; repeatable",
+    ),
+    click.option(
+        "--max-connections",
+        type=click.IntRange(min=8),
+        default=256,
+        show_default=True,
+        help="simultaneous connections; at most a quarter of the open files allowed (ulimit -n)",
+    ),
+    click.option(
+        "--data",
+        type=click.Path(path_type=Path, file_okay=False),
+        default=Path("out/serve"),
+        show_default=True,
+        help="folder for events, their images and charts; kept over restarts; one for each server",
+    ),
     click.option("--keep-events", default="30d", show_default=True, help="how long events are kept"),
-    click.option("--keep-size", default="2GB", show_default=True,
-                 help="maximum size of the events; the oldest images are removed first"),
-    click.option("--public", is_flag=True,
-                 help="let everybody who reaches the address read states, events and metrics without a token"),
-    click.option("--metrics-port", type=click.IntRange(0, 65535),
-                 help="serve /metrics on this port, too, without a token; 0 selects a free one"),
-    click.option("--allow-files", is_flag=True,
-                 help="let added sources read this machine's files, and edits change plugins"),
-)  # fmt: skip
+    click.option(
+        "--keep-size",
+        default="2GB",
+        show_default=True,
+        help="maximum size of the events; the oldest images are removed first",
+    ),
+    click.option(
+        "--public",
+        is_flag=True,
+        help="let everybody who reaches the address read states, events and metrics without a token",
+    ),
+    click.option(
+        "--metrics-port",
+        type=click.IntRange(0, 65535),
+        help="serve /metrics on this port, too, without a token; 0 selects a free one",
+    ),
+    click.option(
+        "--allow-files", is_flag=True, help="let added sources read this machine's files, and edits change plugins"
+    ),
+)
 
 
 def server_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,7 +121,8 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     from streamkit.runtime.observe import telemetry
     from streamkit.serve.pipeline_file import PipelineFile
 
-    chosen, display = ServerOptions(**server), open_display()
+    chosen = ServerOptions(**server)
+    display = open_display()
     exported = telemetry.open_telemetry()
 
     def load() -> Any:
@@ -107,22 +139,27 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     return run_server(engine, chosen, tokens, exported, display, f"serving {pipeline}")
 
 
-def read_credentials(given: ServerOptions) -> tuple[Any, list[Any]]:
+def read_credentials(options: ServerOptions) -> tuple[Any, list[Any]]:
     """The admin's token, and those of `--tokens`. Raises ConfigError."""
     from streamkit.serve.token import Token
     from streamkit.serve.token_store import read_tokens
 
     try:
-        known = Token(given.token or variable(_TOKEN) or None)
+        admin_token = Token(options.token or variable(_TOKEN) or None)
     except ValueError as error:
         raise ConfigError(f"--token or ${_TOKEN}: {error}; omit it to generate one") from None
-    return known, read_tokens(given.tokens) if given.tokens is not None else []
+    return admin_token, read_tokens(options.tokens) if options.tokens is not None else []
 
 
 def run_server(
-    engine: Any, options: ServerOptions, tokens: tuple[Any, list[Any]], exported: Any, display: Any, title: str,
+    engine: Any,
+    options: ServerOptions,
+    tokens: tuple[Any, list[Any]],
+    exported: Any,
+    display: Any,
+    title: str,
     add_routes: Callable[[Any, Any], None] | None = None,
-) -> int:  # fmt: skip
+) -> int:
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
 
     Args:
@@ -160,9 +197,15 @@ def run_server(
     if limits.connections < options.max_connections:
         display.log(f"at most {limits.connections} connections: a quarter of the open files allowed (ulimit -n)")
     app = create_app(
-        engine, admin, data=options.data, tokens=others, allowed_hosts=[options.host, *options.allowed_hosts],
-        viewers=limits.viewers, add_routes=add_routes, readers=readers,
-    )  # fmt: skip
+        engine,
+        admin,
+        data=options.data,
+        tokens=others,
+        allowed_hosts=[options.host, *options.allowed_hosts],
+        viewers=limits.viewers,
+        add_routes=add_routes,
+        readers=readers,
+    )
     servers = contextlib.ExitStack()
     if metrics is not None:
         servers.enter_context(serving(MetricsOnly(app), metrics, limits, refused=engine.refused))

@@ -37,7 +37,8 @@ def write_starter(folder: Path, text: str) -> tuple[Path, Path]:
     """
     from streamkit.io.outputs import AtomicFile, writing
 
-    pipeline, video = folder / "pipeline.yaml", folder / SAMPLE
+    pipeline = folder / "pipeline.yaml"
+    video = folder / SAMPLE
     with writing(video):
         if not video.exists():
             AtomicFile(video).write(_sample())

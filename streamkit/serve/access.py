@@ -47,40 +47,43 @@ class Access:
     """
 
     def __init__(
-        self, token: Token, tokens: Iterable[KnownToken] = (), store: Path | None = None,
+        self,
+        token: Token,
+        tokens: Iterable[KnownToken] = (),
+        store: Path | None = None,
         sessions: Sessions | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.sessions = sessions or Sessions()
         self._fixed = [server_token(token.text), *tokens]
-        if any(one.name == "admin" for one in self._fixed[1:]):
+        if any(fixed_token.name == "admin" for fixed_token in self._fixed[1:]):
             raise ConfigError("--tokens: the name 'admin' is that of --token; use another name")
         self._store = TokenStore(store) if store is not None else None
 
     def tokens(self) -> list[KnownToken]:
         """All tokens. One of the page with the name of one of the file is left out."""
-        names = {one.name for one in self._fixed}
+        names = {token.name for token in self._fixed}
         stored = self._store.all() if self._store is not None else []
-        return [*self._fixed, *(one for one in stored if one.name not in names)]
+        return [*self._fixed, *(token for token in stored if token.name not in names)]
 
     def with_token(self, text: str) -> Identity | None:
         """Who has a token. All tokens are compared, so that the time tells nothing about them."""
-        found = [one for one in self.tokens() if one.matches(text)] if text else []
-        return Identity(found[0].name, found[0].role, found[0].key) if found else None
+        matching = [token for token in self.tokens() if token.matches(text)] if text else []
+        return Identity(matching[0].name, matching[0].role, matching[0].key) if matching else None
 
     def with_cookie(self, cookies: Mapping[str, str]) -> Identity | None:
         """Whose session the page's cookie is; the session counts as used."""
         session = self.sessions.use(cookies.get(COOKIE, ""))
         if session is None:
             return None
-        for one in self.tokens():
-            if one.key == session.key:
-                return Identity(one.name, one.role, one.key, session.id)
+        for token in self.tokens():
+            if token.key == session.key:
+                return Identity(token.name, token.role, token.key, session.id)
         self.sessions.end_of(session.key)  # its token was revoked by another process
         return None
 
     def active(self, who: Identity) -> bool:
         """Whether a token still exists, and its session has not ended."""
-        if not any(one.key == who.key for one in self.tokens()):
+        if not any(token.key == who.key for token in self.tokens()):
             return False
         return not who.session or self.sessions.active(who.session)
 
@@ -92,10 +95,10 @@ class Access:
         """
         if not NAME.fullmatch(name):
             raise RequestRejected(422, name_rule(name))
-        known = self.tokens()
-        if any(one.name == name for one in known):
+        existing = self.tokens()
+        if any(token.name == name for token in existing):
             raise RequestRejected(409, f"the name {name!r} has a token already; revoke it first, or use another name")
-        if len(known) >= _MAX_TOKENS or self._store is None:
+        if len(existing) >= _MAX_TOKENS or self._store is None:
             raise RequestRejected(409, f"there are {_MAX_TOKENS} tokens, the maximum; revoke one first")
         return self._store.create(name, role, by)
 
@@ -105,13 +108,13 @@ class Access:
         Raises:
             RequestRejected: there is none, or it comes from the command line.
         """
-        found = next((one for one in self.tokens() if one.name == name), None)
-        if found is None:
+        token = next((candidate for candidate in self.tokens() if candidate.name == name), None)
+        if token is None:
             raise RequestRejected(404, f"there is no token of {name!r}")
-        if found.origin != "page" or self._store is None:
-            option = "--token" if found.origin == "server" else "--tokens"
+        if token.origin != "page" or self._store is None:
+            option = "--token" if token.origin == "server" else "--tokens"
             raise RequestRejected(
                 409, f"the token of {name!r} comes from {option}; change it there and restart the server"
             )
         self._store.remove(name)
-        self.sessions.end_of(found.key)
+        self.sessions.end_of(token.key)

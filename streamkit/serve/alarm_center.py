@@ -14,12 +14,14 @@ from streamkit.core.data import Event
 from streamkit.runtime.observe.alarms import ActiveAlarm, Alarms, duration_text
 from streamkit.serve.api_models import AlarmChange, AlarmView, RaisedAlarm, RequestRejected
 
-KEPT = 500
+MAX_CHANGES = 500
 """Number of raised and cleared alarms that are kept."""
 
 _FACTS = {
-    "down_s": "the seconds for which a source is down", "quiet_s": "the seconds since a source's last frame",
-    "state": "the state of a source", "cause": "the cause of that state",
+    "down_s": "the seconds for which a source is down",
+    "quiet_s": "the seconds since a source's last frame",
+    "state": "the state of a source",
+    "cause": "the cause of that state",
     "fps_in": "the frames per second from a source",
     "fps_out": "the frames per second of a source at the end of the pipeline",
     "drop_rate": "the share of a source's frames that are dropped",
@@ -27,19 +29,31 @@ _FACTS = {
     "latency_p50_s": "the median latency of a source in seconds",
     "latency_p95_s": "the 95th percentile of a source's latency in seconds",
     "reconnects_1h": "the reconnects of a source in the last hour",
-    "total_fps": "the frames per second of all sources", "sources": "the number of sources",
+    "total_fps": "the frames per second of all sources",
+    "sources": "the number of sources",
     "sources_down": "the number of sources that are down",
-    "disk_free_gb": "the free GB on the fullest disk", "disk_used_share": "the used share of the fullest disk",
-    "spool_share": "the used share of the fullest spool", "spool_records": "the records in the fullest spool",
+    "disk_free_gb": "the free GB on the fullest disk",
+    "disk_used_share": "the used share of the fullest disk",
+    "spool_share": "the used share of the fullest spool",
+    "spool_records": "the records in the fullest spool",
     "undelivered_s": "the seconds for which an emitter has delivered nothing while records wait",
     "stage_call_s": "the seconds for which a stage has been in one call",
-    "memory_gb": "the memory of the pipeline in GB", "gpu_memory_share": "the used share of the GPU's memory",
+    "memory_gb": "the memory of the pipeline in GB",
+    "gpu_memory_share": "the used share of the GPU's memory",
     "uptime_s": "the seconds since the pipeline began",
-}  # fmt: skip
+}
 _SIGNS = {
-    "&&": "and", "||": "or", "!": "not", "==": "is", "!=": "is not", ">": "is above", "<": "is below",
-    ">=": "is at least", "<=": "is at most", "in": "is one of",
-}  # fmt: skip
+    "&&": "and",
+    "||": "or",
+    "!": "not",
+    "==": "is",
+    "!=": "is not",
+    ">": "is above",
+    "<": "is below",
+    ">=": "is at least",
+    "<=": "is at most",
+    "in": "is one of",
+}
 _TOKEN = re.compile(r"""("[^"]*"|'[^']*'|\d[\w.]*)|(&&|\|\||[=!<>]=|[<>!])|([A-Za-z_]\w*)|(\S)""")
 _DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -53,7 +67,7 @@ class AlarmCenter:
     """
 
     def __init__(self, alarms: Alarms, configs: list[AlarmConfig]) -> None:
-        self._changes: deque[AlarmChange] = deque(maxlen=KEPT)
+        self._changes: deque[AlarmChange] = deque(maxlen=MAX_CHANGES)
         self._numbers = itertools.count(1)
         self._acknowledged: frozenset[tuple[str, str, float]] = frozenset()
         self.follow(alarms, configs)
@@ -67,7 +81,8 @@ class AlarmCenter:
 
     def _add(self, time_s: float, event: Event) -> None:
         if event.stage == STAGE and "alarm" in event.data:
-            name, text = str(event.data["alarm"]), str(event.data.get("text", ""))
+            name = str(event.data["alarm"])
+            text = str(event.data.get("text", ""))
             self._changes.append(AlarmChange(next(self._numbers), time_s, event.kind, name, event.source, text))
 
     def changes(self, limit: int) -> list[AlarmChange]:
@@ -83,17 +98,22 @@ class AlarmCenter:
         now_s = time.time()
         return [
             RaisedAlarm(
-                one.alarm, one.source, round(max(0.0, now_s - one.since_s), 1), one.text,
-                _key(one) in self._acknowledged,
+                active.alarm,
+                active.source,
+                round(max(0.0, now_s - active.since_s), 1),
+                active.text,
+                _key(active) in self._acknowledged,
             )
-            for one in self._alarms.raised
-        ]  # fmt: skip
+            for active in self._alarms.raised
+        ]
 
     def views(self) -> list[AlarmView]:
         """Each alarm with its rule, and where it is raised."""
         raised = self.raised()
         return [
-            AlarmView(name, rule, self._words.get(name, rule), count, [one for one in raised if one.alarm == name])
+            AlarmView(
+                name, rule, self._words.get(name, rule), count, [active for active in raised if active.alarm == name]
+            )
             for name, (rule, count) in self._alarms.rules().items()
         ]
 
@@ -106,16 +126,16 @@ class AlarmCenter:
         if name not in self._alarms.rules():
             raise RequestRejected(404, f"there is no alarm {name!r}")
         raised = self._alarms.raised
-        found = [_key(one) for one in raised if (one.alarm, one.source) == (name, source)]
-        if not found:
+        noted = [_key(active) for active in raised if (active.alarm, active.source) == (name, source)]
+        if not noted:
             raise RequestRejected(409, f"the alarm {name!r} is not raised for {source!r}; it may have been cleared")
-        still = {_key(one) for one in raised}
-        self._acknowledged = frozenset((self._acknowledged & still) | set(found))
-        return next(one for one in self.views() if one.name == name)
+        still = {_key(active) for active in raised}
+        self._acknowledged = frozenset((self._acknowledged & still) | set(noted))
+        return next(view for view in self.views() if view.name == name)
 
 
-def _key(one: ActiveAlarm) -> tuple[str, str, float]:
-    return one.alarm, one.source, one.since_s
+def _key(active: ActiveAlarm) -> tuple[str, str, float]:
+    return active.alarm, active.source, active.since_s
 
 
 def in_words(config: AlarmConfig) -> str:
@@ -132,11 +152,11 @@ def in_words(config: AlarmConfig) -> str:
 
 def rule_in_words(rule: str) -> str:
     """A rule with its facts and signs as words: `down_s > 30` is `the seconds ... is down is above 30`."""
-    made = (
+    words = (
         text or _SIGNS.get(sign) or _FACTS.get(name) or _SIGNS.get(name, name) or other
         for text, sign, name, other in _TOKEN.findall(rule)
     )
-    return re.sub(r"\s+([)\],])", r"\1", re.sub(r"([(\[])\s+", r"\1", " ".join(made)))
+    return re.sub(r"\s+([)\],])", r"\1", re.sub(r"([(\[])\s+", r"\1", " ".join(words)))
 
 
 def _schedule(schedule: Any) -> str:

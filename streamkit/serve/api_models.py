@@ -18,7 +18,9 @@ class RequestRejected(Exception):
 
     def __init__(self, status: int, text: str, headers: dict[str, str] | None = None) -> None:
         super().__init__(text)
-        self.status, self.text, self.headers = status, text, headers or {}
+        self.status = status
+        self.text = text
+        self.headers = headers or {}
 
 
 @dataclass(slots=True)

@@ -54,10 +54,16 @@ _LONGEST = 1000
 
 
 def create_app(
-    engine: ServeEngine, token: Token, *, data: Path, tokens: Iterable[KnownToken] = (),
-    allowed_hosts: Collection[str] = (), viewers: int = MAX_VIEWERS,
-    add_routes: Callable[[FastAPI, APIRouter], None] | None = None, readers: Readers = Readers.THIS_MACHINE,
-) -> FastAPI:  # fmt: skip
+    engine: ServeEngine,
+    token: Token,
+    *,
+    data: Path,
+    tokens: Iterable[KnownToken] = (),
+    allowed_hosts: Collection[str] = (),
+    viewers: int = MAX_VIEWERS,
+    add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
+    readers: Readers = Readers.THIS_MACHINE,
+) -> FastAPI:
     """The application for one running pipeline.
 
     Args:
@@ -78,9 +84,13 @@ def create_app(
     log = engine.audit = AuditLog(data / "audit.db")
     engine.problems.follow_audit(log.write_waiting)
     app = FastAPI(
-        title="streamkit", version=__version__, docs_url=None, redoc_url=None, redirect_slashes=False,
+        title="streamkit",
+        version=__version__,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
         description="A running pipeline: its sources, stages, events, images and metrics.",
-    )  # fmt: skip
+    )
 
     _error_handlers(app)
     api = APIRouter(prefix=API)
@@ -134,11 +144,11 @@ def _error_handlers(app: FastAPI) -> None:
     @app.exception_handler(api_models.RequestRejected)
     async def rejected(request: Request, error: api_models.RequestRejected) -> Response:
         note_error(request, error.text)
-        made = error_reply(error.text, error.status)
-        made.headers.update(error.headers)
+        response = error_reply(error.text, error.status)
+        response.headers.update(error.headers)
         if error.status == 401:
-            made.headers["www-authenticate"] = "Bearer"
-        return made
+            response.headers["www-authenticate"] = "Bearer"
+        return response
 
     @app.exception_handler(StoreUnreadable)
     @app.exception_handler(OutputError)
@@ -153,12 +163,12 @@ def _error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def http_error(request: Request, error: HTTPException) -> Response:
-        made = error_reply(mask(str(error.detail)), error.status_code)
-        made.headers.update(error.headers or {})
-        return made
+        response = error_reply(mask(str(error.detail)), error.status_code)
+        response.headers.update(error.headers or {})
+        return response
 
     @app.exception_handler(Exception)  # outside of all middleware, which cannot add its headers
     async def broken(request: Request, error: Exception) -> Response:
-        made = error_reply("the server failed to handle this request; its log has the cause", 500)
-        made.headers.update({**SECURITY_HEADERS, "cache-control": "no-store", HEADER: REQUEST_ID.get()})
-        return made
+        response = error_reply("the server failed to handle this request; its log has the cause", 500)
+        response.headers.update({**SECURITY_HEADERS, "cache-control": "no-store", HEADER: REQUEST_ID.get()})
+        return response

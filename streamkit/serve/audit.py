@@ -30,7 +30,7 @@ from streamkit.serve.token import SAFE
 
 logger = logging.getLogger(__name__)
 
-KEPT_S = 365 * 86400.0
+RETENTION_S = 365 * 86400.0
 """How long entries are kept, in seconds."""
 
 MAX_ENTRIES = 100_000
@@ -106,8 +106,9 @@ class AuditFilter:
         if self.who:
             parts.append(("who = ?", [self.who]))
         if self.action:
-            parts.append(("(action = ? OR substr(action, 1, ?) = ?)",
-                          [self.action, len(self.action) + 1, f"{self.action}."]))  # fmt: skip
+            parts.append(
+                ("(action = ? OR substr(action, 1, ?) = ?)", [self.action, len(self.action) + 1, f"{self.action}."])
+            )
         if self.text:
             parts.append(("instr(lower(target || ' ' || detail), lower(?)) > 0", [self.text]))
         if self.since_s is not None:
@@ -135,7 +136,9 @@ class AuditLog:
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._path, self._clock, self._added = path, clock, 0
+        self._path = path
+        self._clock = clock
+        self._added = 0
         self._waiting: deque[tuple[Any, ...]] = deque()
         self._reason = ""  # how many entries wait, and why
         try:
@@ -152,9 +155,18 @@ class AuditLog:
         self.prune()
 
     def add(
-        self, who: str, action: str, target: str = "", detail: Mapping[str, Any] | None = None, *, role: str = "",
-        address: str = "", status: int = 200, outcome: str = "done", request_id: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        who: str,
+        action: str,
+        target: str = "",
+        detail: Mapping[str, Any] | None = None,
+        *,
+        role: str = "",
+        address: str = "",
+        status: int = 200,
+        outcome: str = "done",
+        request_id: str = "",
+    ) -> None:
         """Add an entry, which waits if it cannot be written. Secrets are masked by their keys, and in addresses."""
         shown = json.dumps(without_secrets(detail or {}), default=str)
         if len(shown) > 4 * _LONGEST:
@@ -184,7 +196,8 @@ class AuditLog:
         if self._reason:
             logger.warning(f"the audit log is written again, with {len(rows):,} entries that waited")
         self._reason = ""
-        before, self._added = self._added, self._added + len(rows)
+        before = self._added
+        self._added = self._added + len(rows)
         if self._added // _PRUNE_EVERY > before // _PRUNE_EVERY:
             with contextlib.suppress(OutputError):  # the entries are stored; the next ones try again
                 self.prune()
@@ -215,11 +228,11 @@ class AuditLog:
         rows = self._do(
             f"SELECT {_COLUMNS} FROM entries WHERE {condition} ORDER BY number DESC LIMIT ?", *values, limit
         )
-        return [AuditEntry(*row) for row in ((*one[:7], json.loads(one[7]), *one[8:]) for one in rows)]
+        return [AuditEntry(*row) for row in ((*fields[:7], json.loads(fields[7]), *fields[8:]) for fields in rows)]
 
     def prune(self) -> None:
         """Delete entries that are too old or too many."""
-        self._do("DELETE FROM entries WHERE time_s < ?", self._clock() - KEPT_S)
+        self._do("DELETE FROM entries WHERE time_s < ?", self._clock() - RETENTION_S)
         self._do("DELETE FROM entries WHERE number <= (SELECT max(number) FROM entries) - ?", MAX_ENTRIES)
         self._do(
             "DELETE FROM entries WHERE status >= 400 AND number NOT IN "
@@ -267,7 +280,7 @@ class AuditNote:
 
 def note(
     request: Request, target: str | None = None, *, who: str | None = None, role: str | None = None, **detail: Any
-) -> None:  # fmt: skip
+) -> None:
     """Tell the audit log more about a request that changes something: by itself it knows path and result only.
 
     Args:
@@ -279,7 +292,8 @@ def note(
     """
     noted: AuditNote = _noted(request.scope)
     noted.target = target if target is not None else noted.target
-    noted.who, noted.role = who if who is not None else noted.who, role if role is not None else noted.role
+    noted.who = who if who is not None else noted.who
+    noted.role = role if role is not None else noted.role
     noted.detail |= {name: value for name, value in detail.items() if value is not None}
 
 
@@ -294,8 +308,8 @@ def note_error(request: Request, text: str) -> None:
 
 
 def _noted(scope: MutableMapping[str, Any]) -> AuditNote:
-    found: AuditNote = scope.setdefault("state", {}).setdefault("audit", AuditNote())
-    return found
+    audit_note: AuditNote = scope.setdefault("state", {}).setdefault("audit", AuditNote())
+    return audit_note
 
 
 class Audited:
@@ -310,9 +324,11 @@ class Audited:
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], log: AuditLog, prefix: str) -> None:
-        self._app, self._log, self._prefix = app, log, prefix
+        self._app = app
+        self._log = log
+        self._prefix = prefix
         self._failed_s = 0.0
-        self._one_at_a_time = anyio.CapacityLimiter(1)  # or an entry could overtake an earlier one
+        self._in_order = anyio.CapacityLimiter(1)  # or an entry could overtake an earlier one
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
         """Handle one request, then add its entry."""
@@ -323,7 +339,8 @@ class Audited:
             text = f"nothing can be changed until the audit log can be written: {MAX_WAITING:,} entries wait for that"
             await JSONResponse(error_body(text), 503)(scope, receive, send)
             return
-        noted, watcher = _noted(scope), StatusWatcher(send)
+        noted = _noted(scope)
+        watcher = StatusWatcher(send)
         try:
             await self._app(scope, receive, watcher)
         finally:
@@ -333,8 +350,10 @@ class Audited:
     async def _add(self, scope: MutableMapping[str, Any], noted: AuditNote, status: int) -> None:
         if not noted.changes and status < 400:
             return
-        state, params = scope["state"], scope.get("path_params") or {}
-        who, role = noted.who or state.get("name", ""), noted.role or state.get("role", "")
+        state = scope["state"]
+        params = scope.get("path_params") or {}
+        who = noted.who or state.get("name", "")
+        role = noted.role or state.get("role", "")
         if not who and not self._failed_sign_in(scope, status):
             return
         route = getattr(scope.get("route"), "path", "") or scope["path"]
@@ -345,17 +364,25 @@ class Audited:
 
         def add() -> None:
             self._log.add(
-                who, action, target, noted.detail, role=role, address=address, status=status, outcome=outcome,
+                who,
+                action,
+                target,
+                noted.detail,
+                role=role,
+                address=address,
+                status=status,
+                outcome=outcome,
                 request_id=REQUEST_ID.get(),
-            )  # fmt: skip
+            )
 
-        await anyio.to_thread.run_sync(add, limiter=self._one_at_a_time)
+        await anyio.to_thread.run_sync(add, limiter=self._in_order)
 
     def _failed_sign_in(self, scope: MutableMapping[str, Any], status: int) -> bool:
         """Whether this is a failed sign-in that is to be logged: one per second, as strangers can cause them."""
         if scope["path"] != f"{self._prefix}/session" or scope["method"] != "POST" or status != 401:
             return False
-        now_s, before_s = time.monotonic(), self._failed_s
+        now_s = time.monotonic()
+        before_s = self._failed_s
         if now_s - before_s < _FAILED_EVERY_S:
             return False
         self._failed_s = now_s

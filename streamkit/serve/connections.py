@@ -77,9 +77,10 @@ class Connection(H11Protocol):
         given: uvicorn's arguments for a connection.
     """
 
-    def __init__(self, *, limits: Limits, refused: Counters, **given: Any) -> None:
-        super().__init__(**given)
-        self._limits, self._refused = limits, refused
+    def __init__(self, *, limits: Limits, refused: Counters, **protocol_options: Any) -> None:
+        super().__init__(**protocol_options)
+        self._limits = limits
+        self._refused = refused
         self._phase: object = None
         self._deadline: asyncio.TimerHandle | None = None
         self._read_deadline: asyncio.TimerHandle | None = None
@@ -94,10 +95,14 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Accept the client; at the limit, close the connection that has waited longest for its client."""
         super().connection_made(transport)
-        here = [one for one in self.connections if isinstance(one, Connection) and not one._aborted]
+        here = [
+            connection
+            for connection in self.connections
+            if isinstance(connection, Connection) and not connection._aborted
+        ]
         if len(here) > self._limits.connections:
-            waiting = [one for one in here if one is not self and one.waits_for_client]
-            min(waiting, key=lambda one: one._since_s, default=self)._abort("too many connections")
+            waiting = [connection for connection in here if connection is not self and connection.waits_for_client]
+            min(waiting, key=lambda connection: connection._since_s, default=self)._abort("too many connections")
         if not self._aborted:
             self._watch()
 

@@ -38,7 +38,7 @@ from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
 from streamkit.serve.audit import AuditLog
-from streamkit.serve.kept_secrets import with_kept_secrets
+from streamkit.serve.masked_urls import with_hidden_parts
 from streamkit.serve.pipeline_file import PipelineFile
 from streamkit.serve.problems import Problems
 from streamkit.serve.store.serve_store import ServeStore
@@ -74,13 +74,22 @@ class ServeEngine:
     audit: AuditLog | None = None
 
     def __init__(
-        self, running: PipelineRun | ReloadingPipeline, gallery: Gallery, store: ServeStore, *,
-        allow_files: bool = False, file: PipelineFile | None = None,
-    ) -> None:  # fmt: skip
-        self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
+        self,
+        running: PipelineRun | ReloadingPipeline,
+        gallery: Gallery,
+        store: ServeStore,
+        *,
+        allow_files: bool = False,
+        file: PipelineFile | None = None,
+    ) -> None:
+        self.running = running
+        self.gallery = gallery
+        self.store = store
+        self.allow_files = allow_files
         self.file = file
         self.refused = Counters()  # requests and connections, by cause
-        self._begun_s, self._differs = time.monotonic(), 0
+        self._started_s = time.monotonic()
+        self._differs = 0
         self.messages = MessageStore()
         self.alarm_center = AlarmCenter(running.alarms, self.graph.config.alarms)
         center = self.alarm_center
@@ -108,7 +117,8 @@ class ServeEngine:
 
     def observe(self) -> None:
         """Look at the run once; called by the timer's thread."""
-        now_s, running = time.monotonic(), self.running
+        now_s = time.monotonic()
+        running = self.running
         try:
             self.store.masked_from(hidden_places(self.graph))
             if self.graph is not self._seen:
@@ -169,8 +179,8 @@ class ServeEngine:
                 422,
                 f"an id consists of letters, digits, _, - and ., and begins with a letter, digit or _; got {new.id!r}",
             )
-        known = self.running.states.get(new.id)
-        if known is not None and not known.removed:
+        present = self.running.states.get(new.id)
+        if present is not None and not present.removed:
             raise RequestRejected(409, f"the source {new.id!r} exists already; change it, or remove it first")
         return self._config(new.id, {}, new.uri, new.options)
 
@@ -260,7 +270,8 @@ class ServeEngine:
         shooters = [node for node in self._nodes() if issubclass(node.type, Snapshot)]
         if snapshot and shooters and all(node.options.get("show_hidden") for node in shooters):
             return
-        masked_from, hides = self.store.masked_from(hidden_places(self.graph)), self.hides()
+        masked_from = self.store.masked_from(hidden_places(self.graph))
+        hides = self.hides()
         if hides and number < masked_from:
             raise RequestRejected(
                 403, f"the image of event {number} is older than what {', '.join(hides)} hides now, and may show it"
@@ -293,13 +304,13 @@ class ServeEngine:
         if config is None:
             raise RequestRejected(404, f"there is no source {id_!r}")
         entry = source_entry(config)
-        kept = sorted(entry.keys() - _FIXED) if new.options is None else []
+        unchanged = sorted(entry.keys() - _FIXED) if new.options is None else []
         try:
             return self._config(id_, entry, new.uri, new.options)
         except RequestRejected as error:
-            if not kept or error.status != 422:
+            if not unchanged or error.status != 422:
                 raise
-            way = f"; it keeps the options {', '.join(kept)}: send `options` to replace them"
+            way = f"; it keeps the options {', '.join(unchanged)}: send `options` to replace them"
             raise RequestRejected(422, error.text + way) from None
 
     def _config(self, id_: str, entry: dict[str, Any], uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
@@ -307,21 +318,21 @@ class ServeEngine:
         if options is not None:
             if clash := sorted(_FIXED & options.keys()):
                 raise RequestRejected(422, f"the option {clash[0]} cannot be set here")
-            kept = {
+            unmasked = {
                 name: entry[name] for name, value in options.items() if name in entry and value == _masked(entry[name])
             }
-            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **options, **kept}
+            entry = {**{name: value for name, value in entry.items() if name in _FIXED}, **options, **unmasked}
         if uri is not None:
-            uri = with_kept_secrets(uri, str(entry.get("uri", "")))
+            uri = with_hidden_parts(uri, str(entry.get("uri", "")))
             self._check_address(uri)
             entry = {**entry, "uri": uri}
         try:
-            found = read_source(self.graph.config, id_, entry)
+            sources = read_source(self.graph.config, id_, entry)
         except ConfigError as error:
             raise RequestRejected(422, mask("; ".join(problem.text for problem in error.problems))) from None
-        if len(found) != 1:
-            raise RequestRejected(422, f"the address matches {len(found)} videos; add each video separately")
-        return found[0]
+        if len(sources) != 1:
+            raise RequestRejected(422, f"the address matches {len(sources)} videos; add each video separately")
+        return sources[0]
 
     def _check_address(self, uri: str) -> None:
         if not self.allow_files and scheme(uri) not in _NETWORK | {"test"}:
@@ -333,9 +344,9 @@ class ServeEngine:
             )
 
     @staticmethod
-    def _apply(call: Callable[..., Any], *given: Any) -> None:
+    def _apply(call: Callable[..., Any], *arguments: Any) -> None:
         try:
-            call(*given)
+            call(*arguments)
         except StreamkitError as error:
             raise RequestRejected(409, mask(str(error))) from None
 
@@ -368,7 +379,9 @@ class ServeEngine:
 
     def stages(self) -> list[StageView]:
         """The stages of the graph, each after its inputs."""
-        meters, queues, loads = self.running.meters(), self.running.queues(), self.load.stages
+        meters = self.running.meters()
+        queues = self.running.queues()
+        loads = self.load.stages
         return [
             self._stage(node, meters.get(node.id, {}), queues.get(node.id, 0), loads.get(node.id, StageLoad()))
             for node in self._nodes()
@@ -401,9 +414,10 @@ class ServeEngine:
         if not live:
             return []
         schema = model_of(node.type).json_schema()["properties"]
-        whole = next((one for one in self.graph.config.stages if one.id == node.table), None)
+        whole = next((stage for stage in self.graph.config.stages if stage.id == node.table), None)
         helps = {} if whole is None else {option.name: option.help for option in options(whole.type)}
-        drawn = {one.path[0] for one in shape_options(node.type)} | {SOURCES}  # the zone editor has these
+        # the zone editor has these
+        drawn = {shape_option.path[0] for shape_option in shape_options(node.type)} | {SOURCES}
         return [
             api_models.Setting(
                 option.name,
@@ -456,12 +470,12 @@ class ServeEngine:
 
     def _nodes_of(self, id_: str) -> list[Node]:
         """The stage with that id, or its parts. Raises RequestRejected."""
-        known = {node.id: [node] for node in self._nodes()}
+        nodes_by_id = {node.id: [node] for node in self._nodes()}
         for whole in self.graph.aliases:
-            known[whole] = [node for node in self._nodes() if node.table == whole]
-        if not known.get(id_):
-            raise RequestRejected(404, f"there is no stage {id_!r}{did_you_mean(id_, known)}")
-        return known[id_]
+            nodes_by_id[whole] = [node for node in self._nodes() if node.table == whole]
+        if not nodes_by_id.get(id_):
+            raise RequestRejected(404, f"there is no stage {id_!r}{did_you_mean(id_, nodes_by_id)}")
+        return nodes_by_id[id_]
 
     # ------------------------------------------------------------------------------------------------------- YAML
 
@@ -472,7 +486,8 @@ class ServeEngine:
     def differences(self) -> list[api_models.DifferenceView]:
         """How the running pipeline differs from its YAML."""
         return [
-            api_models.DifferenceView(one.kind, one.id, mask(one.text)) for one in self.live_changes().differences()
+            api_models.DifferenceView(difference.kind, difference.id, mask(difference.text))
+            for difference in self.live_changes().differences()
         ]
 
     def take_back(self) -> None:
@@ -510,7 +525,7 @@ class ServeEngine:
             ready=self.ready,
             opening=[] if self.ready else list(running.opening),
             stopping=running.stopping,
-            uptime_s=round(time.monotonic() - self._begun_s, 1),
+            uptime_s=round(time.monotonic() - self._started_s, 1),
             frames=running.frames,
             detections=dict(running.detections),
             events=dict(running.events),
@@ -538,7 +553,7 @@ def _options(config: SourceConfig) -> dict[str, Any]:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {name: _masked(one) for name, one in value.items()}
+        return {name: _masked(part) for name, part in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_masked(one) for one in value]
+        return [_masked(part) for part in value]
     return mask(value) if isinstance(value, str) else value

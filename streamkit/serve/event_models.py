@@ -40,7 +40,8 @@ class EventView:
     def of(cls, stored: StoredEvent) -> EventView:
         """An event as the API returns it; a file that was removed meanwhile is not offered."""
         event = stored.event
-        clip, snapshot = _exists(stored, stored.clip), _exists(stored, stored.snapshot)
+        clip = _exists(stored, stored.clip)
+        snapshot = _exists(stored, stored.snapshot)
         return cls(
             number=stored.number,
             time_s=stored.time_s,

@@ -17,10 +17,10 @@ from starlette.requests import HTTPConnection
 
 from streamkit.core.counters import Counters
 from streamkit.serve.access import Access, Identity
-from streamkit.serve.guesses import Guesses, TooManyGuesses
 from streamkit.serve.live import MAX_VIEWERS
 from streamkit.serve.request_id import error_body
 from streamkit.serve.token import SAFE, bearer, from_this_origin
+from streamkit.serve.token_attempts import Guesses, TooManyGuesses
 
 API = "/api/v1"
 """Prefix of the API's paths."""
@@ -113,7 +113,8 @@ class Guard:
         self._open_sockets = 0
         self._max_sockets = sockets
         self._hosts = {host_of(name) for name in allowed_hosts}
-        self._guesses, self._refused = guesses or Guesses(), refused or Counters()
+        self._guesses = guesses or Guesses()
+        self._refused = refused or Counters()
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Handle one request, or the opening of one WebSocket."""
@@ -133,7 +134,8 @@ class Guard:
         changes = scope["method"] not in SAFE and scope["path"] != f"{API}/session"
         state = scope.setdefault("state", {})
         locked = changes or not self._open(scope, request.headers)
-        state["guesses"], who = self._guesses, None
+        state["guesses"] = self._guesses
+        who = None
         _put(state, None)
         try:
             who = self._identify(scope["method"], request)
@@ -156,7 +158,8 @@ class Guard:
 
     async def _websocket(self, scope: Message, receive: Receive, send: Send) -> None:
         """Let a WebSocket open that has the token, from this origin: a browser sends the cookie from any page."""
-        request, cause = HTTPConnection(scope), ""
+        request = HTTPConnection(scope)
+        cause = ""
         if not host_allowed(request.headers.get("host", ""), self._hosts):
             cause = "host"
         else:
@@ -201,13 +204,13 @@ class Guard:
             who = self._access.with_cookie(request.cookies)
             return who if who is not None and from_this_origin(method, request.headers) else None
         address = request.client.host if request.client else ""
-        found: list[Identity] = []
+        identities: list[Identity] = []
 
         def right() -> bool:
-            found.extend(filter(None, [self._access.with_token(token)]))
-            return bool(found)
+            identities.extend(filter(None, [self._access.with_token(token)]))
+            return bool(identities)
 
-        return found[0] if self._guesses.judge(address, header, right) else None
+        return identities[0] if self._guesses.judge(address, header, right) else None
 
     async def _until_revoked(self, who: Identity, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on. A stream ends once the token is revoked or the session has ended.
@@ -232,7 +235,8 @@ class Guard:
 
     def _closing(self, who: Identity, send: Send) -> Send:
         """A `send` of a WebSocket that closes it once its token is revoked or its session has ended."""
-        closed, checked_s = False, -math.inf
+        closed = False
+        checked_s = -math.inf
 
         async def watched(message: Message) -> None:
             nonlocal closed, checked_s
@@ -251,7 +255,8 @@ class Guard:
     async def _with_body(self, scope: Message, receive: Receive, send: Send) -> None:
         """Pass a request on with its whole body, or refuse the body as soon as it is too large."""
         announced = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
-        body, last = bytearray(), False
+        body = bytearray()
+        last = False
         while not last and int(announced) <= MAX_BODY_BYTES and len(body) <= MAX_BODY_BYTES:
             message = await receive()
             if message["type"] == "http.disconnect":
@@ -301,7 +306,8 @@ class MetricsOnly:
 
 def _put(state: Message, who: Identity | None) -> None:
     """Set who sent a request."""
-    state["signed_in"], state["session"] = who is not None, who.session if who is not None else ""
+    state["signed_in"] = who is not None
+    state["session"] = who.session if who is not None else ""
     state["name"], state["role"] = (who.name, who.role) if who is not None else ("", "")
 
 
@@ -310,10 +316,10 @@ def _guarded(send: Send) -> Send:
 
     async def guarded(message: Message) -> None:
         if message["type"] == "http.response.start":
-            given = {name.lower() for name, _ in message["headers"]}
-            added = [(k.encode(), v.encode()) for k, v in SECURITY_HEADERS.items() if k.encode() not in given]
+            present = {name.lower() for name, _ in message["headers"]}
+            added = [(k.encode(), v.encode()) for k, v in SECURITY_HEADERS.items() if k.encode() not in present]
             message["headers"] = [*message["headers"], *added]
-            if b"cache-control" not in given:
+            if b"cache-control" not in present:
                 message["headers"].append((b"cache-control", b"no-store"))
         await send(message)
 
@@ -325,8 +331,8 @@ async def _refuse(
 ) -> None:
     """Respond at once, then discard the rest of the body: a client that is cut off while sending gets no response."""
     body = orjson.dumps(error_body(text))
-    given = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
-    pairs = [(name.encode(), value.encode()) for name, value in {**given, **(headers or {})}.items()]
+    standard_headers = {"content-type": "application/json", "content-length": str(len(body)), "connection": "close"}
+    pairs = [(name.encode(), value.encode()) for name, value in {**standard_headers, **(headers or {})}.items()]
     await send({"type": "http.response.start", "status": status, "headers": pairs})
     await send({"type": "http.response.body", "body": body, "more_body": True})
     size = 0
@@ -340,8 +346,8 @@ async def _refuse(
 def host_of(header: str) -> str:
     """The host of a `Host` header: lower case, without port, brackets and the trailing dot."""
     text = header.strip().lower()
-    found = _HOST.fullmatch(text)
-    return text if found is None else (found[1] or found[2]).removesuffix(".")
+    parts = _HOST.fullmatch(text)
+    return text if parts is None else (parts[1] or parts[2]).removesuffix(".")
 
 
 def is_loopback(host: str) -> bool:

@@ -17,7 +17,9 @@ from streamkit.serve.engine import ServeEngine
 MAX_VIEWERS = 64
 """Maximum number of live streams at the same time."""
 
-_WAIT_S, _POLL_S, _MAX_AGE_S = 2.0, 0.05, 0.5
+_WAIT_S = 2.0
+_POLL_S = 0.05
+_MAX_AGE_S = 0.5
 
 
 class Watchers:
@@ -28,8 +30,9 @@ class Watchers:
         most: maximum number of live streams watched at once.
     """
 
-    def __init__(self, engine: ServeEngine, most: int = MAX_VIEWERS) -> None:
-        self._engine, self._max_streams = engine, most
+    def __init__(self, engine: ServeEngine, max_streams: int = MAX_VIEWERS) -> None:
+        self._engine = engine
+        self._max_streams = max_streams
         self._streams = 0
 
     async def image(self, source: str) -> Thumbnail:
@@ -43,31 +46,32 @@ class Watchers:
         while True:
             self._engine.state(source)
             gallery.request(source)
-            found, now_s = gallery.newest(source), time.monotonic()
-            if found is not None and now_s - found.made_s <= _MAX_AGE_S:
-                return found
+            thumbnail = gallery.newest(source)
+            now_s = time.monotonic()
+            if thumbnail is not None and now_s - thumbnail.made_s <= _MAX_AGE_S:
+                return thumbnail
             if now_s >= until_s or self._engine.running.stopping:
                 break
             await anyio.sleep(_POLL_S)
-        if found is not None:
-            return found
+        if thumbnail is not None:
+            return thumbnail
         state = self._engine.source(source)
         why = f": {state.message}" if state.message else ""
         raise RequestRejected(503, f"there is no image of {source}: the source is {state.state}{why}")
 
-    def stream(self, source: str, gone: Callable[[], Awaitable[bool]]) -> LiveResponse:
+    def stream(self, source: str, disconnected: Callable[[], Awaitable[bool]]) -> LiveResponse:
         """The source's images as the parts of a multipart response, until the source is removed or the client leaves.
 
         Args:
             source: the source's id.
-            gone: returns whether the client has disconnected.
+            disconnected: returns whether the client has disconnected.
 
         Raises:
             RequestRejected: there is no such source, or the limit of streams is reached.
         """
         self._engine.state(source)
         self.admit()  # counted before the first image: otherwise many could start at once
-        return LiveResponse(self._parts(source, gone), self.release)
+        return LiveResponse(self._parts(source, disconnected), self.release)
 
     def admit(self) -> None:
         """Count one more live stream; call `release` at its end. Raises RequestRejected if the limit is reached."""
@@ -79,18 +83,20 @@ class Watchers:
         """Count one live stream less."""
         self._streams -= 1
 
-    async def _parts(self, source: str, gone: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
-        shown, gallery, running = 0, self._engine.gallery, self._engine.running
-        while not running.stopping and not await gone():
+    async def _parts(self, source: str, disconnected: Callable[[], Awaitable[bool]]) -> AsyncIterator[bytes]:
+        shown = 0
+        gallery = self._engine.gallery
+        running = self._engine.running
+        while not running.stopping and not await disconnected():
             state = running.states.get(source)
             if state is None or state.removed:
                 return
             gallery.request(source)
-            found = gallery.newest(source)
-            if found is not None and found.number != shown:
-                shown = found.number
-                head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(found.jpeg)}\r\n\r\n"
-                yield head.encode() + found.jpeg + b"\r\n"
+            thumbnail = gallery.newest(source)
+            if thumbnail is not None and thumbnail.number != shown:
+                shown = thumbnail.number
+                head = f"--frame\r\nContent-Type: image/jpeg\r\nContent-Length: {len(thumbnail.jpeg)}\r\n\r\n"
+                yield head.encode() + thumbnail.jpeg + b"\r\n"
             await anyio.sleep(_POLL_S)
 
 

@@ -26,7 +26,8 @@ _REQUEST_EVERY_S = 1.0
 _SEND_EVERY_S = 0.1
 """What arrives meanwhile is sent together: the cost is that of a message, not of its frames."""
 
-_MAX_EVENTS, _MAX_VIDEOS = 200, 256
+_MAX_EVENTS = 200
+_MAX_VIDEOS = 256
 _PATIENCE_S = 30.0
 
 
@@ -53,12 +54,12 @@ class VideoChoice:
     def read(self, message: str) -> None:
         """Take a message of the client. Raises ValueError if it is not as documented."""
         try:
-            given = orjson.loads(message)["sources"]
+            ids = orjson.loads(message)["sources"]
         except (ValueError, KeyError, TypeError, IndexError):
-            given = None
-        if not isinstance(given, list) or len(given) > _MAX_VIDEOS or not all(isinstance(one, str) for one in given):
+            ids = None
+        if not isinstance(ids, list) or len(ids) > _MAX_VIDEOS or not all(isinstance(id_, str) for id_ in ids):
             raise ValueError(f'send {{"sources": ["ID", ...]}} with at most {_MAX_VIDEOS} sources')
-        self.sources = tuple(dict.fromkeys(given))
+        self.sources = tuple(dict.fromkeys(ids))
 
 
 class VideoStream:
@@ -74,7 +75,9 @@ class VideoStream:
     """
 
     def __init__(self, engine: ServeEngine, watchers: Watchers, source: str) -> None:
-        self._engine, self._source, self._hub = engine, source, engine.gallery.live
+        self._engine = engine
+        self._source = source
+        self._hub = engine.gallery.live
         engine.check_video(source)
         self._checked_s = time.monotonic()
         self._open = ExitStack()
@@ -105,7 +108,8 @@ class VideoStreams:
     """
 
     def __init__(self, engine: ServeEngine, watchers: Watchers) -> None:
-        self._engine, self._watchers = engine, watchers
+        self._engine = engine
+        self._watchers = watchers
         self._streams: dict[str, VideoStream | None] = {}  # None: refused
 
     def choose(self, sources: tuple[str, ...]) -> None:
@@ -132,7 +136,8 @@ class VideoStreams:
             self._close(source)
 
     def _close(self, source: str) -> None:
-        stream, self._streams[source] = self._streams[source], None
+        stream = self._streams[source]
+        self._streams[source] = None
         if stream is not None:
             stream.close()
 
@@ -144,7 +149,7 @@ async def send_videos(engine: ServeEngine, watchers: Watchers, choice: VideoChoi
         while not engine.running.stopping:
             streams.choose(choice.sources)
             taken = [(source, *streams.take(source)) for source in choice.sources]
-            if entries := [one for _, found, _ in taken for one in found]:
+            if entries := [entry for _, entries_of_source, _ in taken for entry in entries_of_source]:
                 await send(socket, _text(entries))
             if sizes := [(source, len(data)) for source, _, data in taken if data]:
                 header = orjson.dumps(sizes)
@@ -188,19 +193,21 @@ async def send_records(
 
     With `batch`, the records of a moment are one message, a JSON array.
     """
-    hub, gallery, asked_s = engine.gallery.live, engine.gallery, 0.0
+    hub = engine.gallery.live
+    gallery = engine.gallery
+    requested_s = 0.0
     last_event = gallery.last_event
     with hub.listen(sources) as viewer:
         while not engine.running.stopping:
-            if time.monotonic() >= asked_s + _REQUEST_EVERY_S:
-                asked_s = time.monotonic()
+            if time.monotonic() >= requested_s + _REQUEST_EVERY_S:
+                requested_s = time.monotonic()
                 for id_ in list(engine.running.states):
                     if sources is None or id_ in sources:
                         hub.request_records(id_)
             hub.gather_records()
             _, records = viewer.take()
-            for one in [b"[%b]" % b",".join(records)] if batch and records else records:
-                await send(socket, one.decode())
+            for message in [b"[%b]" % b",".join(records)] if batch and records else records:
+                await send(socket, message.decode())
             if gallery.last_event > last_event:
                 for event in reversed(gallery.events(_MAX_EVENTS, after=last_event)):
                     last_event = max(last_event, event.number)

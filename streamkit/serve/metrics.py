@@ -37,6 +37,6 @@ class ServerCollector(Collector):
 
 def registry(engine: ServeEngine) -> CollectorRegistry:
     """A separate registry for one pipeline and its server."""
-    made = metrics.registry(engine.running)
-    made.register(ServerCollector(engine))
-    return made
+    collectors = metrics.registry(engine.running)
+    collectors.register(ServerCollector(engine))
+    return collectors

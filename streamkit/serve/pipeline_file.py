@@ -57,7 +57,9 @@ class PipelineFile:
     def __init__(
         self, path: Path, check: Check, *, overridden: Mapping[str, Any] | None = None, allow_plugins: bool = False
     ) -> None:
-        self.path, self._check, self._allow_plugins = path, check, allow_plugins
+        self.path = path
+        self._check = check
+        self._allow_plugins = allow_plugins
         self._overridden = tuple(overridden or ())
         self._plugins = _plugins(path.read_text(encoding="utf-8") if path.is_file() else "", str(path))
 
@@ -91,7 +93,9 @@ class PipelineFile:
             raise RequestRejected(422, "the text has characters that UTF-8 does not have: half of a pair") from None
         if "\r\n" in before and "\r\n" not in text:  # a browser's text has other ends of lines
             text = text.replace("\n", "\r\n")
-        problems, warnings, graph = self._plugins_changed(before, text), list[Problem](), None
+        problems = self._plugins_changed(before, text)
+        warnings = list[Problem]()
+        graph = None
         if not problems:
             try:
                 problems, warnings, graph = self._check(text)
@@ -99,18 +103,18 @@ class PipelineFile:
                 problems = [Problem(str(self.path), 0, 0, f"the check failed: {describe(error)}")]
         return CheckedText(text, before, problems, warnings, diff(before, text, self.path.name), graph)
 
-    def write(self, made: CheckedText, hash_: str) -> None:
+    def write(self, checked: CheckedText, hash_: str) -> None:
         """Replace the file's text by one that was checked; the file keeps its rights, a symbolic link its target.
 
         Args:
-            made: the checked text.
+            checked: the checked text.
             hash_: the digest of the text that was edited.
 
         Raises:
             RequestRejected: it has problems, the file has changed meanwhile, or cannot be written.
         """
-        if made.problems:
-            raise RequestRejected(422, listed(made.problems))
+        if checked.problems:
+            raise RequestRejected(422, listed(checked.problems))
         if why := self.read_only:
             raise RequestRejected(409, why)
         target = self.path.resolve()
@@ -120,7 +124,7 @@ class PipelineFile:
             try:
                 self._check_unchanged(hash_)
                 about = target.stat()
-                part.write_text(made.text, encoding="utf-8", newline="")
+                part.write_text(checked.text, encoding="utf-8", newline="")
                 part.chmod(about.st_mode & 0o7777)
                 if (about.st_uid, about.st_gid) != (os.geteuid(), os.getegid()) and os.geteuid() == 0:
                     os.chown(part, about.st_uid, about.st_gid)
@@ -129,8 +133,9 @@ class PipelineFile:
             file.finish()
             fsync_folders([target.parent])
         except OutputError as error:
-            raise RequestRejected(409, f"{error}; a single file that is mounted cannot be replaced: mount its folder") \
-                from None  # fmt: skip
+            raise RequestRejected(
+                409, f"{error}; a single file that is mounted cannot be replaced: mount its folder"
+            ) from None
         finally:
             file.discard()
 
@@ -169,8 +174,11 @@ class PipelineFile:
         if self._allow_plugins:
             return []
         new = _plugins(text, str(self.path))
-        known = [None if one is None else one.plain() for one in (self._plugins, _plugins(before, str(self.path)))]
-        if new is None or new.plain() in known:
+        present = [
+            None if plugins is None else plugins.plain()
+            for plugins in (self._plugins, _plugins(before, str(self.path)))
+        ]
+        if new is None or new.plain() in present:
             return []
         why = "plugins are code of this machine: change them in the file, or start the server with --allow-files"
         return [new.problem(why)]
@@ -182,11 +190,11 @@ def _plugins(text: str, file: str) -> YamlNode | None:
         root, _ = load(text, file)
     except ConfigError:
         return None
-    found = root.value.get("plugins") if isinstance(root.value, dict) else None
-    return found if found is not None and found.value else None
+    plugins = root.value.get("plugins") if isinstance(root.value, dict) else None
+    return plugins if plugins is not None and plugins.value else None
 
 
 def listed(problems: Sequence[Problem]) -> str:
     """Problems as one text, each with its line and column."""
-    places = (f"line {one.line}, column {one.column}: " if one.line else "" for one in problems)
-    return "\n".join(f"{place}{mask(one.text)}" for place, one in zip(places, problems, strict=True))
+    places = (f"line {problem.line}, column {problem.column}: " if problem.line else "" for problem in problems)
+    return "\n".join(f"{place}{mask(problem.text)}" for place, problem in zip(places, problems, strict=True))

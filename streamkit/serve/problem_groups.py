@@ -185,6 +185,10 @@ def _alarm(incidents: Sequence[Incident]) -> str:
 
 
 _TOGETHER: dict[str, Callable[[Sequence[Incident]], str]] = {
-    "source_down": _down, "all_down": _all_down, "no_frames": _no_frames, "drops": _drops, "alarm": _alarm,
-}  # fmt: skip
+    "source_down": _down,
+    "all_down": _all_down,
+    "no_frames": _no_frames,
+    "drops": _drops,
+    "alarm": _alarm,
+}
 """The text of several incidents of a kind that have the same cause."""

@@ -28,7 +28,8 @@ _CONNECTS_S = 5.0  # a source that is new may take so long to connect
 _QUIET_S = 5.0  # without a frame, after which a running source is a problem
 _HANGS_S = 10.0
 _UNDELIVERED_S = 10.0
-_FULL_GB, _LOW_GB = 1.0, 5.0
+_FULL_GB = 1.0
+_LOW_GB = 5.0
 _FULL_SPOOL = 0.9
 _FEW_DROPS = 0.01  # share of frames up to which drops are a warning only
 _BURST_S = 10.0  # drops within such a time only, as at the start, are a warning only
@@ -65,10 +66,15 @@ class Problems:
     """
 
     def __init__(
-        self, running: Any, raised: Callable[[], list[RaisedAlarm]], store_problem: Callable[[], str] = str,
+        self,
+        running: Any,
+        raised: Callable[[], list[RaisedAlarm]],
+        store_problem: Callable[[], str] = str,
         alarm_facts: Callable[[str], Collection[str]] = lambda name: (),
-    ) -> None:  # fmt: skip
-        self._running, self._raised, self._store_problem = running, raised, store_problem
+    ) -> None:
+        self._running = running
+        self._raised = raised
+        self._store_problem = store_problem
         self._alarm_facts = alarm_facts
         self._audit_problem: Callable[[], str] = str
         self.follow()
@@ -117,13 +123,22 @@ class Problems:
         self._history.append(counts)
         while len(self._history) > 2 and now_s - self._history[1].at_s >= _MINUTE_S:
             self._history.popleft()
-        causes = [*self._run(), *self._sources(health), *self._quiet(now_s), *self._drops(now_s), *self._stages(health),
-                  *self._outputs(health), *self._slow(now_s)]  # fmt: skip
-        incidents, since = [], {}
+        causes = [
+            *self._run(),
+            *self._sources(health),
+            *self._quiet(now_s),
+            *self._drops(now_s),
+            *self._stages(health),
+            *self._outputs(health),
+            *self._slow(now_s),
+        ]
+        incidents = []
+        since = {}
         for incident in with_alarms(causes, self._raised(), self._alarm_facts):
             since[incident.key] = first_s = self._since.get(incident.key, now_s - incident.since_s)
             incidents.append(replace(incident, since_s=max(incident.since_s, now_s - first_s)))
-        self._since, self._incidents = since, incidents
+        self._since = since
+        self._incidents = incidents
         self._forget_acknowledged(now_s)
         self._group()
 
@@ -174,7 +189,8 @@ class Problems:
 
     def _sources(self, health: HealthSnapshot) -> Iterator[Incident]:
         """The sources that are down; if all are, that is the incident of each."""
-        expected, down = 0, []
+        expected = 0
+        down = []
         for id_, state in list(self._running.states.items()):
             if state.removed or not state.begun or state.state in ("paused", "ended"):
                 continue
@@ -212,7 +228,8 @@ class Problems:
 
     def _drops(self, now_s: float) -> Iterator[Incident]:
         """The sources of which frames were dropped: an error if many are, for longer than a burst."""
-        first, last = self._history[0], self._history[-1]
+        first = self._history[0]
+        last = self._history[-1]
         burst = [counts for counts in self._history if now_s - counts.at_s >= _BURST_S]
         for id_, drops in last.drops.items():
             before = first.drops.get(id_, {})
@@ -233,7 +250,8 @@ class Problems:
             )
 
     def _stages(self, health: HealthSnapshot) -> Iterator[Incident]:
-        first, last = self._history[0], self._history[-1]
+        first = self._history[0]
+        last = self._history[-1]
         for id_, failed in last.failed.items():
             if (grown := failed - first.failed.get(id_, 0)) > 0:
                 text = f"stage {id_} failed on {_counted(grown)} in the last minute"
@@ -243,7 +261,8 @@ class Problems:
             yield Incident("error", "stage_hangs", _text("stage_call_s", health), call_s, stage=id_, link=_stage(id_))
 
     def _outputs(self, health: HealthSnapshot) -> Iterator[Incident]:
-        facts, about = health.pipeline, health.about
+        facts = health.pipeline
+        about = health.about
         if (late_s := facts.get("undelivered_s", 0.0)) > _UNDELIVERED_S:
             id_ = about.get("undelivered_s", "")
             yield Incident("error", "undelivered", _text("undelivered_s", health), late_s, stage=id_, link=_stage(id_))
@@ -274,11 +293,16 @@ class Problems:
 
     def _slow(self, now_s: float) -> Iterator[Incident]:
         if self._tuning(now_s):
-            yield Incident("warning", "untuned", "a network is still being tuned, and is slow until then",
-                        link="#/pipeline")  # fmt: skip
+            yield Incident(
+                "warning", "untuned", "a network is still being tuned, and is slow until then", link="#/pipeline"
+            )
         if self._history[-1].restarted > self._history[0].restarted:
-            yield Incident("warning", "restarted", "a process died within the last minute; its sources were restarted",
-                        link="#/logs")  # fmt: skip
+            yield Incident(
+                "warning",
+                "restarted",
+                "a process died within the last minute; its sources were restarted",
+                link="#/logs",
+            )
 
 
 def _text(fact: str, health: HealthSnapshot) -> str:

@@ -57,8 +57,8 @@ class RequestIds:
 
 def request_id(headers: Iterable[tuple[bytes, bytes]]) -> str:
     """The id that a request brings, if it is short and has safe characters only; otherwise a new one."""
-    given = next((value for name, value in headers if name.lower() == HEADER.encode()), b"")
-    return given.decode() if _VALID.fullmatch(given) else new_request_id()
+    sent_id = next((value for name, value in headers if name.lower() == HEADER.encode()), b"")
+    return sent_id.decode() if _VALID.fullmatch(sent_id) else new_request_id()
 
 
 def new_request_id() -> str:

@@ -28,7 +28,8 @@ class RequestSpans:
     """
 
     def __init__(self, app: Callable[..., Awaitable[None]], telemetry: Telemetry) -> None:
-        self._app, self._telemetry = app, telemetry
+        self._app = app
+        self._telemetry = telemetry
 
     async def __call__(self, scope: Message, receive: Any, send: Callable[[Message], Awaitable[None]]) -> None:
         """Handle one request; its span ends with the response."""
@@ -45,11 +46,15 @@ class RequestSpans:
         try:
             await self._app(scope, receive, watcher)
         finally:
-            route, status = getattr(scope.get("route"), "path", ""), watcher.status
+            route = getattr(scope.get("route"), "path", "")
+            status = watcher.status
             about = {
-                "http.request.method": method, "http.route": route, "http.response.status_code": status,
-                "url.scheme": scope.get("scheme", "http"), "streamkit.request_id": REQUEST_ID.get(),
-            }  # fmt: skip
+                "http.request.method": method,
+                "http.route": route,
+                "http.response.status_code": status,
+                "url.scheme": scope.get("scheme", "http"),
+                "streamkit.request_id": REQUEST_ID.get(),
+            }
             span.update_name(f"{method} {route}".strip())
             span.set_attributes({name: value for name, value in about.items() if value != ""})
             if status >= 500:

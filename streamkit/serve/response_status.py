@@ -18,7 +18,8 @@ class StatusWatcher:
     """
 
     def __init__(self, send: Callable[[MutableMapping[str, Any]], Awaitable[None]]) -> None:
-        self._send, self.status = send, 500
+        self._send = send
+        self.status = 500
 
     async def __call__(self, message: MutableMapping[str, Any]) -> None:
         """Pass a message on."""

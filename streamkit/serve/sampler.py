@@ -19,9 +19,15 @@ from streamkit.serve.engine import ServeEngine
 from streamkit.serve.store.sample_table import MetricSample
 
 UNITS = {
-    "frames": "frames/s", "dropped": "frames", "latency": "ms", "counts": "objects", "gpu": "%", "decoder": "%",
-    "disk": "GB", "spool": "records",
-}  # fmt: skip
+    "frames": "frames/s",
+    "dropped": "frames",
+    "latency": "ms",
+    "counts": "objects",
+    "gpu": "%",
+    "decoder": "%",
+    "disk": "GB",
+    "spool": "records",
+}
 """The charts and their units."""
 
 
@@ -33,7 +39,8 @@ class PipelineSampler:
     """
 
     def __init__(self, engine: ServeEngine) -> None:
-        self._engine, self._monitors = engine, device_monitors(engine.running)
+        self._engine = engine
+        self._monitors = device_monitors(engine.running)
         self._sampled_s = time.monotonic()
         self._frames: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
@@ -45,7 +52,8 @@ class PipelineSampler:
     def __call__(self) -> list[MetricSample]:
         """The samples of this moment: rates and latencies over the time since the last call."""
         now_s = time.monotonic()
-        passed_s, self._sampled_s = max(1e-3, now_s - self._sampled_s), now_s
+        passed_s = max(1e-3, now_s - self._sampled_s)
+        self._sampled_s = now_s
         return [*self._of_sources(passed_s), *self._of_whole()]
 
     def _of_sources(self, passed_s: float) -> Iterator[MetricSample]:
@@ -55,10 +63,11 @@ class PipelineSampler:
         """
         for id_, state in list(self._engine.running.states.items()):
             if state.removed:
-                for known in (self._frames, self._dropped, self._latency):
-                    known.pop(id_, None)
+                for previous in (self._frames, self._dropped, self._latency):
+                    previous.pop(id_, None)
                 continue
-            frames, dropped = _gain(self._frames, id_, state.frames), _gain(self._dropped, id_, state.dropped)
+            frames = _gain(self._frames, id_, state.frames)
+            dropped = _gain(self._dropped, id_, state.dropped)
             if frames is not None and dropped is not None:
                 yield MetricSample("frames", id_, "", frames / passed_s)
                 yield MetricSample("dropped", id_, "", float(dropped))
@@ -86,16 +95,16 @@ class PipelineSampler:
             yield MetricSample("spool", "", "", float(records))
 
 
-def _gain(known: dict[str, int], id_: str, value: int) -> int | None:
+def _gain(previous: dict[str, int], id_: str, value: int) -> int | None:
     """How much a count has grown since it was last seen; None at the first time."""
-    before = known.get(id_)
-    known[id_] = value
+    before = previous.get(id_)
+    previous[id_] = value
     return None if before is None else value - before if value >= before else value
 
 
 def _free_gb(folder: Path) -> float | None:
     """Free space of the disk that holds a folder, in GB; None if unknown."""
-    there = next((one for one in (folder, *folder.parents) if one.exists()), Path())
+    there = next((parent for parent in (folder, *folder.parents) if parent.exists()), Path())
     try:
         return shutil.disk_usage(there).free / 1e9
     except OSError:

@@ -48,17 +48,17 @@ def listen(host: str, port: int) -> socket.socket:
         OutputError: the address is in use, or does not belong to this machine.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((host, port))
-        made.listen(_WAITING)
+        listener.bind((host, port))
+        listener.listen(_WAITING)
     except OSError as error:
-        made.close()
+        listener.close()
         raise OutputError(
             f"cannot listen on {host} port {port}: {error.strerror or error}; give another --port"
         ) from None
-    return made
+    return listener
 
 
 def address(host: str, listening: socket.socket) -> str:
@@ -71,7 +71,7 @@ def address(host: str, listening: socket.socket) -> str:
 @contextmanager
 def serving(
     app: Any, listening: socket.socket, limits: Limits | None = None, *, refused: Counters | None = None
-) -> Iterator[None]:  # fmt: skip
+) -> Iterator[None]:
     """Serve `app` on the socket while the block runs; stop within two seconds after it.
 
     Args:
@@ -86,11 +86,19 @@ def serving(
 
     counts = refused if refused is not None else Counters()
     config = uvicorn.Config(
-        app, log_config=None, access_log=False, timeout_graceful_shutdown=_GRACE_S, lifespan="off",
-        server_header=False, ws=SocketConnection, ws_max_size=MAX_MESSAGE_BYTES, loop="asyncio", backlog=_AT_ONCE,
+        app,
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        lifespan="off",
+        server_header=False,
+        ws=SocketConnection,
+        ws_max_size=MAX_MESSAGE_BYTES,
+        loop="asyncio",
+        backlog=_AT_ONCE,
         ws_per_message_deflate=False,  # video cannot be compressed further, and the attempt costs a core
         http=partial(Connection, limits=limits or Limits(), refused=counts),  # type: ignore[arg-type]
-    )  # fmt: skip
+    )
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:

@@ -57,7 +57,9 @@ class Sessions:
     """
 
     def __init__(self, clock: Callable[[], float] = time.time, path: Path | None = None) -> None:
-        self._clock, self._path, self._saved_s = clock, path, -_SAVE_EVERY_S
+        self._clock = clock
+        self._path = path
+        self._saved_s = -_SAVE_EVERY_S
         self._open: dict[str, BrowserSession] = {}
         self._load()
 
@@ -65,8 +67,9 @@ class Sessions:
         """Open a session for the token `key`; return the value for the cookie. The oldest of 1,000 others ends."""
         self._discard_expired()
         while len(self._open) >= _MAX_SESSIONS:
-            del self._open[min(self._open, key=lambda one: self._open[one].used_s)]
-        secret, now_s = secrets.token_urlsafe(32), self._clock()
+            del self._open[min(self._open, key=lambda digest: self._open[digest].used_s)]
+        secret = secrets.token_urlsafe(32)
+        now_s = self._clock()
         self._open[_digest(secret)] = BrowserSession(secrets.token_hex(6), key, address, agent[:_AGENT], now_s, now_s)
         self._save()
         return secret
@@ -76,36 +79,36 @@ class Sessions:
 
         The cookie's hash is looked up, so that the time of the look-up tells nothing about a cookie.
         """
-        found = self._open.get(digest := _digest(cookie)) if cookie else None
-        if found is None:
+        session = self._open.get(digest := _digest(cookie)) if cookie else None
+        if session is None:
             return None
-        if self._expired(found):
+        if self._expired(session):
             del self._open[digest]
             return None
-        found.used_s = self._clock()
-        if found.used_s - self._saved_s >= _SAVE_EVERY_S:
+        session.used_s = self._clock()
+        if session.used_s - self._saved_s >= _SAVE_EVERY_S:
             self._save()
-        return found
+        return session
 
     def active(self, id_: str) -> bool:
         """Whether a session has not ended; unlike `use`, this does not count as use."""
-        return any(one.id == id_ and not self._expired(one) for one in list(self._open.values()))
+        return any(session.id == id_ and not self._expired(session) for session in list(self._open.values()))
 
     def all(self) -> list[BrowserSession]:
         """The open sessions, the last used first."""
         self._discard_expired()
-        return sorted(self._open.values(), key=lambda one: -one.used_s)
+        return sorted(self._open.values(), key=lambda session: -session.used_s)
 
     def end(self, id_: str) -> bool:
         """End a session; return whether there was one."""
-        return self._end(lambda one: one.id == id_)
+        return self._end(lambda session: session.id == id_)
 
     def end_of(self, key: str) -> None:
         """End all sessions of a token."""
-        self._end(lambda one: one.key == key)
+        self._end(lambda session: session.key == key)
 
     def _end(self, ends: Callable[[BrowserSession], bool]) -> bool:
-        ended = [digest for digest, one in list(self._open.items()) if ends(one)]
+        ended = [digest for digest, session in list(self._open.items()) if ends(session)]
         for digest in ended:
             self._open.pop(digest, None)
         if ended:
@@ -115,7 +118,7 @@ class Sessions:
     def _load(self) -> None:
         try:
             text = self._path.read_text() if self._path is not None else "{}"
-            self._open = {digest: BrowserSession(**one) for digest, one in json.loads(text).items()}
+            self._open = {digest: BrowserSession(**fields) for digest, fields in json.loads(text).items()}
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, AttributeError) as error:
@@ -126,13 +129,13 @@ class Sessions:
         if self._path is None:
             return
         try:
-            write_private(self._path, json.dumps({digest: asdict(one) for digest, one in self._open.items()}))
+            write_private(self._path, json.dumps({digest: asdict(session) for digest, session in self._open.items()}))
         except OSError as error:
             logger.warning(f"the sessions cannot be kept in {self._path}, so that a restart ends them: {error}")
 
-    def _expired(self, one: BrowserSession) -> bool:
+    def _expired(self, session: BrowserSession) -> bool:
         now_s = self._clock()
-        return now_s - one.used_s > IDLE_S or now_s - one.begun_s > MAX_AGE_S
+        return now_s - session.used_s > IDLE_S or now_s - session.begun_s > MAX_AGE_S
 
     def _discard_expired(self) -> None:
         self._end(self._expired)

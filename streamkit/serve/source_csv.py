@@ -30,9 +30,9 @@ def read_lines(engine: ServeEngine, text: str) -> list[tuple[CsvLine, NewSource 
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text), delimiter=delimiter, strict=True, skipinitialspace=True)
-    found: list[tuple[CsvLine, NewSource | None]] = []
+    lines: list[tuple[CsvLine, NewSource | None]] = []
     try:
-        names = [one.strip() for one in next(reader, [])]
+        names = [cell.strip() for cell in next(reader, [])]
         if missing := [name for name in ("id", "uri") if name not in names]:
             raise RequestRejected(
                 422, f"the first line names the columns, such as id,uri,timeout; there is no column {missing[0]!r}"
@@ -43,17 +43,17 @@ def read_lines(engine: ServeEngine, text: str) -> list[tuple[CsvLine, NewSource 
         for cells in reader:
             if not any(cell.strip() for cell in cells):
                 continue
-            if len(found) == MAX_LINES:
+            if len(lines) == MAX_LINES:
                 raise RequestRejected(422, f"a CSV has at most {MAX_LINES} sources; send it in parts")
-            found.append(_line(engine, reader.line_num, names, cells, seen))
+            lines.append(_line(engine, reader.line_num, names, cells, seen))
     except csv.Error as error:
         raise RequestRejected(422, f"line {reader.line_num}: {error}") from None
-    return found
+    return lines
 
 
 def _line(
     engine: ServeEngine, number: int, names: list[str], cells: list[str], seen: dict[str, int]
-) -> tuple[CsvLine, NewSource | None]:  # fmt: skip
+) -> tuple[CsvLine, NewSource | None]:
     row = dict(zip(names, (cell.strip() for cell in cells), strict=False))
     line = CsvLine(number, row.get("id", ""), mask_address(row.get("uri", "")), "")
     try:

@@ -27,23 +27,29 @@ def source_options(config: Config) -> dict[str, list[SourceOption]]:
 
 def _options(kind: type[Source]) -> list[SourceOption]:
     schema = model_of(kind).json_schema()
-    properties, definitions = schema.get("properties", {}), schema.get("$defs", {})
-    found = [
+    properties = schema.get("properties", {})
+    definitions = schema.get("$defs", {})
+    form_options = [
         SourceOption(
-            one.name, one.help, type_text(one.type), _inlined(properties.get(one.name, {}), definitions),
-            None if one.default is dataclasses.MISSING else one.default, one.name in COMMON,
+            option.name,
+            option.help,
+            type_text(option.type),
+            _inlined(properties.get(option.name, {}), definitions),
+            None if option.default is dataclasses.MISSING else option.default,
+            option.name in COMMON,
         )
-        for one in options(kind) if one.name not in _NOT_HERE
-    ]  # fmt: skip
-    return sorted(found, key=lambda one: COMMON.index(one.name) if one.common else len(COMMON))
+        for option in options(kind)
+        if option.name not in _NOT_HERE
+    ]
+    return sorted(form_options, key=lambda option: COMMON.index(option.name) if option.common else len(COMMON))
 
 
 def _inlined(schema: Any, definitions: Mapping[str, Any]) -> Any:
     """A schema without references, as a form needs it."""
     if isinstance(schema, list):
-        return [_inlined(one, definitions) for one in schema]
+        return [_inlined(part, definitions) for part in schema]
     if not isinstance(schema, Mapping):
         return schema
     if "$ref" in schema:
         return _inlined(definitions.get(str(schema["$ref"]).rpartition("/")[2], {}), definitions)
-    return {name: _inlined(one, definitions) for name, one in schema.items()}
+    return {name: _inlined(part, definitions) for name, part in schema.items()}

@@ -41,9 +41,9 @@ class Token:
         self.text = new_token() if text is None else text
         check_length(self.text)
 
-    def matches(self, given: str) -> bool:
-        """Whether `given` is the token."""
-        return same(given, self.text)
+    def matches(self, text: str) -> bool:
+        """Whether `text` is the token."""
+        return same(text, self.text)
 
 
 def new_token() -> str:
@@ -63,10 +63,10 @@ def bearer(headers: Mapping[str, str]) -> tuple[str, str]:
     The token is also empty if the header has another scheme than `Bearer`.
     """
     header = headers.get("authorization", "")
-    kind, _, given = header.partition(" ")
-    if not given:
+    kind, _, credentials = header.partition(" ")
+    if not credentials:
         return "", ""
-    return header, given.strip() if kind.lower() == "bearer" else ""
+    return header, credentials.strip() if kind.lower() == "bearer" else ""
 
 
 def from_this_origin(method: str, headers: Mapping[str, str]) -> bool:
@@ -79,6 +79,6 @@ def from_this_origin(method: str, headers: Mapping[str, str]) -> bool:
     return method in SAFE or origin is None or urlsplit(origin).netloc == headers.get("host", "")
 
 
-def same(one: str, other: str) -> bool:
+def same(text: str, other_text: str) -> bool:
     """Whether two texts are equal, in constant time."""
-    return hmac.compare_digest(one.encode("utf-8", "surrogateescape"), other.encode("utf-8", "surrogateescape"))
+    return hmac.compare_digest(text.encode("utf-8", "surrogateescape"), other_text.encode("utf-8", "surrogateescape"))

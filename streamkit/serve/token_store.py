@@ -24,7 +24,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")
 _FIELDS = ("name", "role", "token", "hash")
 _HASH = re.compile(r"sha256:([0-9a-f]{64})")
 _VARIABLE = re.compile(r"\$\{\w+\}")
-_OTHERS_READ, _OTHERS_WRITE = stat.S_IRGRP | stat.S_IROTH, stat.S_IWGRP | stat.S_IWOTH
+_OTHERS_READ = stat.S_IRGRP | stat.S_IROTH
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +52,9 @@ class KnownToken:
     created_by: str = ""
     hmac_key: bytes = b""
 
-    def matches(self, given: str) -> bool:
-        """Whether `given` is the token; compared in constant time."""
-        return same(_digest(given, self.hmac_key), self.digest)
+    def matches(self, text: str) -> bool:
+        """Whether `text` is the token; compared in constant time."""
+        return same(_digest(text, self.hmac_key), self.digest)
 
 
 def read_tokens(path: Path) -> list[KnownToken]:
@@ -76,25 +77,27 @@ def read_tokens(path: Path) -> list[KnownToken]:
             f"--tokens {path}: other users may read its tokens (mode {mode:o}); run: chmod 600 {path}, "
             "or write `hash`, or `token: ${NAME}`"
         )
-    found: dict[str, KnownToken] = {}
+    tokens_by_name: dict[str, KnownToken] = {}
     if not isinstance(root.value, list):
         raise ConfigError([root.problem("the file is a list of tokens: - {name: anna, role: viewer, token: ...}")])
     for node in root.value:
-        one = _read(node, problems)
-        if one is not None and one.name in found:
-            problems.append(node.value["name"].problem(f"the name {one.name!r} is used twice; give each token its own"))
-        elif one is not None:
-            found[one.name] = one
+        token = _read(node, problems)
+        if token is not None and token.name in tokens_by_name:
+            problems.append(
+                node.value["name"].problem(f"the name {token.name!r} is used twice; give each token its own")
+            )
+        elif token is not None:
+            tokens_by_name[token.name] = token
     if problems:
         raise ConfigError(problems)
-    return list(found.values())
+    return list(tokens_by_name.values())
 
 
 def _has_secrets(root: YamlNode) -> bool:
     """Whether the text itself has a token: neither a hash, nor a variable of the environment."""
     entries = root.value if isinstance(root.value, list) else []
-    tokens = [one.value["token"] for one in entries if isinstance(one.value, dict) and "token" in one.value]
-    return any(not _VARIABLE.fullmatch(one.raw.strip("\"'")) for one in tokens)
+    tokens = [entry.value["token"] for entry in entries if isinstance(entry.value, dict) and "token" in entry.value]
+    return any(not _VARIABLE.fullmatch(token.raw.strip("\"'")) for token in tokens)
 
 
 def _read(node: YamlNode, problems: list[Problem]) -> KnownToken | None:
@@ -102,17 +105,18 @@ def _read(node: YamlNode, problems: list[Problem]) -> KnownToken | None:
     if not isinstance(node.value, dict):
         problems.append(node.problem("each token is a mapping: {name: anna, role: viewer, token: ...}"))
         return None
-    given = {key: one.value for key, one in node.value.items()}
+    fields = {key: field_node.value for key, field_node in node.value.items()}
     before = len(problems)
-    for key in given.keys() - set(_FIELDS):
+    for key in fields.keys() - set(_FIELDS):
         problems.append(node.problem(f"a token has the fields {', '.join(_FIELDS)}, not {key!r}", key))
-    name = given.get("name")
+    name = fields.get("name")
     if not isinstance(name, str) or not NAME.fullmatch(name):
         problems.append(node.problem(name_rule(name)))
-    role = given.get("role")
+    role = fields.get("role")
     if role not in ROLES:
         problems.append(node.problem(f"role must be {', '.join(ROLES[:-1])} or {ROLES[-1]}, got {role!r}"))
-    text, digest = given.get("token"), given.get("hash")
+    text = fields.get("token")
+    digest = fields.get("hash")
     if (text is None) == (digest is None):
         problems.append(node.problem("a token has either `token`, its text, or `hash`"))
     elif text is not None and (not isinstance(text, str) or len(text) < MIN_LENGTH):
@@ -157,7 +161,8 @@ class TokenStore:
         try:
             about = self._path.stat()
         except FileNotFoundError:
-            self._seen, self._tokens = None, {}
+            self._seen = None
+            self._tokens = {}
             return []
         except OSError as error:
             raise self._error(error) from None
@@ -170,7 +175,8 @@ class TokenStore:
     def create(self, name: str, role: Role, by: str) -> str:
         """Create a token, and return its text, which is not stored."""
         self.all()
-        text, id_ = new_token(), secrets.token_hex(8)
+        text = new_token()
+        id_ = secrets.token_hex(8)
         token = KnownToken(
             f"page:{id_}", name, role, _digest(text, self._hmac_key), "page", round(time.time(), 3), by, self._hmac_key
         )
@@ -184,14 +190,15 @@ class TokenStore:
 
     def _load(self) -> None:
         try:
-            found = json.loads(self._path.read_text())
-            key = bytes.fromhex(found["key"])
-            tokens = [KnownToken(**one, origin="page", hmac_key=key) for one in found["tokens"]]
+            stored = json.loads(self._path.read_text())
+            key = bytes.fromhex(stored["key"])
+            tokens = [KnownToken(**fields, origin="page", hmac_key=key) for fields in stored["tokens"]]
         except OSError as error:
             raise self._error(error) from None
         except (ValueError, TypeError, KeyError):
             raise OutputError(f"{self._path} is damaged; repair it, or remove it to revoke its tokens") from None
-        self._hmac_key, self._tokens = key, {one.name: one for one in tokens}
+        self._hmac_key = key
+        self._tokens = {token.name: token for token in tokens}
 
     def _save(self, tokens: dict[str, KnownToken]) -> None:
         """Store these tokens; they are in force once they are stored."""
@@ -216,8 +223,8 @@ def server_token(text: str) -> KnownToken:
     """The admin's token of `--token`. Its key is that of the text, so that sessions end with another one."""
     check_length(text)
     key = secrets.token_bytes(32)
-    own = _digest(text, b"the key of --token")[:16]
-    return KnownToken(f"server:{own}", "admin", "admin", _digest(text, key), "server", hmac_key=key)
+    text_digest = _digest(text, b"the key of --token")[:16]
+    return KnownToken(f"server:{text_digest}", "admin", "admin", _digest(text, key), "server", hmac_key=key)
 
 
 def _digest(text: str, key: bytes = b"") -> str:

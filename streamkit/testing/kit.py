@@ -63,8 +63,8 @@ def frames(
         from streamkit.ops.color import from_rgb
 
         if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != np.uint8:
-            found = f"{pixels.dtype}{list(pixels.shape)}"
-            raise ValueError(f"pixels must be uint8 of shape (height, width, 3), got {found}")
+            shape = f"{pixels.dtype}{list(pixels.shape)}"
+            raise ValueError(f"pixels must be uint8 of shape (height, width, 3), got {shape}")
         height, width = pixels.shape[:2]
         surface = Surface(from_rgb(pixels, Color()), Color())
     elif pixels:
@@ -167,7 +167,8 @@ def run_stage(
     if isinstance(stage, Source):
         return _run_source(stage, name)
     options = {f.name: getattr(stage, f.name) for f in dataclasses.fields(stage) if f.init}  # type: ignore[arg-type]
-    run, place = RunOptions(on_error=on_error), YamlNode({}, "test", 0, 0)
+    run = RunOptions(on_error=on_error)
+    place = YamlNode({}, "test", 0, 0)
     parts = stage.parts() if isinstance(stage, Composite) else parts_before(type(stage), options)
     nodes = [Node(f"{name}.{part.name}", part.type, part.options, [], run, place) for part in parts]
     if not isinstance(stage, Composite):
@@ -195,8 +196,8 @@ def run_nodes(
     from streamkit.runtime.execution.runners import runner
     from streamkit.runtime.execution.tables import merge_batches, split
 
-    given = list(frames)
-    sources = list(dict.fromkeys(frame.source for frame in given))
+    frame_list = list(frames)
+    sources = list(dict.fromkeys(frame.source for frame in frame_list))
     sizes = (batch,) if isinstance(batch, int) else tuple(batch)
     if not sizes or min(sizes) < 1:
         raise ValueError(f"batch must be a whole number from 1, or a list of such numbers, got {batch!r}")
@@ -206,20 +207,22 @@ def run_nodes(
     done: list[Frame] = []
     opened = []
     try:
-        for one in runners:
-            one.open()
-            opened.append(one)
-        for whole in _batches(given, sizes):
-            made: dict[str, Batch] = {}
-            for one in runners:
-                inputs = [made[name].fork() for name in one.node.inputs if name in made]
-                made[one.node.id] = one.run(merge_batches(inputs) if inputs else whole.fork())
-            last = made[nodes[-1].id] if nodes else whole
+        for node_runner in runners:
+            node_runner.open()
+            opened.append(node_runner)
+        for whole in _batches(frame_list, sizes):
+            results_by_node: dict[str, Batch] = {}
+            for node_runner in runners:
+                inputs = [results_by_node[name].fork() for name in node_runner.node.inputs if name in results_by_node]
+                results_by_node[node_runner.node.id] = node_runner.run(
+                    merge_batches(inputs) if inputs else whole.fork()
+                )
+            last = results_by_node[nodes[-1].id] if nodes else whole
             split(last)
             done += sorted([*last.frames, *last.failed], key=lambda frame: frame._state.position)
     finally:
-        for one in reversed(opened):
-            one.close()
+        for node_runner in reversed(opened):
+            node_runner.close()
     return done
 
 
@@ -246,11 +249,12 @@ def _use(runner: Any, first: Stage) -> None:
     left = [first]
 
     def instead(**replaced: Any) -> Stage:
-        made = make(**replaced)
+        stage = make(**replaced)
         if left and all(getattr(first, name) == value for name, value in replaced.items()):
-            context, made = made.context, left.pop()
-            made.context = context
-        return made
+            context = stage.context
+            stage = left.pop()
+            stage.context = context
+        return stage
 
     runner.make = instead
 
@@ -266,20 +270,22 @@ def _batches(frames: Sequence[Frame], sizes: Sequence[int]) -> Iterator[Batch]:
         ended = tuple(source for source, i in last.items() if begin <= i < end)
         whole = Batch(list(frames[begin:end]), sequence=sequence, ended=ended).fork()
         for position, frame in enumerate(whole.frames):
-            frame._state.position, frame._state.ordinal = position, ordinals[frame.source]
+            frame._state.position = position
+            frame._state.ordinal = ordinals[frame.source]
             ordinals[frame.source] += 1
         for name in dict.fromkeys(name for frame in whole.frames for name in frame.tables):
             tables = [frame.tables.get(name, Detections.empty()) for frame in whole.frames]
             first = Detections.empty(tuple(labels[name]))  # numbers the classes of all tables
             whole.tables[name] = Detections.concat([first, *tables], rows=[0, *range(len(tables))])
         yield whole
-        begin, sequence = end, sequence + 1
+        begin = end
+        sequence = sequence + 1
 
 
 def _all_labels(frames: Sequence[Frame]) -> dict[str, dict[str, None]]:
     """The class names of each detector over all frames: in a pipeline, a detector has the same on every frame."""
-    found: dict[str, dict[str, None]] = {}
+    labels_by_detector: dict[str, dict[str, None]] = {}
     for frame in frames:
         for name, table in frame.tables.items():
-            found.setdefault(name, {}).update(dict.fromkeys(table.labels))
-    return found
+            labels_by_detector.setdefault(name, {}).update(dict.fromkeys(table.labels))
+    return labels_by_detector

@@ -71,10 +71,11 @@ def run_test(test: Test) -> list[str]:
 
 
 def _events(expect: Expect, frames: Sequence[Frame]) -> list[str]:
-    wanted, found = expect.events, [event for frame in frames for event in frame.events]
-    if wanted is None or (len(wanted) == len(found) and all(map(_fits, wanted, found))):
+    wanted = expect.events
+    frame_events = [event for frame in frames for event in frame.events]
+    if wanted is None or (len(wanted) == len(frame_events) and all(map(_fits, wanted, frame_events))):
         return []
-    expected, shown = (f"[{', '.join(map(_shown, events))}]" for events in (wanted, found))
+    expected, shown = (f"[{', '.join(map(_shown, events))}]" for events in (wanted, frame_events))
     return [f"events: expected {expected}", f"        got      {shown}"]
 
 
@@ -126,7 +127,7 @@ def _near(wanted: Any, got: Any) -> bool:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(number) for number in value]
     return round(value, 4) if isinstance(value, float) else value
 
 
@@ -156,8 +157,8 @@ class ObjectColumns:
         """Refuse columns of different lengths."""
         lengths = {name: len(column) for name, column in self.columns().items()}
         if len(set(lengths.values())) > 1:
-            found = ", ".join(f"{name} {n}" for name, n in lengths.items())
-            raise ValueError(f"has columns of different lengths: {found}; give a value for each object")
+            lengths_text = ", ".join(f"{name} {n}" for name, n in lengths.items())
+            raise ValueError(f"has columns of different lengths: {lengths_text}; give a value for each object")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -256,7 +257,8 @@ def read_tests(graph: Graph) -> list[Test]:
     problems: list[Problem] = []
     tests = []
     for place in graph.config.tests:
-        written, reader = _written(place, problems), _Reader(graph, place, problems)
+        written = _written(place, problems)
+        reader = _Reader(graph, place, problems)
         nodes = reader.nodes()
         if written is not None:
             tests.append(reader.read(written, nodes))
@@ -310,7 +312,8 @@ class _Reader:
     def _stage(self, key: str, place: YamlNode) -> str | None:
         """The id of a stage in the graph; of a composite, its first part, or its last for `extract_from`."""
         name: str = place.value
-        nodes, aliases = self.graph.nodes, self.graph.aliases
+        nodes = self.graph.nodes
+        aliases = self.graph.aliases
         if name not in nodes and name not in aliases:
             if self.graph.may_have_stage(name):
                 return None
@@ -326,7 +329,8 @@ class _Reader:
     def _between(self, first: str, last: str) -> list[Node]:
         """The stages on all paths from `first` to `last`."""
         nodes = self.graph.nodes
-        below, above = {first}, {last}
+        below = {first}
+        above = {last}
         for node in nodes.values():
             if below.intersection(node.inputs):
                 below.add(node.id)
@@ -351,27 +355,29 @@ class _Reader:
     def _frames(self, written: WrittenTest, detector: Node) -> list[Frame]:
         card = detector.options.get("model")
         labels = tuple(getattr(card, "labels", ()))
-        found: dict[str, list[Frame]] = {}
+        frames_by_source: dict[str, list[Frame]] = {}
         frames = []
         if not written.given:
             self._refuse(self.place.value["given"], "given has no frame")
-        for i, given in enumerate(written.given):
-            for row, name in enumerate(given.label or ()):
+        for i, written_frame in enumerate(written.given):
+            for row, name in enumerate(written_frame.label or ()):
                 if labels and name not in labels:
                     place = self.place.follow(("given", i, "label", row))[0]
                     near = did_you_mean(name, labels, all_if_few=True)
                     self._refuse(place, f"given.label: {card.name} has no class {name!r}{near}")  # type: ignore[union-attr]
-            source = given.source or next((source.id for source in self.graph.sources), "test")
-            before = found.setdefault(source, [])
-            width = given.width or (before[-1].width if before else 640)
-            height = given.height or (before[-1].height if before else 360)
+            source = written_frame.source or next((source.id for source in self.graph.sources), "test")
+            before = frames_by_source.setdefault(source, [])
+            width = written_frame.width or (before[-1].width if before else 640)
+            height = written_frame.height or (before[-1].height if before else 360)
             pts_s = before[-1].pts_s + _STEP_S if before else 0.0
-            frame = Frame(source, len(before), pts_s if given.pts_s is None else given.pts_s, width, height)
+            frame = Frame(
+                source, len(before), pts_s if written_frame.pts_s is None else written_frame.pts_s, width, height
+            )
             frame.surface = gray(width, height)
-            frame.time_s = given.time
-            known = tuple(dict.fromkeys([*labels, *(given.label or ())]))
-            columns = {name: column for name, column in given.columns().items() if name != "label"}
-            frame.tables[detector.table] = detections(**columns, label=given.label, labels=known)
+            frame.time_s = written_frame.time
+            all_labels = tuple(dict.fromkeys([*labels, *(written_frame.label or ())]))
+            columns = {name: column for name, column in written_frame.columns().items() if name != "label"}
+            frame.tables[detector.table] = detections(**columns, label=written_frame.label, labels=all_labels)
             before.append(frame)
             frames.append(frame)
         return frames
@@ -393,13 +399,14 @@ class _Reader:
             there.update(node.writes)
 
     def _check_expected(self, written: WrittenTest) -> None:
-        expect, n = written.expect, len(written.given)
+        expect = written.expect
+        n = len(written.given)
         for name in ("objects", "count"):
-            value = getattr(expect, name)
-            if isinstance(value, list) and len(value) != n:
+            expected = getattr(expect, name)
+            if isinstance(expected, list) and len(expected) != n:
                 place = self.place.value["expect"].value[name]
                 self._refuse(
-                    place, f"expect.{name} must have an entry for each of the {n} frames given, got {len(value)}"
+                    place, f"expect.{name} must have an entry for each of the {n} frames given, got {len(expected)}"
                 )
         for i, event in enumerate(expect.events or ()):
             if event.stage is not None and not self.graph.may_have_stage(event.stage):
@@ -416,7 +423,9 @@ def _to_run(nodes: list[Node]) -> list[Node]:
     sinks = {node.id: node for node in nodes if issubclass(node.type, Sink)}
 
     def behind(names: Sequence[str]) -> list[str]:
-        return [one for name in names for one in (behind(sinks[name].inputs) if name in sinks else [name])]
+        return [
+            inner_name for name in names for inner_name in (behind(sinks[name].inputs) if name in sinks else [name])
+        ]
 
     return [
         dataclasses.replace(

@@ -84,14 +84,14 @@ def test_a_track_that_is_away_for_too_long_begins_anew():
 
 
 def test_only_these_classes():
-    given_ = walk({1: [(80, 150), (120, 150)], 2: [(80, 150), (120, 150)]}, label={1: "person", 2: "dog"})
-    assert [track for _, _, track, _ in told(LineCounter(line=UP, labels=("dog",)), given_)] == [2]
+    footage = walk({1: [(80, 150), (120, 150)], 2: [(80, 150), (120, 150)]}, label={1: "person", 2: "dog"})
+    assert [track for _, _, track, _ in told(LineCounter(line=UP, labels=("dog",)), footage)] == [2]
 
 
 def test_windows():
     places = [(80, 150), (120, 150)] * 5
-    given_ = walk({7: places}, times=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 6.2, 6.5, 7.0, 7.2])
-    events = told(LineCounter(line=UP, window=2.0), given_)
+    footage = walk({7: places}, times=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 6.2, 6.5, 7.0, 7.2])
+    events = told(LineCounter(line=UP, window=2.0), footage)
     assert [(frame, data) for frame, kind, _, data in events if kind == "counted"] == [
         (4, {"in": 2, "out": 1, "from_s": 0.0, "to_s": 2.0}),
         (6, {"in": 1, "out": 1, "from_s": 2.0, "to_s": 4.0}),
@@ -100,11 +100,11 @@ def test_windows():
 
 
 def test_predicted_objects_count_or_not():
-    given_ = walk({7: [(80, 150), (120, 150), (80, 150)]})
-    for frame, guess in zip(given_, (0, 1, 0), strict=True):
+    footage = walk({7: [(80, 150), (120, 150), (80, 150)]})
+    for frame, guess in zip(footage, (0, 1, 0), strict=True):
         frame.detections = frame.detections.with_columns(predicted=np.array([guess], bool))
-    assert ways(told(LineCounter(line=UP), given_)) == [(1, "in"), (2, "out")]
-    assert ways(told(LineCounter(line=UP, predicted=False), given_)) == []
+    assert ways(told(LineCounter(line=UP), footage)) == [(1, "in"), (2, "out")]
+    assert ways(told(LineCounter(line=UP, predicted=False), footage)) == []
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_the_anchor_is_the_point_that_counts(anchor, x, y):
     at = (100, 151), (108, 151)
     assert len(counted(at, line=beside, anchor=anchor, margin=1.0)) == 1
     others = {"foot", "center", "top", "left", "right"} - {anchor}
-    assert all(counted(at, line=beside, anchor=one, margin=1.0) == [] for one in others)
+    assert all(counted(at, line=beside, anchor=anchor_, margin=1.0) == [] for anchor_ in others)
 
 
 # ------------------------------------------------------------------------------------------------------- properties
@@ -132,25 +132,27 @@ def test_the_anchor_is_the_point_that_counts(anchor, x, y):
 def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, line):
     times = np.cumsum(steps)[: len(places)].tolist()
     box_exact = [None if p is None else (float(np.float32(p[0])), float(np.float32(p[1]))) for p in places]
-    given_ = walk({7: box_exact}, times=times)
-    seen = [None if not len(f.detections) else tuple(f.detections.foot[0].astype(float).tolist()) for f in given_]
-    found = counted_from(given_, line, margin, hold)
-    assert found == [
+    footage = walk({7: box_exact}, times=times)
+    seen = [None if not len(f.detections) else tuple(f.detections.foot[0].astype(float).tolist()) for f in footage]
+    crossed = counted_from(footage, line, margin, hold)
+    assert crossed == [
         (i, "in" if way > 0 else "out") for i, way in crossings(line, seen, times, margin=margin, debounce=hold)
     ]
 
 
-def counted_from(given_, line, margin, hold):
-    return ways(told(LineCounter(line=line, margin=margin, debounce=hold), given_, batch=(1, 3, 7)))
+def counted_from(footage, line, margin, hold):
+    return ways(told(LineCounter(line=line, margin=margin, debounce=hold), footage, batch=(1, 3, 7)))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(GRID, min_size=2, max_size=30))
 def test_on_a_line_across_the_picture_in_less_out_is_the_change_of_side(places):
     """Also where places lie on the line: without a margin, every change of side is one crossing."""
-    found = counted(places, line=((100, -500), (100, 500))[::-1], margin=0.0)
+    crossed = counted(places, line=((100, -500), (100, 500))[::-1], margin=0.0)
     right = [x > 100 or x == 100 for x, _ in places]  # a place on a line that goes up is on its right, by the rule
-    assert [way for _, way in found] == ["in" if now else "out" for was, now in itertools.pairwise(right) if was != now]
+    assert [way for _, way in crossed] == [
+        "in" if now else "out" for was, now in itertools.pairwise(right) if was != now
+    ]
 
 
 @settings(max_examples=25, deadline=None)
@@ -162,12 +164,12 @@ def test_any_frame_rate_with_noise_and_lost_frames_counts_the_same(seed, fps, lo
     times = np.arange(0, 30, 1 / fps)
     x = np.interp(times, np.arange(6) * 6.0, corners) + rng.uniform(-4, 4, len(times))
     y = 150 + rng.uniform(-4, 4, len(times))
-    kept = rng.random(len(times)) >= lost
-    kept[:: max(1, int(0.6 * fps))] = True
-    places = [(float(a), float(b)) if k else None for a, b, k in zip(x, y, kept, strict=True)]
-    found = counted(places, times=times.tolist(), margin=9.0)
-    assert [way for _, way in found] == ["in", "out", "in", "out", "in"]
-    for (frame, _), middle in zip(found, (3, 9, 15, 21, 27), strict=True):
+    is_seen = rng.random(len(times)) >= lost
+    is_seen[:: max(1, int(0.6 * fps))] = True
+    places = [(float(a), float(b)) if k else None for a, b, k in zip(x, y, is_seen, strict=True)]
+    crossed = counted(places, times=times.tolist(), margin=9.0)
+    assert [way for _, way in crossed] == ["in", "out", "in", "out", "in"]
+    for (frame, _), middle in zip(crossed, (3, 9, 15, 21, 27), strict=True):
         assert abs(times[frame] - middle) < 2.0
 
 
@@ -175,8 +177,8 @@ def test_any_frame_rate_with_noise_and_lost_frames_counts_the_same(seed, fps, lo
 @given(st.lists(st.floats(-4.9, 4.9), min_size=1, max_size=60), st.booleans())
 def test_trembling_within_the_margin_counts_at_most_once(offsets, through):
     end = (130.0, 150.0) if through else (70.0, 150.0)
-    found = counted([(70.0, 150.0), *[(100.0 + d, 150.0) for d in offsets], end])
-    assert [way for _, way in found] == (["in"] if through else [])
+    crossed = counted([(70.0, 150.0), *[(100.0 + d, 150.0) for d in offsets], end])
+    assert [way for _, way in crossed] == (["in"] if through else [])
 
 
 @settings(max_examples=25, deadline=None)
@@ -189,11 +191,11 @@ def test_batches_and_other_sources_and_the_order_of_objects_change_nothing(seed,
         return [tuple(p) if seen else None for p, seen in zip(at.tolist(), rng.random(20) < 0.9, strict=True)]
 
     sources = {name: walk({t: places() for t in range(1, 6)}, source=name) for name in "abc"}
-    alone = {name: told(LineCounter(line=BENT), given_, batch=1) for name, given_ in sources.items()}
-    for given_ in sources.values():
-        for frame in given_:
+    alone = {name: told(LineCounter(line=BENT), footage, batch=1) for name, footage in sources.items()}
+    for footage in sources.values():
+        for frame in footage:
             frame.detections = frame.detections[rng.permutation(len(frame.detections))]
-    left = {name: list(given_) for name, given_ in sources.items()}
+    left = {name: list(footage) for name, footage in sources.items()}
     mixed = []
     while any(left.values()):
         name = rng.choice([name for name, rest in left.items() if rest])
@@ -217,11 +219,12 @@ def test_shares_count_as_pixels_do_and_at_any_resolution(seed):
     share = tuple((x / 640, y / 360) for x, y in BENT)
     expected = counted([tuple(p) for p in at.tolist()], line=BENT, margin=3.6)
     for scale in (1, 2, 3):
-        given_ = walk({7: [tuple(p) for p in (at * scale).tolist()]}, width=640 * scale, height=360 * scale)
-        assert ways(told(LineCounter(line=share, units="share", margin=0.01), given_)) == expected
+        footage = walk({7: [tuple(p) for p in (at * scale).tolist()]}, width=640 * scale, height=360 * scale)
+        assert ways(told(LineCounter(line=share, units="share", margin=0.01), footage)) == expected
     changes = walk({7: [tuple(p) for p in at.tolist()]})  # and where it changes on the way
     for frame in changes[15:]:
-        frame.width, frame.height = 1280, 720
+        frame.width = 1280
+        frame.height = 720
         frame.detections = frame.detections.with_columns(xyxy=frame.detections.xyxy * np.float32(2))
     assert ways(told(LineCounter(line=share, units="share", margin=0.01), changes)) == expected
 
@@ -233,7 +236,8 @@ def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
     stage = LineCounter(line=UP)
     stage.context.counters = counters = Counters()
     stage.open()
-    first, second = walk({7: [(80, 150), (120, 150)]}), walk({7: [(80, 150), (120, 150)]})
+    first = walk({7: [(80, 150), (120, 150)]})
+    second = walk({7: [(80, 150), (120, 150)]})
     for round_ in range(100):
         source = f"camera {round_}"
         state = stage.new_state(source)
@@ -298,8 +302,11 @@ def test_a_line_that_stays_keeps_its_counts_and_a_new_one_begins(first, then):
     places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (250, 150), (350, 150)]}
     stage = changing(LineCounter(line=first, margin=5), 3, line=then)
     assert data_of(told(stage, walk(places), batch=1), "line", "in", "out") == [
-        (1, "door", 1, 0), (2, "door", 1, 1), (3, "door", 2, 1), (5, "new", 1, 0),
-    ]  # fmt: skip
+        (1, "door", 1, 0),
+        (2, "door", 1, 1),
+        (3, "door", 2, 1),
+        (5, "new", 1, 0),
+    ]
 
 
 def test_a_line_that_moves_begins_at_zero_and_a_track_counts_once_it_was_away_from_it():
@@ -326,11 +333,13 @@ def test_more_parts_of_a_line_and_windows_go_on():
 
 def of_two(places):
     """The same places on two sources, a frame of each in turn."""
-    return [one for pair in zip(walk(places, source="gate"), walk(places, source="yard"), strict=True) for one in pair]
+    return [
+        frame for pair in zip(walk(places, source="gate"), walk(places, source="yard"), strict=True) for frame in pair
+    ]
 
 
-def source_of(stage, given, batch=4):
-    done = run_stage(stage, given, batch=batch)
+def source_of(stage, footage, batch=4):
+    done = run_stage(stage, footage, batch=batch)
     return [(f.source, e.kind, e.data.get("line")) for f in done for e in f.events], done
 
 
@@ -340,14 +349,21 @@ def test_a_line_counts_on_its_sources_only():
     stage = LineCounter(line=lines, margin=5, window=0.05, sources={"a": ("gate",), "b": ("gate", "yard")})
     events, done = source_of(stage, of_two(places))
     assert events == [
-        ("gate", "crossed", "a"), ("gate", "crossed", "b"), ("gate", "crossed", "c"),
-        ("yard", "crossed", "b"), ("yard", "crossed", "c"),
-        ("gate", "counted", "a"), ("gate", "counted", "b"), ("gate", "counted", "c"),
-        ("yard", "counted", "b"), ("yard", "counted", "c"),
-    ]  # fmt: skip
+        ("gate", "crossed", "a"),
+        ("gate", "crossed", "b"),
+        ("gate", "crossed", "c"),
+        ("yard", "crossed", "b"),
+        ("yard", "crossed", "c"),
+        ("gate", "counted", "a"),
+        ("gate", "counted", "b"),
+        ("gate", "counted", "c"),
+        ("yard", "counted", "b"),
+        ("yard", "counted", "c"),
+    ]
     assert [[shown.text for shown in frame.shown.values()] for frame in done[-2:]] == [
-        ["a in 1 out 0", "b in 1 out 0", "c in 1 out 0"], ["b in 1 out 0", "c in 1 out 0"],
-    ]  # fmt: skip
+        ["a in 1 out 0", "b in 1 out 0", "c in 1 out 0"],
+        ["b in 1 out 0", "c in 1 out 0"],
+    ]
 
 
 def test_all_lines_of_a_stage_may_be_for_some_sources():

@@ -27,8 +27,8 @@ def test_a_step_passes_a_segment_as_exact_numbers_say(a, b, way):
         return
     for p, q in itertools.pairwise(way):
         turned = right_of(array(a), array(b), array(p))[0] != right_of(array(a), array(b), array(q))[0]
-        found = bool(turned and passing(array(p), array(q), array(a), array(b))[0])
-        assert found == bool(passes((a, b), p, q))
+        is_passing = bool(turned and passing(array(p), array(q), array(a), array(b))[0])
+        assert is_passing == bool(passes((a, b), p, q))
 
 
 @given(st.lists(GRID, min_size=3, max_size=3, unique=True), st.lists(GRID, min_size=2, max_size=12))
@@ -50,18 +50,19 @@ def test_who_goes_in_through_the_edges_is_inside(corners, way):
 def test_inside_is_as_exact_numbers_say(points):
     area = ((0, 0), (6, 0), (6, 6), (3, 2), (0, 6))
     other = ((1, 1), (5, 1), (3, 5))
-    found = Areas([area, other]).inside(array(points))
-    assert found.tolist() == [[inside(area, p), inside(other, p)] for p in points]
+    is_inside = Areas([area, other]).inside(array(points))
+    assert is_inside.tolist() == [[inside(area, p), inside(other, p)] for p in points]
 
 
 @given(st.lists(PLACE, min_size=1, max_size=20), st.floats(-40, 40))
 def test_areas_that_share_an_edge_share_no_place(points, x):
     around = ((-60, -60), (60, -60), (60, 60), (-60, 60))
-    top, low = (x, -60), (x / 3, 60)
+    top = (x, -60)
+    low = (x / 3, 60)
     left, right = ((-60, -60), top, low, (-60, 60)), (top, (60, -60), (60, 60), low)
     points += [top, low, (x * 2 / 3, 0)]
-    found = Areas([left, right, around]).inside(array(points))
-    assert (found[:, 0].astype(int) + found[:, 1] == found[:, 2]).all()
+    is_inside = Areas([left, right, around]).inside(array(points))
+    assert (is_inside[:, 0].astype(int) + is_inside[:, 1] == is_inside[:, 2]).all()
 
 
 @given(st.lists(PLACE, min_size=1, max_size=10), st.lists(PLACE, min_size=2, max_size=5, unique=True))
@@ -72,9 +73,9 @@ def test_distances(points, line):
     lines = Lines([tuple(line), short])
     n = len(points)
     for which, shape in enumerate((line, short)):
-        found = lines.distance(array(points), np.full(n, which), np.ones(n))
+        distances = lines.distance(array(points), np.full(n, which), np.ones(n))
         expected = [min(gap(p, a, b) for a, b in itertools.pairwise(shape)) for p in points]
-        assert np.allclose(found, expected, atol=1e-9)
+        assert np.allclose(distances, expected, atol=1e-9)
 
 
 def test_a_distance_in_shares_is_in_heights_of_the_picture():
@@ -123,9 +124,15 @@ def test_a_matrix_measures_as_its_four_points_do_at_any_scale(scale):
 
 
 @pytest.mark.parametrize(
-    "matrix", [np.zeros((3, 3)), np.ones((3, 3)), np.diag([1.0, 1.0, 0.0]), np.full((3, 3), np.nan),
-               np.array([[1.0, 2, 3], [2, 4, 6], [0, 0, 1]])],
-)  # fmt: skip
+    "matrix",
+    [
+        np.zeros((3, 3)),
+        np.ones((3, 3)),
+        np.diag([1.0, 1.0, 0.0]),
+        np.full((3, 3), np.nan),
+        np.array([[1.0, 2, 3], [2, 4, 6], [0, 0, 1]]),
+    ],
+)
 def test_a_matrix_without_an_inverse_is_refused(matrix):
     with pytest.raises(ValueError, match="three rows of three numbers, which do not depend on each other"):
         Plane.of_matrix(matrix)
@@ -145,7 +152,7 @@ def test_nothing_is_measured_close_to_the_horizon(y, measured):
 
 
 @pytest.mark.parametrize(
-    ("points", "told"),
+    ("points", "message"),
     [
         (FOUR[:3], "four points"),
         ((*FOUR, (0.0, 0.0)), "four points"),
@@ -155,8 +162,8 @@ def test_nothing_is_measured_close_to_the_horizon(y, measured):
         ((FOUR[0], FOUR[2], FOUR[1], FOUR[3]), "in order around the area"),
     ],
 )
-def test_points_that_cannot_be_used(points, told):
-    with pytest.raises(ValueError, match=told):
+def test_points_that_cannot_be_used(points, message):
+    with pytest.raises(ValueError, match=message):
         check_four(points)
 
 

@@ -52,11 +52,11 @@ def test_objects_that_were_not_seen_at_once_are_of_no_distance():
     assert count == 0
 
 
-@pytest.mark.parametrize(("late_s", "is_known"), [(0.0, True), (0.25, True), (0.35, False)])
-def test_of_two_glimpses_the_last_places_count_if_they_are_of_one_time(late_s, is_known):
+@pytest.mark.parametrize(("late_s", "is_compared"), [(0.0, True), (0.25, True), (0.35, False)])
+def test_of_two_glimpses_the_last_places_count_if_they_are_of_one_time(late_s, is_compared):
     apart_m, count = distance([(10.03, 0.0, 0.0)], [(10.03 + late_s, 3.0, 4.0)])
     assert count == 0
-    assert apart_m == pytest.approx(5.0 if is_known else np.nan, nan_ok=True)
+    assert apart_m == pytest.approx(5.0 if is_compared else np.nan, nan_ok=True)
 
 
 def test_places_that_are_unknown_are_left_out():

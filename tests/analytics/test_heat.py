@@ -51,7 +51,8 @@ def test_what_is_warm_is_a_disc_of_its_radius_whatever_the_picture_s_shape():
         heat = Heat(0.2)
         heat.warm(np.array([[0.5, 0.5]]), 1.0)
         hot = heat.spread(height, width) > np.exp(-0.5)  # one standard deviation: half the radius
-        high, wide = np.ptp(np.nonzero(hot.any(axis=1))[0]) + 1, np.ptp(np.nonzero(hot.any(axis=0))[0]) + 1
+        high = np.ptp(np.nonzero(hot.any(axis=1))[0]) + 1
+        wide = np.ptp(np.nonzero(hot.any(axis=0))[0]) + 1
         assert high / height == pytest.approx(0.2, abs=0.02)
         assert wide / height == pytest.approx(0.2, abs=0.02)
 
@@ -82,8 +83,8 @@ def test_the_hottest_place_has_the_last_colour_of_its_palette(palette, hottest, 
     heat = Heat(0.03)
     heat.seconds[:] = 4.0  # the same everywhere but for the frame's edges
     below = np.full((180, 320, 3), 40, np.uint8)
-    found = painted(below, heat, palette, opacity)[60:120, 60:260]
-    assert (found == np.rint(40 * (1 - opacity) + np.array(hottest) * opacity)).all()
+    hottest_part = painted(below, heat, palette, opacity)[60:120, 60:260]
+    assert (hottest_part == np.rint(40 * (1 - opacity) + np.array(hottest) * opacity)).all()
     heat.seconds[:, :160] = 0.36  # 0.09 of the hottest, which is covered with 0.3 of the opacity
     cool = painted(below, heat, "heat", opacity)[90, 80]
     assert cool == pytest.approx(np.array([40 + (60 - 40) * 0.3 * opacity, *[40 * (1 - 0.3 * opacity)] * 2]), abs=1)

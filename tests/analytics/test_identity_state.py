@@ -21,27 +21,36 @@ def matcher():
 def sighting(labels, now_s, looks, source="a"):
     n = len(looks)
     return Sighting(
-        [source], np.zeros(1, np.int64), np.array([now_s]), np.zeros(1, bool), np.zeros(n, np.int64), np.arange(n),
-        labels.__getitem__, np.full(n, labels.number("person")), np.full((n, 2), np.nan),
+        [source],
+        np.zeros(1, np.int64),
+        np.array([now_s]),
+        np.zeros(1, bool),
+        np.zeros(n, np.int64),
+        np.arange(n),
+        labels.__getitem__,
+        np.full(n, labels.number("person")),
+        np.full((n, 2), np.nan),
         np.eye(4, dtype=np.float32)[looks],
-    )  # fmt: skip
+    )
 
 
-def step(one, labels, now_s, looks, source="a"):
+def step(identity_matcher, labels, now_s, looks, source="a"):
     """Two frames: tracks wait a little for others that are to be matched."""
-    one.step(sighting(labels, now_s - 0.1, looks, source))
-    return one.step(sighting(labels, now_s, looks, source))
+    identity_matcher.step(sighting(labels, now_s - 0.1, looks, source))
+    return identity_matcher.step(sighting(labels, now_s, looks, source))
 
 
 def test_only_changes_are_stored_and_the_gallery_comes_back():
-    labels, first = Labels(), matcher()
+    labels = Labels()
+    first = matcher()
     step(first, labels, 10.0, [0, 1])
     stored = as_state(first, labels)
     assert sorted(stored) == ["1", "2", "clock"]
     assert sorted(as_state(first, labels)) == ["clock"]
     step(first, labels, 10.5, [0])
     stored |= as_state(first, labels)
-    again, names = matcher(), Labels()
+    again = matcher()
+    names = Labels()
     names.number("car")  # numbers of classes may differ
     restore(again, {key: value for key, value in stored.items() if value is not None}, names)
     assert len(again.gallery) == 2
@@ -51,7 +60,8 @@ def test_only_changes_are_stored_and_the_gallery_comes_back():
 
 
 def test_times_go_on_with_the_new_clock():
-    labels, first = Labels(), matcher()
+    labels = Labels()
+    first = matcher()
     step(first, labels, 100.0, [0])
     step(first, labels, 107.0, [1], "b")
     stored = {key: value for key, value in as_state(first, labels).items() if value is not None}
@@ -80,7 +90,8 @@ def test_times_go_on_with_the_new_clock():
 
 
 def test_times_that_were_shifted_are_stored_again():
-    labels, first = Labels(), matcher()
+    labels = Labels()
+    first = matcher()
     step(first, labels, 100.0, [0])
     stored = as_state(first, labels)
     again = matcher()
@@ -96,7 +107,8 @@ def test_times_that_were_shifted_are_stored_again():
 
 
 def test_removed_identities_are_removed_and_broken_ones_left_out():
-    labels, first = Labels(), matcher()
+    labels = Labels()
+    first = matcher()
     step(first, labels, 0.0, [0])
     as_state(first, labels)
     first.end(0)
@@ -122,9 +134,9 @@ def added(gallery, number, vector, seen_s=0.0):
 
 
 def test_who_never_leaves_has_a_path_of_bounded_length():
-    one = IdentityEntry(1, "person", [CameraStay("ab"[n % 2], n, n + 1) for n in range(150)])
-    one.shorten()
-    assert [stay.from_s for stay in one.path] == [0, *range(51, 150)]
+    entry = IdentityEntry(1, "person", [CameraStay("ab"[n % 2], n, n + 1) for n in range(150)])
+    entry.shorten()
+    assert [stay.from_s for stay in entry.path] == [0, *range(51, 150)]
 
 
 def test_an_identity_is_the_mean_of_its_views():

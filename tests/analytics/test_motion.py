@@ -10,13 +10,16 @@ from streamkit.core.data import Batch
 
 
 def velocities(places, times, smoothing_s=1.0):
-    motion, labels, clocks, found = Motion(smoothing_s, 5.0), Labels(), Clocks(), []
+    motion = Motion(smoothing_s, 5.0)
+    labels = Labels()
+    clocks = Clocks()
+    velocity_rows = []
     for frame in walk({7: places}, times=times):
         batch = Batch([frame], tables={"detect": frame.detections})
-        for one in source_steps(batch, {"test": 0}, PositionOptions(), labels, clocks):
-            _, velocity = motion.update(one, one.xy)
-            found += velocity.tolist()
-    return np.array(found)
+        for step in source_steps(batch, {"test": 0}, PositionOptions(), labels, clocks):
+            _, velocity = motion.update(step, step.xy)
+            velocity_rows += velocity.tolist()
+    return np.array(velocity_rows)
 
 
 @settings(max_examples=50, deadline=None)
@@ -33,22 +36,22 @@ def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, smo
         (320 + velocity[0] * (times[-1] - times[0]), 200 + velocity[1] * (times[-1] - times[0]))
     ):
         return  # it would leave the picture
-    found = velocities(places, times.tolist(), smoothing_s)
-    known = ~np.isnan(found[:, 0])
-    assert np.allclose(found[known], velocity, atol=2e-3)  # boxes are float32
-    assert known.tolist() == [i >= 2 and t - times[0] >= smoothing_s / 2 for i, t in enumerate(times)]
+    measured = velocities(places, times.tolist(), smoothing_s)
+    is_measured = ~np.isnan(measured[:, 0])
+    assert np.allclose(measured[is_measured], velocity, atol=2e-3)  # boxes are float32
+    assert is_measured.tolist() == [i >= 2 and t - times[0] >= smoothing_s / 2 for i, t in enumerate(times)]
 
 
 def test_it_equals_weighted_least_squares_over_all_places():
     rng = np.random.default_rng(1)
     times = np.cumsum(rng.uniform(0.02, 0.3, 40))
     places = [tuple(p) for p in (rng.uniform(50, 300, 2) + np.cumsum(rng.normal(0, 4, (40, 2)), axis=0)).tolist()]
-    found = velocities(places, times.tolist(), 1.0)
+    measured = velocities(places, times.tolist(), 1.0)
     at = np.array([(np.float32(x - 4) / 2 + np.float32(x + 4) / 2, np.float32(y)) for x, y in places])
     for i in range(15, 40):
         age = times[i] - times[: i + 1]
         slope = np.polynomial.polynomial.polyfit(-age, at[: i + 1], 1, w=np.sqrt(np.exp(-age)))[1]
-        assert np.allclose(found[i], slope, atol=1e-3)
+        assert np.allclose(measured[i], slope, atol=1e-3)
 
 
 def test_a_state_changes_when_another_has_lasted_without_a_break():

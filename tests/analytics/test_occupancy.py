@@ -14,10 +14,13 @@ from streamkit.testing.kit import run_stage
 
 BOX = ((100.0, 100.0), (200.0, 100.0), (200.0, 200.0), (100.0, 200.0))
 NOTCH = ((100.0, 60.0), (300.0, 60.0), (300.0, 300.0), (200.0, 120.0), (100.0, 300.0))
-IN, OUT, EDGE = (150, 150), (50, 150), (97, 150)  # the last is outside, and within 5 pixels
+# the last is outside, and within 5 pixels
+IN = (150, 150)
+OUT = (50, 150)
+EDGE = (97, 150)
 
 
-def said(places, times=None, polygon=BOX, **options):
+def zone_events(places, times=None, polygon=BOX, **options):
     options.setdefault("margin", 5.0)
     return told(Zone(polygon=polygon, **options), walk({7: places}, times=times))
 
@@ -39,14 +42,14 @@ def kinds(events):
     ],
 )
 def test_what_counts(places, expected):
-    assert kinds(said(places)) == expected
+    assert kinds(zone_events(places)) == expected
 
 
 def test_the_events_say_it_all():
     places = {1: [OUT, IN, IN, IN, OUT], 2: [IN, IN, None, None, None]}
-    given_ = walk(places, times=[0, 1, 2, 3, 4.5], label={1: "person", 2: "dog"})
+    footage = walk(places, times=[0, 1, 2, 3, 4.5], label={1: "person", 2: "dog"})
     zones = {"till": BOX, "door": tuple((x + 300, y) for x, y in BOX)}
-    assert told(Zone(polygon=zones, margin=5), given_) == [
+    assert told(Zone(polygon=zones, margin=5), footage) == [
         (0, "entered", 2, {"zone": "till", "label": "dog", "count": 1, "at_s": 0.0, "appeared": True}),
         (1, "entered", 1, {"zone": "till", "label": "person", "count": 2, "at_s": 1.0}),
         (4, "left", 2, {"zone": "till", "label": "dog", "count": 1, "dwell_s": 1.0, "at_s": 1.0, "lost": True}),
@@ -55,17 +58,23 @@ def test_the_events_say_it_all():
 
 
 def test_who_is_lost_and_comes_back_enters_again():
-    events = said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=2.0)
+    events = zone_events([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=2.0)
     assert [(f, k, d.get("lost"), d.get("dwell_s")) for f, k, _, d in events] == [
-        (0, "entered", None, None), (2, "left", True, 1.0), (3, "entered", None, None), (4, "left", None, 1.0),
-    ]  # fmt: skip
-    assert kinds(said([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=3.0)) == [(0, "entered"), (4, "left")]
+        (0, "entered", None, None),
+        (2, "left", True, 1.0),
+        (3, "entered", None, None),
+        (4, "left", None, 1.0),
+    ]
+    assert kinds(zone_events([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=3.0)) == [
+        (0, "entered"),
+        (4, "left"),
+    ]
 
 
 def test_hold_waits_and_then_counts_from_the_beginning():
     times = [0.0, 1.0, 1.2, 2.0, 3.0, 4.0, 4.2, 5.0, 6.0]
     places = [OUT, IN, OUT, IN, IN, IN, OUT, OUT, OUT]
-    events = said(places, times=times, debounce=0.9)
+    events = zone_events(places, times=times, debounce=0.9)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(4, "entered", 2.0), (8, "left", 4.2)]
     assert events[1][3]["dwell_s"] == pytest.approx(2.2)
 
@@ -73,29 +82,32 @@ def test_hold_waits_and_then_counts_from_the_beginning():
 def test_loitering_once_a_stay():
     times = [0, 1, 2, 3, 4, 5, 6, 7, 8]
     places = [IN, IN, IN, IN, OUT, IN, IN, IN, IN]
-    found = [(f, d["dwell_s"]) for f, k, _, d in said(places, times=times, loitering=2.0) if k == "loitering"]
-    assert found == [(2, 2.0), (7, 2.0)]
-    gone = said([IN, None, None, None], times=[0, 1, 2, 3], loitering=2.0)
-    assert kinds(gone) == [(0, "entered"), (3, "left")], "nobody is told of whom nobody sees"
+    loitering = [
+        (f, d["dwell_s"]) for f, k, _, d in zone_events(places, times=times, loitering=2.0) if k == "loitering"
+    ]
+    assert loitering == [(2, 2.0), (7, 2.0)]
+    unseen_events = zone_events([IN, None, None, None], times=[0, 1, 2, 3], loitering=2.0)
+    assert kinds(unseen_events) == [(0, "entered"), (3, "left")], "nobody is told of whom nobody sees"
 
 
 def test_a_crowd_lasts_before_it_is_told():
     three = {1: [IN] * 12, 2: [OUT, IN, OUT] + [IN] * 9, 3: [OUT] * 4 + [IN] * 4 + [OUT] * 4}
-    given_ = walk(three, times=list(range(12)))
+    footage = walk(three, times=list(range(12)))
     stage = Zone(polygon=BOX, margin=5, more_than=1, crowded_for=2.0)
-    events = [(f, k, d) for f, k, _, d in told(stage, given_) if k in ("overcrowded", "cleared")]
+    events = [(f, k, d) for f, k, _, d in told(stage, footage) if k in ("overcrowded", "cleared")]
     assert events == [(5, "overcrowded", {"count": 3, "since_s": 3.0})]
     stage = Zone(polygon=BOX, margin=5, more_than=2, crowded_for=2.0)
-    events = [(f, k, d) for f, k, _, d in told(stage, given_) if k in ("overcrowded", "cleared")]
+    events = [(f, k, d) for f, k, _, d in told(stage, footage) if k in ("overcrowded", "cleared")]
     assert events == [
-        (6, "overcrowded", {"count": 3, "since_s": 4.0}), (10, "cleared", {"count": 2, "since_s": 8.0}),
-    ]  # fmt: skip
+        (6, "overcrowded", {"count": 3, "since_s": 4.0}),
+        (10, "cleared", {"count": 2, "since_s": 8.0}),
+    ]
 
 
 def test_windows_of_occupancy():
     two = {1: [OUT, IN, IN, IN, OUT, OUT], 2: [OUT, OUT, IN, OUT, OUT, OUT]}
-    given_ = walk(two, times=[0, 1, 2, 3, 6, 11])
-    events = [(f, d) for f, k, _, d in told(Zone(polygon=BOX, margin=5, window=5), given_) if k == "occupancy"]
+    footage = walk(two, times=[0, 1, 2, 3, 6, 11])
+    events = [(f, d) for f, k, _, d in told(Zone(polygon=BOX, margin=5, window=5), footage) if k == "occupancy"]
     assert events == [
         (4, {"mean": 1.0, "max": 2, "entered": 2, "left": 1, "from_s": 0.0, "to_s": 5.0}),  # 1 + 2 + 1 + 1 of 5
         (5, {"mean": 0.2, "max": 1, "entered": 0, "left": 1, "from_s": 5.0, "to_s": 10.0}),
@@ -105,7 +117,7 @@ def test_windows_of_occupancy():
 def test_an_area_up_to_the_picture_s_sides_holds_who_is_cut_off_by_them():
     whole = ((0.0, 0.0), (640.0, 0.0), (640.0, 360.0), (0.0, 360.0))
     places = [(320, 360), (640, 360), (0, 10), (330, 500), (700, 100)]
-    assert kinds(said(places, polygon=whole)) == [(0, "entered")]
+    assert kinds(zone_events(places, polygon=whole)) == [(0, "entered")]
 
 
 # ------------------------------------------------------------------------------------------------------- properties
@@ -126,8 +138,8 @@ def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, polygon):
     events = told(Zone(polygon=polygon, margin=margin, debounce=hold), walk({7: places}, times=times), batch=(1, 3, 7))
     entered = [d["at_s"] for _, k, _, d in events if k == "entered"]
     left = [(d["at_s"], d.get("lost", False)) for _, k, _, d in events if k == "left"]
-    found = [(a, *b) for a, b in zip(entered, [*left, (None, False)], strict=False)]
-    assert found == stays(polygon, places, times, margin=margin, debounce=hold)
+    counted = [(a, *b) for a, b in zip(entered, [*left, (None, False)], strict=False)]
+    assert counted == stays(polygon, places, times, margin=margin, debounce=hold)
 
 
 @settings(max_examples=60, deadline=None)
@@ -145,7 +157,8 @@ def test_counts_add_up(seed, hold, sizes):
     mixed = [frame for pair in zip(*sources.values(), strict=True) for frame in pair]
     zones = {"box": BOX, "notch": NOTCH}
     stage = Zone(polygon=zones, debounce=hold, track_ttl=0.7, more_than=3, window=1.0)
-    inside, since = {}, {}
+    inside = {}
+    since = {}
     for frame in run_stage(stage, mixed, batch=sizes):
         for event in frame.events:
             zone = (frame.source, event.data["zone"])
@@ -187,10 +200,10 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
     rng = np.random.default_rng(seed)
     times = np.arange(0, 24, 1 / fps)
     x = np.interp(times, [0, 4, 8, 12, 16, 24], [40, 150, 150, 40, 150, 150]) + rng.uniform(-3, 3, len(times))
-    kept = rng.random(len(times)) >= lost
-    kept[0] = kept[-1] = True
-    places = [(float(a), 150.0) if k else None for a, k in zip(x, kept, strict=True)]
-    events = said(places, times=times.tolist(), margin=7.0, track_ttl=5.0)
+    is_seen = rng.random(len(times)) >= lost
+    is_seen[0] = is_seen[-1] = True
+    places = [(float(a), 150.0) if k else None for a, k in zip(x, is_seen, strict=True)]
+    events = zone_events(places, times=times.tolist(), margin=7.0, track_ttl=5.0)
     assert [kind for _, kind, _, _ in events] == ["entered", "left", "entered"]
     near = 8 / 27.5 + 1.5  # noise and margin, and the frames that may be missing
     for (_, _, _, data), middle in zip(events, (4 * 60 / 110, 8 + 4 * 50 / 110, 12 + 4 * 60 / 110), strict=True):
@@ -198,49 +211,51 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
 
 
 def test_a_step_back_into_the_margin_begins_the_hold_again():
-    places, times = [IN, OUT, EDGE, OUT, OUT, OUT], [0, 1, 1.25, 1.5, 1.75, 2.0]
-    events = said([IN, *places], times=[-1, *times], debounce=0.5)
+    places = [IN, OUT, EDGE, OUT, OUT, OUT]
+    times = [0, 1, 1.25, 1.5, 1.75, 2.0]
+    events = zone_events([IN, *places], times=[-1, *times], debounce=0.5)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", -1.0), (6, "left", 1.5)]
     assert events[1][3]["dwell_s"] == 2.5
-    later = said([IN, *places], times=[-1, *times[:-1], 1.9375], debounce=0.5)
+    later = zone_events([IN, *places], times=[-1, *times[:-1], 1.9375], debounce=0.5)
     assert kinds(later) == [(1, "entered")]
 
 
 def test_a_step_back_into_the_area_begins_the_hold_again():
-    places, times = [OUT, IN, OUT, IN, IN, IN], [0, 1, 1.25, 1.5, 1.75, 2.0]
-    assert [(f, d["at_s"]) for f, _, _, d in said(places, times=times, debounce=0.5)] == [(5, 1.5)]
+    places = [OUT, IN, OUT, IN, IN, IN]
+    times = [0, 1, 1.25, 1.5, 1.75, 2.0]
+    assert [(f, d["at_s"]) for f, _, _, d in zone_events(places, times=times, debounce=0.5)] == [(5, 1.5)]
 
 
 def test_the_margin_itself_is_outside():
-    assert kinds(said([IN, (95, 150)])) == [(0, "entered"), (1, "left")]
-    assert kinds(said([IN, (95.5, 150)])) == [(0, "entered")]
+    assert kinds(zone_events([IN, (95, 150)])) == [(0, "entered"), (1, "left")]
+    assert kinds(zone_events([IN, (95.5, 150)])) == [(0, "entered")]
 
 
 def test_who_is_leaving_is_not_loitering():
     times = [0, 1, 1.5, 2.0, 2.5]
-    events = said([IN, IN, OUT, OUT, OUT], times=times, debounce=1.0, loitering=2.0)
+    events = zone_events([IN, IN, OUT, OUT, OUT], times=times, debounce=1.0, loitering=2.0)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", 0.0), (4, "left", 1.5)]
-    back = said([IN, IN, OUT, OUT, IN], times=times, debounce=1.0, loitering=2.0)
+    back = zone_events([IN, IN, OUT, OUT, IN], times=times, debounce=1.0, loitering=2.0)
     assert [(f, k) for f, k, _, _ in back] == [(1, "entered"), (4, "loitering")], "it did not leave after all"
     assert back[1][3]["dwell_s"] == 2.5
 
 
 def test_loitering_begins_at_its_very_time():
-    assert kinds(said([IN, IN], times=[0, 2], loitering=2.0)) == [(0, "entered"), (1, "loitering")]
-    assert kinds(said([IN, IN], times=[0, 1.9375], loitering=2.0)) == [(0, "entered")]
+    assert kinds(zone_events([IN, IN], times=[0, 2], loitering=2.0)) == [(0, "entered"), (1, "loitering")]
+    assert kinds(zone_events([IN, IN], times=[0, 1.9375], loitering=2.0)) == [(0, "entered")]
 
 
 def test_a_crowd_is_more_than_the_number():
     two = {1: [IN] * 2, 2: [IN] * 2}
-    for most, expected in ((1, ["overcrowded"]), (2, [])):
-        events = told(Zone(polygon=BOX, margin=5, more_than=most), walk(two, times=[0, 1]))
+    for limit, expected in ((1, ["overcrowded"]), (2, [])):
+        events = told(Zone(polygon=BOX, margin=5, more_than=limit), walk(two, times=[0, 1]))
         assert [k for _, k, _, _ in events if k == "overcrowded"] == expected
 
 
 def test_a_window_begins_with_who_is_still_there():
-    given_ = walk({1: [IN, IN, IN, OUT]}, times=[0, 5.5, 10, 11])
+    footage = walk({1: [IN, IN, IN, OUT]}, times=[0, 5.5, 10, 11])
     stage = Zone(polygon=BOX, margin=5, window=5, track_ttl=20.0)
-    events = [d for _, kind, _, d in told(stage, given_) if kind == "occupancy"]
+    events = [d for _, kind, _, d in told(stage, footage) if kind == "occupancy"]
     assert [(d["mean"], d["max"], d["entered"], d["left"]) for d in events] == [(1.0, 1, 1, 0), (1.0, 1, 0, 0)]
 
 
@@ -293,10 +308,10 @@ STEPS = st.lists(st.sampled_from([0.25, 0.25, 0.5, 1.0, 7.0, 40.0, -0.5, -30.0])
 def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
     rng = np.random.default_rng(seed)
     times = np.cumsum([100.0, *steps]).tolist()
-    places = [IN if one else OUT for one in rng.random(len(times)) < 0.5]
-    given_ = walk({7: places}, times=times)
+    places = [IN if is_inside else OUT for is_inside in rng.random(len(times)) < 0.5]
+    footage = walk({7: places}, times=times)
     stage = Zone(polygon=BOX, margin=5, window=2.0)
-    events = told(stage, given_, batch=sizes)
+    events = told(stage, footage, batch=sizes)
     assert events == told(Zone(polygon=BOX, margin=5, window=2.0), walk({7: places}, times=times), batch=32)
     waiting = {"entered": 0, "left": 0}
     later: dict[str, int] = {}  # what the frame tells itself is of the next window
@@ -304,7 +319,8 @@ def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
     for frame, kind, _, data in events:
         if frame != at:
             waiting = {name: n + later.get(name, 0) for name, n in waiting.items()}
-            at, later = frame, {}
+            at = frame
+            later = {}
         if kind == "occupancy":
             assert {name: data[name] for name in waiting} == waiting
             assert 0 <= data["to_s"] - data["from_s"] <= 2.0
@@ -312,8 +328,8 @@ def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
             waiting = dict.fromkeys(waiting, 0)
         else:
             later[kind] = later.get(kind, 0) + 1
-    told_s = [(data["from_s"], data["to_s"]) for _, kind, _, data in events if kind == "occupancy"]
-    for (_, before), (after, _) in itertools.pairwise(told_s):
+    windows_s = [(data["from_s"], data["to_s"]) for _, kind, _, data in events if kind == "occupancy"]
+    for (_, before), (after, _) in itertools.pairwise(windows_s):
         assert after in (before, *times)
 
 
@@ -326,23 +342,27 @@ BESIDE = (450, 150)
 @pytest.mark.parametrize("first", [{"till": BOX}, {"gone": SIDE, "till": BOX}])
 @pytest.mark.parametrize("then", [{"till": BOX, "door": SIDE}, {"door": SIDE, "till": BOX}])
 def test_an_area_that_stays_goes_on_and_a_new_one_is_entered(first, then):
-    given_ = walk({1: [IN] * 4 + [OUT], 2: [OUT] * 2 + [BESIDE] * 3}, times=[0, 1, 2, 3, 4])
-    events = told(changing(Zone(polygon=first, margin=5), 3, polygon=then), given_, batch=1)
+    footage = walk({1: [IN] * 4 + [OUT], 2: [OUT] * 2 + [BESIDE] * 3}, times=[0, 1, 2, 3, 4])
+    events = told(changing(Zone(polygon=first, margin=5), 3, polygon=then), footage, batch=1)
     shown = [(f, kind, d["zone"], d["count"], d.get("dwell_s")) for f, kind, _, d in events if d["zone"] != "gone"]
     assert shown == [(0, "entered", "till", 1, None), (3, "entered", "door", 1, None), (4, "left", "till", 0, 4.0)]
     assert [d.get("appeared") for _, kind, _, d in events if d["zone"] == "door"] == [None]
 
 
 def test_an_area_that_moves_begins_empty():
-    given_ = walk({1: [IN] * 5, 2: [BESIDE] * 5}, times=[0, 1, 2, 3, 4])
+    footage = walk({1: [IN] * 5, 2: [BESIDE] * 5}, times=[0, 1, 2, 3, 4])
     stage = Zone(polygon={"a": BOX}, margin=5, more_than=0, window=2.0)
-    events = told(changing(stage, 1, polygon={"a": SIDE}), given_, batch=1)
+    events = told(changing(stage, 1, polygon={"a": SIDE}), footage, batch=1)
     assert [(f, kind, t, d.get("count")) for f, kind, t, d in events if kind != "occupancy"] == [
-        (0, "entered", 1, 1), (0, "overcrowded", None, 1), (1, "entered", 2, 1), (1, "overcrowded", None, 1),
-    ]  # fmt: skip
+        (0, "entered", 1, 1),
+        (0, "overcrowded", None, 1),
+        (1, "entered", 2, 1),
+        (1, "overcrowded", None, 1),
+    ]
     assert [(d["from_s"], d["entered"], d["left"]) for _, kind, _, d in events if kind == "occupancy"] == [
-        (0.0, 1, 0), (2.0, 0, 0),
-    ]  # fmt: skip
+        (0.0, 1, 0),
+        (2.0, 0, 0),
+    ]
 
 
 @pytest.mark.parametrize("areas", [{"door": SIDE, "till": BOX}, {"door": SIDE}])
@@ -361,22 +381,22 @@ def test_a_window_goes_on_with_its_area_when_the_order_of_areas_changes(areas):
 
 def test_an_area_counts_on_its_sources_only():
     zones = {"a": BOX, "b": BOX}
-    given_ = [one for source in ("gate", "yard") for one in walk({1: [OUT, IN, IN, OUT]}, source=source, step_s=1)]
+    footage = [frame for source in ("gate", "yard") for frame in walk({1: [OUT, IN, IN, OUT]}, source=source, step_s=1)]
     stage = Zone(polygon=zones, margin=5, more_than=0, window=2.0, loitering=0.5, sources={"a": ("gate",)})
-    done = run_stage(stage, given_)
+    done = run_stage(stage, footage)
     assert {(f.source, e.data["zone"]) for f in done for e in f.events} == {("gate", "a"), ("gate", "b"), ("yard", "b")}
     kinds_ = [e.kind for f in done if f.source == "gate" for e in f.events if e.data["zone"] == "a"]
     assert kinds_ == ["entered", "overcrowded", "loitering", "occupancy", "left", "cleared"]
-    assert [[one.text for one in f.shown.values()] for f in done if f.source == "yard"][1] == ["b 1"]
+    assert [[label.text for label in f.shown.values()] for f in done if f.source == "yard"][1] == ["b 1"]
 
 
 def test_an_area_that_no_longer_counts_on_a_source_is_empty_there():
-    given_ = walk({1: [IN] * 4}, source="gate", times=[0, 1, 2, 3])
-    events = told(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), given_, batch=1)
+    footage = walk({1: [IN] * 4}, source="gate", times=[0, 1, 2, 3])
+    events = told(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), footage, batch=1)
     assert kinds(events) == [(0, "entered")]
     events = told(
         changing(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), 3, sources=()),
-        given_,
+        footage,
         batch=1,
     )
     assert kinds(events) == [(0, "entered"), (3, "entered")]

@@ -7,12 +7,12 @@ from streamkit.testing.kit import detections, frames
 
 
 def batch_of(sources, tables):
-    made = {}
-    given = []
+    last_index = {}
+    footage = []
     for source in sources:
-        index = made[source] = made.get(source, -1) + 1
-        given.append(frames(index + 1, source)[index])
-    whole = Batch(given)
+        index = last_index[source] = last_index.get(source, -1) + 1
+        footage.append(frames(index + 1, source)[index])
+    whole = Batch(footage)
     for name, parts in tables.items():
         whole.tables[name] = Detections.concat(parts, rows=range(len(parts)))
     return whole
@@ -21,12 +21,12 @@ def batch_of(sources, tables):
 def test_each_source_s_frames_come_in_order_one_a_round():
     parts = [detections([[i, 0, i + 2, 9]], track_id=[i]) for i in range(6)]
     batch = batch_of("abacab", {"detect": parts})
-    found = list(source_steps(batch, {"a": 0, "b": 1, "c": 2}, PositionOptions(), Labels(), Clocks()))
-    assert [[frame.source for frame in one.frames] for one in found] == [["a", "b", "c"], ["a", "b"], ["a"]]
-    assert [one.slot.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
-    assert [one.track.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
-    assert [one.row.tolist() for one in found] == [[0, 1, 3], [2, 5], [4]]
-    assert [one.frame.tolist() for one in found] == [[0, 1, 2], [0, 1], [0]]
+    steps = list(source_steps(batch, {"a": 0, "b": 1, "c": 2}, PositionOptions(), Labels(), Clocks()))
+    assert [[frame.source for frame in step.frames] for step in steps] == [["a", "b", "c"], ["a", "b"], ["a"]]
+    assert [step.slot.tolist() for step in steps] == [[0, 1, 2], [0, 1], [0]]
+    assert [step.track.tolist() for step in steps] == [[0, 1, 3], [2, 5], [4]]
+    assert [step.row.tolist() for step in steps] == [[0, 1, 3], [2, 5], [4]]
+    assert [step.frame.tolist() for step in steps] == [[0, 1, 2], [0, 1], [0]]
 
 
 def test_what_is_left_out():
@@ -36,17 +36,17 @@ def test_what_is_left_out():
     first = first.with_columns(xyxy=boxes)
     second = detections([[0, 0, 4, 9]], track_id=[3], label=["car"])
     batch = batch_of("a", {"detect": [first], "untracked": [detections([[5, 5, 9, 9]])], "faces": [second]})
-    (one,) = source_steps(batch, {"a": 0}, PositionOptions(), Labels(), Clocks())
-    assert one.track.tolist() == [1, 3]
-    assert one.row.tolist() == [0, 5]
-    (one,) = source_steps(batch, {"a": 0}, PositionOptions(), Labels(["dog"]), Clocks())
-    assert len(one) == 0
+    (step,) = source_steps(batch, {"a": 0}, PositionOptions(), Labels(), Clocks())
+    assert step.track.tolist() == [1, 3]
+    assert step.row.tolist() == [0, 5]
+    (step,) = source_steps(batch, {"a": 0}, PositionOptions(), Labels(["dog"]), Clocks())
+    assert len(step) == 0
 
 
 def test_a_frame_with_nothing_on_it_is_there_all_the_same():
-    (one,) = source_steps(batch_of("ab", {}), {"a": 0, "b": 1}, PositionOptions(), Labels(), Clocks())
-    assert len(one.frames) == 2
-    assert len(one) == 0
+    (step,) = source_steps(batch_of("ab", {}), {"a": 0, "b": 1}, PositionOptions(), Labels(), Clocks())
+    assert len(step.frames) == 2
+    assert len(step) == 0
 
 
 def test_classes_keep_their_number_whatever_table_they_come_from():
@@ -69,20 +69,21 @@ def test_anchors_are_those_of_the_box_in_the_picture():
 
 
 def test_where_time_goes_back_all_of_before_is_over():
-    given = [one for source in "ab" for one in frames(4, source)]
-    for frame, pts_s in zip(given, (1, 2, 2, 0.5, 7, 8, 9, 10), strict=True):
+    footage = [frame for source in "ab" for frame in frames(4, source)]
+    for frame, pts_s in zip(footage, (1, 2, 2, 0.5, 7, 8, 9, 10), strict=True):
         frame.pts_s = pts_s
     clocks = Clocks()
-    found = [
-        one for part in (given[:2] + given[4:6], given[2:4] + given[6:])
-        for one in source_steps(Batch(part), {"a": 0, "b": 2}, PositionOptions(), Labels(), clocks)
-    ]  # fmt: skip
-    assert [one.back.tolist() for one in found] == [[False] * 2] * 3 + [[True, False]]
+    steps = [
+        step
+        for part in (footage[:2] + footage[4:6], footage[2:4] + footage[6:])
+        for step in source_steps(Batch(part), {"a": 0, "b": 2}, PositionOptions(), Labels(), clocks)
+    ]
+    assert [step.back.tolist() for step in steps] == [[False] * 2] * 3 + [[True, False]]
     tracks = TrackStore()
     tracks.find(np.array([0, 1, 2]), np.array([5, 6, 7]))
     tracks["seen_s"][:3] = 1.5, 0.0, 8.5
-    assert tracks["track"][found[2].unseen(tracks, 0.6)].tolist() == []
-    assert tracks["track"][found[2].unseen(tracks, 0.4)].tolist() == [5, 7]
-    assert tracks["track"][found[3].unseen(tracks, 2.0)].tolist() == [5]
+    assert tracks["track"][steps[2].unseen(tracks, 0.6)].tolist() == []
+    assert tracks["track"][steps[2].unseen(tracks, 0.4)].tolist() == [5, 7]
+    assert tracks["track"][steps[3].unseen(tracks, 2.0)].tolist() == [5]
     clocks.begin(2)  # another source has the number
     assert clocks.step(np.array([0, 2]), np.array([0.25, 0.25])).tolist() == [True, False]

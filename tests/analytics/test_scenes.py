@@ -36,17 +36,17 @@ scenes = functools.cache(functools.partial(scene, step=4))  # six frames a secon
 
 @seeds
 def test_every_count_is_exact_on_true_boxes(seed):
-    given, tracks, labels = scenes(seed)
-    times = [frame.pts_s for frame in given]
+    footage, tracks, labels = scenes(seed)
+    times = [frame.pts_s for frame in footage]
     expected = []
     for name, line in LINES.items():
         for track, boxes in tracks.items():
             for frame, way in crossings(line, feet(boxes), times, margin=3.6):
                 expected.append((frame, name, track, labels[track], "in" if way > 0 else "out"))
-    events = told(LineCounter(line=LINES), given, batch=32)
-    found = [(f, d["line"], t, d["label"], d["direction"]) for f, _, t, d in events]
-    assert sorted(found) == sorted(expected)
-    assert len(found) >= 5
+    events = told(LineCounter(line=LINES), footage, batch=32)
+    crossed = [(f, d["line"], t, d["label"], d["direction"]) for f, _, t, d in events]
+    assert sorted(crossed) == sorted(expected)
+    assert len(crossed) >= 5
     totals = Counter((d["line"], d["direction"]) for *_, d in events)
     for *_, data in events:
         last = {way: max(d[way] for *_, d in events if d["line"] == data["line"]) for way in ("in", "out")}
@@ -55,26 +55,28 @@ def test_every_count_is_exact_on_true_boxes(seed):
 
 @seeds
 def test_every_stay_is_exact_on_true_boxes(seed):
-    given, tracks, _ = scenes(seed)
-    times = [frame.pts_s for frame in given]
+    footage, tracks, _ = scenes(seed)
+    times = [frame.pts_s for frame in footage]
     expected = {}
     for name, area in ZONES.items():
         for track, boxes in tracks.items():
-            found = stays(area, feet(boxes), times, margin=3.6)
-            if found:
-                expected[name, track] = [(round(a, 6), b if b is None else round(b, 6), lost) for a, b, lost in found]
-    found = {}
-    for _, kind, track, data in told(Zone(polygon=ZONES), given, batch=32):
+            track_stays = stays(area, feet(boxes), times, margin=3.6)
+            if track_stays:
+                expected[name, track] = [
+                    (round(a, 6), b if b is None else round(b, 6), lost) for a, b, lost in track_stays
+                ]
+    stays_by_track = {}
+    for _, kind, track, data in told(Zone(polygon=ZONES), footage, batch=32):
         key = (data["zone"], track)
         if kind == "entered":
-            found.setdefault(key, []).append((data["at_s"], None, False))
+            stays_by_track.setdefault(key, []).append((data["at_s"], None, False))
         else:
-            entered = found[key][-1][0]
-            found[key][-1] = (entered, data["at_s"], data.get("lost", False))
+            entered = stays_by_track[key][-1][0]
+            stays_by_track[key][-1] = (entered, data["at_s"], data.get("lost", False))
             assert data["dwell_s"] == pytest.approx(data["at_s"] - entered, abs=2e-6)
     # Who is lost within the gap before the end is not told to have left: the scene ends before.
-    assert found == expected
-    assert len(found) > 10
+    assert stays_by_track == expected
+    assert len(stays_by_track) > 10
 
 
 # With a detector and a tracker: zones whose edges nobody walks along, and a moment to be sure.
@@ -82,7 +84,8 @@ BANDS = {
     name: ((left, 225.0), (right, 225.0), (right, 290.0), (left, 290.0))
     for name, left, right in (("left", 0.0, 213.0), ("middle", 213.0, 427.0), ("right", 427.0, 640.0))
 } | {"pavement": ((100.0, 140.0), (540.0, 140.0), (540.0, 178.0), (100.0, 178.0))}
-HOLD_S, SEEDS = 0.2, 20
+HOLD_S = 0.2
+SEEDS = 20
 
 WHOLE = """
 sources: {{street: {film}}}
@@ -102,14 +105,16 @@ def test_counts_with_the_demo_detector_are_within_2_percent_in_sum(run_pipeline,
     from samples.draw_street import draw
     from samples.scene import plan
 
-    true, found = Counter(), Counter()
+    true = Counter()
+    detected = Counter()
     for seed in range(SEEDS):
         film = tmp_path / f"{seed}.mp4"
         records = draw(plan(seed, seconds=16), film, range(400))
-        times, tracks = [record["pts_s"] for record in records], {}
+        times = [record["pts_s"] for record in records]
+        tracks = {}
         for i, record in enumerate(records):
-            for one in record["objects"]:
-                tracks.setdefault(one["id"], [None] * len(records))[i] = one["box"]
+            for scene_object in record["objects"]:
+                tracks.setdefault(scene_object["id"], [None] * len(records))[i] = scene_object["box"]
         for places in map(feet, tracks.values()):
             for line in LINES.values():
                 true["crossed"] += len(crossings(line, places, times, margin=3.6))
@@ -119,7 +124,7 @@ def test_counts_with_the_demo_detector_are_within_2_percent_in_sum(run_pipeline,
         outcome = run_pipeline(WHOLE.format(**shapes))
         assert outcome.code == 0
         for record in outcome.records["street"]:
-            found.update(event["kind"] for event in record["events"])
+            detected.update(event["kind"] for event in record["events"])
         film.unlink()
-    total, counted = (sum(count[kind] for kind in ("crossed", "entered")) for count in (true, found))
-    assert abs(counted - total) <= 0.02 * total, f"true {dict(true)}, found {dict(found)}"
+    total, counted = (sum(count[kind] for kind in ("crossed", "entered")) for count in (true, detected))
+    assert abs(counted - total) <= 0.02 * total, f"true {dict(true)}, found {dict(detected)}"

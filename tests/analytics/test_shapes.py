@@ -10,7 +10,7 @@ SQUARE = ((0, 0), (10, 0), (10, 10), (0, 10))
 
 
 @pytest.mark.parametrize(
-    ("points", "told"),
+    ("points", "message"),
     [
         ([], "two points or more"),
         ([(1, 2)], "two points or more"),
@@ -22,13 +22,13 @@ SQUARE = ((0, 0), (10, 0), (10, 10), (0, 10))
         ([(0, 0), (float("nan"), 1)], "finite"),
     ],
 )
-def test_lines_that_are_none(points, told):
-    with pytest.raises(ValueError, match=told):
+def test_lines_that_are_none(points, message):
+    with pytest.raises(ValueError, match=message):
         check_line(points)
 
 
 @pytest.mark.parametrize(
-    ("points", "told"),
+    ("points", "message"),
     [
         ([(0, 0), (9, 9)], "three corners or more"),
         ([(0, 0), (9, 0), (0, 0)], "no length|three corners|meet|one line"),
@@ -40,8 +40,8 @@ def test_lines_that_are_none(points, told):
         ([(0, 0), (9, 0), (4, 0), (4, 9)], "edge 1 and edge 2 meet"),
     ],
 )
-def test_areas_that_are_none(points, told):
-    with pytest.raises(ValueError, match=told):
+def test_areas_that_are_none(points, message):
+    with pytest.raises(ValueError, match=message):
         check_polygon(points)
 
 
@@ -86,16 +86,29 @@ def test_which_shapes_are_outside_of_a_picture(shape, closed, beside):
     [
         ("proximity", {"distance": 0.1, "units": "share"}),
         ("proximity", {"distance": 1}),
-        ("proximity", {"distance": 0.5, "points": [[100, 100], [200, 100], [300, 300], [50, 300]],
-                       "ground": [[0, 0], [4, 0], [4, 20], [0, 20]]}),
-        ("proximity", {"distance": 5, "units": "share", "points": [[0.1, 0.1], [0.2, 0.1], [0.3, 0.9], [0.05, 0.9]],
-                       "ground": [[0, 0], [4, 0], [4, 20], [0, 20]]}),
+        (
+            "proximity",
+            {
+                "distance": 0.5,
+                "points": [[100, 100], [200, 100], [300, 300], [50, 300]],
+                "ground": [[0, 0], [4, 0], [4, 20], [0, 20]],
+            },
+        ),
+        (
+            "proximity",
+            {
+                "distance": 5,
+                "units": "share",
+                "points": [[0.1, 0.1], [0.2, 0.1], [0.3, 0.9], [0.05, 0.9]],
+                "ground": [[0, 0], [4, 0], [4, 20], [0, 20]],
+            },
+        ),
         ("direction", {"min_speed": 2, "units": "share"}),
         ("direction", {"min_speed": 20, "units": "share", "smoothing": 0.2}),
         ("direction", {"min_speed": 0.02}),
         ("zone", {"polygon": [[100, 100], [200, 100], [300, 300]], "margin": 0.5}),
     ],
-)  # fmt: skip
+)
 def test_lengths_that_their_units_can_mean(stage, options):
     assert problems(stage, **options) == []
 
@@ -123,7 +136,7 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
 
 
 @pytest.mark.parametrize(
-    ("stage", "options", "told"),
+    ("stage", "options", "message"),
     [
         (
             "zone",
@@ -186,7 +199,7 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
         ("draw", {"blur": {"label": ["car"]}}, "it.blur has no option 'label'; did you mean 'labels'?"),
     ],
 )
-def test_check_refuses_it_at_its_place_with_the_reason(stage, options, told):
-    found = problems(stage, **options)
-    assert any(told in one for one in found), found
-    assert len(found) == 1, found
+def test_check_refuses_it_at_its_place_with_the_reason(stage, options, message):
+    messages = problems(stage, **options)
+    assert any(message in text for text in messages), messages
+    assert len(messages) == 1, messages

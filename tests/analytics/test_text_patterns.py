@@ -33,7 +33,7 @@ def test_named_formats(name, good, bad):
 
 def test_every_named_format_is_tested():
     names = test_named_formats.pytestmark[0].args[1]
-    assert {one[0] for one in names} == set(NAMED)
+    assert {case[0] for case in names} == set(NAMED)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +50,10 @@ def test_masks_and_expressions(mask, good, bad):
     assert not TextPattern(mask).matches(bad)
 
 
-@pytest.mark.parametrize("given", ["AB[", "(?P<a", "A{3,1}"])
-def test_an_invalid_pattern_is_refused(given):
+@pytest.mark.parametrize("pattern", ["AB[", "(?P<a", "A{3,1}"])
+def test_an_invalid_pattern_is_refused(pattern):
     with pytest.raises(ValueError, match=r"must be a name \(any, at, .*\), a mask such as AA-9999 or a regular"):
-        TextPattern(given)
+        TextPattern(pattern)
 
 
 def test_a_misspelt_name_is_no_expression():
@@ -67,9 +67,9 @@ def test_a_name_in_capitals_is_no_expression():
 
 
 def test_a_long_text_is_repaired_as_fast_as_a_short_one():
-    begun_s = time.process_time()
+    started_s = time.process_time()
     assert TextPattern("de").repaired("8O1" * 30, [0.5] * 90) is None
-    assert time.process_time() - begun_s < 0.5
+    assert time.process_time() - started_s < 0.5
     text = "AAAAAAAAAAAAAAA8"
     assert TextPattern("A{16}").repaired(text, [0.9] * 15 + [0.4]) == "AAAAAAAAAAAAAAAB"
 
@@ -79,14 +79,17 @@ def test_only_letters_and_digits_stay_in_capitals():
 
 
 @pytest.mark.parametrize(
-    ("given", "expected"),
+    ("text", "expected"),
     [
-        ("8AB1234", "BAB1234"), ("BA8I2E4", None), ("BABI2O4", "BAB1204"), ("BAB1234", "BAB1234"),
+        ("8AB1234", "BAB1234"),
+        ("BA8I2E4", None),
+        ("BABI2O4", "BAB1204"),
+        ("BAB1234", "BAB1234"),
         ("0AB1234", "OAB1234"),
     ],
-)  # fmt: skip
-def test_characters_that_look_alike_are_replaced_where_the_format_says(given, expected):
-    assert TextPattern("AAA9999").repaired(given, [0.9] * len(given)) == expected
+)
+def test_characters_that_look_alike_are_replaced_where_the_format_says(text, expected):
+    assert TextPattern("AAA9999").repaired(text, [0.9] * len(text)) == expected
 
 
 def test_the_least_certain_character_is_replaced_first():

@@ -45,7 +45,8 @@ def test_missing_and_additional_characters_do_not_shift_the_others():
 def test_the_score_is_that_of_the_least_certain_character():
     vote = result(("AB12", 0.8, 1.0), ("AB17", 0.4, 1.0))
     assert vote.text == "AB12"
-    against, pro = math.log(1 - 0.4), math.log(1 - 0.8)
+    against = math.log(1 - 0.4)
+    pro = math.log(1 - 0.8)
     assert vote.scores == pytest.approx((0.6, 0.6, 0.6, 0.8 * pro / (pro + against)))
     assert vote.score == pytest.approx(0.6)
     assert vote.agreeing == 1

@@ -33,47 +33,49 @@ def wandering(rng, times, source, begin=0):
         at = rng.uniform([80, 80], [270, 270]) + np.cumsum(rng.normal(0, 20, (len(times), 2)), axis=0)
         seen = rng.random(len(times)) < 0.8
         places[track] = [tuple(p) if s else None for p, s in zip(at.tolist(), seen, strict=True)]
-    made = walk(places, source=source, times=times.tolist())
-    for frame in made:
+    footage = walk(places, source=source, times=times.tolist())
+    for frame in footage:
         frame.index += begin
-    return made
+    return footage
 
 
 def seen(done, stage):
     """By source what is told, frame by frame, without a line's counts, which go on; and the column, if any."""
-    found, columns = {}, {}
+    events_by_source = {}
+    columns = {}
     for frame in done:
-        mine = found.setdefault(frame.source, {}).setdefault(frame.index, [])
+        frame_events = events_by_source.setdefault(frame.source, {}).setdefault(frame.index, [])
         for event in frame.events:
-            data = {name: one for name, one in event.data.items() if name not in ("in", "out")}
-            mine.append((event.kind, event.track_id, data))
+            data = {name: entry for name, entry in event.data.items() if name not in ("in", "out")}
+            frame_events.append((event.kind, event.track_id, data))
         for column in stage.spec.columns:
             columns.setdefault(frame.source, []).extend(frame.detections.extra[column].tolist())
-    return found, columns
+    return events_by_source, columns
 
 
 def ends(first, frames):
     """What of a part was under way at its end, by the events of that part: who was in, and which pairs were near."""
     last = {track: f.pts_s for f in frames for track in f.detections.track_id.tolist()}
     both = {pair: f.pts_s for f in frames for pair in itertools.combinations(sorted(f.detections.track_id.tolist()), 2)}
-    stays, pairs = {}, {}
+    stays = {}
+    pairs = {}
     for kind, track, data in itertools.chain.from_iterable(first.values()):
         if kind in ("entered", "left"):
             stays[track] = data["at_s"] if kind == "entered" else None
         elif kind in ("met", "parted"):
             pairs[track, data["other"]] = data["since_s"] if kind == "met" else None
     inside = sorted(track for track, entered_s in stays.items() if entered_s is not None)
-    found = []
+    ending = []
     for left, track in enumerate(inside, 1):
-        dwell_s, at_s = (pytest.approx(one, abs=2e-6) for one in (last[track] - stays[track], last[track]))
+        dwell_s, at_s = (pytest.approx(exact_s, abs=2e-6) for exact_s in (last[track] - stays[track], last[track]))
         data = {"label": "person", "count": len(inside) - left, "dwell_s": dwell_s, "at_s": at_s, "lost": True}
-        found.append(("left", track, data))
+        ending.append(("left", track, data))
     for pair, since_s in pairs.items():
         if since_s is not None:
             together_s = pytest.approx(both[pair] - since_s, abs=2e-6)
             data = {"other": pair[1], "labels": ["person"] * 2, "together_s": together_s}
-            found.append(("parted", pair[0], data))
-    return sorted(found, key=by_track)
+            ending.append(("parted", pair[0], data))
+    return sorted(ending, key=by_track)
 
 
 def by_track(event):
@@ -100,20 +102,22 @@ def test_what_comes_after_is_as_if_the_source_began_there(name, seed, back, size
     expected = {**alone["a1"][0]["a"], **alone["a2"][0]["a"]}
     under_way = ends(alone["a1"][0]["a"], first)
     for size in (1, 32, [sizes, 1, 5]):
-        one, two, other = frames()
-        mixed = [frame for pair in zip(one + two, other, strict=True) for frame in pair]
-        found, columns = seen(run_stage(STAGES[name](), mixed, batch=size), STAGES[name]())
-        assert found["b"] == alone["b"][0]["b"]
-        over, found["a"][23] = found["a"][23][: len(under_way)], found["a"][23][len(under_way) :]
+        first_part, second_part, other = frames()
+        mixed = [frame for pair in zip(first_part + second_part, other, strict=True) for frame in pair]
+        events_by_source, columns = seen(run_stage(STAGES[name](), mixed, batch=size), STAGES[name]())
+        assert events_by_source["b"] == alone["b"][0]["b"]
+        over = events_by_source["a"][23][: len(under_way)]
+        events_by_source["a"][23] = events_by_source["a"][23][len(under_way) :]
         assert sorted(over, key=by_track) == under_way
-        assert found["a"] == expected
+        assert events_by_source["a"] == expected
         if columns:
             np.testing.assert_array_equal(columns["a"], alone["a1"][1]["a"] + alone["a2"][1]["a"])
             np.testing.assert_array_equal(columns["b"], alone["b"][1]["b"])
 
 
 def test_an_area_that_is_overcrowded_stays_so_and_what_must_last_begins_anew():
-    three, times = {t: [(150, 150)] * 8 for t in (1, 2, 3)}, [10, 11, 12, 13, 1, 2, 3, 4]
+    three = {t: [(150, 150)] * 8 for t in (1, 2, 3)}
+    times = [10, 11, 12, 13, 1, 2, 3, 4]
     events = told(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(three, times=times))
     assert [(f, k, d["since_s"]) for f, k, _, d in events if "crowd" in k or k == "cleared"] == [
         (2, "overcrowded", 10.0)
@@ -132,8 +136,11 @@ def test_a_line_s_counts_go_on():
     across = [(100, 100), (300, 100)] * 3
     events = told(LineCounter(line=((180, 0), (180, 360))), walk({1: across}, times=[10, 11, 12, 1, 2, 3]))
     assert [(f, d["direction"], d["in"], d["out"]) for f, _, _, d in events] == [
-        (1, "out", 0, 1), (2, "in", 1, 1), (4, "in", 2, 1), (5, "out", 2, 2),
-    ]  # fmt: skip
+        (1, "out", 0, 1),
+        (2, "in", 1, 1),
+        (4, "in", 2, 1),
+        (5, "out", 2, 2),
+    ]
 
 
 @pytest.mark.parametrize("name", STAGES)
@@ -146,7 +153,8 @@ def test_nothing_grows_with_the_jumps(name):
         for frame in walk(tracks, times=[0.0, 1.0, 2.0]):
             stage.process(Batch([frame], tables=frame.tables), states)
     memory = {
-        "zone": lambda: len(stage._occupancy.tracks), "line": lambda: len(stage._crossings.tracks),
+        "zone": lambda: len(stage._occupancy.tracks),
+        "line": lambda: len(stage._crossings.tracks),
         "proximity": lambda: len(stage._pairs[states["test"]]),
-    }.get(name, lambda: len(stage._motion.tracks))  # fmt: skip
+    }.get(name, lambda: len(stage._motion.tracks))
     assert memory() <= 6

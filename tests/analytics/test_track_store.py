@@ -14,7 +14,7 @@ class Remembering(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.tracks = TrackStore(value=np.int64(-7))
-        self.known = {}
+        self.expected_tracks = {}
         self.now = 0.0
 
     @rule(seen=NUMBERS)
@@ -22,29 +22,29 @@ class Remembering(RuleBasedStateMachine):
         self.now += 1
         slot, track = np.array(seen, np.int64).reshape(-1, 2).T
         rows, fresh = self.tracks.find(slot, track)
-        assert fresh.tolist() == [key not in self.known for key in seen]
+        assert fresh.tolist() == [key not in self.expected_tracks for key in seen]
         assert len(set(rows.tolist())) == len(rows)
-        expected = [self.known.get(key, (-7, 0))[0] for key in seen]
+        expected = [self.expected_tracks.get(key, (-7, 0))[0] for key in seen]
         assert self.tracks["value"][rows].tolist() == expected
         for i, key in enumerate(seen):
-            self.known[key] = (int(self.now) * 100 + i, self.now)
-            self.tracks["value"][rows[i]] = self.known[key][0]
+            self.expected_tracks[key] = (int(self.now) * 100 + i, self.now)
+            self.tracks["value"][rows[i]] = self.expected_tracks[key][0]
         self.tracks["seen_s"][rows] = self.now
-        assert len(self.tracks) == len(self.known)
+        assert len(self.tracks) == len(self.expected_tracks)
 
     @rule(gap=st.integers(0, 3))
     def forget_the_unseen(self, gap):
         rows = self.tracks.unseen(np.arange(4), np.full(4, self.now), np.zeros(4, bool), gap)
-        found = set(zip(self.tracks["slot"][rows].tolist(), self.tracks["track"][rows].tolist(), strict=True))
-        assert found == {key for key, (_, seen) in self.known.items() if self.now - seen > gap}
+        dropped = set(zip(self.tracks["slot"][rows].tolist(), self.tracks["track"][rows].tolist(), strict=True))
+        assert dropped == {key for key, (_, seen) in self.expected_tracks.items() if self.now - seen > gap}
         self.tracks.drop(rows)
-        for key in found:
-            del self.known[key]
+        for key in dropped:
+            del self.expected_tracks[key]
 
     @rule(slot=st.integers(0, 3))
     def end(self, slot):
         self.tracks.end(slot)
-        self.known = {key: value for key, value in self.known.items() if key[0] != slot}
+        self.expected_tracks = {key: value for key, value in self.expected_tracks.items() if key[0] != slot}
 
 
 Remembering.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
@@ -54,8 +54,8 @@ TestRemembering = Remembering.TestCase
 def test_sources_whose_time_is_not_given_are_left_alone():
     tracks = TrackStore()
     tracks.find(np.array([0, 1]), np.array([5, 5]))
-    gone = tracks.unseen(np.array([0]), np.array([100.0]), np.array([False]), 1.0)
-    assert tracks["slot"][gone].tolist() == [0]
+    unseen = tracks.unseen(np.array([0]), np.array([100.0]), np.array([False]), 1.0)
+    assert tracks["slot"][unseen].tolist() == [0]
 
 
 def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes():
@@ -66,8 +66,8 @@ def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes(
         rows, _ = tracks.find(np.zeros(before, np.int64), earlier + 50)
         tracks.drop(rows)  # the rows are free again, in another order
         tracks.find(np.array([1, 0, 0, 1]), np.array([8, 9, 4, 2]))
-        gone = tracks.unseen(np.arange(2), np.array([100.0, 100.0]), np.zeros(2, bool), 1.0)
-        orders.append(list(zip(tracks["slot"][gone].tolist(), tracks["track"][gone].tolist(), strict=True)))
+        unseen = tracks.unseen(np.arange(2), np.array([100.0, 100.0]), np.zeros(2, bool), 1.0)
+        orders.append(list(zip(tracks["slot"][unseen].tolist(), tracks["track"][unseen].tolist(), strict=True)))
     assert orders[0] == orders[1] == [(0, 4), (0, 9), (1, 2), (1, 8)]
 
 
@@ -75,7 +75,8 @@ def test_a_track_is_gone_after_more_than_the_gap():
     tracks = TrackStore()
     rows, _ = tracks.find(np.zeros(2, np.int64), np.array([1, 2]))
     tracks["seen_s"][rows] = [10.0, 9.75]
-    slot, now_s = np.array([0]), np.array([12.0])
+    slot = np.array([0])
+    now_s = np.array([12.0])
     assert tracks.unseen(slot, now_s, np.array([False]), 2.0).tolist() == [rows[1]]
     assert tracks.unseen(slot, now_s, np.array([True]), 2.0).tolist() == rows.tolist()
     assert tracks.unseen(slot[:0], now_s[:0], np.zeros(0, bool), 2.0).tolist() == []

@@ -26,9 +26,9 @@ def run(tmp_path, here):
     (tmp_path / "p.yaml").write_text(YAML)
     clip(tmp_path / "v" / "a.mp4")
 
-    def call(*args: str, its_own: bool = False) -> subprocess.CompletedProcess:
+    def call(*args: str, in_subprocess: bool = False) -> subprocess.CompletedProcess:
         words = ["batch", "p.yaml", *args]
-        if not its_own:
+        if not in_subprocess:
             return here(*words, cwd=tmp_path)
         return subprocess.run(
             [sys.executable, str(ROOT / "run.py"), *words], cwd=tmp_path, capture_output=True, text=True
@@ -41,7 +41,7 @@ def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
     clip(tmp_path / "v" / "deep" / "b.mp4")
     (tmp_path / "v" / "text.mp4").write_text("no video\n" * 50)
     words = "v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl"
-    done = run(*words, "--workers", "2", "--report", "report.json", its_own=True)
+    done = run(*words, "--workers", "2", "--report", "report.json", in_subprocess=True)
     assert done.returncode == 1
     assert done.stdout == ""
     assert "batch writes the data set in place of the sink jsonl" in done.stderr
@@ -72,7 +72,7 @@ def test_a_detector_without_any_object_has_a_hint(run):
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (["nothing/*.mp4", "--out", "out"], "nothing/*.mp4: there is no folder nothing"),
         (["v", "--out", "p.yaml"], "--out"),
@@ -88,12 +88,12 @@ def test_a_detector_without_any_object_has_a_hint(run):
         (["v", "--out", "out", "--device", "cuda:7"], "device cuda:7 cannot be used"),
         (["v"], "Missing option '--out'"),
     ],
-)  # fmt: skip
-def test_a_mistake_is_told_and_nothing_is_written(run, tmp_path, args, told):
+)
+def test_a_mistake_is_told_and_nothing_is_written(run, tmp_path, args, message):
     before = sorted(tmp_path.rglob("*"))
     done = run(*args)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -176,21 +176,21 @@ def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_p
         while not (tmp_path / "waits").exists():
             assert time.monotonic() < until
             time.sleep(0.02)
-        second = run("v", "--out", "out", its_own=True)
+        second = run("v", "--out", "out", in_subprocess=True)
         os.kill(running.pid, signal.SIGINT)
-        told = ""
-        while "stopping: " not in told:
-            told += (line := running.stderr.readline())
-            assert line, told
+        log = ""
+        while "stopping: " not in log:
+            log += (line := running.stderr.readline())
+            assert line, log
         (tmp_path / "go").touch()
-        told += running.communicate(timeout=100)[1]
+        log += running.communicate(timeout=100)[1]
     assert second.returncode == 2
     assert f"another run writes into out (process {running.pid} on " in second.stderr
     assert running.returncode == 130
-    assert "stopping: files in progress are finished and no new ones are started" in told
+    assert "stopping: files in progress are finished and no new ones are started" in log
     done = len(list((tmp_path / "out" / "files").glob("*-*.parquet")))
     assert done in (1, 2)  # the next one may have been begun
-    assert f"left          {6 - done} files   run the same command again to process them" in told
+    assert f"left          {6 - done} files   run the same command again to process them" in log
     assert not list((tmp_path / "out").rglob("*.part"))
     rest = run("v", "--out", "out", "--workers", "1")
     assert rest.returncode == 0

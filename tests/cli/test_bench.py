@@ -30,7 +30,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["bench", "gpu", "--batches", "8,x"], "give whole numbers from 1"),
         (["bench", "gpu", "--sources", "0"], "give whole numbers from 1"),
@@ -46,21 +46,21 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         (["capacity", "pipeline.yaml", "--fps", "0"], "fps"),
     ],
 )
-def test_wrong_arguments_exit_with_2(arguments, told, root, here):
+def test_wrong_arguments_exit_with_2(arguments, message, root, here):
     done = here(*arguments, cwd=root)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"), [([], ("auto",)), (["--processes", "auto, 3"], ("auto", 3)), (["--processes", "2"], (2,))]
+    ("arguments", "taken"), [([], ("auto",)), (["--processes", "auto, 3"], ("auto", 3)), (["--processes", "2"], (2,))]
 )
-def test_processes_are_the_runtime_s_choice_or_numbers(given, taken, root, monkeypatch):
-    asked = []
-    monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: asked.append(options) or 0)
-    line = ["--device", "cpu", "--models", "demo", "--clip", f"h264={root}/samples/street.mp4", *given]
+def test_processes_are_the_runtime_s_choice_or_numbers(arguments, taken, root, monkeypatch):
+    measured = []
+    monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: measured.append(options) or 0)
+    line = ["--device", "cpu", "--models", "demo", "--clip", f"h264={root}/samples/street.mp4", *arguments]
     bench_gpu.main(line, standalone_mode=False)
-    assert asked[0].processes == taken
+    assert measured[0].processes == taken
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,16 @@ def test_capacity_searches_as_it_is_told(arguments, options, root, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--seconds", "0.4"], ["--seconds", "-0.5"], ["--start", "0"], ["--max-streams", "0"], ["--fps", "0"],
-              ["--max-latency", "0.9"]],
-)  # fmt: skip
+    "arguments",
+    [
+        ["--seconds", "0.4"],
+        ["--seconds", "-0.5"],
+        ["--start", "0"],
+        ["--max-streams", "0"],
+        ["--fps", "0"],
+        ["--max-latency", "0.9"],
+    ],
+)
 def test_capacity_refuses_what_measures_nothing(arguments, root):
     with pytest.raises(click.BadParameter, match=r"is not in the range"):
         capacity.main([f"{root}/pipeline.yaml", *arguments], standalone_mode=False)

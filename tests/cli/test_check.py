@@ -25,7 +25,7 @@ def cards(tmp_path):
     return tmp_path
 
 
-def told(text, folder=ROOT):
+def check_problems(text, folder=ROOT):
     with pytest.raises(ConfigError) as caught:
         check(read_text(text, folder=folder))
     return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
@@ -38,7 +38,7 @@ def test_a_graph_with_its_networks_and_tests():
 
 def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(cards):
     stages = "  one: {stage: detect, model: one}\n  b:\n    stage: detect\n    model: two\n"
-    assert told(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
+    assert check_problems(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
         f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx does not exist; put the ONNX file "
         f"there; the card {cards}/one.yaml has no url to fetch it from",
         f"6:12: b: model card two ({cards}/two.yaml): its file {cards}/two.onnx does not exist; fetch it with: "
@@ -47,8 +47,8 @@ def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(c
 
 
 def test_a_network_that_does_not_fit_is_told_there_too(cards):
-    (found,) = told("sources: {a: 'test://'}\nstages:\n  detect: {model: text}\n", cards)
-    assert found.startswith(
+    (problem,) = check_problems("sources: {a: 'test://'}\nstages:\n  detect: {model: text}\n", cards)
+    assert problem.startswith(
         f"3:19: detect: model card text ({cards}/text.yaml): {cards}/text.onnx is not an ONNX model"
     )
 
@@ -66,7 +66,7 @@ def test_networks_and_tests_are_told_at_once(cards):
         "sources: {a: 'test://'}\nstages:\n  detect: {model: one}\n  draw: {}\n"
         "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
     )
-    assert [found.split(": ")[0] for found in told(text, cards)] == ["3:19", "6:12", "6:26"]
+    assert [problem.split(": ")[0] for problem in check_problems(text, cards)] == ["3:19", "6:12", "6:26"]
 
 
 def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
@@ -74,9 +74,10 @@ def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
         "sources: {a: 'test://'}\nstages:\n  drow: {}\n"
         "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
     )
-    assert told(text) == [
-        "3:3: unknown stage 'drow'; did you mean 'draw'?", "5:12: test.name must be text, got 5",
-    ]  # fmt: skip
+    assert check_problems(text) == [
+        "3:3: unknown stage 'drow'; did you mean 'draw'?",
+        "5:12: test.name must be text, got 5",
+    ]
 
 
 VALID = """\
@@ -124,7 +125,7 @@ def problems_of(mistakes):
     for right, wrong, _ in mistakes:
         assert text.count(right) == 1
         text = text.replace(right, wrong)
-    return told(text)
+    return check_problems(text)
 
 
 def test_the_pipeline_without_mistakes_is_valid():
@@ -159,11 +160,12 @@ def test_no_mistake_hides_another():
 def test_what_cannot_be_read_causes_no_further_problem(right, wrong):
     text = VALID.replace(right, wrong).replace("from: detect.postprocess", "from: track")
     assert text.count(wrong) == 1
-    assert len(told(text)) == 1, told(text)
+    assert len(check_problems(text)) == 1, check_problems(text)
 
 
 def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
-    lines, above = ["sources: {a: 'test://'}", "stages:"], "decode"
+    lines = ["sources: {a: 'test://'}", "stages:"]
+    above = "decode"
     for i in range(40):  # 2 ** 40 ways through
         lines += [f"  l{i}: {{stage: draw, from: {above}}}", f"  r{i}: {{stage: draw, from: {above}}}"]
         above = f"[l{i}, r{i}]"

@@ -9,7 +9,7 @@ from support.commands import Here
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("chek", "pipeline.yaml"), "No such command 'chek'; did you mean 'check'?"),
         (("samples/street.mp4",), "samples/street.mp4 is not a pipeline; run a YAML that lists it under sources"),
@@ -18,10 +18,10 @@ from support.commands import Here
         (("batch", "pipeline.yaml", "a.mp4", "--again"), "; it is now '--overwrite'"),
     ],
 )
-def test_a_wrong_command_says_what_was_meant(root: Path, here: Here, args: tuple[str, ...], told: str) -> None:
+def test_a_wrong_command_says_what_was_meant(root: Path, here: Here, args: tuple[str, ...], message: str) -> None:
     done = here(*args, cwd=root)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
 
 
 def test_the_package_is_the_command(root: Path) -> None:

@@ -13,9 +13,9 @@ from streamkit.core.errors import StreamkitError
 
 @pytest.fixture
 def opened(monkeypatch):
-    found = []
-    monkeypatch.setattr(webbrowser, "open", found.append)
-    return found
+    addresses = []
+    monkeypatch.setattr(webbrowser, "open", addresses.append)
+    return addresses
 
 
 def make(path):
@@ -29,8 +29,8 @@ def test_a_wheel_has_its_site_in_the_package(tmp_path):
     make(package.parent / "site" / "index.html")  # of another project
     with pytest.raises(StreamkitError, match=r"this installation has no documentation in .*docs_site; streamkit list"):
         command.first_page(package)
-    made = make(package / "docs_site" / "index.html")
-    assert command.first_page(package) == made
+    page = make(package / "docs_site" / "index.html")
+    assert command.first_page(package) == page
 
 
 def test_a_checkout_has_the_site_that_just_docs_builds(tmp_path):
@@ -38,8 +38,8 @@ def test_a_checkout_has_the_site_that_just_docs_builds(tmp_path):
     make(package / "docs_site" / "index.html")  # of an older build
     (tmp_path / "mkdocs.yml").write_text("")
     assert command.first_page(package) == tmp_path / "docs" / "index.md"
-    made = make(tmp_path / "site" / "index.html")
-    assert command.first_page(package) == made
+    page = make(tmp_path / "site" / "index.html")
+    assert command.first_page(package) == page
 
 
 @pytest.mark.parametrize(("variable", "opens"), [("DISPLAY", True), ("BROWSER", True), (None, False)])
@@ -49,13 +49,13 @@ def test_it_prints_the_address_and_opens_it_where_there_is_a_screen(monkeypatch,
     if variable:
         monkeypatch.setenv(variable, "x")
     monkeypatch.setattr(command.sys, "platform", "linux")
-    made = make(tmp_path / "with space" / "index.html")
-    monkeypatch.setattr(command, "first_page", lambda: made)
+    page = make(tmp_path / "with space" / "index.html")
+    monkeypatch.setattr(command, "first_page", lambda: page)
     done = CliRunner().invoke(cli, ["docs"])
     assert done.exit_code == 0, done.output
-    assert done.output == f"{made.as_uri()}\n"
+    assert done.output == f"{page.as_uri()}\n"
     assert "with%20space" in done.output
-    assert opened == ([made.as_uri()] if opens else [])
+    assert opened == ([page.as_uri()] if opens else [])
 
 
 def test_a_checkout_without_a_site_shows_the_text_of_the_pages(monkeypatch, opened):

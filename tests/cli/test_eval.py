@@ -42,9 +42,9 @@ def test_the_report_as_text_json_and_picture(here: Here, pipeline: Path, truth: 
     assert report["misses"]["objects"][0].keys() == {"source", "frame", "label", "box", "id", "cause", "score"}
     picture = cv2.imread(str(tmp_path / "w.png"))
     assert picture.shape == (36 + 2 * (36 + 360), 3 * 640, 3)
-    found = {tuple(color) for color in picture[40:].reshape(-1, 3)[:, ::-1].tolist()}
+    colors = {tuple(color) for color in picture[40:].reshape(-1, 3)[:, ::-1].tolist()}
     for red, green, blue in ((46, 147, 255), (46, 194, 126), (229, 56, 59)):  # truth, hit, missed
-        assert any(abs(r - red) + abs(g - green) + abs(b - blue) < 12 for r, g, b in found)
+        assert any(abs(r - red) + abs(g - green) + abs(b - blue) < 12 for r, g, b in colors)
     assert not (tmp_path / "out").exists()  # sinks do not write
 
 
@@ -93,17 +93,19 @@ def test_a_wrong_option_is_one_message(here: Here, pipeline: Path, truth: Path, 
 def test_a_truth_of_another_size_or_length_ends_with_one_message(
     here: Here, root: Path, pipeline: Path, tmp_path: Path
 ) -> None:
-    one = {"objects": [{"id": 1, "label": "car", "box": [0, 0, 50, 50]}]}
-    lines = [{"frame": 0, "width": 1280, "height": 720, **one}]
+    boxes = {"objects": [{"id": 1, "label": "car", "box": [0, 0, 50, 50]}]}
+    lines = [{"frame": 0, "width": 1280, "height": 720, **boxes}]
     (tmp_path / "size.jsonl").write_text(json.dumps(lines[0]))
     done = here("eval", pipeline, "--truth", "size.jsonl", "--limit", 3, cwd=tmp_path)
     assert (done.returncode, "is the truth of a video of 1280x720 (frame 0)" in done.stderr) == (2, True)
     street = json.loads("[" + ",".join((root / "samples/street.truth.jsonl").read_text().splitlines()[:20]) + "]")
-    (tmp_path / "from1.jsonl").write_text("\n".join(json.dumps(one | {"frame": one["frame"] + 1}) for one in street))
+    (tmp_path / "from1.jsonl").write_text(
+        "\n".join(json.dumps(truth_line | {"frame": truth_line["frame"] + 1}) for truth_line in street)
+    )
     done = here("eval", pipeline, "--truth", "from1.jsonl", "--limit", 30, cwd=tmp_path)
     assert done.returncode == 2
     assert "from1.jsonl fits the source street better 1 frame earlier" in done.stderr
-    (tmp_path / "long.jsonl").write_text(json.dumps({"frame": 7000, **one}))
+    (tmp_path / "long.jsonl").write_text(json.dumps({"frame": 7000, **boxes}))
     done = here("eval", pipeline, "--truth", "long.jsonl", "--set", "sources.street.every=40", cwd=tmp_path)
     assert done.returncode == 2
     assert "boxes up to frame 7000" in done.stderr

@@ -50,33 +50,35 @@ def test_without_a_template_all_are_listed(here: Here, tmp_path: Path) -> None:
 
 
 def test_a_pipeline_is_replaced_by_force_only_and_a_video_never(here: Here, tmp_path: Path) -> None:
-    mine = tmp_path / "shop" / "pipeline.yaml"
-    mine.parent.mkdir()
-    mine.write_text("mine")
+    edited = tmp_path / "shop" / "pipeline.yaml"
+    edited.parent.mkdir()
+    edited.write_text("mine")
     (tmp_path / "shop" / "samples").mkdir()
     (tmp_path / "shop" / "samples" / "street.mp4").write_text("my video")
     done = here("init", "count", "shop", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == "shop/pipeline.yaml exists; name another folder, or replace it with --force\n"
-    assert mine.read_text() == "mine"
+    assert edited.read_text() == "mine"
     assert here("init", "count", "shop", "--force", cwd=tmp_path).returncode == 0
-    assert mine.read_text() == starter.template_text("count")
+    assert edited.read_text() == starter.template_text("count")
     assert (tmp_path / "shop" / "samples" / "street.mp4").read_text() == "my video"
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("cuont",), "there is no template 'cuont'; did you mean 'count'?"),
         (("shop",), "there is no template 'shop'; known: detect, count, cameras, archive"),
         (("count", "notes.txt"), "Directory 'notes.txt' is a file."),
     ],
 )
-def test_a_mistake_is_one_line_with_the_way_out(here: Here, tmp_path: Path, words: tuple[str, ...], told: str) -> None:
+def test_a_mistake_is_one_line_with_the_way_out(
+    here: Here, tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     done = here("init", *words, cwd=tmp_path)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 

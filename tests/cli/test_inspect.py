@@ -7,7 +7,7 @@ from support.commands import PIPELINE, Here, write
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (("detect: {model", "detekt: {model"), "p.yaml:5:3: unknown stage 'detekt'; did you mean 'detect'?"),
         (("min_score", "min_scor"), "detect has no option 'min_scor'; did you mean 'min_score'?"),
@@ -16,12 +16,12 @@ from support.commands import PIPELINE, Here, write
         (("draw: {}", "draw: {from: nowhere}"), "there is no stage 'nowhere'"),
     ],
 )
-def test_a_wrong_yaml_is_exit_2(root: Path, here: Here, tmp_path: Path, change: tuple[str, str], told: str) -> None:
+def test_a_wrong_yaml_is_exit_2(root: Path, here: Here, tmp_path: Path, change: tuple[str, str], message: str) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(*change)
     for subcommand in ("run", "check"):
         done = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
         assert done.returncode == 2
-        assert told in done.stderr
+        assert message in done.stderr
         assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
 

@@ -43,13 +43,13 @@ def pipeline(tmp_path, head=""):
 
 def lines(done):
     """The lines on stderr: each a JSON object with the fields that all have."""
-    found = [json.loads(line) for line in done.stderr.splitlines()]
-    for one in found:
-        assert list(one)[:4] == ["time", "level", "logger", "message"]
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", one["time"])
-        assert abs(datetime.fromisoformat(one["time"]).timestamp() - time.time()) < 600
-        assert one["pid"] > 0
-    return found
+    logged = [json.loads(line) for line in done.stderr.splitlines()]
+    for log_line in logged:
+        assert list(log_line)[:4] == ["time", "level", "logger", "message"]
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", log_line["time"])
+        assert abs(datetime.fromisoformat(log_line["time"]).timestamp() - time.time()) < 600
+        assert log_line["pid"] > 0
+    return logged
 
 
 def run(root, *args, **kwargs):
@@ -61,24 +61,26 @@ def run(root, *args, **kwargs):
 def test_every_line_of_a_run_is_json(root, tmp_path, processes):
     head = "" if processes == 1 else f"device: {{use: cpu, processes: {processes}}}"
     done = run(root, "run", pipeline(tmp_path, head), "--log-format", "json")
-    found = lines(done)
+    logged = lines(done)
     assert done.returncode == 1
     assert done.stdout == ""
-    (failed,) = [one for one in found if one["message"].startswith("odd failed on a frame 0")]
+    (failed,) = [log_line for log_line in logged if log_line["message"].startswith("odd failed on a frame 0")]
     assert (failed["level"], failed["source"], failed["stage"]) == ("warning", "a", "odd")
     assert failed["logger"] == "streamkit.runtime.execution.stage_runner"
-    (gone,) = [one for one in found if one["message"].startswith("source gone failed")]
-    assert (gone["level"], gone["source"]) == ("error", "gone")
-    (crash,) = [one for one in found if one["message"] == "uncaught exception"]
+    (missing_source,) = [log_line for log_line in logged if log_line["message"].startswith("source gone failed")]
+    assert (missing_source["level"], missing_source["source"]) == ("error", "gone")
+    (crash,) = [log_line for log_line in logged if log_line["message"] == "uncaught exception"]
     assert (crash["level"], crash["exception"].splitlines()[-1][:17]) == ("critical", "ZeroDivisionError")
-    assert [one["level"] for one in found if one["message"] == "of a library"] == ["error"]
-    assert [one["logger"] for one in found if "UserWarning: of a module" in one["message"]] == ["py.warnings"]
+    assert [log_line["level"] for log_line in logged if log_line["message"] == "of a library"] == ["error"]
+    assert [log_line["logger"] for log_line in logged if "UserWarning: of a module" in log_line["message"]] == [
+        "py.warnings"
+    ]
     if processes == 1:
-        assert {one["process"] for one in found} == {"main"}
+        assert {log_line["process"] for log_line in logged} == {"main"}
     else:
         assert failed["process"].startswith("worker/")
-        assert failed["pid"] != found[-1]["pid"]
-    assert any(one["message"].startswith("3 frames in ") for one in found), "the summary"
+        assert failed["pid"] != logged[-1]["pid"]
+    assert any(log_line["message"].startswith("3 frames in ") for log_line in logged), "the summary"
 
 
 @pytest.mark.parametrize(
@@ -90,19 +92,23 @@ def test_every_line_of_a_run_is_json(root, tmp_path, processes):
 )
 def test_a_mistake_is_a_line_too(root, args, words):
     done = run(root, *args)
-    (one,) = lines(done)
+    (log_line,) = lines(done)
     assert done.returncode == 2
-    assert (one["level"], one["logger"]) == ("error", "streamkit.cli")
-    assert words in one["message"]
+    assert (log_line["level"], log_line["logger"]) == ("error", "streamkit.cli")
+    assert words in log_line["message"]
 
 
 def test_levels_and_the_environment(root, tmp_path):
     levels = "error,streamkit.runtime.execution=info"
     environment = {"STREAMKIT_LOG_FORMAT": "json", "STREAMKIT_LOG_LEVEL": levels, "PYTHONWARNINGS": "ignore"}
-    found = lines(command(root, "run", pipeline(tmp_path), env=environment))
-    assert {one["level"] for one in found if one["logger"] == "streamkit.runtime.execution.stage_runner"} == {"warning"}
-    assert {one["level"] for one in found if one["logger"] in ("streamkit.runtime.pipeline", "a.library")} == {"error"}
-    assert "streamkit.cli" not in {one["logger"] for one in found}, "the summary has the level info"
+    logged = lines(command(root, "run", pipeline(tmp_path), env=environment))
+    assert {
+        log_line["level"] for log_line in logged if log_line["logger"] == "streamkit.runtime.execution.stage_runner"
+    } == {"warning"}
+    assert {
+        log_line["level"] for log_line in logged if log_line["logger"] in ("streamkit.runtime.pipeline", "a.library")
+    } == {"error"}
+    assert "streamkit.cli" not in {log_line["logger"] for log_line in logged}, "the summary has the level info"
     wrong = run(root, "run", "none.yaml", "--log-level", "loud")
     assert wrong.returncode == 2
     assert "a level is one of debug, info, warning, error, critical" in wrong.stderr
@@ -112,16 +118,33 @@ def test_a_server_logs_json_with_the_ids_of_requests(root, tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("sources: {}\nstages: {draw: {}}\n")
     running = subprocess.Popen(
-        [sys.executable, "run.py", "serve", str(path), "--port", "0", "--data", str(tmp_path / "data"),
-         "--token", TOKEN, "--log-format", "json", "--log-level", "uvicorn=info"],
-        cwd=root, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "run.py",
+            "serve",
+            str(path),
+            "--port",
+            "0",
+            "--data",
+            str(tmp_path / "data"),
+            "--token",
+            TOKEN,
+            "--log-format",
+            "json",
+            "--log-level",
+            "uvicorn=info",
+        ],
+        cwd=root,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
     assert running.stderr is not None
-    found = []
+    logged = []
     try:
         for line in running.stderr:
-            found.append(json.loads(line))
-            if match := re.search(r"serving \S+ at (http://\S+)", found[-1]["message"]):
+            logged.append(json.loads(line))
+            if match := re.search(r"serving \S+ at (http://\S+)", logged[-1]["message"]):
                 break
         head = {"authorization": f"Bearer {TOKEN}", "x-request-id": "add-1"}
         with httpx.Client(base_url=match[1], timeout=20, headers=head) as client:
@@ -134,6 +157,6 @@ def test_a_server_logs_json_with_the_ids_of_requests(root, tmp_path):
     finally:
         running.send_signal(signal.SIGTERM)
         _, rest = running.communicate(timeout=30)
-    found += [json.loads(line) for line in rest.splitlines()]
-    assert "uvicorn.access" not in {one["logger"] for one in found}
-    assert any(one["logger"] == "uvicorn.error" and one["level"] == "info" for one in found)
+    logged += [json.loads(line) for line in rest.splitlines()]
+    assert "uvicorn.access" not in {log_line["logger"] for log_line in logged}
+    assert any(log_line["logger"] == "uvicorn.error" and log_line["level"] == "info" for log_line in logged)

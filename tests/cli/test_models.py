@@ -28,7 +28,8 @@ def demo(root, tmp_path):
 def test_new_writes_a_card_that_equals_the_derived_one(here, demo):
     done = here("models", "new", "best.onnx", cwd=demo)
     assert (done.returncode, done.stdout) == (0, "best.yaml: detect, family yolov8, 640x384, 3 classes\n")
-    written, derived = load_card(demo / "best.yaml"), open_model("best.onnx", demo)
+    written = load_card(demo / "best.yaml")
+    derived = open_model("best.onnx", demo)
     assert (written.input, written.labels, written.family) == (derived.input, derived.labels, derived.family)
     assert (written.score, written.iou, written.task) == (derived.score, derived.iou, derived.task)
     text = (demo / "best.yaml").read_text()

@@ -12,7 +12,7 @@ def test_quantize_writes_a_card_that_runs(root, here: Here, tmp_path):
     street = root / "samples" / "street.mp4"
     done = here("models", "quantize", "demo", street, "--frames", "16", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["demo_int8.onnx", "demo_int8.yaml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["demo_int8.onnx", "demo_int8.yaml"]
     assert "wrote " in done.stdout
     assert "AP         1.000 -> " in done.stdout
     done = here("models", "check", "demo_int8", street, cwd=tmp_path)
@@ -37,7 +37,7 @@ def test_a_refusal_is_exit_1_and_writes_nothing(root, here: Here, tmp_path):
 def test_convert_needs_no_clips(here: Here, tmp_path):
     done = here("models", "convert", "demo", "--f16", "--frames", "8", "--out", "sub/half.yaml", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert sorted(one.name for one in (tmp_path / "sub").iterdir()) == ["half.onnx", "half.yaml"]
+    assert sorted(path.name for path in (tmp_path / "sub").iterdir()) == ["half.onnx", "half.yaml"]
     assert "compare speed and results on the GPU with --device cuda" in done.stderr
 
 
@@ -60,9 +60,19 @@ def stills(root, tmp_path):
 
 def test_ground_truth_is_compared_on_its_own_images(here: Here, stills, tmp_path):
     done = here(
-        "models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", "--frames", "16",
-        "--out", tmp_path / "x.yaml", cwd=tmp_path,
-    )  # fmt: skip
+        "models",
+        "quantize",
+        "demo",
+        "--data",
+        stills,
+        "--truth",
+        tmp_path / "truth.json",
+        "--frames",
+        "16",
+        "--out",
+        tmp_path / "x.yaml",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert "with ranges from 8 frames" in done.stdout
     assert "objects in 10 frames" in done.stdout
@@ -73,14 +83,12 @@ def test_ground_truth_is_compared_on_its_own_images(here: Here, stills, tmp_path
 def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
     for number in range(1, 20, 2):
         (stills / f"{number}.jpg").unlink()
-    done = here(
-        "models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", cwd=tmp_path
-    )  # fmt: skip
+    done = here("models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", cwd=tmp_path)
     assert "the ranges of values come from images that AP is measured on; name other clips too" in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (("quantize", "demo"), 2, "name clips, images or folders that show what the network will see"),
         (("quantize", "demo", "no.mp4"), 1, "there is no file or folder no.mp4"),
@@ -96,12 +104,12 @@ def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
         (("convert", "demo", "--f16", "--device", "cuda"), 2, "cuda"),
     ],
 )
-def test_wrong_input_is_one_message(root, here: Here, tmp_path, words, code, told):
+def test_wrong_input_is_one_message(root, here: Here, tmp_path, words, code, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.mp4").write_text("no video")
     words = [str(root / "samples" / "street.mp4") if word == "STREET" else word for word in words]
     done = here("models", *words, cwd=tmp_path)
-    assert told in done.stderr
+    assert message in done.stderr
     assert done.returncode == code
     assert "Traceback" not in done.stderr
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["empty", "text.mp4"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty", "text.mp4"]

@@ -43,12 +43,12 @@ def test_check_says_how_many_processes_run_and_why(pipeline: str) -> None:
         "the first run decides whether a faster arithmetic finds the same"
     )
     assert lines == [f"{pipeline}: ok, 200 sources, 2 stages (1 on the device)", REASON, network]
-    told = CliRunner().invoke(check, [pipeline, "--set", "device.processes=2"], catch_exceptions=False).output
-    assert told.splitlines()[1] == (
+    output = CliRunner().invoke(check, [pipeline, "--set", "device.processes=2"], catch_exceptions=False).output
+    assert output.splitlines()[1] == (
         "2 processes on cuda:0: set by device.processes; a spare process replaces one that dies"
     )
-    told = CliRunner().invoke(check, [pipeline, "--device", "cpu"], catch_exceptions=False).output
-    assert len(told.splitlines()) == 1
+    output = CliRunner().invoke(check, [pipeline, "--device", "cpu"], catch_exceptions=False).output
+    assert len(output.splitlines()) == 1
 
 
 def test_graph_says_which_sources_each_process_has(pipeline: str) -> None:
@@ -56,8 +56,8 @@ def test_graph_says_which_sources_each_process_has(pipeline: str) -> None:
     assert lines[-1] == REASON
     assert [line.partition(":0: ")[0] for line in lines[-5:-1]] == ["process on cuda"] * 4
     assert lines[-5].startswith("process on cuda:0: c0, c4, c8, ")
-    told = CliRunner().invoke(graph, [pipeline, "--device", "cpu"], catch_exceptions=False).output
-    assert "process on" not in told
-    told = CliRunner().invoke(graph, [pipeline, "--format", "mermaid"], catch_exceptions=False).output
-    assert "processes on" not in told
-    assert "process on" not in told
+    output = CliRunner().invoke(graph, [pipeline, "--device", "cpu"], catch_exceptions=False).output
+    assert "process on" not in output
+    output = CliRunner().invoke(graph, [pipeline, "--format", "mermaid"], catch_exceptions=False).output
+    assert "processes on" not in output
+    assert "process on" not in output

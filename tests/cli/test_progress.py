@@ -11,12 +11,21 @@ from streamkit.cli.progress import Display
 
 def report(**changes):
     return {
-        "frames": 1000, "seconds": 4.0, "frames_per_s": 250.0, "device": "cpu", "detections": {}, "events": {},
-        "counts": {}, "stages": {}, "latency": {}, "sources": {"a": {"frames": 1000}}, **changes,
-    }  # fmt: skip
+        "frames": 1000,
+        "seconds": 4.0,
+        "frames_per_s": 250.0,
+        "device": "cpu",
+        "detections": {},
+        "events": {},
+        "counts": {},
+        "stages": {},
+        "latency": {},
+        "sources": {"a": {"frames": 1000}},
+        **changes,
+    }
 
 
-def told(capsys, verbose=False, **changes) -> list[str]:
+def summary_lines(capsys, verbose=False, **changes) -> list[str]:
     Display().summary(report(**changes), verbose)
     captured = capsys.readouterr()
     assert captured.out == ""  # standard output is the pipeline's own
@@ -24,12 +33,12 @@ def told(capsys, verbose=False, **changes) -> list[str]:
 
 
 def test_a_summary_of_little(capsys):
-    assert told(capsys) == ["1000 frames in 4.0 s, 250.0 a second, on cpu"]
-    assert told(capsys, frames=0, seconds=0.0, frames_per_s=None) == ["0 frames in 0.0 s, on cpu"]
+    assert summary_lines(capsys) == ["1000 frames in 4.0 s, 250.0 a second, on cpu"]
+    assert summary_lines(capsys, frames=0, seconds=0.0, frames_per_s=None) == ["0 frames in 0.0 s, on cpu"]
 
 
 def test_a_summary_of_all(capsys):
-    lines = told(
+    lines = summary_lines(
         capsys,
         detections={"detect": 12345},
         events={"crossed": 3},
@@ -50,28 +59,28 @@ def test_a_summary_of_all(capsys):
 
 
 def test_a_detector_without_any_object_has_a_hint(capsys):
-    lines = told(capsys, detections={"detect": 0, "plates": 0})
+    lines = summary_lines(capsys, detections={"detect": 0, "plates": 0})
     assert lines[1] == "detections: detect 0, plates 0"
     assert lines[2].startswith("detect and plates found no object in 1,000 frames; if there are some, run the network")
-    assert "found no object" not in "".join(told(capsys, detections={"detect": 1}))
-    assert "found no object" not in "".join(told(capsys, detections={"detect": 0}, frames=0))
+    assert "found no object" not in "".join(summary_lines(capsys, detections={"detect": 1}))
+    assert "found no object" not in "".join(summary_lines(capsys, detections={"detect": 0}, frames=0))
 
 
 def test_what_thresholds_removed_is_for_the_verbose(capsys):
     counts = {"frames failed": 2, "boxes removed: min_score": 8_014_295}
-    assert told(capsys, counts=counts)[1:] == ["counts: frames failed 2"]
-    assert told(capsys, counts=counts, verbose=True)[1:] == [
+    assert summary_lines(capsys, counts=counts)[1:] == ["counts: frames failed 2"]
+    assert summary_lines(capsys, counts=counts, verbose=True)[1:] == [
         "counts: frames failed 2, boxes removed: min_score 8,014,295"
     ]
-    assert told(capsys, counts={"boxes removed: min_score": 3})[1:] == []
+    assert summary_lines(capsys, counts={"boxes removed: min_score": 3})[1:] == []
 
 
 def test_the_summary_names_the_outputs(capsys):
-    assert told(capsys, outputs=["out/a.mp4", "out/a.jsonl"])[1:] == ["outputs: out/a.mp4, out/a.jsonl"]
+    assert summary_lines(capsys, outputs=["out/a.mp4", "out/a.jsonl"])[1:] == ["outputs: out/a.mp4, out/a.jsonl"]
     many = [f"out/{n}.mp4" for n in range(12)]
-    assert told(capsys, outputs=many)[1:] == [f"outputs: {', '.join(many[:10])} and 2 more"]
-    assert told(capsys, outputs=many[:10])[1:] == [f"outputs: {', '.join(many[:10])}"]
-    assert told(capsys, outputs=[])[1:] == []
+    assert summary_lines(capsys, outputs=many)[1:] == [f"outputs: {', '.join(many[:10])} and 2 more"]
+    assert summary_lines(capsys, outputs=many[:10])[1:] == [f"outputs: {', '.join(many[:10])}"]
+    assert summary_lines(capsys, outputs=[])[1:] == []
 
 
 def state(frames=3, done=False, expected=None):
@@ -116,14 +125,14 @@ def running(frames=7):
 
 def test_plain_lines_tell_how_far_it_is(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_EVERY_S", 0.01)
-    said = ""
+    output = ""
     with Display().watching(running()):
         until = time.monotonic() + 30
-        while "\n" not in said and time.monotonic() < until:
+        while "\n" not in output and time.monotonic() < until:
             time.sleep(0.01)
-            said += capsys.readouterr().err
-    said += capsys.readouterr().err
-    assert set(said.splitlines()) == {"7 frames done, 1 of 2 sources ended"}
+            output += capsys.readouterr().err
+    output += capsys.readouterr().err
+    assert set(output.splitlines()) == {"7 frames done, 1 of 2 sources ended"}
     time.sleep(0.03)
     assert capsys.readouterr().err == ""  # over with the run
 
@@ -141,7 +150,8 @@ def test_bars_on_a_terminal(capsys):
     display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
     with display.watching(running()):
         display.log("note [x]")
-        text, until = "", time.monotonic() + 30
+        text = ""
+        until = time.monotonic() + 30
         while "3 frames" not in text and time.monotonic() < until:
             time.sleep(0.02)
             text += capsys.readouterr().err
@@ -156,11 +166,15 @@ SEEN = r"car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
 
 
 def test_labels_and_ids_neither_act_on_a_terminal_nor_make_lines_of_their_own(capsys):
-    lines = told(
+    lines = summary_lines(
         capsys,
-        detections={EVIL: 1}, events={EVIL: 2}, counts={EVIL: 3}, stages={EVIL: {"frames": 1, "seconds": 1.0}},
-        latency={EVIL: {"p50_ms": 1.0}}, sources={EVIL: {"frames": 1, "error": "x"}},
-    )  # fmt: skip
+        detections={EVIL: 1},
+        events={EVIL: 2},
+        counts={EVIL: 3},
+        stages={EVIL: {"frames": 1, "seconds": 1.0}},
+        latency={EVIL: {"p50_ms": 1.0}},
+        sources={EVIL: {"frames": 1, "error": "x"}},
+    )
     assert lines[1:] == [
         f"detections: {SEEN} 1",
         f"events: {SEEN} 2",
@@ -185,10 +199,10 @@ def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, 
     states = {"[red]cam\x1b[2J\n\x9b1m": SimpleNamespace(frames=7, done=True)}
     with display.watching(SimpleNamespace(frames=7, states=states, limit=None)):
         time.sleep(0.5)
-    found = capsys.readouterr().err
-    assert r"[red]cam\x1b[2J\n\x9b1m" in found
-    assert "\x1b[2J" not in found
-    assert "\x9b" not in found
+    output = capsys.readouterr().err
+    assert r"[red]cam\x1b[2J\n\x9b1m" in output
+    assert "\x1b[2J" not in output
+    assert "\x9b" not in output
 
 
 def test_what_takes_long_before_the_first_frame_is_shown(capsys):
@@ -200,7 +214,8 @@ def test_what_takes_long_before_the_first_frame_is_shown(capsys):
     display = Display()
     display.console = Console(stderr=True, force_terminal=True, width=100, highlight=False)
     with display.watching(running):
-        text, until = "", time.monotonic() + 30
+        text = ""
+        until = time.monotonic() + 30
         while "opening track, detect" not in text and time.monotonic() < until:
             time.sleep(0.02)
             text += capsys.readouterr().err

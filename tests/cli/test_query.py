@@ -94,10 +94,11 @@ def test_an_export_is_a_folder_with_images_and_annotations(run, tmp_path, form):
     images = {name for name in files if name.startswith("images/") and name.endswith(".png")}
     stems = {name.removeprefix("images/").removesuffix(".png") for name in images}
     others = {
-        "coco": {"annotations/instances_default.json"}, "cvat": {"annotations.xml"},
+        "coco": {"annotations/instances_default.json"},
+        "cvat": {"annotations.xml"},
         "label-studio": {"tasks.json", "label_config.xml"},
         "yolo": {"data.yaml", *(f"labels/{stem}.txt" for stem in stems)},
-    }  # fmt: skip
+    }
     assert len(images) == 3
     assert files == images | others[form]
     assert not list(tmp_path.glob(".*"))
@@ -122,8 +123,9 @@ def test_missing_videos_are_named_and_the_others_are_exported(run, tmp_path, arc
     assert len(list((tmp_path / "out" / "images").iterdir())) == 2
     done = run("export", "--where", "source = 'away.mp4'", "--format", "coco", "--out", "none")
     assert (done.returncode, done.stderr) == (
-        2, "none of the 40 selected frames has an image: away.mp4: /gone/away.mp4: there is no such file\n",
-    )  # fmt: skip
+        2,
+        "none of the 40 selected frames has an image: away.mp4: /gone/away.mp4: there is no such file\n",
+    )
     assert not (tmp_path / "none").exists()
 
 
@@ -136,7 +138,7 @@ def moved(part, **values):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (("query", "--where", "count_of('cra') > 1"), "there is no label 'cra' in this data set; did you mean 'car'?"),
         (("query", "SELECT 1", "--where", "true"), "give a SELECT or --where, not both; a SELECT has its own WHERE"),
@@ -159,10 +161,10 @@ def moved(part, **values):
         (("export", "--where", "true", "--format", "voc", "--out", "a"), "'voc' is not one of 'coco', 'yolo', 'cvat'"),
     ],
 )
-def test_mistakes_are_explained(run, tmp_path, words, told):
+def test_mistakes_are_explained(run, tmp_path, words, message):
     done = run(*words)
     assert done.returncode == 2
-    assert told in done.stderr
+    assert message in done.stderr
     assert "Traceback" not in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 

@@ -80,7 +80,7 @@ def remux(source: Path, target: Path, flags: str) -> bytes:
 def broken(tmp_path: Path, root: Path) -> dict[str, Path]:
     """Files that are wrong, each in its own way, from the sample video."""
     whole = (root / "samples" / "street.mp4").read_bytes()
-    made = {
+    paths = {
         "missing": tmp_path / "missing.mp4",
         "text": tmp_path / "text.mp4",
         "empty": tmp_path / "empty.mp4",
@@ -89,13 +89,13 @@ def broken(tmp_path: Path, root: Path) -> dict[str, Path]:
         "flipped": tmp_path / "flipped.mp4",
         "audio": tmp_path / "audio.mp4",
     }
-    made["text"].write_text("this is no video\n" * 50)
-    made["empty"].write_bytes(b"")
+    paths["text"].write_text("this is no video\n" * 50)
+    paths["empty"].write_bytes(b"")
     flipped = bytearray(whole)
     for at in range(len(whole) // 3, len(whole) * 2 // 3, 997):
         flipped[at] ^= 0xFF
-    made["flipped"].write_bytes(flipped)
-    with av.open(str(made["audio"]), "w") as container:
+    paths["flipped"].write_bytes(flipped)
+    with av.open(str(paths["audio"]), "w") as container:
         stream = container.add_stream("aac", rate=16000)
         frame = av.AudioFrame(format="fltp", layout="mono", samples=1024)
         frame.sample_rate = 16000
@@ -104,8 +104,8 @@ def broken(tmp_path: Path, root: Path) -> dict[str, Path]:
         container.mux([*stream.encode(frame), *stream.encode(None)])
     for name, flags in (("cut", "faststart"), ("index", "")):
         data = remux(root / "samples/street.mp4", tmp_path / "remuxed.mp4", flags)
-        made[name].write_bytes(data[: len(data) // 2])
-    return made
+        paths[name].write_bytes(data[: len(data) // 2])
+    return paths
 
 
 def test_broken_sources_fail_alone(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
@@ -205,7 +205,8 @@ def test_a_full_disk_leaves_no_half_file(
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 
-    out, endings = tmp_path / "out", {"video": "mp4", "jsonl": "jsonl"}
+    out = tmp_path / "out"
+    endings = {"video": "mp4", "jsonl": "jsonl"}
     lines = (f"  {stage}: {{path: '{out}/{{source}}.{endings[stage]}'}}\n" for stage in stages.split())
     path = write(tmp_path, "sources: {street: samples/street.mp4}\nstages:\n" + "".join(lines))
     done = command(root, path, "--device", "cpu", preexec_fn=small_files)
@@ -214,10 +215,10 @@ def test_a_full_disk_leaves_no_half_file(
     assert f"cannot write {out}/street.{fails}: " in done.stderr
     assert sorted(os.listdir(out)) == left
     for name in left:
-        found = records(out / name)
-        assert [one["frame"] for one in found] == list(range(len(found)))
-        assert f"\n{len(found)} frames in " in done.stderr
-        assert 0 < len(found) < 400
+        frame_records = records(out / name)
+        assert [frame_record["frame"] for frame_record in frame_records] == list(range(len(frame_records)))
+        assert f"\n{len(frame_records)} frames in " in done.stderr
+        assert 0 < len(frame_records) < 400
 
 
 def test_an_encoder_that_is_not_there_is_exit_2(root: Path, here: Here, tmp_path: Path) -> None:

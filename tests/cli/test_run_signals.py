@@ -27,10 +27,11 @@ class Slow(FrameStage):
 '''
 
 
-def begun(line: list[str], root: Path, folder: Path) -> subprocess.Popen[str]:
+def started_run(line: list[str], root: Path, folder: Path) -> subprocess.Popen[str]:
     """A run whose first records are out."""
     running = subprocess.Popen(line, cwd=root, stderr=subprocess.PIPE, text=True)
-    deadline, written = time.monotonic() + 60, folder / "out" / ".street.jsonl.part"
+    deadline = time.monotonic() + 60
+    written = folder / "out" / ".street.jsonl.part"
     while not (written.exists() and written.stat().st_size) and time.monotonic() < deadline:
         time.sleep(0.05)
     return running
@@ -42,13 +43,15 @@ def test_a_second_signal_stops_at_once_and_leaves_no_part_files(root: Path, tmp_
     text = PIPELINE.format(sources=sources, out=tmp_path / "out").replace("  draw: {}", "  slow: {}\n  draw: {}")
     path = write(tmp_path, f"plugins: [slow.py]\nbatch: 1\n{text}")
     line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
-    with begun(line, root, tmp_path) as running:
+    with started_run(line, root, tmp_path) as running:
         assert sorted(part.name for part in tmp_path.rglob(".*.part")) == [
-            ".r.json.part", ".street.jsonl.part", ".street.mp4.part",
-        ]  # fmt: skip
+            ".r.json.part",
+            ".street.jsonl.part",
+            ".street.mp4.part",
+        ]
         running.send_signal(signal.SIGINT)
-        while not (told := running.stderr.readline()).startswith("stopping: "):
-            assert told, "it ended"
+        while not (line_read := running.stderr.readline()).startswith("stopping: "):
+            assert line_read, "it ended"
         assert running.poll() is None  # it drains, a frame in two seconds
         running.send_signal(signal.SIGINT)
         assert running.wait(timeout=6) == 130  # what it had in hand would take it much longer
@@ -61,10 +64,10 @@ def test_a_signal_drains_and_closes(root: Path, tmp_path: Path, number: int) -> 
     sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
     path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
     line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--report", str(tmp_path / "r.json")]
-    running = begun(line, root, tmp_path)
+    running = started_run(line, root, tmp_path)
     running.send_signal(number)
-    _, told = running.communicate(timeout=30)
-    assert running.returncode == 130, told
+    _, log = running.communicate(timeout=30)
+    assert running.returncode == 130, log
     report = json.loads((tmp_path / "r.json").read_text())
     street = report["sources"]["street"]
     assert street["out"] == report["frames"] > 0
@@ -119,27 +122,30 @@ def test_a_profile_is_whole_also_after_ctrl_c(root: Path, tmp_path: Path) -> Non
     path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
     profile = tmp_path / "new/folder/p.json"
     line = [sys.executable, str(root / "run.py"), str(path), "--device", "cpu", "--profile", str(profile)]
-    running = begun(line, root, tmp_path)
+    running = started_run(line, root, tmp_path)
     assert not profile.exists(), "it appears when it is whole"
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=30)
-    assert running.returncode == 130, told
-    found = json.loads(profile.read_text())
-    assert {"decode", "wait for the pace", "detect.infer", "video"} <= {e["name"] for e in found["traceEvents"]}
-    assert f"profile: {profile}, " in told
-    assert found["otherData"]["limit"] == told.splitlines()[-1]
+    _, log = running.communicate(timeout=30)
+    assert running.returncode == 130, log
+    trace = json.loads(profile.read_text())
+    assert {"decode", "wait for the pace", "detect.infer", "video"} <= {e["name"] for e in trace["traceEvents"]}
+    assert f"profile: {profile}, " in log
+    assert trace["otherData"]["limit"] == log.splitlines()[-1]
     assert not list(profile.parent.glob(".*"))
 
 
 def test_watch_follows_the_file_and_sigterm_drains(root: Path, tmp_path: Path) -> None:
-    path, out = tmp_path / "p.yaml", tmp_path / "out"
+    path = tmp_path / "p.yaml"
+    out = tmp_path / "out"
     camera = "{stage: test_pattern, uri: 'test://?width=64&height=48&frames=0', pace: realtime}"
     tail = f"stages: {{jsonl: {{path: '{out}/{{source}}.jsonl'}}}}\n"
     path.write_text(f"device: cpu\nsources: {{a: {camera}}}\n{tail}")
     done = subprocess.Popen(
         [sys.executable, root / "run.py", path, "--watch", "--report", tmp_path / "r.json"],
-        stderr=subprocess.PIPE, text=True, cwd=tmp_path,
-    )  # fmt: skip
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    )
     lines: list[str] = []
     try:
         until = time.monotonic() + 90

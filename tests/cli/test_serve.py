@@ -19,8 +19,12 @@ def begin(root, yaml, *options, **environment):
     """Start the command; return it, its address with a token where it printed one, and its lines so far."""
     running = subprocess.Popen(
         [sys.executable, "run.py", "serve", str(yaml), "--port", "0", "--data", str(yaml.parent / "data"), *options],
-        cwd=root, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment},
-    )  # fmt: skip
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+    )
     lines = []
     assert running.stdout is not None
     for line in running.stdout:
@@ -100,8 +104,12 @@ def test_the_server_says_that_the_tracker_is_compiled(root, yaml, tmp_path):
 def test_what_cannot_be_served_is_said(root, yaml, options, words):
     done = subprocess.run(
         [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
-        cwd=root, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode in (1, 2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -114,8 +122,8 @@ def test_tokens_of_a_file_have_their_roles(root, yaml, tmp_path):
     running, url, lines = begin(root, yaml, "--tokens", str(file), STREAMKIT_TOKEN=TOKEN)
     try:
         head = {"authorization": "Bearer the token of anna"}
-        known = httpx.get(f"{url}api/v1/session", headers=head, timeout=20).json()
-        assert known == {"signed_in": True, "name": "anna", "role": "viewer"}
+        session = httpx.get(f"{url}api/v1/session", headers=head, timeout=20).json()
+        assert session == {"signed_in": True, "name": "anna", "role": "viewer"}
         answer = httpx.delete(f"{url}api/v1/sources/cam", headers=head, timeout=20)
         assert answer.status_code == 403
         assert (tmp_path / "data" / "audit.db").is_file()
@@ -139,8 +147,12 @@ def test_tokens_that_cannot_be_used_are_said(root, yaml, tmp_path, mode, text, w
     file.chmod(mode)
     done = subprocess.run(
         [sys.executable, "run.py", "serve", str(yaml), "--port", "0", "--tokens", str(file)],
-        cwd=root, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+        cwd=root,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
     assert done.returncode in (1, 2)
     assert words in done.stderr
     assert "Traceback" not in done.stderr
@@ -191,15 +203,15 @@ def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
         with httpx.Client(base_url=url, timeout=20) as client:
             end_s = time.monotonic() + 60
             while True:
-                found = {one["id"]: one for one in client.get("/api/v1/sources").json()}
-                if found["quick"]["state"] == "ended" and found["film"]["latency"]:
+                source_by_id = {source["id"]: source for source in client.get("/api/v1/sources").json()}
+                if source_by_id["quick"]["state"] == "ended" and source_by_id["film"]["latency"]:
                     break
                 assert time.monotonic() < end_s
                 time.sleep(0.05)
-        assert found["quick"]["frames"] == 400
-        assert found["film"]["state"] == "running"
-        assert found["film"]["frames"] < 350
-        assert not found["quick"]["latency"]
+        assert source_by_id["quick"]["frames"] == 400
+        assert source_by_id["film"]["state"] == "running"
+        assert source_by_id["film"]["frames"] < 350
+        assert not source_by_id["quick"]["latency"]
     finally:
         running.terminate()
         running.communicate(timeout=30)
@@ -226,7 +238,7 @@ def test_a_public_server_says_so_and_is_read_by_everybody(root, yaml):
     running, url, _ = begin(root, yaml, "--host", "0.0.0.0", "--public", STREAMKIT_TOKEN=TOKEN)
     try:
         assert "--public: everybody who reaches this address reads" in running.stdout.readline()
-        assert [one["id"] for one in httpx.get(f"{url}api/v1/sources", timeout=20).json()] == ["cam"]
+        assert [source["id"] for source in httpx.get(f"{url}api/v1/sources", timeout=20).json()] == ["cam"]
     finally:
         running.send_signal(signal.SIGTERM)
         running.communicate(timeout=30)

@@ -11,6 +11,6 @@ from support.servers import PIPELINE, Served, served
 def server(root: Path) -> Iterator[Served]:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(PIPELINE, root) as made:
-            made.running("street")
-            yield made
+        with served(PIPELINE, root) as shared_server:
+            shared_server.running("street")
+            yield shared_server

@@ -26,17 +26,17 @@ def bearer(token):
 @pytest.fixture
 def create(server):
     """Create a token with a role; return its text."""
-    made = []
+    names = []
 
     def new(role, name=None):
-        name = name or f"a {role or 'nobody'} {len(made)}"
+        name = name or f"a {role or 'nobody'} {len(names)}"
         answer = server.client.post("/api/v1/tokens", json={"name": name, "role": role})
         assert answer.status_code == 201, answer.text
-        made.append(name)
+        names.append(name)
         return answer.json()["token"]
 
     yield new
-    for name in made:
+    for name in names:
         server.client.delete(f"/api/v1/tokens/{name}")
 
 
@@ -52,8 +52,8 @@ def browser(server):
         return client
 
     yield new
-    for one in opened:
-        one.close()
+    for client in opened:
+        client.close()
 
 
 # ------------------------------------------------------------------------------------------------ roles and routes
@@ -64,7 +64,7 @@ def test_the_table_has_every_route(server):
     assert {(verb.upper(), path) for path, calls in paths.items() for verb in calls} == set(NEEDS)
 
 
-@pytest.mark.parametrize(("method", "path"), NEEDS, ids=[" ".join(one) for one in NEEDS])
+@pytest.mark.parametrize(("method", "path"), NEEDS, ids=[" ".join(method_and_path) for method_and_path in NEEDS])
 def test_no_role_may_more_than_the_table_says(server, create, method, path):
     """The path names things that are not there, so that an allowed request changes nothing either."""
     where = re.sub(r"\{\w+\}", "987654", path)
@@ -86,7 +86,7 @@ def test_only_operators_see_addresses(server, create):
     for role in ROLES:
         headers = bearer(create(role) if role else "")
         shown = server.open.get("/api/v1/sources", headers=headers).json()
-        assert [bool(one["address"]) for one in shown] == [role in (OPERATOR, ADMIN)] * 2
+        assert [bool(source["address"]) for source in shown] == [role in (OPERATOR, ADMIN)] * 2
 
 
 # --------------------------------------------------------------------------------------------------------- sessions
@@ -94,18 +94,19 @@ def test_only_operators_see_addresses(server, create):
 
 def test_a_session_knows_its_role_and_is_another_for_each_browser(server, create, browser):
     token = create(VIEWER, "anna")
-    one, other = browser(token), browser(token, **{"user-agent": "Phone"})
-    assert one.get("/api/v1/session").json() == {"signed_in": True, "name": "anna", "role": "viewer"}
-    assert one.cookies["streamkit"] != other.cookies["streamkit"]
-    assert token not in str(one.cookies)
-    assert one.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
-    assert one.post("/api/v1/sources/street/pause").status_code == 403
-    listed = one.get("/api/v1/sessions").json()
-    assert [(found["name"], found["own"]) for found in listed if found["own"]] == [("anna", True)]
-    assert {found["name"] for found in listed} == {"anna"}  # not those of others
-    assert "Phone" in {found["agent"] for found in listed}
-    assert all(found["address"] == "127.0.0.1" for found in listed)
-    assert one.cookies["streamkit"] not in str(listed)
+    first = browser(token)
+    second = browser(token, **{"user-agent": "Phone"})
+    assert first.get("/api/v1/session").json() == {"signed_in": True, "name": "anna", "role": "viewer"}
+    assert first.cookies["streamkit"] != second.cookies["streamkit"]
+    assert token not in str(first.cookies)
+    assert first.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
+    assert first.post("/api/v1/sources/street/pause").status_code == 403
+    listed = first.get("/api/v1/sessions").json()
+    assert [(session["name"], session["own"]) for session in listed if session["own"]] == [("anna", True)]
+    assert {session["name"] for session in listed} == {"anna"}  # not those of others
+    assert "Phone" in {session["agent"] for session in listed}
+    assert all(session["address"] == "127.0.0.1" for session in listed)
+    assert first.cookies["streamkit"] not in str(listed)
 
 
 def test_signing_out_ends_the_session_and_not_only_the_cookie(server, create, browser):
@@ -134,8 +135,9 @@ def test_another_origin_neither_ends_a_session_nor_changes_anything(create, brow
 
 
 def test_an_admin_ends_any_session_and_others_only_those_of_their_token(server, create, browser):
-    anna, ben = browser(create(OPERATOR, "anna")), browser(create(VIEWER, "ben"))
-    ids = {one["name"]: one["id"] for one in server.client.get("/api/v1/sessions").json()}
+    anna = browser(create(OPERATOR, "anna"))
+    ben = browser(create(VIEWER, "ben"))
+    ids = {session["name"]: session["id"] for session in server.client.get("/api/v1/sessions").json()}
     assert anna.delete(f"/api/v1/sessions/{ids['ben']}").status_code == 404
     assert ben.get("/api/v1/session").json()["signed_in"]
     assert server.client.delete(f"/api/v1/sessions/{ids['ben']}").status_code == 204
@@ -181,10 +183,14 @@ def test_tokens_are_listed_without_their_texts(server, create, browser):
     browser(text)
     answer = server.client.get("/api/v1/tokens")
     assert text not in answer.text
-    found = {one["name"]: one for one in answer.json()}
-    assert (found["admin"]["role"], found["admin"]["origin"]) == ("admin", "server")
-    assert (found["anna"]["origin"], found["anna"]["created_by"], found["anna"]["sessions"]) == ("page", "admin", 1)
-    assert abs(found["anna"]["created_s"] - time.time()) < 60
+    token_by_name = {token["name"]: token for token in answer.json()}
+    assert (token_by_name["admin"]["role"], token_by_name["admin"]["origin"]) == ("admin", "server")
+    assert (
+        token_by_name["anna"]["origin"],
+        token_by_name["anna"]["created_by"],
+        token_by_name["anna"]["sessions"],
+    ) == ("page", "admin", 1)
+    assert abs(token_by_name["anna"]["created_s"] - time.time()) < 60
 
 
 @pytest.mark.parametrize(
@@ -221,15 +227,15 @@ def test_tokens_outlive_a_restart_and_those_of_a_file_are_there(root, tmp_path, 
     file.chmod(0o600)
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
     options = {"data": tmp_path / "data", "tokens": read_tokens(file)}
-    with served(text, root, **options) as one:
-        anna = one.client.post("/api/v1/tokens", json={"name": "anna", "role": "viewer"}).json()["token"]
-        assert one.client.post("/api/v1/tokens", json={"name": "carl", "role": "viewer"}).status_code == 409
-    with served(text, root, **options) as one:
+    with served(text, root, **options) as instance:
+        anna = instance.client.post("/api/v1/tokens", json={"name": "anna", "role": "viewer"}).json()["token"]
+        assert instance.client.post("/api/v1/tokens", json={"name": "carl", "role": "viewer"}).status_code == 409
+    with served(text, root, **options) as instance:
         for token, name, role in ((anna, "anna", "viewer"), ("the token of carl", "carl", "operator")):
-            known = one.open.get("/api/v1/session", headers=bearer(token)).json()
-            assert known == {"signed_in": True, "name": name, "role": role}
-        assert one.client.delete("/api/v1/tokens/carl").status_code == 409
-        listed = one.client.get("/api/v1/audit?action=tokens.add").json()
+            session = instance.open.get("/api/v1/session", headers=bearer(token)).json()
+            assert session == {"signed_in": True, "name": name, "role": role}
+        assert instance.client.delete("/api/v1/tokens/carl").status_code == 409
+        listed = instance.client.get("/api/v1/audit?action=tokens.add").json()
         assert [(entry["who"], entry["target"]) for entry in listed] == [("admin", "carl"), ("admin", "anna")]
     assert "the token of carl" not in "".join(
         path.read_text(errors="replace") for path in (tmp_path / "data").iterdir()
@@ -246,20 +252,21 @@ def test_a_file_has_no_token_called_admin(tmp_path):
 
 def test_a_session_of_a_token_that_another_process_revoked_is_over(tmp_path):
     store = tmp_path / "tokens.json"
-    one, other = Access(Token(TOKEN), store=store), Access(Token(TOKEN), store=store)
-    who = one.with_token(one.create("anna", "viewer", "admin"))
-    cookie = {"streamkit": one.sessions.open(who.key, "", "")}
-    opened = one.with_cookie(cookie)
-    assert one.active(opened)
-    other.revoke("anna")
-    assert not one.active(opened)
-    assert not one.active(who)
-    assert one.with_cookie(cookie) is None
-    assert one.sessions.all() == []
-    who = one.with_token(one.create("ben", "viewer", "admin"))
-    one.sessions.open(who.key, "", "")
-    one.revoke("ben")
-    assert one.sessions.all() == []
+    access = Access(Token(TOKEN), store=store)
+    other_access = Access(Token(TOKEN), store=store)
+    who = access.with_token(access.create("anna", "viewer", "admin"))
+    cookie = {"streamkit": access.sessions.open(who.key, "", "")}
+    opened = access.with_cookie(cookie)
+    assert access.active(opened)
+    other_access.revoke("anna")
+    assert not access.active(opened)
+    assert not access.active(who)
+    assert access.with_cookie(cookie) is None
+    assert access.sessions.all() == []
+    who = access.with_token(access.create("ben", "viewer", "admin"))
+    access.sessions.open(who.key, "", "")
+    access.revoke("ben")
+    assert access.sessions.all() == []
 
 
 def test_an_idle_session_is_not_active():
@@ -299,8 +306,8 @@ def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, c
     finally:
         server.client.delete("/api/v1/sources/yard")
     server.until(lambda: audit(server, who="dora")[0]["action"] == "session.remove")  # it is written after the answer
-    found = audit(server, who="dora")[::-1]
-    assert [(one["action"], one["target"], one["status"]) for one in found] == [
+    entries = audit(server, who="dora")[::-1]
+    assert [(entry["action"], entry["target"], entry["status"]) for entry in entries] == [
         ("session.add", "dora", 204),
         ("sources.add", "yard", 201),
         ("sources.change", "yard", 200),
@@ -310,20 +317,23 @@ def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, c
         ("sources.remove", "yard", 204),
         ("session.remove", "", 204),
     ]
-    assert {(one["role"], one["address"]) for one in found} == {("operator", "203.0.113.9")}
-    assert found[1]["detail"] == {"uri": "rtsp://u:***@127.0.0.1:9/x", "options": {"timeout": "3s"}}
-    assert found[2]["detail"] == {"options": {"timeout": "4s"}}
-    assert found[4]["detail"] == {"values": {"min_score": 2}}
-    assert "0 to 1" in found[4]["outcome"]
-    assert "needs the role admin" in found[5]["outcome"]
-    assert {one["outcome"] for one in found if one["status"] < 400} == {"done"}
-    assert [one["number"] for one in audit(server, who="dora", failed=True)] == [found[5]["number"], found[4]["number"]]
+    assert {(entry["role"], entry["address"]) for entry in entries} == {("operator", "203.0.113.9")}
+    assert entries[1]["detail"] == {"uri": "rtsp://u:***@127.0.0.1:9/x", "options": {"timeout": "3s"}}
+    assert entries[2]["detail"] == {"options": {"timeout": "4s"}}
+    assert entries[4]["detail"] == {"values": {"min_score": 2}}
+    assert "0 to 1" in entries[4]["outcome"]
+    assert "needs the role admin" in entries[5]["outcome"]
+    assert {entry["outcome"] for entry in entries if entry["status"] < 400} == {"done"}
+    assert [entry["number"] for entry in audit(server, who="dora", failed=True)] == [
+        entries[5]["number"],
+        entries[4]["number"],
+    ]
 
 
 def test_reading_and_what_strangers_try_is_not_in_the_log_but_a_wrong_token_is(server):
     def new():
         """Without those of the administrator, which another test has made and which may come late."""
-        return [one for one in audit(server) if one["number"] > before and one["who"] != "admin"]
+        return [entry for entry in audit(server) if entry["number"] > before and entry["who"] != "admin"]
 
     before = audit(server, limit=1)[0]["number"]
     server.client.get("/api/v1/sources")
@@ -343,54 +353,61 @@ def test_on_a_full_disk_tokens_are_refused_and_changes_are_audited_later(root, t
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
     with small_disk(tmp_path / "disk") as disk:
         text += f"\nstate: {disk.folder}/state.db"
-        with served(text, root, data=tmp_path / "data") as one:
-            one.running("cam")
+        with served(text, root, data=tmp_path / "data") as instance:
+            instance.running("cam")
             disk.fill()
-            refused = one.client.post("/api/v1/sources/cam/pause")
+            refused = instance.client.post("/api/v1/sources/cam/pause")
             assert refused.status_code == 409
             assert "state.db: database or disk is full; free some space on its disk" in refused.json()["error"]
-            assert one.source("cam")["state"] == "running"
-            refused = one.client.delete("/api/v1/sources/cam")
-            assert (refused.status_code, one.source("cam")["state"]) == (409, "running")
+            assert instance.source("cam")["state"] == "running"
+            refused = instance.client.delete("/api/v1/sources/cam")
+            assert (refused.status_code, instance.source("cam")["state"]) == (409, "running")
             disk.free()
-            assert one.client.post("/api/v1/sources/cam/pause").status_code == 200
-    with small_disk(tmp_path / "disk") as disk, served(text.partition("\nstate")[0], root, data=disk.folder) as one:
+            assert instance.client.post("/api/v1/sources/cam/pause").status_code == 200
+    with (
+        small_disk(tmp_path / "disk") as disk,
+        served(text.partition("\nstate")[0], root, data=disk.folder) as instance,
+    ):
         disk.fill()
-        refused = one.client.post("/api/v1/tokens", json={"name": "anna", "role": "operator"})
+        refused = instance.client.post("/api/v1/tokens", json={"name": "anna", "role": "operator"})
         assert refused.status_code == 503
         assert "tokens.json: No space left on device; give another folder with --data" in refused.json()["error"]
         for _ in range(20):
-            assert one.client.put("/api/v1/sources/cam", json={"uri": "test://"}).status_code == 200
-        problem = one.until(
-            lambda: next((p for p in one.client.get("/api/v1/status").json()["problems"] if p["kind"] == "audit"), None)
+            assert instance.client.put("/api/v1/sources/cam", json={"uri": "test://"}).status_code == 200
+        problem = instance.until(
+            lambda: next(
+                (p for p in instance.client.get("/api/v1/status").json()["problems"] if p["kind"] == "audit"), None
+            )
         )
         assert problem["severity"] == "error"
         assert problem["text"].startswith("the audit log is not written: ")
         disk.free()
         assert sorted(path.name for path in disk.folder.glob(".*")) == []
-        entries = one.until(lambda: len(found := audit(one, limit=50)) == 21 and found)
+        entries = instance.until(lambda: len(entries_so_far := audit(instance, limit=50)) == 21 and entries_so_far)
         assert [entry["action"] for entry in entries] == ["sources.change"] * 20 + ["tokens.add"]
         assert (entries[-1]["status"], entries[-1]["outcome"]) == (503, refused.json()["error"])
-        one.until(lambda: "audit" not in [p["kind"] for p in one.client.get("/api/v1/status").json()["problems"]])
+        instance.until(
+            lambda: "audit" not in [p["kind"] for p in instance.client.get("/api/v1/status").json()["problems"]]
+        )
 
 
 def test_no_secret_is_in_any_file_of_the_server(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     secret = "geheim-4711"
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
-    with served(text, root, data=tmp_path / "data") as one:
-        token = one.client.post("/api/v1/tokens", json={"name": "anna", "role": "operator"}).json()["token"]
-        cookie = one.open.post("/api/v1/session", json={"token": token}).headers["set-cookie"]
-        one.open.post("/api/v1/session", json={"token": f"{secret} as a token"})
+    with served(text, root, data=tmp_path / "data") as instance:
+        token = instance.client.post("/api/v1/tokens", json={"name": "anna", "role": "operator"}).json()["token"]
+        cookie = instance.open.post("/api/v1/session", json={"token": token}).headers["set-cookie"]
+        instance.open.post("/api/v1/session", json={"token": f"{secret} as a token"})
         uris = [f"rtsp://u:{secret}@127.0.0.1:9/x", f"rtsp://127.0.0.1:9/user=a_password={secret}?pass={secret}"]
         for n, uri in enumerate(uris):
             new = {"id": f"c{n}", "uri": uri, "options": {"timeout": f"rtsp://u:{secret}@h"}}
-            one.client.post("/api/v1/sources", json=new)
-            one.client.post("/api/v1/sources", json={**new, "options": {}})
-            one.client.put(f"/api/v1/sources/c{n}", json={"uri": uri})
-            one.client.post("/api/v1/sources/test", json={"uri": uri, "options": {"timeout": "1s"}})
-            one.client.post("/api/v1/sources.csv", json={"csv": f"id,uri\nd{n},{uri}\n", "mode": "valid"})
-        assert len(one.client.get("/api/v1/audit").json()) >= 12
+            instance.client.post("/api/v1/sources", json=new)
+            instance.client.post("/api/v1/sources", json={**new, "options": {}})
+            instance.client.put(f"/api/v1/sources/c{n}", json={"uri": uri})
+            instance.client.post("/api/v1/sources/test", json={"uri": uri, "options": {"timeout": "1s"}})
+            instance.client.post("/api/v1/sources.csv", json={"csv": f"id,uri\nd{n},{uri}\n", "mode": "valid"})
+        assert len(instance.client.get("/api/v1/audit").json()) >= 12
     for path in Path(tmp_path / "data").iterdir():
         stored = path.read_bytes()
         for word in (secret, token, TOKEN, cookie.partition("=")[2].partition(";")[0]):

@@ -25,9 +25,9 @@ alarms:
 
 @pytest.fixture(scope="module")
 def server(root):
-    with served(TEXT, root) as made:
-        made.until(lambda: made.open.get("/api/v1/status").json()["alarms"])
-        yield made
+    with served(TEXT, root) as alarm_server:
+        alarm_server.until(lambda: alarm_server.open.get("/api/v1/status").json()["alarms"])
+        yield alarm_server
 
 
 def test_every_fact_has_words():
@@ -67,8 +67,8 @@ def test_an_alarm_is_acknowledged_until_it_is_cleared(server):
     server.until(
         lambda: [problem["alarms"] for problem in server.open.get("/api/v1/problems").json()] == [["camera_down"]]
     )
-    made = server.client.post(path, json={"source": "gate"})
-    assert made.json()["raised"][0]["acknowledged"] is True
+    acknowledged = server.client.post(path, json={"source": "gate"})
+    assert acknowledged.json()["raised"][0]["acknowledged"] is True
     assert server.open.get("/api/v1/status").json()["alarms"][0]["acknowledged"] is True
 
     def severity():
@@ -80,7 +80,7 @@ def test_an_alarm_is_acknowledged_until_it_is_cleared(server):
     server.client.post("/api/v1/sources/gate/resume")
     raised = server.until(lambda: server.open.get("/api/v1/status").json()["alarms"])
     assert raised[0]["acknowledged"] is False  # it is another one
-    kinds = [one["kind"] for one in server.open.get("/api/v1/alarms/history").json()]
+    kinds = [change["kind"] for change in server.open.get("/api/v1/alarms/history").json()]
     assert kinds == ["raised", "cleared", "raised"]
     assert len(server.open.get("/api/v1/alarms/history?limit=1").json()) == 1
 

@@ -40,7 +40,7 @@ def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
         lambda: down_for(alarmed) > seconds and alarmed.open.get("/api/v1/status").json()["alarms"][0]
     )
     assert later["alarm"] == "camera_down"
-    assert [one["data"]["text"] for one in alarmed.open.get("/api/v1/events").json()] == [event["data"]["text"]]
+    assert [event["data"]["text"] for event in alarmed.open.get("/api/v1/events").json()] == [event["data"]["text"]]
     assert event["image"] is False
     assert "alarms" in alarmed.open.get("/api/v1/status").json()["emits"]
     (change,) = alarmed.open.get("/api/v1/alarms/history").json()

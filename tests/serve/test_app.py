@@ -41,7 +41,7 @@ def test_the_sources_and_how_they_are(server):
     street = server.running("street")
     assert street["address"] == "samples/street.mp4"
     assert server.until(lambda: server.source("street")["latency"])["p50_ms"] > 0
-    gate = server.until(lambda: (one := server.source("gate"))["cause"] and one)
+    gate = server.until(lambda: (gate_now := server.source("gate"))["cause"] and gate_now)
     assert gate["cause"] == "refused"
     assert gate["message"]
     assert gate["address"] == "rtsp://operator:***@127.0.0.1:9/stream1?token=***"
@@ -93,17 +93,19 @@ def test_a_file_whose_name_is_not_utf_8_is_shown_and_paused(tmp_path):
 
 def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
     server.until(lambda: server.source("gate")["message"])
-    shown, hidden = (one.get("/api/v1/sources").json() for one in (server.client, server.open))
-    assert [one["address"] for one in shown] == [
+    shown, hidden = (client.get("/api/v1/sources").json() for client in (server.client, server.open))
+    assert [source["address"] for source in shown] == [
         "samples/street.mp4",
         "rtsp://operator:***@127.0.0.1:9/stream1?token=***",
     ]
     assert shown[0]["options"] == {"pace": 10, "loop": True, "pace_seed": 1}
-    assert [(one["address"], one["options"]) for one in hidden] == [("", {})] * 2
-    assert [(one["id"], one["kind"]) for one in hidden] == [(one["id"], one["kind"]) for one in shown]
+    assert [(source["address"], source["options"]) for source in hidden] == [("", {})] * 2
+    assert [(source["id"], source["kind"]) for source in hidden] == [(source["id"], source["kind"]) for source in shown]
     for path in ("/api/v1/sources", "/api/v1/status", "/api/v1/stages", "/api/v1/alarms", "/api/v1/events", "/metrics"):
         text = server.open.get(path).text
-        assert not [one for one in ("rtsp://", "street.mp4", "operator", "stream1", "127.0.0.1") if one in text], path
+        assert not [word for word in ("rtsp://", "street.mp4", "operator", "stream1", "127.0.0.1") if word in text], (
+            path
+        )
 
 
 def test_the_stages_as_a_graph(server):
@@ -115,12 +117,14 @@ def test_the_stages_as_a_graph(server):
 
 
 def test_events_come_with_their_picture(server):
-    found = server.until(lambda: [one for one in server.open.get("/api/v1/events").json() if one["image"]])
-    assert found[0]["stage"] == "line"
-    shown = picture(server.client.get(f"/api/v1/events/{found[0]['number']}/image.jpg"))
+    events_with_image = server.until(
+        lambda: [event for event in server.open.get("/api/v1/events").json() if event["image"]]
+    )
+    assert events_with_image[0]["stage"] == "line"
+    shown = picture(server.client.get(f"/api/v1/events/{events_with_image[0]['number']}/image.jpg"))
     assert shown.shape == (360, 640, 3)
-    later = server.open.get("/api/v1/events", params={"after": found[0]["number"]}).json()
-    assert all(one["number"] > found[0]["number"] for one in later)
+    later = server.open.get("/api/v1/events", params={"after": events_with_image[0]["number"]}).json()
+    assert all(event["number"] > events_with_image[0]["number"] for event in later)
     assert server.open.get("/api/v1/events", params={"source": "gate"}).json() == []
     assert len(server.open.get("/api/v1/events", params={"limit": 1}).json()) == 1
 
@@ -130,19 +134,21 @@ def test_metrics_are_what_prometheus_reads(server):
 
     answer = server.open.get("/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
-    found = {family.name: family for family in text_string_to_metric_families(answer.text)}
-    samples = {(s.name, *sorted(s.labels.items())): s.value for family in found.values() for s in family.samples}
+    family_by_name = {family.name: family for family in text_string_to_metric_families(answer.text)}
+    samples = {
+        (s.name, *sorted(s.labels.items())): s.value for family in family_by_name.values() for s in family.samples
+    }
     assert samples["streamkit_frames_total", ("source", "street")] > 0
     assert samples["streamkit_source_state", ("source", "street"), ("state", "running")] == 1
     assert samples["streamkit_stage_frames_total", ("stage", "detect.infer")] > 0
     assert samples["streamkit_detections_total", ("stage", "detect")] > 0
     assert samples["streamkit_ready",] == 1
-    buckets = [s for s in found["streamkit_source_latency_seconds"].samples if s.name.endswith("_bucket")]
+    buckets = [s for s in family_by_name["streamkit_source_latency_seconds"].samples if s.name.endswith("_bucket")]
     values = [s.value for s in buckets if s.labels["source"] == "street"]
     assert values == sorted(values)
     assert values[-1] > 0
-    assert {"streamkit_frames_dropped", "streamkit_reconnects", "streamkit_stage_queue_batches"} <= set(found)
-    assert "process_resident_memory_bytes" in found
+    assert {"streamkit_frames_dropped", "streamkit_reconnects", "streamkit_stage_queue_batches"} <= set(family_by_name)
+    assert "process_resident_memory_bytes" in family_by_name
 
 
 def test_crossings_of_a_line_are_counted_by_camera_line_direction_and_class(server):
@@ -155,8 +161,9 @@ def test_crossings_of_a_line_are_counted_by_camera_line_direction_and_class(serv
     counted = {
         tuple(sample.labels[name] for name in names): sample.value
         for family in text_string_to_metric_families(server.open.get("/metrics").text)
-        for sample in family.samples if sample.name == "streamkit_line_crossings_total"
-    }  # fmt: skip
+        for sample in family.samples
+        if sample.name == "streamkit_line_crossings_total"
+    }
     assert {labels[:4] for labels in counted} >= crossed.keys()
     for labels, count in crossed.items():
         assert counted[*labels, ""] >= count  # more may have come meanwhile
@@ -237,7 +244,7 @@ def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera):
     assert server.running("cam")["kind"] == "test_pattern"
     assert picture(server.client.get("/api/v1/sources/cam/snapshot.jpg")).shape[2] == 3
     assert server.client.post("/api/v1/sources/cam/pause").json()["state"] == "paused"
-    frames = server.until(lambda: (one := server.source("cam"))["state"] == "paused" and one)["frames"]
+    frames = server.until(lambda: (camera_now := server.source("cam"))["state"] == "paused" and camera_now)["frames"]
     time.sleep(0.6)
     assert server.source("cam")["frames"] <= frames + 1
     assert server.client.post("/api/v1/sources/cam/resume").status_code == 200
@@ -253,7 +260,7 @@ def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera):
 def options_after(server, body):
     answer = server.client.put("/api/v1/sources/cam", json=body)
     assert answer.status_code == 200, answer.text
-    (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
+    (config,) = [source for source in server.engine.graph.sources if source.id == "cam"]
     assert answer.json()["options"] == {
         name: value for name, value in config.options.items() if name in ("pace", "fps")
     }
@@ -266,7 +273,7 @@ def test_a_change_keeps_what_it_does_not_name(server, camera):
     assert options_after(server, {}) == ("test://", {"pace": 20, "fps": 5})
     assert options_after(server, {"uri": "test://", "options": {"pace": 10}}) == ("test://", {"pace": 10})
     assert options_after(server, {"options": {}}) == ("test://", {})
-    (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
+    (config,) = [source for source in server.engine.graph.sources if source.id == "cam"]
     assert config.options["uri"] == "test://"
     server.running("cam")
 
@@ -299,23 +306,23 @@ def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
 
 
 def test_a_setting_changes_what_is_found(server):
-    def found():
+    def new_detections():
         before = dict(server.open.get("/api/v1/status").json()["detections"])
         time.sleep(1)
         return server.open.get("/api/v1/status").json()["detections"].get("detect", 0) - before.get("detect", 0)
 
-    assert server.until(found) > 0
+    assert server.until(new_detections) > 0
     answer = server.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 1})
     assert answer.status_code == 200, answer.text
     try:
         assert {s["name"]: s["value"] for s in answer.json()["settings"]}["min_score"] == 1
-        server.until(lambda: found() == 0)
+        server.until(lambda: new_detections() == 0)
     finally:
         answer = server.client.patch("/api/v1/stages/detect", json={"min_score": 0.4})
         assert answer.status_code == 200, answer.text
     assert answer.json()["id"] == "detect.postprocess"  # the part with the setting
     assert {s["name"]: s["value"] for s in answer.json()["settings"]}["min_score"] == 0.4
-    server.until(found)
+    server.until(new_detections)
 
 
 def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do_not(server):
@@ -333,8 +340,8 @@ def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do
             assert 1 <= int(answer.headers["retry-after"]) <= 6
             assert "too many wrong tokens" in answer.json()["error"]
         assert guesser.get("/ready").status_code == 200  # what needs no token is answered
-        known = guesser.get("/api/v1/session", headers={"authorization": f"Bearer {TOKEN}"}).json()
-        assert known == {"signed_in": False, "name": "", "role": ""}
+        session = guesser.get("/api/v1/session", headers={"authorization": f"Bearer {TOKEN}"}).json()
+        assert session == {"signed_in": False, "name": "", "role": ""}
     assert server.client.get("/api/v1/sources/street/snapshot.jpg").status_code == 200
     assert server.source("street")
     assert 'streamkit_http_refused_total{cause="too_many_wrong_tokens"}' in server.open.get("/metrics").text

@@ -30,7 +30,7 @@ def test_without_the_token_nothing_changes_and_nothing_is_seen(server, method, p
     assert answer.status_code == 401
     assert "token" in answer.json()["error"]
     assert answer.headers["www-authenticate"] == "Bearer"
-    assert [one["id"] for one in server.open.get("/api/v1/sources").json()][:2] == ["street", "gate"]
+    assert [source["id"] for source in server.open.get("/api/v1/sources").json()][:2] == ["street", "gate"]
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_no_password_leaves_it(server):
         server.client.put("/api/v1/sources/secret", json={"uri": URI, "options": {"timeout": "1s"}}),
     ]
     try:
-        assert [one.status_code for one in answers] == [201, 409, 422, 422, 403, 422, 422, 200]
+        assert [reply.status_code for reply in answers] == [201, 409, 422, 422, 403, 422, 422, 200]
         server.until(lambda: server.source("secret")["cause"])
         paths = (
             "/api/v1/sources",
@@ -168,8 +168,8 @@ def test_no_password_leaves_it(server):
         )
         answers += [server.open.get(path) for path in paths]
         answers.append(server.client.get("/api/v1/sources/secret/snapshot.jpg"))
-        assert any("***" in one.text for one in answers)
-        assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
+        assert any("***" in reply.text for reply in answers)
+        assert not [reply.request.url for reply in answers if SECRET in reply.text or SECRET in str(reply.headers)]
         assert SECRET not in "\n".join(server.logged)
     finally:
         server.client.delete("/api/v1/sources/secret")
@@ -194,7 +194,7 @@ def test_no_password_that_a_camera_wants_in_its_path_or_query_leaves_it(server):
         ):
             answers += [server.open.get(path), server.client.get(path)]
         assert server.source("secret")["address"] == "rtsp://127.0.0.1:9/user=***?pass=***&loginpas=***"
-        assert not [one.request.url for one in answers if SECRET in one.text or SECRET in str(one.headers)]
+        assert not [reply.request.url for reply in answers if SECRET in reply.text or SECRET in str(reply.headers)]
         assert SECRET not in "\n".join(server.logged)
         assert any("user=***?pass=***&loginpas=***" in line for line in server.logged)
         assert SECRET not in str(server.engine.running.report(0))
@@ -214,7 +214,7 @@ def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):
     before = state.error, state.message
     state.error = "moved to rtsp://10.1.2.3/elsewhere: not followed"
     try:
-        words = {one["id"]: one["message"] for one in server.open.get("/api/v1/sources").json()}
+        words = {source["id"]: source["message"] for source in server.open.get("/api/v1/sources").json()}
         assert words["gate"] == "moved to rtsp://...: not followed"
         assert server.source("gate")["message"] == state.error
     finally:
@@ -241,17 +241,17 @@ def test_the_page_needs_nothing_from_elsewhere(server):
 def test_allow_files_lets_files_in_and_metrics_outlive_a_source(root, monkeypatch):
     monkeypatch.chdir(root)
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
-    with served(text, root, allow_files=True) as one:
-        one.running("cam")
+    with served(text, root, allow_files=True) as instance:
+        instance.running("cam")
         new = {"id": "street", "uri": "samples/street.mp4", "options": {"pace": "realtime", "loop": True}}
-        assert one.client.post("/api/v1/sources", json=new).status_code == 201
-        one.running("street")
-        assert one.client.delete("/api/v1/sources/cam").status_code == 204
-        assert one.client.delete("/api/v1/sources/street").status_code == 204
-        assert one.open.get("/api/v1/sources").json() == []
-        assert one.open.get("/ready").status_code == 200
-        assert 'source="cam"' not in one.open.get("/metrics").text
-        assert one.open.get("/api/v1/stages").json()[0]["id"] == "jsonl"
+        assert instance.client.post("/api/v1/sources", json=new).status_code == 201
+        instance.running("street")
+        assert instance.client.delete("/api/v1/sources/cam").status_code == 204
+        assert instance.client.delete("/api/v1/sources/street").status_code == 204
+        assert instance.open.get("/api/v1/sources").json() == []
+        assert instance.open.get("/ready").status_code == 200
+        assert 'source="cam"' not in instance.open.get("/metrics").text
+        assert instance.open.get("/api/v1/stages").json()[0]["id"] == "jsonl"
 
 
 def test_a_port_that_is_taken_is_said():

@@ -30,8 +30,8 @@ def log(tmp_path, clock):
 
 def test_an_entry_comes_back_also_after_a_restart(log, tmp_path):
     log.add("anna", "sources.add", "gate", {"options": {"fps": 5}}, role="operator", address="10.0.0.7", status=201)
-    for one in (log, AuditLog(tmp_path / "data" / "audit.db", log._clock)):
-        (entry,) = one.entries()
+    for audit_log in (log, AuditLog(tmp_path / "data" / "audit.db", log._clock)):
+        (entry,) = audit_log.entries()
         assert (entry.who, entry.role, entry.address) == ("anna", "operator", "10.0.0.7")
         assert (entry.action, entry.target, entry.detail) == ("sources.add", "gate", {"options": {"fps": 5}})
         assert (entry.time_s, entry.status, entry.outcome) == (1_000_000_000.0, 201, "done")
@@ -42,7 +42,7 @@ def test_only_its_owner_may_read_it(log, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("wanted", "roles"),
     [
         ({}, "edcba"),
         ({"who": "anna"}, "ca"),
@@ -59,7 +59,7 @@ def test_only_its_owner_may_read_it(log, tmp_path):
         ({"failed": False, "who": "ben"}, "d"),
     ],
 )
-def test_filters(log, clock, wanted, found):
+def test_filters(log, clock, wanted, roles):
     for letter, who, action, target, status, detail in (
         ("a", "anna", "sources.add", "gate", 201, {}),
         ("b", "ben", "sources.pause", "gate", 403, {}),
@@ -69,18 +69,18 @@ def test_filters(log, clock, wanted, found):
     ):
         log.add(who, action, target, detail, role=letter, status=status)
         clock.now_s += 1
-    assert "".join(one.role for one in log.entries(AuditFilter(**wanted))) == found
+    assert "".join(entry.role for entry in log.entries(AuditFilter(**wanted))) == roles
 
 
 def test_the_number_of_entries_in_an_answer(log):
     for n in range(5):
         log.add("anna", "x.y", str(n))
-    assert [one.target for one in log.entries(limit=2)] == ["4", "3"]
+    assert [entry.target for entry in log.entries(limit=2)] == ["4", "3"]
 
 
 def test_entries_of_last_year_are_deleted(log, clock):
     log.add("anna", "old.one")
-    clock.now_s += module.KEPT_S
+    clock.now_s += module.RETENTION_S
     log.prune()
     assert log.entries()
     clock.now_s += 1
@@ -95,19 +95,28 @@ def test_the_number_of_entries_is_bounded_and_rejected_ones_push_out_no_others(l
     log.add("anna", "a.done")
     for n in range(9):
         log.add("", "session.add", str(n), status=401)
-    assert [one.target for one in log.entries(AuditFilter(failed=True))] == ["8", "7", "6"]
+    assert [entry.target for entry in log.entries(AuditFilter(failed=True))] == ["8", "7", "6"]
     assert log.entries(AuditFilter(who="anna"))
     for n in range(40):
         log.add("ben", "b.done", str(n))
-    assert [one.target for one in log.entries()] == [str(n) for n in range(39, 19, -1)]
+    assert [entry.target for entry in log.entries()] == [str(n) for n in range(39, 19, -1)]
 
 
 def test_secrets_are_masked_by_their_names_and_in_addresses(log, tmp_path):
     secret = "geheim-4711"
-    log.add("anna", "sources.add", "gate", {
-        "uri": f"rtsp://ann:{secret}@10.0.0.7/live?token={secret}",
-        "options": {"password": secret, "deep": [{"api_key": secret}, f"http://h/?pass={secret}"], "keyframes": True},
-    })  # fmt: skip
+    log.add(
+        "anna",
+        "sources.add",
+        "gate",
+        {
+            "uri": f"rtsp://ann:{secret}@10.0.0.7/live?token={secret}",
+            "options": {
+                "password": secret,
+                "deep": [{"api_key": secret}, f"http://h/?pass={secret}"],
+                "keyframes": True,
+            },
+        },
+    )
     (entry,) = log.entries()
     assert entry.detail["uri"] == "rtsp://ann:***@10.0.0.7/live?token=***"
     assert entry.detail["options"] == {
@@ -199,7 +208,8 @@ def test_entries_that_cannot_be_written_until_the_end_are_logged(log, tmp_path):
 
 def answered(log, method="POST"):
     """The status with which a request of a known client is answered, and whether it came to the application."""
-    reached, statuses = [], []
+    reached = []
+    statuses = []
 
     async def app(scope, receive, send):
         reached.append(scope["path"])

@@ -24,9 +24,9 @@ def tidy(server):
 
 def test_a_wrong_password_is_said_and_put_right(server, camera):
     add(server, camera.url("gate", password="wrong-one"))
-    found = server.until(lambda: (one := server.source("cam"))["cause"] and one)
-    assert found["cause"] == "auth"
-    assert "wrong-one" not in str(found)
+    wrong_password = server.until(lambda: (camera_now := server.source("cam"))["cause"] and camera_now)
+    assert wrong_password["cause"] == "auth"
+    assert "wrong-one" not in str(wrong_password)
     changed = server.client.put("/api/v1/sources/cam", json={"uri": camera.url("gate")})
     assert changed.status_code == 200
     assert server.running("cam")["address"] == f"rtsp://ann:***@127.0.0.1:{camera.port}/gate"
@@ -37,18 +37,18 @@ def test_a_camera_goes_away_and_comes_back(server, camera):
     add(server, camera.url("gate"))
     server.running("cam")
     camera.stop()
-    gone = server.until(lambda: (one := server.source("cam"))["state"] == "reconnecting" and one)
-    assert gone["cause"] in ("lost", "refused", "timeout")
+    lost = server.until(lambda: (camera_now := server.source("cam"))["state"] == "reconnecting" and camera_now)
+    assert lost["cause"] in ("lost", "refused", "timeout")
     assert server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code in (200, 503)
     assert server.running("street")["fps"] > 0  # the others go on
     camera.start()
-    back = server.until(lambda: (one := server.source("cam"))["state"] == "running" and one, 60)
+    back = server.until(lambda: (camera_now := server.source("cam"))["state"] == "running" and camera_now, 60)
     assert sum(back["reconnects"].values()) == 1
-    told = server.until(
-        lambda: [one for one in server.open.get("/api/v1/events").json() if one["kind"] == "reconnected"]
+    reconnected = server.until(
+        lambda: [event for event in server.open.get("/api/v1/events").json() if event["kind"] == "reconnected"]
     )
-    assert [one["source"] for one in told] == ["cam"]
-    assert told[0]["data"]["cause"] in back["reconnects"]
+    assert [event["source"] for event in reconnected] == ["cam"]
+    assert reconnected[0]["data"]["cause"] in back["reconnects"]
     metrics = server.open.get("/metrics").text
     assert 'streamkit_reconnects_total{cause="' in metrics
     assert SECRET not in metrics

@@ -45,7 +45,7 @@ def test_periods_end_now_by_the_clock_of_the_server(open_page, server):
 def test_the_axis_has_round_numbers_also_without_a_value_above_zero(open_page, server, largest, ticks):
     axis = open_page().evaluate(
         "async (largest) => (await import('/page/views/chart.js')).valueTicks(largest)", largest
-    )  # fmt: skip
+    )
     assert axis == pytest.approx(ticks)
 
 

@@ -41,9 +41,9 @@ def path(tmp_path_factory):
 def server(root, path):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(TEXT, root, path=path) as made:
-            made.running("street")
-            yield made
+        with served(TEXT, root, path=path) as shop_server:
+            shop_server.running("street")
+            yield shop_server
 
 
 @pytest.fixture(autouse=True)
@@ -71,21 +71,25 @@ def save(server, text, hash_=None):
 
 
 def shapes(server, stage="till", option="polygon"):
-    found = server.client.get("/api/v1/shapes").json()
-    return found, next(one for one in found["options"] if (one["stage"], one["option"]) == (stage, option))
+    view = server.client.get("/api/v1/shapes").json()
+    return view, next(
+        shape_option
+        for shape_option in view["options"]
+        if (shape_option["stage"], shape_option["option"]) == (stage, option)
+    )
 
 
 def draw(server, shapes_, *, stage="till", option="polygon", dry_run=False, **more):
-    given = {"option": option, "shapes": shapes_, "dry_run": dry_run, "hash": config(server)["hash"], **more}
-    return server.client.post(f"/api/v1/stages/{stage}/shapes", json=given)
+    edit = {"option": option, "shapes": shapes_, "dry_run": dry_run, "hash": config(server)["hash"], **more}
+    return server.client.post(f"/api/v1/stages/{stage}/shapes", json=edit)
 
 
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
 def test_the_text_of_the_file_is_for_signed_in_clients_only(server, path):
-    found = config(server)
-    assert found == {
+    view = config(server)
+    assert view == {
         "name": "shop.yaml",
         "text": TEXT,
         "hash": digest(TEXT),
@@ -93,8 +97,14 @@ def test_the_text_of_the_file_is_for_signed_in_clients_only(server, path):
         "rejected": "",
         "read_only": "",
     }
-    for verb, call in (("get", "config"), ("get", "config/schema"), ("get", "shapes"), ("put", "config"),
-                       ("post", "config/check"), ("post", "stages/till/shapes")):  # fmt: skip
+    for verb, call in (
+        ("get", "config"),
+        ("get", "config/schema"),
+        ("get", "shapes"),
+        ("put", "config"),
+        ("post", "config/check"),
+        ("post", "stages/till/shapes"),
+    ):
         answer = getattr(server.open, verb)(f"/api/v1/{call}")
         assert answer.status_code == 401
         assert SECRET not in answer.text
@@ -103,9 +113,9 @@ def test_the_text_of_the_file_is_for_signed_in_clients_only(server, path):
 
 
 def test_the_schema_is_the_one_that_editors_get(server):
-    found = server.client.get("/api/v1/config/schema").json()
-    assert found["properties"]["stages"]["properties"]["zone"]
-    assert "stage.zone" in found["$defs"]
+    json_schema = server.client.get("/api/v1/config/schema").json()
+    assert json_schema["properties"]["stages"]["properties"]["zone"]
+    assert "stage.zone" in json_schema["$defs"]
 
 
 def test_shapes_refer_to_the_first_frame_of_a_source_that_changes_its_size(tmp_path):
@@ -117,9 +127,9 @@ def test_shapes_refer_to_the_first_frame_of_a_source_that_changes_its_size(tmp_p
 
 
 def test_shapes_have_their_units_and_the_size_of_the_pictures(server):
-    found, till = shapes(server)
-    assert found["sizes"]["street"] == [640, 360]
-    assert found["hash"] == digest(TEXT)
+    view, till = shapes(server)
+    assert view["sizes"]["street"] == [640, 360]
+    assert view["hash"] == digest(TEXT)
     assert (till["type"], till["kind"], till["units"], till["single"], till["named"]) == (
         "zone",
         "area",
@@ -135,14 +145,14 @@ def test_shapes_have_their_units_and_the_size_of_the_pictures(server):
 
 def test_a_check_names_each_problem_with_its_place_and_saves_nothing(server, path):
     text = TEXT.replace("debounce: 0s", "debonce: 0s").replace("model: demo", "model: demu")
-    found = server.client.post("/api/v1/config/check", json={"text": text}).json()
-    assert [(one["line"], one["column"], one["warning"]) for one in found["problems"]] == [
+    checked = server.client.post("/api/v1/config/check", json={"text": text}).json()
+    assert [(problem["line"], problem["column"], problem["warning"]) for problem in checked["problems"]] == [
         (6, 19, False),
         (14, 5, False),
     ]
-    assert "did you mean 'debounce'?" in found["problems"][1]["text"]
-    assert "\n-    debounce: 0s\n+    debonce: 0s\n" in found["diff"]
-    assert not found["saved"]
+    assert "did you mean 'debounce'?" in checked["problems"][1]["text"]
+    assert "\n-    debounce: 0s\n+    debonce: 0s\n" in checked["diff"]
+    assert not checked["saved"]
     assert path.read_text() == TEXT
 
 
@@ -163,13 +173,13 @@ def test_another_plugin_is_not_run_by_a_check(server, path):
     mark = path.parent / "ran"
     (path.parent / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     text = f"plugins: [evil.py]\n{TEXT}"
-    found = server.client.post("/api/v1/config/check", json={"text": text}).json()
-    assert found["problems"][0]["line"] == 1
-    assert "--allow-files" in found["problems"][0]["text"]
+    checked = server.client.post("/api/v1/config/check", json={"text": text}).json()
+    assert checked["problems"][0]["line"] == 1
+    assert "--allow-files" in checked["problems"][0]["text"]
     assert save(server, text).status_code == 422
     path.write_text("stages: [")  # a file that cannot be read allows no more
-    found = server.client.post("/api/v1/config/check", json={"text": text}).json()
-    assert "--allow-files" in found["problems"][0]["text"]
+    checked = server.client.post("/api/v1/config/check", json={"text": text}).json()
+    assert "--allow-files" in checked["problems"][0]["text"]
     assert not mark.exists()
 
 
@@ -205,14 +215,14 @@ def test_an_invalid_edit_is_refused_with_its_line_and_the_file_stays(server, pat
 
 
 def test_a_file_that_has_changed_is_not_overwritten(server, path):
-    known = config(server)["hash"]
+    hash_before = config(server)["hash"]
     path.write_text(other := TEXT.replace("# the shop", "# by another editor"))
-    answer = save(server, TEXT.replace("# the shop", "# mine"), known)
+    answer = save(server, TEXT.replace("# the shop", "# mine"), hash_before)
     assert answer.status_code == 409
     assert "has changed since it was read" in answer.json()["error"]
     assert path.read_text() == other
-    given = {"option": "polygon", "shapes": {"far": ALL}, "dry_run": True, "hash": known}
-    assert server.client.post("/api/v1/stages/till/shapes", json=given).status_code == 409
+    edit = {"option": "polygon", "shapes": {"far": ALL}, "dry_run": True, "hash": hash_before}
+    assert server.client.post("/api/v1/stages/till/shapes", json=edit).status_code == 409
 
 
 def test_rights_and_symbolic_links_stay(server, path):
@@ -224,7 +234,7 @@ def test_rights_and_symbolic_links_stay(server, path):
         assert path.is_symlink()
         assert target.read_text() == TEXT + "# more\n"
         assert target.stat().st_mode & 0o777 == 0o640
-        assert [one.name for one in path.parent.iterdir() if one.name.endswith(".part")] == []
+        assert [entry.name for entry in path.parent.iterdir() if entry.name.endswith(".part")] == []
     finally:
         path.unlink()
         target.rename(path)
@@ -267,9 +277,9 @@ def test_a_kill_in_between_leaves_the_file_whole(tmp_path, root):
     assert path.read_text() == "old"
     from streamkit.serve.pipeline_file import PipelineFile
 
-    made = PipelineFile(path, lambda text: ([], [], None))  # what the kill has left is no obstacle
-    made.write(made.checked("new"), digest("old"))
-    assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("p.yaml", "new")]
+    pipeline_file = PipelineFile(path, lambda text: ([], [], None))  # what the kill has left is no obstacle
+    pipeline_file.write(pipeline_file.checked("new"), digest("old"))
+    assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("p.yaml", "new")]
 
 
 def test_ends_of_lines_of_the_file_stay(tmp_path):
@@ -277,8 +287,8 @@ def test_ends_of_lines_of_the_file_stay(tmp_path):
 
     path = tmp_path / "p.yaml"
     path.write_bytes(b"a: 1\r\nb: 2\r\n")
-    made = PipelineFile(path, lambda text: ([], [], None))
-    made.write(made.checked("a: 1\nb: 3\n"), digest("a: 1\r\nb: 2\r\n"))
+    pipeline_file = PipelineFile(path, lambda text: ([], [], None))
+    pipeline_file.write(pipeline_file.checked("a: 1\nb: 3\n"), digest("a: 1\r\nb: 2\r\n"))
     assert path.read_bytes() == b"a: 1\r\nb: 3\r\n"
 
 
@@ -288,9 +298,9 @@ def test_ends_of_lines_of_the_file_stay(tmp_path):
 def test_an_edit_on_the_disk_is_followed_and_an_invalid_one_is_shown(server, path):
     path.write_text(TEXT.replace("debounce: 0s", "debonce: 0s"))
     server.until(lambda: config(server)["rejected"])
-    found = config(server)
-    assert "debonce" in found["rejected"]
-    assert not found["applied"]
+    view = config(server)
+    assert "debonce" in view["rejected"]
+    assert not view["applied"]
     assert server.open.get("/api/v1/status").json()["edit_rejected"]
     assert "debonce" not in server.open.get("/api/v1/status").text
     frames = server.source("street")["frames"]
@@ -321,14 +331,17 @@ def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
         "+      all: [[0, 0], [1, 0], [1, 1], [0, 1]]"
     ]
     assert path.read_text() == TEXT
-    assert not [one for one in server.engine.gallery.events(500) if one.event.data.get("zone") == "all"]
+    assert not [event for event in server.engine.gallery.events(500) if event.event.data.get("zone") == "all"]
     saved = draw(server, {"far": [[0, 0], [0.01, 0], [0.01, 0.01]], "all": ALL})
     assert saved.status_code == 200, saved.text
     assert path.read_text() == TEXT.replace("is here\n", "is here\n      all: [[0, 0], [1, 0], [1, 1], [0, 1]]\n")
-    server.until(lambda: [
-        one for one in server.client.get("/api/v1/events?limit=500").json()
-        if one["kind"] == "entered" and one["data"].get("zone") == "all"
-    ])  # fmt: skip
+    server.until(
+        lambda: [
+            event
+            for event in server.client.get("/api/v1/events?limit=500").json()
+            if event["kind"] == "entered" and event["data"].get("zone") == "all"
+        ]
+    )
 
 
 def test_sources_of_shapes_are_saved_kept_and_removed(server, path):
@@ -367,7 +380,7 @@ def test_sources_of_shapes_are_saved_kept_and_removed(server, path):
         ({"stage": "nothing"}, 404, "nothing has no option"),
         ({"shapes": {"far": [[0, "x"], [1, 0], [1, 1]]}}, 422, "shapes.far.0.1"),
     ],
-)  # fmt: skip
+)
 def test_a_shape_that_cannot_be_is_refused(server, path, change, status, text):
     more = {name: value for name, value in change.items() if name != "shapes"}
     answer = draw(server, change.get("shapes", {"far": ALL}), **more)
@@ -379,21 +392,21 @@ def test_a_shape_that_cannot_be_is_refused(server, path, change, status, text):
 def test_a_mask_is_added_and_removed(server, path):
     path.write_text(with_draw := TEXT + "  draw:\n")
     server.until(lambda: config(server)["applied"])
-    made = draw(server, {"plate": ALL}, stage="draw", option="blur.zone", units="share")
-    assert made.status_code == 200, made.text
+    drawn = draw(server, {"plate": ALL}, stage="draw", option="blur.zone", units="share")
+    assert drawn.status_code == 200, drawn.text
     assert path.read_text() == with_draw + textwrap.indent(
         "blur:\n  zone:\n    plate: [[0, 0], [1, 0], [1, 1], [0, 1]]\n  units: share\n", "    "
     )
-    _, found = shapes(server, "draw", "blur.zone")
-    assert (found["hides"], found["units"]) == (True, "share")
+    _, option = shapes(server, "draw", "blur.zone")
+    assert (option["hides"], option["units"]) == (True, "share")
     assert draw(server, {}, stage="draw", option="blur.zone").status_code == 200
     assert path.read_text() == TEXT + "  draw: {}\n"
 
 
 def test_a_blur_of_objects_is_not_made_a_mask(server, path):
     path.write_text(TEXT + "  draw: {blur: [person]}\n")
-    _, found = shapes(server, "draw", "blur.zone")
-    assert "hides objects" in found["fixed"]
+    _, option = shapes(server, "draw", "blur.zone")
+    assert "hides objects" in option["fixed"]
     assert draw(server, {"a": ALL}, stage="draw", option="blur.zone").status_code == 409
     assert shapes(server, "draw", "pixelate.zone")[1]["fixed"] == ""
 
@@ -421,8 +434,8 @@ def test_bodies_that_are_too_large_are_refused(server, path):
 
 def test_no_path_of_a_request_reaches_another_file(server, path):
     for stage in ("../../etc/passwd", "%2e%2e%2fetc", "..%2f..%2fshop", "a/b"):
-        given = {"option": "polygon", "shapes": {"a": ALL}, "hash": config(server)["hash"]}
-        assert server.client.post(f"/api/v1/stages/{stage}/shapes", json=given).status_code in (404, 405)
+        edit = {"option": "polygon", "shapes": {"a": ALL}, "hash": config(server)["hash"]}
+        assert server.client.post(f"/api/v1/stages/{stage}/shapes", json=edit).status_code in (404, 405)
     for more in ({"path": "/tmp/x"}, {"name": "../x"}):
         answer = server.client.put("/api/v1/config", json={"text": TEXT, "hash": config(server)["hash"], **more})
         assert answer.status_code == 422
@@ -448,7 +461,7 @@ def test_another_origin_cannot_edit(server, path):
 
 
 def differences(server):
-    return [one["text"] for one in server.client.get("/api/v1/config/differences").json()["differences"]]
+    return [difference["text"] for difference in server.client.get("/api/v1/config/differences").json()["differences"]]
 
 
 def write_differences(server, **more):
@@ -468,9 +481,12 @@ def change_by_calls(server):
 
 
 CHANGED = [
-    "source gate of the YAML is removed", "source yard is not in the YAML", "source street has another pace",
-    "detect.postprocess.min_score is 0.6, and not set in the YAML", "till.polygon has another value",
-]  # fmt: skip
+    "source gate of the YAML is removed",
+    "source yard is not in the YAML",
+    "source street has another pace",
+    "detect.postprocess.min_score is 0.6, and not set in the YAML",
+    "till.polygon has another value",
+]
 
 
 def test_changes_by_calls_are_shown_and_taken_back(server):
@@ -483,7 +499,7 @@ def test_changes_by_calls_are_shown_and_taken_back(server):
     server.until(lambda: server.open.get("/api/v1/status").json()["differs"] == 5)
     restored = server.client.post("/api/v1/config/differences/restore")
     assert (restored.status_code, restored.json()["differences"]) == (200, [])
-    assert [one["id"] for one in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
+    assert [source["id"] for source in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
     server.until(lambda: server.open.get("/api/v1/status").json()["differs"] == 0)
     assert config(server)["text"] == TEXT
 
@@ -491,7 +507,8 @@ def test_changes_by_calls_are_shown_and_taken_back(server):
 def test_changes_by_calls_are_written_to_the_yaml_without_an_interruption(server, path):
     change_by_calls(server)
     server.running("street")
-    run, states = server.engine.running._running, dict(server.engine.running.states)
+    run = server.engine.running._running
+    states = dict(server.engine.running.states)
     planned = write_differences(server, dry_run=True)
     assert planned.status_code == 200
     assert (planned.json()["problems"], planned.json()["saved"], planned.json()["rebuilds"]) == ([], False, [])
@@ -502,8 +519,9 @@ def test_changes_by_calls_are_written_to_the_yaml_without_an_interruption(server
     assert differences(server) == []
     assert server.engine.running._running is run
     assert {id_: state is states[id_] for id_, state in server.engine.running.states.items()} == {
-        "street": True, "yard": True,
-    }  # fmt: skip
+        "street": True,
+        "yard": True,
+    }
     text = path.read_text()
     assert "  street: {uri: samples/street.mp4, pace: 5, loop: true}   # a file\n" in text
     assert "gate" not in text
@@ -518,19 +536,19 @@ def test_a_paused_source_and_a_file_of_a_folder_stay_differences(root, tmp_path,
         (tmp_path / "clips" / f"{name}.mp4").symlink_to(root / "samples/street.mp4")
     sources = f"{{clips: {tmp_path}/clips, cam: 'test://?width=64&height=48'}}"
     text = f"sources: {sources}\nstages: {{jsonl: {{path: /dev/null}}}}\n"
-    with served(text, root, path=tmp_path / "p.yaml", allow_files=True) as one:
-        one.running("cam")
-        assert one.client.post("/api/v1/sources/cam/pause").status_code == 200
-        assert one.client.delete("/api/v1/sources/clips/two").status_code == 204
-        assert differences(one) == ["source clips/two of the YAML is removed", "source cam is paused"]
-        planned = write_differences(one, dry_run=True).json()
+    with served(text, root, path=tmp_path / "p.yaml", allow_files=True) as instance:
+        instance.running("cam")
+        assert instance.client.post("/api/v1/sources/cam/pause").status_code == 200
+        assert instance.client.delete("/api/v1/sources/clips/two").status_code == 204
+        assert differences(instance) == ["source clips/two of the YAML is removed", "source cam is paused"]
+        planned = write_differences(instance, dry_run=True).json()
         assert planned["diff"] == ""
         assert [problem["text"] for problem in planned["problems"]] == [
-            f"{text}: this cannot be written to the YAML" for text in differences(one)
+            f"{text}: this cannot be written to the YAML" for text in differences(instance)
         ]
-        assert one.client.post("/api/v1/config/differences/restore").json()["differences"] == []
-        assert sorted(one.engine.running.states) == ["cam", "clips/one", "clips/two"]
-        assert one.source("cam")["state"] != "paused"
+        assert instance.client.post("/api/v1/config/differences/restore").json()["differences"] == []
+        assert sorted(instance.engine.running.states) == ["cam", "clips/one", "clips/two"]
+        assert instance.source("cam")["state"] != "paused"
 
 
 def test_variables_and_short_sources_stay_in_a_yaml_that_gets_changes(root, tmp_path, monkeypatch):
@@ -538,15 +556,15 @@ def test_variables_and_short_sources_stay_in_a_yaml_that_gets_changes(root, tmp_
     monkeypatch.setenv("CAM_PASSWORD", SECRET)
     path = tmp_path / "p.yaml"
     text = "sources:\n  cam: 'rtsp://u:${CAM_PASSWORD}@127.0.0.1:9/a'\nstages: {jsonl: {path: /dev/null}}\n"
-    with served(text, root, path=path, data=tmp_path / "data") as one:
-        assert one.client.put("/api/v1/sources/cam", json={"options": {"timeout": "3s"}}).status_code == 200
-        assert one.client.post("/api/v1/sources", json={"id": "more", "uri": "test://"}).status_code == 201
-        assert write_differences(one).status_code == 200
+    with served(text, root, path=path, data=tmp_path / "data") as instance:
+        assert instance.client.put("/api/v1/sources/cam", json={"options": {"timeout": "3s"}}).status_code == 200
+        assert instance.client.post("/api/v1/sources", json={"id": "more", "uri": "test://"}).status_code == 201
+        assert write_differences(instance).status_code == 200
         assert "${CAM_PASSWORD}" in path.read_text()
         assert SECRET not in path.read_text()
         assert '  more: "test://"\n' in path.read_text()
-        one.until(lambda: config(one)["applied"])
-        assert differences(one) == []
+        instance.until(lambda: config(instance)["applied"])
+        assert differences(instance) == []
 
 
 def test_what_the_pipeline_does_not_run_with_is_not_written(server, path):
@@ -583,11 +601,11 @@ def test_a_checked_edit_says_what_rebuilds_the_pipeline(server, edit, reasons):
 def test_a_drawn_zone_is_applied_live_although_a_rule_stands_below(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     rule = "  crowd: {stage: rule, when: 'occupancy(till.far) > 5'}\n"
-    with served(f"{TEXT}{rule}", root, path=tmp_path / "p.yaml") as one:
-        one.running("street")
-        run = one.engine.running._running
-        planned = draw(one, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}, dry_run=True)
+    with served(f"{TEXT}{rule}", root, path=tmp_path / "p.yaml") as instance:
+        instance.running("street")
+        run = instance.engine.running._running
+        planned = draw(instance, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}, dry_run=True)
         assert planned.json()["rebuilds"] == []
-        assert draw(one, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}).json()["saved"]
-        one.until(lambda: config(one)["applied"])
-        assert one.engine.running._running is run
+        assert draw(instance, {"far": [[0, 0], [0.5, 0], [0.5, 0.5]]}).json()["saved"]
+        instance.until(lambda: config(instance)["applied"])
+        assert instance.engine.running._running is run

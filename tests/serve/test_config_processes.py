@@ -27,10 +27,10 @@ def path(tmp_path_factory):
 def server(root, path):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(TEXT, root, path=path) as made:
+        with served(TEXT, root, path=path) as zone_server:
             for id_ in ("street", "lane"):
-                made.running(id_)
-            yield made
+                zone_server.running(id_)
+            yield zone_server
 
 
 def applied(server):
@@ -42,21 +42,23 @@ def applied(server):
 
 def entered(server, zone):
     """The sources of events of a zone, once there are some of each."""
-    found = server.client.get("/api/v1/events?limit=500").json()
-    sources = {one["source"] for one in found if one["kind"] == "entered" and one["data"].get("zone") == zone}
+    zone_events = server.client.get("/api/v1/events?limit=500").json()
+    sources = {
+        event["source"] for event in zone_events if event["kind"] == "entered" and event["data"].get("zone") == zone
+    }
     return sources == {"street", "lane"}
 
 
 @pytest.mark.long
 def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server, path):
-    found = server.client.get("/api/v1/shapes").json()
+    view = server.client.get("/api/v1/shapes").json()
     whole = {"street": [640, 360], "lane": [640, 360]}
     server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"] == whole)
     server.client.post("/api/v1/sources", json={"id": "extra", "uri": "test://"})
     server.running("extra")
     pids = set(server.engine.running.pids)
-    given = {"option": "polygon", "shapes": {"whole": [[0, 0], [1, 0], [1, 1], [0, 1]]}, "hash": found["hash"]}
-    answer = server.client.post("/api/v1/stages/till/shapes", json={**given, "dry_run": False})
+    edit = {"option": "polygon", "shapes": {"whole": [[0, 0], [1, 0], [1, 1], [0, 1]]}, "hash": view["hash"]}
+    answer = server.client.post("/api/v1/stages/till/shapes", json={**edit, "dry_run": False})
     assert answer.status_code == 200, answer.text
     applied(server)
     server.until(lambda: entered(server, "whole"))

@@ -22,12 +22,14 @@ POST = b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 10\r\n\r\n"
 
 async def answer(scope, receive, send):
     """Answers with the length of the body; `/slow` after a while, `/large` with more than a socket holds."""
-    length, more = 0, True
+    length = 0
+    more = True
     while more:
         message = await receive()
         if message["type"] == "http.disconnect":
             return
-        length, more = length + len(message["body"]), message["more_body"]
+        length = length + len(message["body"])
+        more = message["more_body"]
     if scope["path"] == "/slow":
         await asyncio.sleep(2 * LATE_S)
     size = 64_000_000 if scope["path"] == "/large" else 8
@@ -44,55 +46,59 @@ class Small:
     """A server with few places and short deadlines."""
 
     def __init__(self, port, refused, logged):
-        self.port, self.refused, self.logged = port, refused, logged
+        self.port = port
+        self.refused = refused
+        self.logged = logged
         self.stack = contextlib.ExitStack()
 
     def connect(self, sent=b"", timeout=5.0):
-        made = self.stack.enter_context(socket.create_connection(("127.0.0.1", self.port), timeout))
+        connection = self.stack.enter_context(socket.create_connection(("127.0.0.1", self.port), timeout))
         if sent:
-            made.sendall(sent)
-        return made
+            connection.sendall(sent)
+        return connection
 
 
 @contextlib.contextmanager
 def small_server(late_s):
-    listening, refused, logged = listen("127.0.0.1", 0), Counters(), collect()
+    listening = listen("127.0.0.1", 0)
+    refused = Counters()
+    logged = collect()
     limits = Limits(connections=8, send_s=late_s, read_s=late_s)
     with serving(answer, listening, limits, refused=refused):
-        one = Small(listening.getsockname()[1], refused, logged)
-        with one.stack:
-            yield one
+        small = Small(listening.getsockname()[1], refused, logged)
+        with small.stack:
+            yield small
 
 
 @pytest.fixture(name="small")
 def small_fixture():
-    with small_server(LATE_S) as one:
-        yield one
+    with small_server(LATE_S) as opened:
+        yield opened
 
 
 @pytest.fixture(name="patient")
 def patient_fixture():
     """As `small`, with deadlines that no test reaches."""
-    with small_server(60.0) as one:
-        yield one
+    with small_server(60.0) as opened:
+        yield opened
 
 
 def read(client):
     """All that comes until the server closes."""
-    found = b""
+    received = b""
     with contextlib.suppress(ConnectionError):
         while part := client.recv(65536):
-            found += part
-    return found
+            received += part
+    return received
 
 
 def first(client):
     """The answer that comes first; empty where the server has closed."""
-    found = b""
+    received = b""
     with contextlib.suppress(ConnectionError):
-        while not found.partition(b"\r\n\r\n")[2] and (part := client.recv(65536)):
-            found += part
-    return found
+        while not received.partition(b"\r\n\r\n")[2] and (part := client.recv(65536)):
+            received += part
+    return received
 
 
 def until(true, seconds=60.0):
@@ -104,9 +110,10 @@ def until(true, seconds=60.0):
 
 def drip(client, data, every_s=0.1):
     """Send a byte now and then, until the server closes; return the seconds that took and its answer."""
-    begun, client_s = time.monotonic(), client.gettimeout()
+    started_s = time.monotonic()
+    client_s = client.gettimeout()
     client.settimeout(every_s)
-    found = b""
+    received = b""
     for byte in data:
         with contextlib.suppress(ConnectionError):
             client.sendall(bytes([byte]))
@@ -116,13 +123,13 @@ def drip(client, data, every_s=0.1):
             continue
         except ConnectionError:
             part = b""
-        found += part
+        received += part
         if not part:
             break
     else:
         pytest.fail("the server has read all of it")
     client.settimeout(client_s)
-    return time.monotonic() - begun, found
+    return time.monotonic() - started_s, received
 
 
 # ------------------------------------------------------------------------------------------------------------ deadlines
@@ -130,28 +137,28 @@ def drip(client, data, every_s=0.1):
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
 def test_headers_that_do_not_come_are_given_up(small, sent):
-    begun = time.monotonic()
-    found = read(small.connect(sent))
-    assert time.monotonic() - begun > LATE_S - 0.05
-    assert found.startswith(b"HTTP/1.1 408 ")
-    text = json.loads(found.partition(b"\r\n\r\n")[2])["error"]
+    started_s = time.monotonic()
+    response = read(small.connect(sent))
+    assert time.monotonic() - started_s > LATE_S - 0.05
+    assert response.startswith(b"HTTP/1.1 408 ")
+    text = json.loads(response.partition(b"\r\n\r\n")[2])["error"]
     assert text == f"the headers of a request must arrive within {LATE_S:g} seconds"
     assert small.refused.values == {"headers too slow": 1}
 
 
 def test_headers_that_come_a_byte_at_a_time_are_given_up_as_well(small):
     client = small.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
-    seconds, found = drip(client, b"x" * 900)
+    seconds, response = drip(client, b"x" * 900)
     assert seconds > LATE_S - 0.05
-    assert b" 408 " in found
+    assert b" 408 " in response
     assert small.refused["headers too slow"] == 1
 
 
 def test_a_body_that_comes_a_byte_at_a_time_is_given_up(small):
     client = small.connect(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
-    seconds, found = drip(client, b"x" * 900)
+    seconds, response = drip(client, b"x" * 900)
     assert seconds > LATE_S - 0.05
-    assert b"the body of a request must arrive within" in found
+    assert b"the body of a request must arrive within" in response
     assert small.refused.values == {"body too slow": 1}
 
 
@@ -168,8 +175,8 @@ def test_the_body_has_a_deadline_of_its_own(small):
 def test_a_second_request_has_the_same_deadlines(small):
     client = small.connect(REQUEST)
     assert first(client).startswith(b"HTTP/1.1 200 ")
-    _, found = drip(client, b"GET / HTTP/1.1\r\n" + b"x" * 80)
-    assert b" 408 " in found
+    _, response = drip(client, b"GET / HTTP/1.1\r\n" + b"x" * 80)
+    assert b" 408 " in response
     assert small.refused.values == {"headers too slow": 1}
 
 
@@ -190,8 +197,8 @@ def test_a_body_that_nobody_reads_has_a_deadline(small):
 
 def test_an_answer_takes_as_long_as_it_takes(small):
     """The deadlines are the client's, not the server's."""
-    found = first(small.connect(REQUEST.replace(b"GET /", b"GET /slow")))
-    assert found.startswith(b"HTTP/1.1 200 ")
+    response = first(small.connect(REQUEST.replace(b"GET /", b"GET /slow")))
+    assert response.startswith(b"HTTP/1.1 200 ")
     assert not small.refused.values
 
 
@@ -234,18 +241,18 @@ def test_who_leaves_while_an_answer_waits_is_no_one_who_does_not_read(small):
 def test_who_asks_for_nothing_more_is_given_up(small):
     client = small.connect(REQUEST)
     assert first(client).startswith(b"HTTP/1.1 200 ")
-    begun = time.monotonic()
-    found = read(client)
-    assert time.monotonic() - begun > LATE_S - 0.2
-    assert found.startswith(b"HTTP/1.1 408 ")
-    assert b"content-type: application/json\r\n" in found
-    assert b"connection: close\r\n" in found
+    started_s = time.monotonic()
+    response = read(client)
+    assert time.monotonic() - started_s > LATE_S - 0.2
+    assert response.startswith(b"HTTP/1.1 408 ")
+    assert b"content-type: application/json\r\n" in response
+    assert b"connection: close\r\n" in response
     assert small.refused.values == {"headers too slow": 1}
 
 
 def test_what_is_no_http_is_counted_and_answered(small):
-    found = read(small.connect(b"\x16\x03\x01 hello\r\n\r\n"))
-    assert found.startswith(b"HTTP/1.1 400 ")
+    response = read(small.connect(b"\x16\x03\x01 hello\r\n\r\n"))
+    assert response.startswith(b"HTTP/1.1 400 ")
     assert small.refused.values == {"not HTTP": 1}
 
 
@@ -293,9 +300,16 @@ def test_places_come_back_when_clients_leave(small):
 
 @pytest.mark.parametrize(
     ("files", "wanted", "allowed"),
-    [(256, 256, 64), (1024, 256, 256), (20_000, 256, 256), (400, 256, 100), (20, 256, 8), (1024, 100, 100),
-     (resource.RLIM_INFINITY, 256, 256)],
-)  # fmt: skip
+    [
+        (256, 256, 64),
+        (1024, 256, 256),
+        (20_000, 256, 256),
+        (400, 256, 100),
+        (20, 256, 8),
+        (1024, 100, 100),
+        (resource.RLIM_INFINITY, 256, 256),
+    ],
+)
 def test_a_quarter_of_the_open_files_at_most(monkeypatch, files, wanted, allowed):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     assert allowed_connections(wanted) == allowed
@@ -312,14 +326,16 @@ def test_the_limits():
 
 
 def test_a_connection_that_cannot_be_accepted_is_told_once_a_minute(monkeypatch):
-    now_s, others = [1000.0], []
+    now_s = [1000.0]
+    others = []
     monkeypatch.setattr("streamkit.serve.connections.time.monotonic", lambda: now_s[0])
 
     class Loop:
         def default_exception_handler(self, context):
             others.append(context)
 
-    refused, logged = Counters(), collect()
+    refused = Counters()
+    logged = collect()
     handle = failed_accepts(refused)
     full = {"message": "socket.accept() out of system resource", "exception": OSError(24, "Too many open files")}
     for _ in range(500):

@@ -18,7 +18,7 @@ from streamkit.serve.metrics import registry
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "streamkit.json").read_text())
-PANELS = [one for one in DASHBOARD["panels"] if one["type"] != "row"]
+PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 TARGETS = [(target["expr"], panel["title"]) for panel in PANELS for target in panel["targets"]]
 ALERTS = [
     rule
@@ -33,7 +33,12 @@ def selectors(expression: Any) -> list[Any]:
     if isinstance(expression, promql.VectorSelector):
         return [expression]
     parts = [getattr(expression, name, None) for name in ("lhs", "rhs", "expr", "param", "vector_selector")]
-    return [one for part in [*parts, *getattr(expression, "args", ())] if part is not None for one in selectors(part)]
+    return [
+        selector
+        for part in [*parts, *getattr(expression, "args", ())]
+        if part is not None
+        for selector in selectors(part)
+    ]
 
 
 def parsed(text: str) -> Any:
@@ -47,26 +52,28 @@ def exported(server):
         patch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: nvml.GpuUtilization(0.25, 0.5)))
         patch.setattr(server.engine.running, "devices", (Device("cuda"),))
         metrics = registry(server.engine)
-    found = {}
+    labels_by_series = {}
     for family in metrics.collect():
         labels = set(getattr(family, "_labelnames", ())).union(*(sample.labels for sample in family.samples))
         if isinstance(family, HistogramMetricFamily):
-            found |= {f"{family.name}_{end}": labels | {"le"} for end in ("bucket", "sum", "count")}
+            labels_by_series |= {f"{family.name}_{end}": labels | {"le"} for end in ("bucket", "sum", "count")}
         else:
-            found[f"{family.name}_total" if isinstance(family, CounterMetricFamily) else family.name] = labels
-    assert {"streamkit_frames_total", "streamkit_gpu_utilization_ratio", "process_open_fds"} <= found.keys()
-    return found
+            labels_by_series[f"{family.name}_total" if isinstance(family, CounterMetricFamily) else family.name] = (
+                labels
+            )
+    assert {"streamkit_frames_total", "streamkit_gpu_utilization_ratio", "process_open_fds"} <= labels_by_series.keys()
+    return labels_by_series
 
 
 def test_the_dashboard_shows_every_metric(exported):
-    shown = {one.name for text, _ in TARGETS for one in selectors(parsed(text))}
+    shown = {selector.name for text, _ in TARGETS for selector in selectors(parsed(text))}
     assert exported.keys() - shown == set(), "add a panel for each"
     assert shown - exported.keys() == set(), "the server does not export these"
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
 def test_an_alert_uses_metrics_that_there_are(rule, exported):
-    names = {one.name for one in selectors(parsed(rule["expr"]))}
+    names = {selector.name for selector in selectors(parsed(rule["expr"]))}
     assert names
     assert names - exported.keys() - {"up"} == set()
     labels = set().union(SCRAPED, *(exported.get(name, ()) for name in names))
@@ -76,17 +83,19 @@ def test_an_alert_uses_metrics_that_there_are(rule, exported):
 def test_selectors_and_legends_use_labels_that_there_are(exported):
     for panel in PANELS:
         for target in panel["targets"]:
-            found = selectors(parsed(target["expr"]))
-            for one in found:
-                assert {match.name for match in one.matchers.matchers} <= exported[one.name] | SCRAPED, panel["title"]
-            labels = SCRAPED.union(*(exported[one.name] for one in found))
+            selected = selectors(parsed(target["expr"]))
+            for selector in selected:
+                assert {match.name for match in selector.matchers.matchers} <= exported[selector.name] | SCRAPED, panel[
+                    "title"
+                ]
+            labels = SCRAPED.union(*(exported[selector.name] for selector in selected))
             assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= labels, panel["title"]
 
 
 def test_states_are_those_of_sources():
     texts = [*(text for text, _ in TARGETS), *(rule["expr"] for rule in ALERTS)]
-    found = [match for text in texts for one in selectors(parsed(text)) for match in one.matchers.matchers]
-    states = {word for match in found if match.name == "state" for word in match.value.split("|")}
+    matchers = [match for text in texts for selector in selectors(parsed(text)) for match in selector.matchers.matchers]
+    states = {word for match in matchers if match.name == "state" for word in match.value.split("|")}
     assert {"running", "failed"} <= states <= set(STATES)
 
 
@@ -98,9 +107,9 @@ def test_panels_do_not_overlap_and_use_the_dashboard_s_data_source():
         for place in ((x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])):
             assert taken.setdefault(place, panel["title"]) == panel["title"]
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
-    variables = {one["name"]: one for one in DASHBOARD["templating"]["list"]}
+    variables = {variable["name"]: variable for variable in DASHBOARD["templating"]["list"]}
     assert variables["datasource"]["query"] == "prometheus"
-    sources = [one["datasource"]["uid"] for panel in PANELS for one in (panel, *panel["targets"])]
+    sources = [owner["datasource"]["uid"] for panel in PANELS for owner in (panel, *panel["targets"])]
     assert set(sources) == {"${datasource}"}
     used = set(re.findall(r"\$(\w+)", " ".join(text for text, _ in TARGETS))) - {"__rate_interval"}
     assert used == variables.keys() - {"datasource"}
@@ -113,5 +122,5 @@ def test_the_provisioned_data_source_and_folder_are_those_of_the_compose_file():
     assert source["type"] == "prometheus"
     assert source["url"].removeprefix("http://").split(":")[0] in services
     (provider,) = yaml.safe_load((provisioning / "dashboards" / "streamkit.yaml").read_text())["providers"]
-    mounts = [one.split(":")[1] for one in services["grafana"]["volumes"]]
+    mounts = [volume.split(":")[1] for volume in services["grafana"]["volumes"]]
     assert provider["options"]["path"] in mounts

@@ -25,9 +25,9 @@ TITLE = "The running pipeline differs from the YAML"
 def shop_fixture(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     text = f"{TEXT}state: {tmp_path}/state.db\n"
-    with served(text, root, path=tmp_path / "shop.yaml", data=tmp_path / "data") as one:
-        one.running("yard")
-        yield one
+    with served(text, root, path=tmp_path / "shop.yaml", data=tmp_path / "data") as instance:
+        instance.running("yard")
+        yield instance
 
 
 def test_differences_are_shown_and_taken_back(open_page, shop):

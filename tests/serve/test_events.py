@@ -88,11 +88,11 @@ def server(root, tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("events")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(text(folder, request.param), root) as made:
+        with served(text(folder, request.param), root) as event_server:
             for source in ("street", "lane"):
-                made.running(source)
-                made.until(lambda source=source: with_clip(made, source), 90)
-            yield made
+                event_server.running(source)
+                event_server.until(lambda source=source: with_clip(event_server, source), 90)
+            yield event_server
 
 
 def get(server, path="", **params):
@@ -103,8 +103,8 @@ def get(server, path="", **params):
 
 def with_clip(server, source="street"):
     """The events of the counter that have a clip, a snapshot and an image."""
-    found = get(server, source=source, kind="crossed", limit=500)
-    return [one for one in found if one["clip"] and one["snapshot"] and one["image"]]
+    crossed = get(server, source=source, kind="crossed", limit=500)
+    return [event for event in crossed if event["clip"] and event["snapshot"] and event["image"]]
 
 
 def image(answer):
@@ -119,21 +119,22 @@ def test_events_are_filtered_and_paged(server):
     event = with_clip(server)[0]
     assert event["text"].startswith(f"{event['label'].capitalize()} {event['track_id']} crossed the line")
     for name in ("source", "stage", "kind", "label"):
-        found = get(server, **{name: event[name]})
-        assert found
-        assert {one[name] for one in found} == {event[name]}
-    every = [one["number"] for one in get(server, limit=500, before=event["number"])]
-    pages, before = [], event["number"]
+        matching = get(server, **{name: event[name]})
+        assert matching
+        assert {listed_event[name] for listed_event in matching} == {event[name]}
+    every = [listed_event["number"] for listed_event in get(server, limit=500, before=event["number"])]
+    pages = []
+    before = event["number"]
     while page := get(server, limit=7, before=before):
-        pages += [one["number"] for one in page]
+        pages += [listed_event["number"] for listed_event in page]
         before = pages[-1]
     assert pages == every == sorted(every, reverse=True)
     at_s = event["time_s"]
-    times_s = {one["time_s"] for one in get(server, **{"from": at_s, "to": at_s + 1e-3})}
+    times_s = {listed_event["time_s"] for listed_event in get(server, **{"from": at_s, "to": at_s + 1e-3})}
     assert at_s == min(times_s) <= max(times_s) <= at_s + 1e-3
-    found = get(server, text=f"crossed {event['track_id']} stre", limit=500)
-    assert event["number"] in {one["number"] for one in found}
-    assert {one["source"] for one in found} == {"street"}
+    matching = get(server, text=f"crossed {event['track_id']} stre", limit=500)
+    assert event["number"] in {listed_event["number"] for listed_event in matching}
+    assert {listed_event["source"] for listed_event in matching} == {"street"}
     assert get(server, text='nothing" OR "car') == []
     names = get(server, "/names")
     assert names["sources"] == ["lane", "street"]
@@ -143,13 +144,13 @@ def test_events_are_filtered_and_paged(server):
 def test_counts_over_time_add_up(server):
     newest = get(server, limit=1)[0]
     to_s = newest["time_s"] - 1
-    found = get(server, "/timeline", bins=7, **{"from": to_s - 300, "to": to_s})
-    assert (found["to_s"], found["bin_s"]) == (to_s, pytest.approx(300 / 7))
-    for one in found["sources"]:
-        events = get(server, limit=500, source=one["source"], **{"from": to_s - 300, "to": to_s})
-        assert len(one["counts"]) == 7
+    timeline = get(server, "/timeline", bins=7, **{"from": to_s - 300, "to": to_s})
+    assert (timeline["to_s"], timeline["bin_s"]) == (to_s, pytest.approx(300 / 7))
+    for row in timeline["sources"]:
+        events = get(server, limit=500, source=row["source"], **{"from": to_s - 300, "to": to_s})
+        assert len(row["counts"]) == 7
         if len(events) < 500:
-            assert sum(one["counts"]) == len(events) > 0
+            assert sum(row["counts"]) == len(events) > 0
     (lane,) = get(server, "/timeline", source="lane", kind="crossed")["sources"]
     assert lane["source"] == "lane"
 
@@ -157,11 +158,19 @@ def test_counts_over_time_add_up(server):
 @pytest.mark.parametrize(
     ("path", "params", "status"),
     [
-        ("", {"limit": 0}, 422), ("", {"limit": 501}, 422), ("", {"from": "nan"}, 422), ("", {"from": -1}, 422),
-        ("", {"text": "x" * 201}, 422), ("/timeline", {"from": 5, "to": 5}, 422), ("/timeline", {"bins": 0}, 422),
-        ("/999999999", {}, 404), ("/-1", {}, 404), (f"/{2**70}", {}, 404), ("/x", {}, 422),
+        ("", {"limit": 0}, 422),
+        ("", {"limit": 501}, 422),
+        ("", {"from": "nan"}, 422),
+        ("", {"from": -1}, 422),
+        ("", {"text": "x" * 201}, 422),
+        ("/timeline", {"from": 5, "to": 5}, 422),
+        ("/timeline", {"bins": 0}, 422),
+        ("/999999999", {}, 404),
+        ("/-1", {}, 404),
+        (f"/{2**70}", {}, 404),
+        ("/x", {}, 422),
     ],
-)  # fmt: skip
+)
 def test_what_is_wrong_is_refused_with_the_reason(server, path, params, status):
     answer = server.open.get(f"/api/v1/events{path}", params=params)
     assert answer.status_code == status
@@ -190,7 +199,8 @@ def test_the_clip_shows_at_the_second_of_the_event_what_its_image_shows(server, 
     with av.open(str(tmp_path / "clip.mp4")) as clip:
         first_s = clip.streams.video[0].start_time * clip.streams.video[0].time_base
         frames = {
-            float(one.pts * one.time_base - first_s): one.to_ndarray(format="bgr24") for one in clip.decode(video=0)
+            float(frame.pts * frame.time_base - first_s): frame.to_ndarray(format="bgr24")
+            for frame in clip.decode(video=0)
         }
     near = min(frames, key=lambda at_s: abs(at_s - event["clip_s"]))
     assert near == pytest.approx(event["clip_s"], abs=0.021)
@@ -204,8 +214,8 @@ def test_the_clip_shows_at_the_second_of_the_event_what_its_image_shows(server, 
     assert changed(frames[far], small) > changed(frames[near], small) + 0.01
 
 
-def changed(one, other):
-    return float((np.abs(one.astype(int) - other).max(axis=2) > 40).mean())
+def changed(picture, other_picture):
+    return float((np.abs(picture.astype(int) - other_picture).max(axis=2) > 40).mean())
 
 
 def test_a_clip_is_sent_in_parts(server):
@@ -213,8 +223,8 @@ def test_a_clip_is_sent_in_parts(server):
     path = f"/api/v1/events/{event['number']}/clip.mp4"
     whole = server.client.get(path).content
     size = len(whole)
-    for asked, part in (("bytes=0-99", whole[:100]), ("bytes=100-", whole[100:]), ("bytes=-50", whole[-50:])):
-        answer = server.client.get(path, headers={"range": asked})
+    for byte_range, part in (("bytes=0-99", whole[:100]), ("bytes=100-", whole[100:]), ("bytes=-50", whole[-50:])):
+        answer = server.client.get(path, headers={"range": byte_range})
         assert (answer.status_code, answer.content) == (206, part)
         assert answer.headers["content-range"].endswith(f"/{size}")
     assert server.client.get(path, headers={"range": f"bytes={size}-"}).status_code == 416
@@ -237,9 +247,14 @@ def test_no_file_of_others_is_ever_sent(server):
             assert b"root:" not in answer.content
             assert answer.status_code in (200, 404)  # 200: a clip of `record` shows it
     attacks = (
-        "..%2f..%2fetc%2fpasswd", "1/..%2f..%2f..%2f..%2fetc%2fpasswd", "1/clip.mp4/../../../../etc/passwd",
-        "%2e%2e/%2e%2e/etc/passwd", "1/clip.mp4?path=/etc/passwd", "1/clip.mp4%00.jpg", "1/%2fetc%2fpasswd",
-    )  # fmt: skip
+        "..%2f..%2fetc%2fpasswd",
+        "1/..%2f..%2f..%2f..%2fetc%2fpasswd",
+        "1/clip.mp4/../../../../etc/passwd",
+        "%2e%2e/%2e%2e/etc/passwd",
+        "1/clip.mp4?path=/etc/passwd",
+        "1/clip.mp4%00.jpg",
+        "1/%2fetc%2fpasswd",
+    )
     for attack in attacks:
         answer = httpx.get(f"{server.url}api/v1/events/{attack}", headers={"authorization": f"Bearer {TOKEN}"})
         assert b"root:" not in answer.content
@@ -283,8 +298,9 @@ def test_a_clip_that_was_removed_is_not_offered(server):
         )
         answer = server.client.get(f"/api/v1/events/{event['number']}/clip.mp4")
         assert (answer.status_code, answer.json()["error"]) == (
-            404, f"there is no clip of event {event['number']}, or it was removed",
-        )  # fmt: skip
+            404,
+            f"there is no clip of event {event['number']}, or it was removed",
+        )
     finally:
         os.rename(f"{stored.clip}.away", stored.clip)
 
@@ -294,24 +310,24 @@ def test_a_clip_that_was_removed_is_not_offered(server):
 
 def lines(server, count, **headers):
     """The first events of the stream."""
-    found = []
+    events = []
     with server.client.stream("GET", "/api/v1/events/stream", headers=headers) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
         for line in answer.iter_lines():
             if line.startswith("data: "):
-                found.append(json.loads(line[6:]))
-            if len(found) == count:
-                return found
+                events.append(json.loads(line[6:]))
+            if len(events) == count:
+                return events
     raise AssertionError("the stream has ended")
 
 
 def test_new_events_are_streamed_and_a_client_that_comes_back_misses_none(server):
     before = get(server, limit=1)[0]["number"]
-    numbers = [one["number"] for one in lines(server, 4)]
+    numbers = [event["number"] for event in lines(server, 4)]
     assert numbers[0] > before
     assert numbers == sorted(set(numbers))
     again = lines(server, 5, **{"last-event-id": str(before - 3)})
-    assert [one["number"] for one in again] == list(range(before - 2, before + 3))
+    assert [event["number"] for event in again] == list(range(before - 2, before + 3))
     assert again[0]["text"]
     assert server.open.get("/api/v1/events/stream").status_code == 401
 
@@ -329,7 +345,7 @@ def test_a_quiet_stream_shows_that_it_is_there(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr(routes, "_BEAT_S", 0.3)
     quiet = "sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}"
-    with served(quiet, root) as one, one.client.stream("GET", "/api/v1/events/stream") as answer:
+    with served(quiet, root) as instance, instance.client.stream("GET", "/api/v1/events/stream") as answer:
         assert ": still here" in answer.iter_lines()
 
 
@@ -344,20 +360,24 @@ def series(server, name, **params):
 
 def test_charts_have_the_values_of_the_pipeline(server):
     def rates():
-        found = {one["source"]: one["values"] for one in series(server, "frames")["series"]}
-        return found if len(found) == 2 and all(len(values) > 2 for values in found.values()) else None
+        rates_by_source = {row["source"]: row["values"] for row in series(server, "frames")["series"]}
+        return (
+            rates_by_source
+            if len(rates_by_source) == 2 and all(len(values) > 2 for values in rates_by_source.values())
+            else None
+        )
 
-    found = server.until(rates, 60)
+    rates_by_source = server.until(rates, 60)
     for source in ("street", "lane"):
         now = server.source(source)
-        assert 0 < found[source][-1][1] <= 27
+        assert 0 < rates_by_source[source][-1][1] <= 27
         dropped = series(server, "dropped", source=source)
         assert sum(value for _, value in dropped["series"][0]["values"]) <= sum(now["dropped"].values())
         assert (dropped["unit"], dropped["sums"], dropped["step_s"]) == ("frames", True, 10)
         (latency,) = series(server, "latency", source=source)["series"]
         assert 1 < latency["values"][-1][1] < 60_000
     lines_of = {
-        (one["source"], one["label"]): sum(v for _, v in one["values"]) for one in series(server, "counts")["series"]
+        (row["source"], row["label"]): sum(v for _, v in row["values"]) for row in series(server, "counts")["series"]
     }
     assert {key[1] for key in lines_of} == {"line in", "line out"}
     newest = get(server, source="street", kind="crossed", limit=1)[0]["data"]
@@ -380,9 +400,11 @@ sources:
 stages:
   hook: {{stage: webhook, url: "http://127.0.0.1:9/", spool: {{path: {tmp_path}/spool}}}}
 """
-    with served(waiting, root) as one:
-        one.running("one")
-        one.until(lambda: (found := series(one, "spool")["series"]) and found[0]["values"][-1][1] > 5)
+    with served(waiting, root) as instance:
+        instance.running("one")
+        instance.until(
+            lambda: (spool_series := series(instance, "spool")["series"]) and spool_series[0]["values"][-1][1] > 5
+        )
 
 
 # ------------------------------------------------------------------------------------------------------------- restarts
@@ -391,21 +413,21 @@ stages:
 def test_events_numbers_clips_and_charts_are_there_after_a_restart(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 0.5)
-    with served(text(tmp_path), root, data=tmp_path / "data") as one:
-        one.running("street")
-        old = one.until(lambda: with_clip(one), 60)[0]
-        small = one.client.get(f"/api/v1/events/{old['number']}/image.jpg").content
-        one.until(lambda: series(one, "frames")["series"])
-        last = one.open.get("/api/v1/status").json()["last_event"]
-    with served(text(tmp_path), root, data=tmp_path / "data") as one:
-        assert one.open.get("/api/v1/status").json()["last_event"] >= last
-        assert get(one, f"/{old['number']}") == old
-        assert one.client.get(f"/api/v1/events/{old['number']}/image.jpg").content == small
-        assert one.client.get(f"/api/v1/events/{old['number']}/clip.mp4").status_code == 200
-        assert series(one, "frames", source="street")["series"]
-        one.running("street")
-        new = one.until(lambda: get(one, after=last), 60)
-        assert min(event["number"] for event in get(one, after=last, limit=500)) > last
+    with served(text(tmp_path), root, data=tmp_path / "data") as instance:
+        instance.running("street")
+        old = instance.until(lambda: with_clip(instance), 60)[0]
+        small = instance.client.get(f"/api/v1/events/{old['number']}/image.jpg").content
+        instance.until(lambda: series(instance, "frames")["series"])
+        last = instance.open.get("/api/v1/status").json()["last_event"]
+    with served(text(tmp_path), root, data=tmp_path / "data") as instance:
+        assert instance.open.get("/api/v1/status").json()["last_event"] >= last
+        assert get(instance, f"/{old['number']}") == old
+        assert instance.client.get(f"/api/v1/events/{old['number']}/image.jpg").content == small
+        assert instance.client.get(f"/api/v1/events/{old['number']}/clip.mp4").status_code == 200
+        assert series(instance, "frames", source="street")["series"]
+        instance.running("street")
+        new = instance.until(lambda: get(instance, after=last), 60)
+        assert min(event["number"] for event in get(instance, after=last, limit=500)) > last
         assert new[0]["time_s"] > old["time_s"]
 
 
@@ -448,29 +470,31 @@ def test_a_full_disk_harms_no_frame_and_is_told(root, tmp_path, monkeypatch):
 
     monkeypatch.chdir(root)
     monkeypatch.setattr("streamkit.serve.store.serve_store._RETRY_S", 0.5)
-    connect, full = database.ServeDatabase.connect, [False]
+    connect = database.ServeDatabase.connect
+    full = [False]
 
     def connected(self):
-        made = connect(self)
+        connection = connect(self)
         if full[0]:
-            made.execute("PRAGMA max_page_count = 1")
-        return made
+            connection.execute("PRAGMA max_page_count = 1")
+        return connection
 
     monkeypatch.setattr(database.ServeDatabase, "connect", connected)
-    with served(text(tmp_path), root) as one:
-        one.running("street")
-        one.until(lambda: get(one))
+    with served(text(tmp_path), root) as instance:
+        instance.running("street")
+        instance.until(lambda: get(instance))
         full[0] = True
-        one.engine.store._connection = None
-        assert "disk is full" in one.until(lambda: get(one, "/store")["problem"])
-        frames, last = one.source("street")["frames"], get(one)[0]["number"]
-        one.until(lambda: one.source("street")["frames"] > frames + 25)
-        assert one.until(lambda: get(one, after=last)), "new events are shown from memory"
+        instance.engine.store._connection = None
+        assert "disk is full" in instance.until(lambda: get(instance, "/store")["problem"])
+        frames = instance.source("street")["frames"]
+        last = get(instance)[0]["number"]
+        instance.until(lambda: instance.source("street")["frames"] > frames + 25)
+        assert instance.until(lambda: get(instance, after=last)), "new events are shown from memory"
         full[0] = False
-        one.engine.store._connection = None
-        one.until(lambda: not get(one, "/store")["problem"])
-        one.until(lambda: one.engine.store._connection and not one.engine.store._events)
-    assert not [line for line in one.logged if "Traceback" in line]
+        instance.engine.store._connection = None
+        instance.until(lambda: not get(instance, "/store")["problem"])
+        instance.until(lambda: instance.engine.store._connection and not instance.engine.store._events)
+    assert not [line for line in instance.logged if "Traceback" in line]
 
 
 def test_events_of_plugins_are_sentences_too(server):

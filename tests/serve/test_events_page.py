@@ -56,21 +56,21 @@ def server(root, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         patch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 2.0)
-        with served(TEXT.format(folder=folder), root) as made:
-            made.running("street")
-            made.until(lambda: clipped(made), 90)
+        with served(TEXT.format(folder=folder), root) as page_server:
+            page_server.running("street")
+            page_server.until(lambda: clipped(page_server), 90)
             for n in range(150):
                 event = Event("crossed", "line", "yard", n, n / 25, n, {"direction": "in", "label": "truck"})
-                made.engine.gallery.add_events(time.time() - 7200 + n, [event], None)
+                page_server.engine.gallery.add_events(time.time() - 7200 + n, [event], None)
             evil = Event("too_close", "mine", "yard", 1, 0.1, None, {"note": "<b>bold</b>", "where": WHERE})
-            made.engine.gallery.add_events(time.time() - 60, [evil], None)
-            yield made
+            page_server.engine.gallery.add_events(time.time() - 60, [evil], None)
+            yield page_server
 
 
 def clipped(server):
     """Events of the counter that have all files, oldest first; one that is long enough to see it play."""
-    found = server.open.get("/api/v1/events", params={"kind": "crossed", "source": "street", "limit": 500}).json()
-    return [one for one in found[::-1] if one["clip"] and one["snapshot"] and one["image"]]
+    crossed = server.open.get("/api/v1/events", params={"kind": "crossed", "source": "street", "limit": 500}).json()
+    return [event for event in crossed[::-1] if event["clip"] and event["snapshot"] and event["image"]]
 
 
 def view(open_page, address="#/events", **options):
@@ -237,9 +237,9 @@ def test_text_can_be_read_in_light_and_dark(open_page, server, address):
         page = view(open_page, address, color_scheme=scheme)
         expect(page.locator(".event-row, .chart svg").first).to_be_visible()
         page.wait_for_timeout(300)
-        found = page.evaluate(measure)
-        assert len(found) > 20
-        assert not [one for one in found if one["ratio"] < 4.5]
+        contrasts = page.evaluate(measure)
+        assert len(contrasts) > 20
+        assert not [contrast for contrast in contrasts if contrast["ratio"] < 4.5]
 
 
 def test_the_timeline_keeps_the_focus_and_its_time_when_it_is_drawn_again(open_page, server):
@@ -288,19 +288,22 @@ def test_charts_show_the_values_of_the_api(open_page, server, size):
     server.until(lambda: len(series(server, "frames")["series"][0]["values"]) > 3, 60)
     page = view(open_page, "#/charts", viewport=DESK if size == "desk" else PHONE)
     for name, title in (("frames", "Frames"), ("counts", "Lines and zones"), ("disk", "Free disk space")):
-        one = chart(page, title)
-        expect(one.locator("svg path.line")).not_to_have_count(0)  # a level line has no height: it is not "visible"
-        one.get_by_text("Show as a table").click()
-        expect(one.locator("tbody tr").nth(1)).to_be_visible()
-        shown = one.evaluate(TABLE)
-        known = {
+        shown_chart = chart(page, title)
+        # a level line has no height: it is not "visible"
+        expect(shown_chart.locator("svg path.line")).not_to_have_count(0)
+        shown_chart.get_by_text("Show as a table").click()
+        expect(shown_chart.locator("tbody tr").nth(1)).to_be_visible()
+        shown = shown_chart.evaluate(TABLE)
+        expected_by_name = {
             (line["source"] + " " + line["label"]).strip() or "Pipeline": dict(map(tuple, line["values"]))
             for line in series(server, name)["series"]
         }
         assert len(shown["rows"]) > 1
         for at, row in [*zip(shown["times"], shown["rows"], strict=True)][1:]:  # the latest may have just begun
             for column, words in zip(shown["names"], row, strict=True):
-                value = known[column].get(at, 0 if name == "counts" and at > min(known[column]) else None)
+                value = expected_by_name[column].get(
+                    at, 0 if name == "counts" and at > min(expected_by_name[column]) else None
+                )
                 assert words == ("–" if value is None else page.evaluate(FORMAT, value)), (name, column, at)
     expect(chart(page, "GPU load")).to_be_hidden()
     assert wide(page) <= 0
@@ -322,23 +325,24 @@ def series(server, name):
 def test_values_are_told_under_the_pointer_and_by_the_keys(open_page, server):
     server.until(lambda: len(series(server, "frames")["series"][0]["values"]) > 3, 60)
     page = view(open_page, "#/charts?source=street")
-    one = chart(page, "Frames")
-    area, told = one.locator(".chart-area"), one.locator(".chart-told")
+    shown_chart = chart(page, "Frames")
+    area = shown_chart.locator(".chart-area")
+    tooltip = shown_chart.locator(".chart-told")
     expect(area.locator("svg")).to_be_visible()
     area.focus()
     page.keyboard.press("Home")
-    expect(told).to_have_text(re.compile(r"street [\d.]+$"))
-    first = told.inner_text()
+    expect(tooltip).to_have_text(re.compile(r"street [\d.]+$"))
+    first = tooltip.inner_text()
     page.keyboard.press("ArrowRight")
-    expect(told).not_to_have_text(first)
+    expect(tooltip).not_to_have_text(first)
     page.keyboard.press("Home")
-    expect(told).to_have_text(first)
+    expect(tooltip).to_have_text(first)
     area.evaluate("one => one.blur()")
-    expect(told).to_have_text("")
+    expect(tooltip).to_have_text("")
     box = area.bounding_box()
     page.mouse.move(box["x"] + box["width"] - 12, box["y"] + 50)
-    expect(told).to_have_text(re.compile(r"street [\d.]+$"))
+    expect(tooltip).to_have_text(re.compile(r"street [\d.]+$"))
     page.get_by_label("Cameras", exact=True).select_option("All cameras together")
-    expect(one.locator(".legend")).to_have_text("All cameras")
+    expect(shown_chart.locator(".legend")).to_have_text("All cameras")
     page.get_by_label("Period").select_option("day")
     assert page.url.endswith("#/charts?source=+together&period=day")

@@ -25,8 +25,8 @@ def test_half_open_connections_end_neither_the_server_nor_the_pipeline(root, tmp
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "run.py", "serve", str(tmp_path / "p.yaml"), "--port", str(port), "--token", "x" * 16]
-    said = open(tmp_path / "said", "w+")  # noqa: SIM115  closed below
-    with said, subprocess.Popen(command, cwd=root, stderr=said, preexec_fn=few_files) as server:
+    log_file = open(tmp_path / "said", "w+")  # noqa: SIM115  closed below
+    with log_file, subprocess.Popen(command, cwd=root, stderr=log_file, preexec_fn=few_files) as server:
         try:
             with contextlib.ExitStack() as stack:
                 begin(port)
@@ -41,8 +41,8 @@ def test_half_open_connections_end_neither_the_server_nor_the_pipeline(root, tmp
         finally:
             server.send_signal(signal.SIGINT)
             code = server.wait(30)
-        said.seek(0)
-        text = said.read()
+        log_file.seek(0)
+        text = log_file.read()
     assert code in (0, 130), text
     assert "at most 64 connections" in text
     assert "Traceback" not in text

@@ -10,7 +10,8 @@ class Sampled:
     """One source that is sampled once a second."""
 
     def __init__(self):
-        self.gaps, self.now_s = FrameGaps(), 100.0
+        self.gaps = FrameGaps()
+        self.now_s = 100.0
         self.state = SourceState(state="running")
 
     def seconds(self, *frames):

@@ -14,9 +14,9 @@ from streamkit.core.counters import Counters
 from streamkit.serve import guard as guard_module
 from streamkit.serve.access import Access
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN, Guard, host_allowed, host_of
-from streamkit.serve.guesses import Guesses
 from streamkit.serve.server import address, listen, serving
 from streamkit.serve.token import COOKIE, Token
+from streamkit.serve.token_attempts import Guesses
 
 REFUSED = Counters()
 ACCESS = Access(Token(TOKEN))
@@ -36,7 +36,7 @@ def url():
         return [request.state.signed_in, len(await request.body())]
 
     @app.get("/kept")
-    def kept(request: Request) -> dict[str, bool]:
+    def recalled(request: Request) -> dict[str, bool]:
         return {"signed_in": request.state.signed_in}
 
     listening = listen("127.0.0.1", 0)
@@ -46,14 +46,14 @@ def url():
 
 @pytest.fixture(scope="module")
 def open_(url):
-    with httpx.Client(base_url=url, timeout=20) as made:
-        yield made
+    with httpx.Client(base_url=url, timeout=20) as http_client:
+        yield http_client
 
 
 @pytest.fixture(scope="module")
 def client(url):
-    with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as made:
-        yield made
+    with httpx.Client(base_url=url, timeout=20, headers={"authorization": f"Bearer {TOKEN}"}) as http_client:
+        yield http_client
 
 
 @pytest.fixture(autouse=True)
@@ -108,9 +108,11 @@ class Sender:
     """A client without a socket, that sends chunks of a body for as long as it is asked to."""
 
     def __init__(self, chunks, size=100_000, **headers):
-        self.left, self.size, self.sent = chunks, size, []
-        given = {"host": "127.0.0.1", "authorization": f"Bearer {TOKEN}", **headers}
-        pairs = [(name.encode(), value.encode()) for name, value in given.items() if value]
+        self.left = chunks
+        self.size = size
+        self.sent = []
+        all_headers = {"host": "127.0.0.1", "authorization": f"Bearer {TOKEN}", **headers}
+        pairs = [(name.encode(), value.encode()) for name, value in all_headers.items() if value]
         self.scope = {"type": "http", "method": "POST", "path": "/length", "headers": pairs, "client": ("10.0.0.1", 1)}
         self.peak = 0
 
@@ -128,17 +130,17 @@ class Sender:
 
 
 def run_guard(sender, app=None):
-    asked = []
+    scopes = []
 
     async def behind(scope, receive, send):
-        asked.append(scope)
+        scopes.append(scope)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"%d" % len((await receive())["body"])})
 
     asyncio.run(
         Guard(app or behind, Access(Token(TOKEN)), (), Guesses(), Counters())(sender.scope, sender.receive, sender.send)
     )
-    return asked
+    return scopes
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": ""}, {"host": "evil.example"}])
@@ -153,8 +155,8 @@ def test_nothing_is_kept_of_a_body_that_is_refused(headers):
     assert sender.status == {"evil.example": 421, "": 401}.get(next(iter(headers.values()), None), 413)
     assert sender.peak < 2.5 * MAX_BODY_BYTES
     assert 800 < sender.left < 860  # some 16 MB are thrown away, then it is cut off
-    assert [one["type"] for one in sender.sent] == ["http.response.start", *["http.response.body"] * 2]
-    assert [one["more_body"] for one in sender.sent[1:]] == [True, False]
+    assert [message["type"] for message in sender.sent] == ["http.response.start", *["http.response.body"] * 2]
+    assert [message["more_body"] for message in sender.sent[1:]] == [True, False]
 
 
 def test_a_body_that_ends_just_above_the_limit_is_not_read_on():
@@ -166,25 +168,26 @@ def test_a_body_that_ends_just_above_the_limit_is_not_read_on():
 def test_a_client_that_goes_away_while_it_sends_is_no_request():
     sender = Sender(1)
 
-    async def gone():
+    async def disconnected():
         return {"type": "http.disconnect"}
 
-    sender.receive = gone
+    sender.receive = disconnected
     assert not run_guard(sender)
     assert sender.sent == []
 
 
 def test_what_is_behind_gets_the_body_once_and_then_what_comes():
-    sender, found = Sender(3), []
+    sender = Sender(3)
+    messages = []
 
     async def behind(scope, receive, send):
-        found.append(await receive())
+        messages.append(await receive())
         sender.left = 1
-        found.append(await receive())
+        messages.append(await receive())
 
     run_guard(sender, behind)
-    assert found[0] == {"type": "http.request", "body": bytes(300_000), "more_body": False}
-    assert len(found[1]["body"]) == 100_000
+    assert messages[0] == {"type": "http.request", "body": bytes(300_000), "more_body": False}
+    assert len(messages[1]["body"]) == 100_000
 
 
 def test_other_messages_than_requests_pass():
@@ -280,7 +283,8 @@ def test_who_guesses_waits():
 
 def test_a_websocket_is_closed_when_its_session_ends(monkeypatch):
     monkeypatch.setattr(guard_module, "_CHECK_EVERY_S", 0.0)
-    access, sent_on = Access(Token(TOKEN)), []
+    access = Access(Token(TOKEN))
+    sent_on = []
 
     async def behind(scope, receive, send):
         assert (scope["state"]["role"], scope["state"]["name"]) == ("admin", "admin")
@@ -301,7 +305,9 @@ def test_a_websocket_is_closed_when_its_session_ends(monkeypatch):
 
 @pytest.mark.parametrize(("path", "cut"), [("/api/v1/events/stream", True), ("/page/views/sources.js", False)])
 def test_a_response_of_the_api_is_cut_when_its_session_ends_and_a_file_of_the_page_is_not(path, cut):
-    access, sent_on, heard = Access(Token(TOKEN)), [], []
+    access = Access(Token(TOKEN))
+    sent_on = []
+    heard = []
 
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -371,17 +377,23 @@ def test_answers_say_how_a_browser_is_to_treat_them(client):
     assert headers["x-content-type-options"] == "nosniff"
     policy = dict(part.strip().partition(" ")[::2] for part in headers["content-security-policy"].split(";"))
     assert policy == {
-        "default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self' blob:",
-        "media-src": "'self' blob:", "connect-src": "'self'", "base-uri": "'none'", "form-action": "'none'",
+        "default-src": "'none'",
+        "script-src": "'self'",
+        "style-src": "'self'",
+        "img-src": "'self' blob:",
+        "media-src": "'self' blob:",
+        "connect-src": "'self'",
+        "base-uri": "'none'",
+        "form-action": "'none'",
         "frame-ancestors": "'none'",
-    }  # fmt: skip
+    }
     assert "server" not in headers
 
 
 def test_headers_of_an_answer_are_not_replaced():
     async def behind(scope, receive, send):
-        own = [(b"Cache-Control", b"max-age=5"), (b"X-Content-Type-Options", b"own")]
-        await send({"type": "http.response.start", "status": 200, "headers": own})
+        app_headers = [(b"Cache-Control", b"max-age=5"), (b"X-Content-Type-Options", b"own")]
+        await send({"type": "http.response.start", "status": 200, "headers": app_headers})
 
     sender = Sender(1, size=0)
     run_guard(sender, behind)
@@ -392,19 +404,45 @@ def test_headers_of_an_answer_are_not_replaced():
 
 @pytest.mark.parametrize(
     "header",
-    ["127.0.0.1", "127.0.0.1:8000", "10.1.2.3:80", "[::1]", "[::1]:8000", "[fe80::1%eth0]:1", "localhost",
-     "localhost:8000", "LOCALHOST", "localhost.", "localhost.:80"],
-)  # fmt: skip
+    [
+        "127.0.0.1",
+        "127.0.0.1:8000",
+        "10.1.2.3:80",
+        "[::1]",
+        "[::1]:8000",
+        "[fe80::1%eth0]:1",
+        "localhost",
+        "localhost:8000",
+        "LOCALHOST",
+        "localhost.",
+        "localhost.:80",
+    ],
+)
 def test_addresses_and_this_machine_may_ask(header):
     assert host_allowed(header)
 
 
 @pytest.mark.parametrize(
     "header",
-    ["", " ", "evil.example", "evil.example:8000", "127.0.0.1.evil.example", "localhost.evil.example", "localhost:evil",
-     "127.0.0.1:evil", "[::1].evil.example", "[evil.example]", "evil.example:80:80", "1", "0x7f.1", "localhosts",
-     "127.0.0.1@evil.example", "evil.example/127.0.0.1"],
-)  # fmt: skip
+    [
+        "",
+        " ",
+        "evil.example",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "localhost:evil",
+        "127.0.0.1:evil",
+        "[::1].evil.example",
+        "[evil.example]",
+        "evil.example:80:80",
+        "1",
+        "0x7f.1",
+        "localhosts",
+        "127.0.0.1@evil.example",
+        "evil.example/127.0.0.1",
+    ],
+)
 def test_names_may_not(header):
     assert not host_allowed(header)
 
@@ -435,10 +473,12 @@ def test_the_host_of_a_header():
     ],
 )
 def test_a_websocket_opens_with_the_token_and_from_this_origin_only(headers, cause):
-    passed, sent, counters = [], [], Counters()
+    passed = []
+    sent = []
+    counters = Counters()
     access = Access(Token(TOKEN))
     cookie = f"{COOKIE}={access.sessions.open(access.with_token(TOKEN).key, '127.0.0.1', '')}"
-    given = [(name.encode(), value.replace("COOKIE", cookie).encode()) for name, value in headers.items()]
+    raw_headers = [(name.encode(), value.replace("COOKIE", cookie).encode()) for name, value in headers.items()]
 
     async def app(scope, receive, send):
         passed.append(scope["path"])
@@ -452,7 +492,7 @@ def test_a_websocket_opens_with_the_token_and_from_this_origin_only(headers, cau
     scope = {
         "type": "websocket",
         "path": "/api/v1/x",
-        "headers": given,
+        "headers": raw_headers,
         "client": ("127.0.0.1", 1),
         "query_string": b"",
     }

@@ -22,9 +22,9 @@ TEXT = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/
 @pytest.fixture(scope="module")
 def two(root):
     """A server at which two may look."""
-    with served(TEXT, root, viewers=2) as one:
-        one.running("cam")
-        yield one
+    with served(TEXT, root, viewers=2) as instance:
+        instance.running("cam")
+        yield instance
 
 
 def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
@@ -40,15 +40,17 @@ def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
 
 
 def free(server):
-    with server.client.stream("GET", "/api/v1/sources/cam/live.mjpg") as one, server.client.stream(
-        "GET", "/api/v1/sources/cam/live.mjpg"
-    ) as other:  # fmt: skip
-        return one.status_code == other.status_code == 200
+    with (
+        server.client.stream("GET", "/api/v1/sources/cam/live.mjpg") as stream,
+        server.client.stream("GET", "/api/v1/sources/cam/live.mjpg") as other_stream,
+    ):
+        return stream.status_code == other_stream.status_code == 200
 
 
 def test_many_who_come_at_the_same_time_are_counted_as_well(two):
     two.until(lambda: free(two))
-    go, done = threading.Barrier(12), threading.Event()
+    go = threading.Barrier(12)
+    done = threading.Event()
 
     def look(_):
         go.wait(20)
@@ -58,10 +60,10 @@ def test_many_who_come_at_the_same_time_are_counted_as_well(two):
             return answer.status_code
 
     with ThreadPoolExecutor(12) as pool:
-        found = [pool.submit(look, n) for n in range(12)]
-        two.until(lambda: sum(one.done() for one in found) >= 10)
+        replies = [pool.submit(look, n) for n in range(12)]
+        two.until(lambda: sum(reply.done() for reply in replies) >= 10)
         done.set()
-    assert sorted(one.result() for one in found) == [200] * 2 + [429] * 10
+    assert sorted(reply.result() for reply in replies) == [200] * 2 + [429] * 10
 
 
 def test_what_is_refused_takes_no_place(two):
@@ -109,17 +111,19 @@ def test_sixty_four_may_look_where_nothing_else_is_said():
     assert MAX_VIEWERS == 64
     for _ in range(64):
         watchers.stream("cam", None)
-    with pytest.raises(RequestRejected, match="maximum of 64 live streams") as found:
+    with pytest.raises(RequestRejected, match="maximum of 64 live streams") as rejection:
         watchers.stream("cam", None)
-    assert found.value.status == 429
+    assert rejection.value.status == 429
 
 
 @pytest.mark.parametrize("end", ["removed", "unknown", "stopping", "gone"])
 def test_each_picture_is_sent_once_until_the_source_or_the_client_goes(end, monkeypatch):
-    engine, state, left = _Engine(), SimpleNamespace(removed=False), []
+    engine = _Engine()
+    state = SimpleNamespace(removed=False)
+    left = []
     engine.running = SimpleNamespace(stopping=False, states={"cam": state})
 
-    async def gone():
+    async def disconnected():
         return bool(left)
 
     def leave():
@@ -143,7 +147,7 @@ def test_each_picture_is_sent_once_until_the_source_or_the_client_goes(end, monk
     engine.gallery.put("cam", b"first", 0, 0.0)
 
     async def look():
-        answer = Watchers(engine).stream("cam", gone)
+        answer = Watchers(engine).stream("cam", disconnected)
         assert answer.media_type == "multipart/x-mixed-replace; boundary=frame"
         return [part async for part in answer.body_iterator]
 
@@ -157,10 +161,10 @@ def test_each_picture_is_sent_once_until_the_source_or_the_client_goes(end, monk
 # ---------------------------------------------------------------------------------------------------- a single picture
 
 
-def looked_for(engine, monkeypatch, now_s, made_s=None):
-    """Make a picture at `made_s`, and a clock that goes on while somebody sleeps; return how long it did each time."""
-    if made_s is not None:
-        monkeypatch.setattr("streamkit.runtime.preview.gallery.time", SimpleNamespace(monotonic=lambda: made_s))
+def looked_for(engine, monkeypatch, now_s, image_s=None):
+    """Make a picture at `image_s`, and a clock that goes on while somebody sleeps; return how long it did each time."""
+    if image_s is not None:
+        monkeypatch.setattr("streamkit.runtime.preview.gallery.time", SimpleNamespace(monotonic=lambda: image_s))
         engine.gallery.put("cam", b"jpeg", 3, 0.1)
     slept = []
 
@@ -176,32 +180,36 @@ def looked_for(engine, monkeypatch, now_s, made_s=None):
 
 
 def test_a_fresh_picture_is_not_waited_for(monkeypatch):
-    engine, now_s = _Engine(), [100.0]
+    engine = _Engine()
+    now_s = [100.0]
     slept = looked_for(engine, monkeypatch, now_s, 99.5)
     assert anyio.run(Watchers(engine).image, "cam").frame == 3
     assert not slept
 
 
 def test_an_old_one_is_shown_where_no_newer_comes_in_two_seconds(monkeypatch):
-    engine, now_s = _Engine(), [100.0]
+    engine = _Engine()
+    now_s = [100.0]
     slept = looked_for(engine, monkeypatch, now_s, 99.4)
     assert anyio.run(Watchers(engine).image, "cam").frame == 3
     assert sum(slept) == pytest.approx(2.0, abs=0.06)
 
 
 def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
-    engine, now_s = _Engine(), [100.0]
+    engine = _Engine()
+    now_s = [100.0]
     slept = looked_for(engine, monkeypatch, now_s)
 
     class source:
-        state, message = "reconnecting", "connection refused"
+        state = "reconnecting"
+        message = "connection refused"
 
     engine.source = lambda _: source
     with pytest.raises(
         RequestRejected, match=r"^there is no image of cam: the source is reconnecting: connection refused$"
-    ) as found:
+    ) as rejection:
         anyio.run(Watchers(engine).image, "cam")
-    assert found.value.status == 503
+    assert rejection.value.status == 503
     source.message = ""
     with pytest.raises(RequestRejected, match=r"the source is reconnecting$"):
         anyio.run(Watchers(engine).image, "cam")

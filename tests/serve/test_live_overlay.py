@@ -20,9 +20,16 @@ def page(chromium, server):
 
 def record(pts_s, objects=(), skipped=(), shapes=()):
     return {
-        "schema": "streamkit/1", "source": "a", "frame": round(pts_s * 25), "pts_s": pts_s, "width": 100, "height": 100,
-        "objects": list(objects), "shapes": list(shapes), "skipped": list(skipped),
-    }  # fmt: skip
+        "schema": "streamkit/1",
+        "source": "a",
+        "frame": round(pts_s * 25),
+        "pts_s": pts_s,
+        "width": 100,
+        "height": 100,
+        "objects": list(objects),
+        "shapes": list(shapes),
+        "skipped": list(skipped),
+    }
 
 
 def track(number, left, **more):
@@ -204,14 +211,17 @@ def test_labels_of_a_crowd_do_not_hide_each_other(page):
     areas = [*labels, {"left": 100, "top": 130, "wide": 60, "high": 16}]
     for label, other in itertools.combinations(areas, 2):
         apart = (
-            label["left"] + label["wide"] <= other["left"] or other["left"] + other["wide"] <= label["left"]
-            or label["top"] + label["high"] <= other["top"] or other["top"] + other["high"] <= label["top"]
-        )  # fmt: skip
+            label["left"] + label["wide"] <= other["left"]
+            or other["left"] + other["wide"] <= label["left"]
+            or label["top"] + label["high"] <= other["top"]
+            or other["top"] + other["high"] <= label["top"]
+        )
         assert apart, (label, other)
 
 
 def test_a_long_label_does_not_hide_another_object(page):
-    near, far = labeled("#1", 100, 150, 120, 200), labeled("#2", 120, 100, 40, 49)
+    near = labeled("#1", 100, 150, 120, 200)
+    far = labeled("#2", 120, 100, 40, 49)
     labels = place(page, [near, far])
     assert texts(labels) == {"person #1 0.81", "#2"}
     assert next(label for label in labels if label["text"] == "person #1 0.81")["top"] == 150  # inside of its own box

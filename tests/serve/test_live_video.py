@@ -45,69 +45,72 @@ def text(folder, sources=SOURCES, head=""):
 def server(request, root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("video")
     head = "" if request.param == 1 else "device: {use: cpu, processes: 2}"
-    with served(text(folder, head=head), root) as made:
-        made.running("loop")
-        made.running("other")
-        yield made
+    with served(text(folder, head=head), root) as video_server:
+        video_server.running("loop")
+        video_server.running("other")
+        yield video_server
 
 
 def record_at(records, pts_s):
     """The record of the frame that is shown at that time."""
-    return next((one for one in records if abs(one["pts_s"] - pts_s) < 0.004), None)
+    return next((frame_record for frame_record in records if abs(frame_record["pts_s"] - pts_s) < 0.004), None)
 
 
 @pytest.mark.alone  # a busy machine drops frames, which have no record
 def test_each_frame_of_the_videos_is_the_one_of_its_record_over_loops(server):
     with socket(server, "records") as records, videos(server, "loop", "other") as both:
         for source in ("loop", "other"):
-            both.watch(source, lambda one: one.fragments > 4 * LOOP)
-        found = [one for one in received(records, 2.0) if "schema" in one]
+            both.watch(source, lambda watch: watch.fragments > 4 * LOOP)
+        all_records = [message for message in received(records, 2.0) if "schema" in message]
     for source, watched in both.of.items():
         (start,) = watched.starts
         assert start["mime"].startswith('video/mp4; codecs="avc1.')
         assert (start["width"], start["height"]) == (coded.WIDTH, coded.HEIGHT)
-        own = [one for one in found if one["source"] == source]
-        pairs = [(record_at(own, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s is not None]
-        known = [(record, image) for record, image in pairs if record is not None]
-        assert len(known) > 3 * LOOP
-        for record, image in known:
+        source_records = [frame_record for frame_record in all_records if frame_record["source"] == source]
+        pairs = [
+            (record_at(source_records, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s is not None
+        ]
+        shown_records = [(record, image) for record, image in pairs if record is not None]
+        assert len(shown_records) > 3 * LOOP
+        for record, image in shown_records:
             assert record["frame"] % LOOP == coded.number_of(image)
             assert abs(record["objects"][0]["box"][0] - left_of_box(image)) <= 1
-        frames = [record["frame"] for record, _ in known]
+        frames = [record["frame"] for record, _ in shown_records]
         assert frames == list(range(frames[0], frames[0] + len(frames))), "none is missing"
 
 
 def test_a_video_goes_on_while_others_come_and_go(server):
     live = server.engine.gallery.live
     with videos(server, "loop") as opened:
-        loop = opened.watch("loop", lambda one: one.fragments > 5)
+        loop = opened.watch("loop", lambda watch: watch.fragments > 5)
         opened.choose("loop", "other")
-        other = opened.watch("other", lambda one: one.fragments > 5)
+        other = opened.watch("other", lambda watch: watch.fragments > 5)
         assert live.viewers == 2
         opened.choose("loop")
         server.until(lambda: live.viewers == 1)
-        messages, before = opened.messages, loop.fragments
-        begun_s = time.monotonic()
-        opened.watch("loop", lambda one: one.fragments > before + 25)
-        most = 11 * (time.monotonic() - begun_s) + 5
-        assert opened.messages - messages <= most, "one message for what comes together"
+        messages = opened.messages
+        before = loop.fragments
+        started_s = time.monotonic()
+        opened.watch("loop", lambda watch: watch.fragments > before + 25)
+        limit = 11 * (time.monotonic() - started_s) + 5
+        assert opened.messages - messages <= limit, "one message for what comes together"
         assert len(loop.starts) == 1
         media_s = [time for _, time, _ in loop.pictures()]
         assert media_s == sorted(set(media_s))
         assert len(other.starts) == 1
         opened.choose("other")
-        opened.watch("other", lambda one: len(one.starts) == 2 and one.fragments > 5)
+        opened.watch("other", lambda watch: len(watch.starts) == 2 and watch.fragments > 5)
     server.until(lambda: live.viewers == 0)
 
 
 @pytest.mark.alone
 def test_a_second_viewer_begins_at_once_and_shares_the_video(server):
     with videos(server, "loop") as first:
-        before = first.watch("loop", lambda one: one.fragments > 15)
-        begun_s = time.monotonic()
+        before = first.watch("loop", lambda watch: watch.fragments > 15)
+        started_s = time.monotonic()
         with videos(server, "loop") as second:
-            later = second.watch("loop", lambda one: one.fragments > 5)
-            assert time.monotonic() - begun_s < 1.5
+            later = second.watch("loop", lambda watch: watch.fragments > 5)
+            assert time.monotonic() - started_s < 1.5
         assert later.pictures()[0][1] > 0, "it does not begin at the first frame of the other"
         assert len(before.starts) == len(later.starts) == 1
         assert later.numbers()[0] % 10 == 0
@@ -115,10 +118,11 @@ def test_a_second_viewer_begins_at_once_and_shares_the_video(server):
 
 
 def test_records_have_objects_shapes_and_events_and_only_of_the_sources_asked_for(server):
-    with socket(server, "records?source=loop") as one, socket(server, "records") as every:
-        records, end_s = [], time.monotonic() + 30
+    with socket(server, "records?source=loop") as stream, socket(server, "records") as every:
+        records = []
+        end_s = time.monotonic() + 30
         while len(records) <= 20 and time.monotonic() < end_s:
-            records += [message for message in received(one) if "schema" in message]
+            records += [message for message in received(stream) if "schema" in message]
         all_ = received(every)
     assert len(records) > 20
     assert {message["source"] for message in records} == {"loop"}
@@ -141,30 +145,32 @@ def test_events_come_as_in_the_list_of_events(root, tmp_path):
         "    '''Emit.'''\n    if frame.index % 10 == 0:\n        frame.emit('ticked', n=frame.index)\n"
     )
     yaml = f"plugins: [{plugin}]\nsources: {{a: {{uri: 'test://', pace: 20}}}}\nstages: {{tick: {{}}}}"
-    with served(yaml, root) as one:
-        one.running("a")
-        with socket(one, "records") as opened:
-            events, until_s = [], time.monotonic() + 30
+    with served(yaml, root) as instance:
+        instance.running("a")
+        with socket(instance, "records") as opened:
+            events = []
+            until_s = time.monotonic() + 30
             while len(events) < 2 and time.monotonic() < until_s:
                 events += [message["event"] for message in received(opened) if "event" in message]
-        listed = {event["number"]: event for event in one.open.get("/api/v1/events").json()}
+        listed = {event["number"]: event for event in instance.open.get("/api/v1/events").json()}
     assert len(events) >= 2
     assert [event["kind"] for event in events] == ["ticked"] * len(events)
     assert all(event["data"] == listed[event["number"]]["data"] for event in events)
 
 
 def test_nothing_is_made_while_no_client_is_there(server, monkeypatch):
-    live, made = server.engine.gallery.live, []
+    live = server.engine.gallery.live
+    puts = []
     server.until(lambda: not any(live.viewed(id_) or id_ in live.heard() for id_ in ("loop", "other")))
     assert live.viewers == 0
     assert "streamkit_live_viewers 0.0" in server.open.get("/metrics").text
     time.sleep(0.5)  # what was under way
-    monkeypatch.setattr(live, "put", lambda *given: made.append(given))
-    monkeypatch.setattr(live, "put_records", lambda *given: made.append(given))
+    monkeypatch.setattr(live, "put", lambda *arguments: puts.append(arguments))
+    monkeypatch.setattr(live, "put_records", lambda *arguments: puts.append(arguments))
     time.sleep(1)
-    assert made == []
+    assert puts == []
     with socket(server, "records?source=loop"), videos(server, "loop"):
-        server.until(lambda: len(made) > 10)
+        server.until(lambda: len(puts) > 10)
 
 
 # ------------------------------------------------------------------------------------------------------------- refusals
@@ -187,8 +193,8 @@ def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
     with httpx.Client(base_url=server.url) as browser:
         browser.post("/api/v1/session", json={"token": TOKEN})
         cookie = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
-    own = server.url.strip("/")
-    with socket(server, "records", {**cookie, "Origin": own}):
+    origin = server.url.strip("/")
+    with socket(server, "records", {**cookie, "Origin": origin}):
         pass
     assert refusal(server, "videos", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
 
@@ -196,14 +202,14 @@ def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
 def test_a_session_that_ends_ends_its_videos(server):
     with httpx.Client(base_url=server.url) as browser:
         browser.post("/api/v1/session", json={"token": TOKEN})
-        own = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
-        with videos(server, "loop", headers=own) as found:
-            found.watch("loop", lambda one: one.fragments)
-            browser.delete("/api/v1/session", headers={"Origin": own["Origin"]})
+        own_headers = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
+        with videos(server, "loop", headers=own_headers) as opened:
+            opened.watch("loop", lambda watch: watch.fragments)
+            browser.delete("/api/v1/session", headers={"Origin": own_headers["Origin"]})
             with suppress(ConnectionClosed):
-                for _ in found.opened:  # what was under way; the video would never end
+                for _ in opened.opened:  # what was under way; the video would never end
                     pass
-            assert found.opened.close_code == 1008
+            assert opened.opened.close_code == 1008
 
 
 @pytest.mark.parametrize(
@@ -215,24 +221,25 @@ def test_a_message_that_chooses_no_sources_ends_the_connection_with_the_reason(s
         with pytest.raises(ConnectionClosed) as raised:
             opened.recv(timeout=5)
     assert (raised.value.rcvd.code, raised.value.rcvd.reason) == (
-        1008, 'send {"sources": ["ID", ...]} with at most 256 sources',
-    )  # fmt: skip
+        1008,
+        'send {"sources": ["ID", ...]} with at most 256 sources',
+    )
 
 
 def test_a_source_that_is_refused_leaves_the_videos_of_others(server):
     server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 10}})
     try:
         with videos(server, "missing", "loop", "bars") as opened:
-            loop = opened.watch("loop", lambda one: one.fragments > 20)
-            assert {id_: one.errors for id_, one in opened.of.items() if one.errors} == {
+            loop = opened.watch("loop", lambda watch: watch.fragments > 20)
+            assert {id_: watch.errors for id_, watch in opened.of.items() if watch.errors} == {
                 "missing": ["there is no source 'missing'"],
                 "bars": ["bars is a test_pattern, which has no video of its own: watch live.mjpg"],
             }
             opened.choose("loop")
             before = loop.fragments
-            opened.watch("loop", lambda one: one.fragments > before + 10)
+            opened.watch("loop", lambda watch: watch.fragments > before + 10)
             opened.choose("loop", "missing")
-            opened.watch("missing", lambda one: len(one.errors) == 2)
+            opened.watch("missing", lambda watch: len(watch.errors) == 2)
     finally:
         server.client.delete("/api/v1/sources/bars")
 
@@ -242,51 +249,51 @@ def test_records_of_a_source_that_is_not_there_are_refused(server):
 
 
 def test_too_many_viewers_are_refused(root, tmp_path):
-    with served(text(tmp_path), root, viewers=2) as one:
-        one.running("loop")
-        with videos(one, "loop") as first, socket(one, "records"):
-            first.watch("loop", lambda found: found.fragments)
-            status, why = refusal(one, "records")
+    with served(text(tmp_path), root, viewers=2) as instance:
+        instance.running("loop")
+        with videos(instance, "loop") as first, socket(instance, "records"):
+            first.watch("loop", lambda watch: watch.fragments)
+            status, why = refusal(instance, "records")
             assert (status, why.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
-            assert one.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
-            with videos(one, "other") as second:
-                assert second.watch("other", lambda found: found.errors).errors == [why]
+            assert instance.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
+            with videos(instance, "other") as second:
+                assert second.watch("other", lambda watch: watch.errors).errors == [why]
                 second.choose()
                 first.choose()
-                one.until(lambda: one.engine.gallery.live.viewers == 1)
+                instance.until(lambda: instance.engine.gallery.live.viewers == 1)
                 time.sleep(0.2)
                 second.choose("other")
-                second.watch("other", lambda found: found.fragments)
-        one.until(lambda: one.engine.gallery.live.viewers == 0)
-        with videos(one, "loop", "other") as opened:
-            opened.watch("loop", lambda found: found.fragments)
-            opened.watch("other", lambda found: found.fragments)
+                second.watch("other", lambda watch: watch.fragments)
+        instance.until(lambda: instance.engine.gallery.live.viewers == 0)
+        with videos(instance, "loop", "other") as opened:
+            opened.watch("loop", lambda watch: watch.fragments)
+            opened.watch("other", lambda watch: watch.fragments)
 
 
 @pytest.mark.parametrize("option", ["blur: [box]", "pixelate: all"])
 def test_what_a_stage_hides_is_not_sent_as_video(root, tmp_path, option):
-    with served(text(tmp_path) + f"  draw: {{{option}}}\n", root) as one:
-        one.running("loop")
-        with videos(one, "loop") as opened:
-            assert opened.watch("loop", lambda found: found.errors).errors == [
+    with served(text(tmp_path) + f"  draw: {{{option}}}\n", root) as instance:
+        instance.running("loop")
+        with videos(instance, "loop") as opened:
+            assert opened.watch("loop", lambda watch: watch.errors).errors == [
                 "the camera's own video shows what draw hides: watch live.mjpg, or remove blur and pixelate from draw"
             ]
             assert not received(opened.opened, 1.0), "nothing else comes"
-        assert one.open.get("/api/v1/status").json()["hides"] == ["draw"]
-        with socket(one, "records?source=loop") as records:
+        assert instance.open.get("/api/v1/status").json()["hides"] == ["draw"]
+        with socket(instance, "records?source=loop") as records:
             assert received(records, 3.0)
 
 
 def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root, tmp_path, monkeypatch):
-    with served(text(tmp_path), root) as one:
-        one.running("loop")
-        with videos(one, "loop", "other") as opened:
-            opened.watch("other", lambda found: found.fragments)
-            one.client.delete("/api/v1/sources/other")
-            assert opened.watch("other", lambda found: found.errors).errors == ["there is no source 'other'"]
-            opened.watch("loop", lambda found: found.fragments)
-            monkeypatch.setattr(one.engine, "hides", lambda: ["draw"])
-            assert "draw hides" in opened.watch("loop", lambda found: found.errors).errors[0]
+    with served(text(tmp_path), root) as instance:
+        instance.running("loop")
+        with videos(instance, "loop", "other") as opened:
+            opened.watch("other", lambda watch: watch.fragments)
+            instance.client.delete("/api/v1/sources/other")
+            assert opened.watch("other", lambda watch: watch.errors).errors == ["there is no source 'other'"]
+            opened.watch("loop", lambda watch: watch.fragments)
+            monkeypatch.setattr(instance.engine, "hides", lambda: ["draw"])
+            assert "draw hides" in opened.watch("loop", lambda watch: watch.errors).errors[0]
             assert not received(opened.opened, 1.0), "nothing else comes"
 
 
@@ -299,27 +306,27 @@ def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rt
     coded.clip(tmp_path / "wide.mp4", 250, size=(400, 240))
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
     sources = f"  cam: {{{{uri: '{camera.url('gate')}', timeout: 3s}}}}\n"
-    with served(text(tmp_path, sources), root) as one, videos(one, "cam") as opened:
-        watched = opened.watch("cam", lambda found: found.fragments > 30, 60)
+    with served(text(tmp_path, sources), root) as instance, videos(instance, "cam") as opened:
+        watched = opened.watch("cam", lambda watch: watch.fragments > 30, 60)
         camera.restart()
-        one.until(lambda: one.source("cam")["state"] == "reconnecting")
-        one.until(lambda: one.source("cam")["state"] == "running", 60)
+        instance.until(lambda: instance.source("cam")["state"] == "reconnecting")
+        instance.until(lambda: instance.source("cam")["state"] == "running", 60)
         before = watched.fragments
-        opened.watch("cam", lambda found: found.fragments > before + 40, 60)
+        opened.watch("cam", lambda watch: watch.fragments > before + 40, 60)
         assert len(watched.starts) == 1
         times = [media_s for _, media_s, _ in watched.pictures()]
         assert times == sorted(set(times))
-        with socket(one, "records?source=cam") as records:
+        with socket(instance, "records?source=cam") as records:
             time.sleep(0.7)
             some = received(records)
 
         count = watched.fragments
-        opened.watch("cam", lambda found: found.fragments > count + 25, 60)
+        opened.watch("cam", lambda watch: watch.fragments > count + 25, 60)
         shown = [(record_at(some, pts_s), image) for pts_s, _, image in watched.pictures() if pts_s]
         record, same = next((record, image) for record, image in shown if record)
         assert abs(record["objects"][0]["box"][0] - left_of_box(same)) <= 1
         camera.swap("gate", tmp_path / "wide.mp4")
-        opened.watch("cam", lambda found: len(found.starts) > 1 and found.fragments > 10, 60)
+        opened.watch("cam", lambda watch: len(watch.starts) > 1 and watch.fragments > 10, 60)
         assert [(start["width"], start["height"]) for start in watched.starts] == [(320, 240), (400, 240)]
         assert watched.pictures()[0][2].shape == (240, 400, 3)
 
@@ -328,7 +335,8 @@ class Slow:
     """A WebSocket whose client reads no video until `reads` is set."""
 
     def __init__(self):
-        self.reads, self.got = anyio.Event(), []
+        self.reads = anyio.Event()
+        self.got = []
 
     async def send_bytes(self, data):
         self.got.append(data[4 + int.from_bytes(data[:4], "big") :])
@@ -340,10 +348,12 @@ class Slow:
 
 def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
     """The messages are put as fast as they can be: none waits for the client."""
-    live, engine = server.engine.gallery.live, server.engine
+    live = server.engine.gallery.live
+    engine = server.engine
 
     async def work():
-        slow, choice = Slow(), VideoChoice()
+        slow = Slow()
+        choice = VideoChoice()
         choice.read('{"sources": ["gone"]}')
         async with anyio.create_task_group() as group:
             group.start_soon(send_videos, engine, Watchers(engine), choice, slow)
@@ -364,7 +374,7 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
         patch.setattr(engine, "check_video", lambda id_: None)
         got = anyio.run(work)
     assert got[0] == b"init"
-    numbers = [int(one) for one in b"".join(got[1:]).split(b",") if one]
+    numbers = [int(number) for number in b"".join(got[1:]).split(b",") if number]
     assert numbers[0] % 50 == 0
     assert len(numbers) <= MAX_WAITING
     assert numbers[-1] == 10 * MAX_WAITING - 1

@@ -103,9 +103,9 @@ def loop(folder):
 def server(root, tmp_path_factory):
     folder = tmp_path_factory.mktemp("view")
     sources = {f"cam{n}": loop(folder) for n in range(2)}
-    with served(text(folder, sources), root) as made:
-        made.running("cam0")
-        yield made
+    with served(text(folder, sources), root) as view_server:
+        view_server.running("cam0")
+        yield view_server
 
 
 def rtsp_camera(camera, name):
@@ -123,8 +123,8 @@ def cell(page, id_):
 def playing(page, id_):
     expect(cell(page, id_).locator("video")).to_be_visible()
     page.wait_for_function(
-        "id => document.querySelector(`[data-source=\"${id}\"] canvas`).dataset.frame", arg=id_, timeout=20_000
-    )  # fmt: skip
+        'id => document.querySelector(`[data-source="${id}"] canvas`).dataset.frame', arg=id_, timeout=20_000
+    )
 
 
 def only_boxes(page):
@@ -132,19 +132,19 @@ def only_boxes(page):
         page.get_by_role("button", name=name, exact=True).click()
 
 
-def check_boxes(found, loop):
+def check_boxes(entries, loop):
     """Check that boxes are on their frame; return the entries with a record.
 
     A browser that is late has the next frame ready when it calls back for one, so some may be one frame apart.
     """
-    seen = [entry for entry in found if entry["frame"] is not None]
-    assert len(seen) > 0.8 * len(found)
+    seen = [entry for entry in entries if entry["frame"] is not None]
+    assert len(seen) > 0.8 * len(entries)
     far = [max(abs(a - b) for a, b in zip(entry["picture"], entry["drawn"], strict=True)) for entry in seen]
-    assert sum(one <= 2 for one in far) >= 0.5 * len(seen), seen
+    assert sum(distance <= 2 for distance in far) >= 0.5 * len(seen), seen
     if loop is not None:
         apart = [(entry["number"] - entry["frame"]) % loop for entry in seen]
-        assert sum(one <= 1 for one in apart) >= 0.9 * len(seen), seen
-        assert [one <= 2 for one in far] == [one == 0 for one in apart], seen
+        assert sum(frames_apart <= 1 for frames_apart in apart) >= 0.9 * len(seen), seen
+        assert [distance <= 2 for distance in far] == [frames_apart == 0 for frames_apart in apart], seen
     return seen
 
 
@@ -155,17 +155,17 @@ def check_boxes(found, loop):
 def test_the_box_is_on_the_frame_that_is_shown_which_is_hardly_late(open_page, root, rtsp, tmp_path):
     clip = coded.clip(tmp_path / "gate.mp4", 800)
     camera = rtsp({"gate": clip})
-    with served(text(tmp_path, {"gate": rtsp_camera(camera, "gate")}), root) as one:
-        one.running("gate")
-        page = live(open_page, url=one.url)
+    with served(text(tmp_path, {"gate": rtsp_camera(camera, "gate")}), root) as instance:
+        instance.running("gate")
+        page = live(open_page, url=instance.url)
         playing(page, "gate")
         only_boxes(page)
         page.wait_for_timeout(2000)
         ages_ms = []
         for _ in range(4):  # other work on the machine may delay pictures, but not all the time
-            found = page.evaluate(MEASURE, ["gate", 60])
-            seen = check_boxes(found, 800)
-            assert len({entry["number"] for entry in found}) > 40
+            entries = page.evaluate(MEASURE, ["gate", 60])
+            seen = check_boxes(entries, 800)
+            assert len({entry["number"] for entry in entries}) > 40
             ages_ms.append(statistics.median(entry["age_ms"] for entry in seen if entry["age_ms"] is not None))
             if ages_ms[-1] <= 400:
                 break
@@ -177,10 +177,10 @@ def test_the_box_is_on_the_frame_that_is_shown_which_is_hardly_late(open_page, r
 def test_boxes_stay_on_their_frame_over_loops_and_with_two_processes(open_page, root, tmp_path):
     coded.clip(tmp_path / "loop.mp4", 20)
     sources = {name: loop(tmp_path) for name in ("a", "b")}
-    with served(text(tmp_path, sources, head="device: {use: cpu, processes: 2}"), root) as one:
+    with served(text(tmp_path, sources, head="device: {use: cpu, processes: 2}"), root) as instance:
         for id_ in sources:
-            one.running(id_)
-        page = live(open_page, url=one.url)
+            instance.running(id_)
+        page = live(open_page, url=instance.url)
         only_boxes(page)
         for id_ in sources:
             playing(page, id_)
@@ -211,27 +211,29 @@ def test_boxes_are_on_their_object_where_only_some_frames_have_results(open_page
 def test_four_cameras_play_and_the_pipeline_drops_nothing_because_of_it(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300, rate=10)
     camera = rtsp({f"gate{n}": tmp_path / "gate.mp4" for n in range(CAMERAS)})
-    with served(text(tmp_path, {f"gate{n}": rtsp_camera(camera, f"gate{n}") for n in range(CAMERAS)}), root) as one:
+    with served(
+        text(tmp_path, {f"gate{n}": rtsp_camera(camera, f"gate{n}") for n in range(CAMERAS)}), root
+    ) as instance:
         for n in range(CAMERAS):
-            one.running(f"gate{n}")
-        page = live(open_page, url=one.url)
+            instance.running(f"gate{n}")
+        page = live(open_page, url=instance.url)
         for n in range(CAMERAS):
             playing(page, f"gate{n}")
 
         def quiet():
             """Whether each camera has delivered its frames for three seconds, and none was dropped."""
-            before = [one.source(f"gate{n}") for n in range(CAMERAS)]
+            before = [instance.source(f"gate{n}") for n in range(CAMERAS)]
             page.wait_for_timeout(3000)
-            after = [one.source(f"gate{n}") for n in range(CAMERAS)]
+            after = [instance.source(f"gate{n}") for n in range(CAMERAS)]
             return all(
                 b["frames"] - a["frames"] > 20 and a["dropped"] == b["dropped"]
                 for a, b in zip(before, after, strict=True)
             )
 
         assert any(quiet() for _ in range(5)), "other work on the machine may drop frames, but not all the time"
-        assert one.engine.gallery.live.viewers == CAMERAS + 1
+        assert instance.engine.gallery.live.viewers == CAMERAS + 1
         page.evaluate("location.hash = '#/home'")
-        one.until(lambda: one.engine.gallery.live.viewers == 0)
+        instance.until(lambda: instance.engine.gallery.live.viewers == 0)
 
 
 # ------------------------------------------------------------------------------------------------------- what it shows
@@ -243,7 +245,8 @@ def test_a_grid_that_fills_the_screen(open_page, server, scheme, size):
     for id_ in ("cam0", "cam1"):
         playing(page, id_)
     assert wide(page) <= 0
-    box, window = page.locator(".live").bounding_box(), page.viewport_size
+    box = page.locator(".live").bounding_box()
+    window = page.viewport_size
     if size == "desk":
         assert box["y"] + box["height"] == pytest.approx(window["height"], abs=2)
     first, second = (cell(page, id_).bounding_box() for id_ in ("cam0", "cam1"))
@@ -334,14 +337,14 @@ def test_signed_out_it_shows_nothing_and_offers_to_sign_in(open_page, server):
 
 def test_where_a_stage_hides_objects_images_are_shown_and_no_video_is_sent(open_page, root, tmp_path):
     yaml = text(tmp_path, {"cam": loop(tmp_path)}, "  draw: {pixelate: [box]}")
-    with served(yaml, root) as one:
-        one.running("cam")
-        page = live(open_page, url=one.url)
+    with served(yaml, root) as instance:
+        instance.running("cam")
+        page = live(open_page, url=instance.url)
         expect(cell(page, "cam").locator("img")).to_be_visible()
         expect(cell(page, "cam").locator("video")).to_be_hidden()
         expect(cell(page, "cam").locator(".mode")).to_have_attribute("title", re.compile("draw hides objects"))
         page.wait_for_timeout(1500)
-        assert one.engine.gallery.live.viewers == 0
+        assert instance.engine.gallery.live.viewers == 0
         shoot(page, "live-hidden")
 
 
@@ -350,10 +353,10 @@ def test_sources_without_packets_and_codecs_that_the_browser_does_not_play_are_s
 ):
     coded.clip(tmp_path / "hevc.mp4", 50, codec="libx265")
     hevc = f"uri: {tmp_path / 'hevc.mp4'}, pace: realtime, loop: true"
-    with served(text(tmp_path, {"bars": "uri: 'test://', pace: 10", "hevc": hevc}), root) as one:
+    with served(text(tmp_path, {"bars": "uri: 'test://', pace: 10", "hevc": hevc}), root) as instance:
         for id_ in ("bars", "hevc"):
-            one.running(id_)
-        page = live(open_page, url=one.url)
+            instance.running(id_)
+        page = live(open_page, url=instance.url)
         reasons = {"bars": "no video of its own", "hevc": "does not play video/mp4"}
         for id_, reason in reasons.items():
             expect(cell(page, id_).locator("img")).to_be_visible()
@@ -422,9 +425,9 @@ def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root,
     coded.clip(tmp_path / "gate.mp4", 300)
     coded.clip(tmp_path / "wide.mp4", 300, size=(400, 240))
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
-    with served(text(tmp_path, {"gate": rtsp_camera(camera, "gate")}), root) as one:
-        one.running("gate")
-        page = live(open_page, url=one.url)
+    with served(text(tmp_path, {"gate": rtsp_camera(camera, "gate")}), root) as instance:
+        instance.running("gate")
+        page = live(open_page, url=instance.url)
         playing(page, "gate")
         camera.stop()
         expect(cell(page, "gate").locator(".badge")).to_have_text(re.compile("reconnecting"))
@@ -435,27 +438,27 @@ def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root,
         page.wait_for_function("() => document.querySelector('.cell video').videoWidth === 400", timeout=60_000)
         playing(page, "gate")
         only_boxes(page)
-        found = page.evaluate(MEASURE, ["gate", 30])
-        check_boxes(found, None)
+        entries = page.evaluate(MEASURE, ["gate", 30])
+        check_boxes(entries, None)
 
 
 @pytest.mark.long
 def test_video_plays_again_when_the_server_is_back(open_page, root, tmp_path):
     yaml = text(tmp_path, {"cam": loop(tmp_path)})
-    with served(yaml, root, data=tmp_path / "data") as one:
-        port = int(one.url.rsplit(":", 1)[1].strip("/"))
-        one.running("cam")
-        page = live(open_page, url=one.url)
+    with served(yaml, root, data=tmp_path / "data") as instance:
+        port = int(instance.url.rsplit(":", 1)[1].strip("/"))
+        instance.running("cam")
+        page = live(open_page, url=instance.url)
         playing(page, "cam")
     expect(page.locator("#away")).to_be_visible()
-    with served(yaml, root, port=port, data=tmp_path / "data") as one:  # the session goes on
-        one.running("cam")
+    with served(yaml, root, port=port, data=tmp_path / "data") as instance:  # the session goes on
+        instance.running("cam")
         expect(page.locator("#away")).to_be_hidden()
-        one.until(lambda: one.engine.gallery.live.viewers == 2)
+        instance.until(lambda: instance.engine.gallery.live.viewers == 2)
         page.wait_for_timeout(1000)
         playing(page, "cam")
-        found = page.evaluate(MEASURE, ["cam", 10])
-        assert [entry["frame"] for entry in found] != [None] * 10
+        entries = page.evaluate(MEASURE, ["cam", 10])
+        assert [entry["frame"] for entry in entries] != [None] * 10
 
 
 # --------------------------------------------------------------------------------------------------------- its modules
@@ -502,15 +505,15 @@ def test_an_object_has_the_label_that_draw_gives_it(open_page, server):
         extra={"identity": np.array([-1, -1, 0, 12, -1, -1], np.int64), "attributes": attributes},
     )
     (line,) = batch_lines(Batch([Frame("cam", 0, 0.0, 64, 48)], tables={"detect": table}))
-    found = live(open_page).evaluate(
+    label_texts = live(open_page).evaluate(
         """async (objects) => {
           const { words } = await import("/page/live/overlay.js");
           return objects.map(words);
         }""",
         json.loads(line)["objects"],
     )
-    assert found == [" ".join(parts) for parts in annotate._texts(table, Style())]
-    assert found[3] == "car id 12 B-XY 12 parked: yes 1.00"
+    assert label_texts == [" ".join(parts) for parts in annotate._texts(table, Style())]
+    assert label_texts[3] == "car id 12 B-XY 12 parked: yes 1.00"
 
 
 def test_records_name_the_detectors_that_skipped_a_frame(root, monkeypatch):
@@ -520,11 +523,11 @@ plugins: [plugins]
 sources: {street: {uri: samples/street.mp4, pace: 10, loop: true}}
 stages: {detect: {model: demo, every: 3}, track: {stage: simple_track}}
 """
-    with served(yaml, root) as one:
-        one.running("street")
-        with socket(one, "records?source=street") as opened:
+    with served(yaml, root) as instance:
+        instance.running("street")
+        with socket(instance, "records?source=street") as opened:
             records: list[dict] = []
-            one.until(lambda: records.extend(m for m in received(opened) if "schema" in m) or len(records) > 6)
+            instance.until(lambda: records.extend(m for m in received(opened) if "schema" in m) or len(records) > 6)
     skipped = [record["skipped"] for record in records]
     first = skipped.index([])  # frames of a busy machine may be dropped, and are not numbered among those that it sees
     assert first < 3
@@ -533,5 +536,5 @@ stages: {detect: {model: demo, every: 3}, track: {stage: simple_track}}
 
 def test_a_class_has_the_colour_that_draw_gives_it(root):
     text = (root / "streamkit/serve/page/live/overlay.js").read_text()
-    found = text.partition("const PALETTE = [")[2].partition("]")[0]
-    assert tuple(int(one, 16) for one in re.findall(r"0x\w{6}", found)) == PALETTE
+    palette = text.partition("const PALETTE = [")[2].partition("]")[0]
+    assert tuple(int(color, 16) for color in re.findall(r"0x\w{6}", palette)) == PALETTE

@@ -13,7 +13,7 @@ logger = logging.getLogger("streamkit.stages.tests")
 
 
 def texts(server, query=""):
-    return [one["text"] for one in server.client.get(f"/api/v1/logs{query}").json()]
+    return [message["text"] for message in server.client.get(f"/api/v1/logs{query}").json()]
 
 
 def test_only_the_latest_are_kept_and_only_while_it_receives():
@@ -25,7 +25,7 @@ def test_only_the_latest_are_kept_and_only_while_it_receives():
         logger.debug("not this")
         logging.getLogger("other").warning("not this either")
     logger.warning("after")
-    assert [(one.number, one.text, one.level, one.place) for one in store.messages()] == [
+    assert [(message.number, message.text, message.level, message.place) for message in store.messages()] == [
         (n + 1, f"message {n}", "info", "stages.tests") for n in (2, 3, 4)
     ]
 
@@ -36,11 +36,17 @@ def test_the_api_has_them_by_level_and_number_without_secrets(server):
     logger.info("fine")
     logger.warning(f"no answer from rtsp://u:{SECRET}@host/x?token={SECRET}")
     logger.error("broken")
-    found = [one for one in server.client.get(f"/api/v1/logs?after={last}").json() if one["place"] == "stages.tests"]
-    assert [(one["level"], one["text"]) for one in found] == [
-        ("info", "fine"), ("warning", "no answer from rtsp://u:***@host/x?token=***"), ("error", "broken"),
-    ]  # fmt: skip
-    assert found[0]["time_s"] > 1e9
+    messages = [
+        message
+        for message in server.client.get(f"/api/v1/logs?after={last}").json()
+        if message["place"] == "stages.tests"
+    ]
+    assert [(message["level"], message["text"]) for message in messages] == [
+        ("info", "fine"),
+        ("warning", "no answer from rtsp://u:***@host/x?token=***"),
+        ("error", "broken"),
+    ]
+    assert messages[0]["time_s"] > 1e9
     assert "fine" not in texts(server, f"?after={last}&level=warning")
     assert texts(server, f"?after={last}&level=error") == ["broken"]
     assert texts(server, f"?after={2**53}") == []
@@ -58,19 +64,19 @@ def test_the_stream_follows_them_and_continues_after_a_message(server):
     def follow(headers, query, count):
         with server.client.stream("GET", f"/api/v1/logs/stream{query}", headers=headers) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
-            found = []
+            events = []
             lines = answer.iter_lines()
-            while len(found) < count:
+            while len(events) < count:
                 line = next(lines)
                 if line.startswith("data: "):
-                    found.append(json.loads(line[6:]))
+                    events.append(json.loads(line[6:]))
                     logger.error("second of two")
-            return found
+            return events
 
-    one, two = follow({}, f"?after={last}&level=warning", 2)
-    assert (one["text"], two["text"], two["level"]) == ("first of two", "second of two", "error")
-    (again,) = follow({"last-event-id": str(one["number"])}, "?level=warning", 1)
-    assert again["number"] == two["number"]
+    first, second = follow({}, f"?after={last}&level=warning", 2)
+    assert (first["text"], second["text"], second["level"]) == ("first of two", "second of two", "error")
+    (again,) = follow({"last-event-id": str(first["number"])}, "?level=warning", 1)
+    assert again["number"] == second["number"]
 
 
 def test_a_viewer_reads_no_addresses(server):

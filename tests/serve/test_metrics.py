@@ -43,13 +43,13 @@ def test_drops_and_reconnects_have_their_cause_as_a_label(server):
     state.counters.add("reconnects: lost", 4)
     state.drops.add("frames dropped: over age", 5)
     text = generate_latest(registry(server.engine)).decode()
-    found = {
+    samples = {
         (s.name, *sorted(s.labels.values())): s.value
         for family in text_string_to_metric_families(text)
         for s in family.samples
     }
-    assert found["streamkit_reconnects_total", "gate", "lost"] == 4
-    assert found["streamkit_frames_dropped_total", "gate", "over_age"] == 5
+    assert samples["streamkit_reconnects_total", "gate", "lost"] == 4
+    assert samples["streamkit_frames_dropped_total", "gate", "over_age"] == 5
 
 
 def test_names_of_sources_cannot_break_the_text(server):
@@ -62,21 +62,21 @@ def test_names_of_sources_cannot_break_the_text(server):
 
 
 def latency(*seconds):
-    made = Histogram()
-    for one in seconds:
-        made.add(one)
-    return made
+    histogram = Histogram()
+    for value_s in seconds:
+        histogram.add(value_s)
+    return histogram
 
 
 def source(state, frames, latency=None, **counts):
-    made = SourceState(frames=frames, state=state, latency=latency)
+    source_state = SourceState(frames=frames, state=state, latency=latency)
     for kind, n in counts.items():
         place, _, cause = kind.partition("_")
         if place == "dropped":
-            made.drops.add(f"frames dropped: {cause}", n)
+            source_state.drops.add(f"frames dropped: {cause}", n)
         else:
-            made.counters.add(f"reconnects: {cause}", n)
-    return made
+            source_state.counters.add(f"reconnects: {cause}", n)
+    return source_state
 
 
 def standing_still():
@@ -135,9 +135,9 @@ def standing_still():
 
 
 def dropping(phrase, n):
-    made = Counters()
-    made.add(phrase, n)
-    return made
+    counters = Counters()
+    counters.add(phrase, n)
+    return counters
 
 
 def standing_server():
@@ -150,7 +150,7 @@ def standing_server():
 
 
 def test_each_count_is_given_under_its_name():
-    found = {
+    samples = {
         (s.name, *s.labels.values()): s.value
         for part in (PipelineCollector(standing_still()), ServerCollector(standing_server()))
         for metric in part.collect()
@@ -162,7 +162,7 @@ def test_each_count_is_given_under_its_name():
         for id_, now in (("gate", "running"), ("yard", "failed"))
         for word in ("connecting", "running", "reconnecting", "paused", "ended", "failed")
     }
-    assert found == {
+    assert samples == {
         ("streamkit_frames_total", "gate"): 11,
         ("streamkit_frames_total", "yard"): 0,
         ("streamkit_frames_dropped_total", "gate", "over_age"): 2,
@@ -212,18 +212,18 @@ def test_each_count_is_given_under_its_name():
 
 
 def test_files_that_come_and_go_are_counted_together():
-    found = {
+    samples = {
         (s.name, *s.labels.values()): s.value
         for metric in PipelineCollector(standing_still(), by_source=False).collect()
         for s in metric.samples
     }
-    assert found["streamkit_frames_total", "files"] == 1011
-    assert found["streamkit_frames_dropped_total", "files", "over_age"] == 9
-    assert found["streamkit_events_total", "files", "crossing", "crossed"] == 1057
-    assert found["streamkit_line_crossings_total", "files", "crossing", "path", "in", "person"] == 1042
-    assert found["streamkit_zone_exits_total", "files", "till", "queue", "person"] == 9
-    assert found["streamkit_sources",] == 2
-    assert not [key for key in found if "gate" in key and key[0] != "streamkit_alarm"]
+    assert samples["streamkit_frames_total", "files"] == 1011
+    assert samples["streamkit_frames_dropped_total", "files", "over_age"] == 9
+    assert samples["streamkit_events_total", "files", "crossing", "crossed"] == 1057
+    assert samples["streamkit_line_crossings_total", "files", "crossing", "path", "in", "person"] == 1042
+    assert samples["streamkit_zone_exits_total", "files", "till", "queue", "person"] == 9
+    assert samples["streamkit_sources",] == 2
+    assert not [key for key in samples if "gate" in key and key[0] != "streamkit_alarm"]
 
 
 def test_a_run_that_stops_or_has_failed_is_not_ready():
@@ -247,13 +247,13 @@ def test_each_gpu_of_a_pipeline_has_its_own_load(monkeypatch):
     monkeypatch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: uses[index]))
     running = standing_still()
     running.devices = (Device("cuda", 0), Device("cuda", 1))
-    found = {
+    samples = {
         (sample.name, sample.labels["device"]): sample.value
         for metric in PipelineCollector(running).collect()
         for sample in metric.samples
         if "utilization" in sample.name
     }
-    assert found == {
+    assert samples == {
         ("streamkit_gpu_utilization_ratio", "cuda:0"): 0.25,
         ("streamkit_gpu_utilization_ratio", "cuda:1"): 0.75,
         ("streamkit_decoder_utilization_ratio", "cuda:0"): 0.5,
@@ -261,7 +261,8 @@ def test_each_gpu_of_a_pipeline_has_its_own_load(monkeypatch):
 
 
 def test_histograms_count_up_to_each_bound():
-    buckets, sums = {}, {}
+    buckets = {}
+    sums = {}
     for metric in PipelineCollector(standing_still()).collect():
         for s in metric.samples:
             name = next((value for name, value in s.labels.items() if name != "le"), "")
@@ -273,11 +274,9 @@ def test_histograms_count_up_to_each_bound():
     assert list(BOUNDS_S) == bounds
     names = [*map(str, bounds), "+Inf"]
     assert buckets == {
-        ("streamkit_source_latency_seconds_bucket", "gate"): [
-            *zip(names, [0, 0, *[1] * 8, *[2] * 6, 3], strict=True)
-        ],
+        ("streamkit_source_latency_seconds_bucket", "gate"): [*zip(names, [0, 0, *[1] * 8, *[2] * 6, 3], strict=True)],
         ("streamkit_stage_latency_seconds_bucket", "detect"): [*zip(names, [*[0] * 5, *[1] * 12], strict=True)],
-    }  # fmt: skip
+    }
     assert (sums["count", "gate"], sums["count", "detect"]) == (3, 1)
     assert sums["sum", "gate"] == pytest.approx(20.415, rel=0.01)
     assert sums["sum", "detect"] == pytest.approx(0.06, rel=0.01)
@@ -291,9 +290,9 @@ device: cuda
 sources: {cam: {uri: samples/street.mp4, pace: realtime, loop: true}}
 stages: {detect: {model: demo}}
 """
-    with served(text, root) as one:
-        one.running("cam")
+    with served(text, root) as instance:
+        instance.running("cam")
         for name in ("gpu", "decoder"):
             sample = rf'^streamkit_{name}_utilization_ratio{{device="cuda:0"}} (\S+)$'
-            (load,) = re.findall(sample, one.open.get("/metrics").text, re.MULTILINE)
+            (load,) = re.findall(sample, instance.open.get("/metrics").text, re.MULTILINE)
             assert 0 <= float(load) <= 1

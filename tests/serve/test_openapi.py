@@ -17,9 +17,9 @@ def server(root, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
         text = PIPELINE.replace("[plugins]", f"[{root}/plugins]")
-        with served(text, root, path=tmp_path_factory.mktemp("openapi") / "pipeline.yaml") as made:
-            made.running("street")
-            yield made
+        with served(text, root, path=tmp_path_factory.mktemp("openapi") / "pipeline.yaml") as api_server:
+            api_server.running("street")
+            yield api_server
 
 
 @pytest.fixture(scope="module")
@@ -28,8 +28,9 @@ def api(server):
 
 
 def calls(api, server):
-    found = [one.ok() for one in api.get_all_operations()]
-    return [one for one in found if not one.path.endswith((".mjpg", "/stream"))]  # which do not end
+    operations = [operation.ok() for operation in api.get_all_operations()]
+    # which do not end
+    return [operation for operation in operations if not operation.path.endswith((".mjpg", "/stream"))]
 
 
 # the pipeline's own threads use `random` meanwhile, which Hypothesis takes for the strategies' doing
@@ -41,7 +42,7 @@ def test_nothing_that_is_sent_makes_it_fail(api, server):
     for operation in operations:
 
         @settings(max_examples=EXAMPLES, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-        @schemathesis_given(operation)
+        @examples_of(operation)
         def check(case):
             answer = case.call(base_url=server.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20)
             case.validate_response(answer, checks=checks)
@@ -50,7 +51,7 @@ def test_nothing_that_is_sent_makes_it_fail(api, server):
     assert server.open.get("/live").status_code == 200
 
 
-def schemathesis_given(operation):
+def examples_of(operation):
     from hypothesis import given
 
     return given(case=operation.as_strategy())

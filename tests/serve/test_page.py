@@ -36,7 +36,8 @@ WATCH_JUMPS = """() => {
 def test_a_wall_of_live_pictures(open_page, server, scheme, size):
     server.until(lambda: server.open.get("/api/v1/status").json()["last_event"])
     page = open_page(color_scheme=scheme, viewport=DESK if size == "desk" else PHONE)
-    street, gate = tile(page, "street"), tile(page, "gate")
+    street = tile(page, "street")
+    gate = tile(page, "gate")
     expect(street.locator("img")).to_be_visible()
     expect(street.locator(".badge")).to_have_text("running")
     expect(gate.locator(".badge")).to_have_text(re.compile("refused"))
@@ -71,9 +72,9 @@ def test_text_can_be_read_in_light_and_dark(open_page):
     for scheme in ("light", "dark"):
         page = open_page(color_scheme=scheme)
         expect(tile(page, "street").locator("img")).to_be_visible()
-        found = page.evaluate(measure)
-        assert len(found) > 25
-        assert not [one for one in found if one["ratio"] < 4.5]
+        contrasts = page.evaluate(measure)
+        assert len(contrasts) > 25
+        assert not [contrast for contrast in contrasts if contrast["ratio"] < 4.5]
 
 
 def test_signed_out_it_shows_no_picture_and_offers_to_sign_in(open_page):
@@ -126,16 +127,17 @@ def test_it_is_never_green_while_every_camera_is_down(open_page, root, monkeypat
 sources: {gate: "rtsp://127.0.0.1:9/a", yard: "rtsp://127.0.0.1:9/b", bars: "test://?width=96&height=64&frames=0"}
 stages: {jsonl: {path: /dev/null}}
 """
-    with served(text, root) as one:
-        one.running("bars")
-        page = open_page(url=one.url)
-        status, reason = page.locator("#status"), page.locator("#reason")
+    with served(text, root) as instance:
+        instance.running("bars")
+        page = open_page(url=instance.url)
+        status = page.locator("#status")
+        reason = page.locator("#reason")
         expect(page.locator("#status-text")).to_have_text("1 problem")
         expect(status).to_have_class("status bad")
         expect(page.locator("header")).to_have_class("bad")
         expect(reason).to_have_text('2 cameras are down (refused): "gate" and "yard"')
         expect(page.locator("#said")).to_contain_text("2 cameras are down (refused)")
-        one.client.delete("/api/v1/sources/bars")
+        instance.client.delete("/api/v1/sources/bars")
         expect(reason).to_have_text("no source is running: all 2 are down")
         assert status.get_attribute("title") == "no source is running: all 2 are down"
         red = status.locator(".dot").evaluate("one => getComputedStyle(one).backgroundColor")
@@ -144,7 +146,7 @@ stages: {jsonl: {path: /dev/null}}
         page.evaluate("location.hash = '#/home?source=yard'")
         expect(tile(page, "yard")).to_be_in_viewport()
         for id_ in ("gate", "yard"):
-            one.client.post(f"/api/v1/sources/{id_}/pause")
+            instance.client.post(f"/api/v1/sources/{id_}/pause")
         expect(status).to_have_class("status ok")
         expect(page.locator("#status-text")).to_have_text("running")
         expect(page.locator("header")).not_to_have_class("bad")
@@ -156,10 +158,10 @@ stages: {jsonl: {path: /dev/null}}
 def test_no_camera_yet(open_page, root, monkeypatch):
     monkeypatch.chdir(root)
     text = "sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}"
-    with served(text, root) as one:
-        one.running("cam")
-        one.client.delete("/api/v1/sources/cam")
-        page = open_page(url=one.url)
+    with served(text, root) as instance:
+        instance.running("cam")
+        instance.client.delete("/api/v1/sources/cam")
+        page = open_page(url=instance.url)
         expect(page.get_by_text("No cameras.")).to_be_visible()
         expect(page.get_by_text("No stage of this pipeline emits events.")).to_be_visible()
         shoot(page, "empty")
@@ -168,17 +170,17 @@ def test_no_camera_yet(open_page, root, monkeypatch):
 def test_the_server_goes_away_and_comes_back(open_page, root, monkeypatch):
     monkeypatch.chdir(root)
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
-    with served(text, root) as one:
-        port = int(one.url.rsplit(":", 1)[1].strip("/"))
-        one.running("cam")
-        page = open_page(url=one.url)
+    with served(text, root) as instance:
+        port = int(instance.url.rsplit(":", 1)[1].strip("/"))
+        instance.running("cam")
+        page = open_page(url=instance.url)
         expect(tile(page, "cam").locator("img")).to_be_visible()
     expect(page.locator("#away")).to_contain_text("has not responded")
     expect(page.locator("#status-text")).to_have_text("no response")
     expect(page.locator("#status")).to_have_class("status bad")
     expect(tile(page, "cam")).to_have_count(1)  # what was there stays to be seen
     shoot(page, "away")
-    with served(text, root, port=port) as one:
+    with served(text, root, port=port) as instance:
         expect(page.locator("#away")).to_be_hidden()
         expect(tile(page, "cam").locator(".badge")).to_have_text("running")
         first = tile(page, "cam").locator("img").get_attribute("src")

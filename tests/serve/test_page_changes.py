@@ -101,17 +101,18 @@ def test_pause_and_change(open_page, server):
     page.get_by_label("Address").fill("rtsp://u:***@127.0.0.1:9/y")  # the password is kept
     page.locator("#camera-save").click()
     expect(yard.locator(".address")).to_have_text("rtsp://u:***@127.0.0.1:9/y")
-    (config,) = [one for one in server.engine.graph.sources if one.id == "yard"]
+    (config,) = [source for source in server.engine.graph.sources if source.id == "yard"]
     assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/y"
 
 
 def test_a_login_in_its_own_fields_may_have_any_signs(open_page, server):
     password = "p#a?s/s@w:o%r d"
     page = open_page()
-    box, yard = page.locator("#camera"), tile(page, "yard")
+    box = page.locator("#camera")
+    yard = tile(page, "yard")
 
     def stored():
-        (config,) = [one for one in server.engine.graph.sources if one.id == "yard"]
+        (config,) = [source for source in server.engine.graph.sources if source.id == "yard"]
         parts = urlsplit(config.options["uri"])
         return unquote(parts.username), unquote(parts.password), parts.hostname, parts.path
 
@@ -147,16 +148,21 @@ def test_a_login_in_its_own_fields_may_have_any_signs(open_page, server):
 def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
     server.client.post("/api/v1/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10, "fps": 5}})
     page = open_page()
-    yard, box = tile(page, "yard"), page.locator("#camera")
+    yard = tile(page, "yard")
+    box = page.locator("#camera")
     expect(yard.locator(".badge")).to_have_text("running")
     sent = []
-    page.on("request", lambda one: sent.append(one.post_data_json) if one.method == "PUT" else None)
+    page.on("request", lambda request: sent.append(request.post_data_json) if request.method == "PUT" else None)
 
     def change(**fields):
         yard.get_by_role("button", name="Change yard").click()
         expect(box.get_by_label("Address")).to_be_visible()
         box.locator("summary").click()
-        shown = {one: box.get_by_label(one, exact=True).input_value() for one in ("fps", "pace") if one not in fields}
+        shown = {
+            field_label: box.get_by_label(field_label, exact=True).input_value()
+            for field_label in ("fps", "pace")
+            if field_label not in fields
+        }
         for label, value in fields.items():
             box.get_by_label(label, exact=True).fill(value)
         shoot(page, "change")
@@ -177,7 +183,7 @@ def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
     assert sent[-1] == {"uri": f"rtsp://u:{SECRET}@127.0.0.1:9/x"}
     change(timeout="3s")  # without typing the password once more
     assert sent[-1] == {"options": {"timeout": "3s"}}
-    (config,) = [one for one in server.engine.graph.sources if one.id == "yard"]
+    (config,) = [source for source in server.engine.graph.sources if source.id == "yard"]
     assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/x"
     assert server.source("yard")["options"] == {"timeout": "3s"}
     page.get_by_role("button", name="Add a camera").click()
@@ -224,9 +230,9 @@ sources:
 stages:
   clip: {{stage: record, before: 1s, after: 1s, path: "{tmp_path}/{{source}}/{{time}}.mp4"}}
 """
-    with served(text, root) as one:
-        one.running("street")
-        page = open_page(url=one.url, viewport=PHONE)
+    with served(text, root) as instance:
+        instance.running("street")
+        page = open_page(url=instance.url, viewport=PHONE)
         expect(tile(page, "street").locator("img")).to_be_visible()
         expect(page.get_by_role("button", name="Record a clip of gate")).to_be_disabled()  # nothing comes of it
         expect(page.get_by_role("button", name="Record a clip of bars")).to_be_hidden()  # it has nothing to record
@@ -249,9 +255,9 @@ def test_recording_asks_for_the_token_and_says_why_it_cannot(open_page, root, tm
 sources: {{street: {{uri: samples/street.mp4, pace: realtime, loop: true}}}}
 stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
 """
-    with served(text, root) as one:
-        one.running("street")
-        page = open_page(token=None, url=one.url)
+    with served(text, root) as instance:
+        instance.running("street")
+        page = open_page(token=None, url=instance.url)
         record = page.get_by_role("button", name="Record a clip of street")
         record.click()
         expect(page.locator("#login")).to_be_visible()
@@ -260,7 +266,7 @@ stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
         expect(page.locator("#login")).to_be_hidden()
         expect(tile(page, "street").locator("img")).to_be_visible()
         page.route("**/status", lambda route: route.abort())  # the page does not hear that it is paused
-        one.client.post("/api/v1/sources/street/pause")
+        instance.client.post("/api/v1/sources/street/pause")
         record.click()
         expect(tile(page, "street").get_by_role("alert")).to_contain_text("delivers no frames: it is paused")
         shoot(page, "record-error")

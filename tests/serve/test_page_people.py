@@ -23,14 +23,14 @@ PASSWORD = "geheim-0815"
 
 @pytest.fixture
 def create(server):
-    made = []
+    names = []
 
     def new(name, role):
-        made.append(name)
+        names.append(name)
         return server.client.post("/api/v1/tokens", json={"name": name, "role": role}).json()["token"]
 
     yield new
-    for name in made:
+    for name in names:
         server.client.delete(f"/api/v1/tokens/{name}")
 
 
@@ -107,8 +107,8 @@ def test_a_token_is_created_shown_once_and_revoked(view, server):
     page.get_by_role("button", name="Create a token").click()
     text = page.get_by_label("New token").input_value()
     assert len(text) >= 32
-    known = server.open.get("/api/v1/session", headers={"authorization": f"Bearer {text}"}).json()
-    assert known == {"signed_in": True, "name": "carl", "role": "operator"}
+    session = server.open.get("/api/v1/session", headers={"authorization": f"Bearer {text}"}).json()
+    assert session == {"signed_in": True, "name": "carl", "role": "operator"}
     page.get_by_role("button", name="Copy").click()
     expect(page.get_by_role("button", name="Copied")).to_be_visible()
     page.get_by_role("button", name="Done").click()
@@ -218,9 +218,12 @@ def test_a_camera_is_tested_and_then_added_with_options_from_fields(view, server
     expect(row(page, "cam").locator(".badge")).to_have_text("running")
     assert PASSWORD not in page.content()
     assert server.source("cam")["options"] == {
-        "transport": "tcp", "timeout": "5s", "reconnect": {"max_backoff": "2s", "attempts": 7}, "loop": 3,
+        "transport": "tcp",
+        "timeout": "5s",
+        "reconnect": {"max_backoff": "2s", "attempts": 7},
+        "loop": 3,
         "keyframes": True,
-    }  # fmt: skip
+    }
     page.wait_for_timeout(1200)
     page.get_by_role("button", name="Change cam").click()
     assert box.get_by_label("attempts").input_value() == "7"

@@ -15,10 +15,10 @@ TSC = shutil.which("tsc")
 
 
 def test_the_types_of_the_answers_are_those_of_the_api(root, server):
-    found = types_of(server.open.get("/openapi.json").json())
+    types = types_of(server.open.get("/openapi.json").json())
     if os.environ.get("STREAMKIT_WRITE"):
-        (root / TYPES).write_text(found)
-    assert (root / TYPES).read_text() == found, "run it with STREAMKIT_WRITE=1, and then fix the modules"
+        (root / TYPES).write_text(types)
+    assert (root / TYPES).read_text() == types, "run it with STREAMKIT_WRITE=1, and then fix the modules"
 
 
 @pytest.mark.skipif(TSC is None, reason="no TypeScript to check with; apt-get install node-typescript")
@@ -36,21 +36,21 @@ def texts(root):
 
 
 def test_every_text_is_named_once_and_known_to_strings_js(root):
-    known = texts(root)
-    keys = [key for each in known.values() for key in each]
+    texts_by_file = texts(root)
+    keys = [key for each in texts_by_file.values() for key in each]
     assert len(keys) == len(set(keys)) > 50
     index = (root / PAGE / "strings.js").read_text()
-    assert [name for name in known if f'"./strings/en/{name}"' not in index] == []
+    assert [name for name in texts_by_file if f'"./strings/en/{name}"' not in index] == []
 
 
 def test_every_text_that_a_module_names_exists(root):
-    known = {key for each in texts(root).values() for key in each}
+    text_keys = {key for each in texts(root).values() for key in each}
     named = set()
     for path in (root / PAGE).rglob("*.js"):
         if "strings" not in path.parts:
-            for one in re.findall(r"\bt\(([^()]*?)[,)]", path.read_text()):  # also t(yes ? "a" : "b")
-                named |= set(re.findall(r'"([\w-]+\.[\w.-]+)"', one))
+            for argument in re.findall(r"\bt\(([^()]*?)[,)]", path.read_text()):  # also t(yes ? "a" : "b")
+                named |= set(re.findall(r'"([\w-]+\.[\w.-]+)"', argument))
     for path in (root / PAGE).glob("*.html"):
         named |= set(re.findall(r'data-t(?:-\w+)?="([^"]+)"', path.read_text()))
     assert len(named) > 50
-    assert sorted(named - known) == []
+    assert sorted(named - text_keys) == []

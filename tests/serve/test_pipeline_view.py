@@ -38,9 +38,9 @@ def server(root, tmp_path_factory):
     plugin.write_text(PLUGIN)
     text = f"plugins: [{plugin}]\nsources: {{street: {{uri: 'test://?width=96&height=64&frames=0', pace: 20}}}}\n"
     text += "stages:\n  knobs: {}\n  draw: {}\n"
-    with served(text, root) as made:
-        made.running("street")
-        yield made
+    with served(text, root) as knob_server:
+        knob_server.running("street")
+        yield knob_server
 
 
 @pytest.fixture(name="knobs")
@@ -72,7 +72,7 @@ def test_the_graph_has_live_rates_and_the_stage_its_counters(knobs, server):
     facts = knobs.locator(".facts")
     expect(facts).to_contain_text(re.compile(r"Cost of a frame\d+\.\d+ ms"))
     expect(facts).to_contain_text("Reads fromsources")
-    stage = next(one for one in server.open.get("/api/v1/stages").json() if one["id"] == "knobs")
+    stage = next(stage_view for stage_view in server.open.get("/api/v1/stages").json() if stage_view["id"] == "knobs")
     assert 10 < stage["fps"] < 30
     assert 0 <= stage["busy"] < 0.9
 
@@ -97,13 +97,29 @@ def test_every_kind_of_setting_has_its_control_and_applies_live(knobs, server):
     weights.get_by_label("weights: value").fill("0.5")
     apply(knobs)
     expect(knobs.locator("#said")).to_have_text("knobs was changed.")
-    wanted = {"on": True, "count": 7, "wait": 0.002, "mode": "fine", "word": "yard", "names": ["anna"],
-              "weights": {"car": 0.5}, "maybe": 2.5}  # fmt: skip
+    wanted = {
+        "on": True,
+        "count": 7,
+        "wait": 0.002,
+        "mode": "fine",
+        "word": "yard",
+        "names": ["anna"],
+        "weights": {"car": 0.5},
+        "maybe": 2.5,
+    }
     server.until(lambda: values(server) == wanted)
     expect(box.locator(".setting-history li")).to_contain_text("count: 3 → 7")
     box.get_by_role("button", name="Restore").click()
-    before = {"on": False, "count": 3, "wait": 0.001, "mode": "fast", "word": "gate", "names": None, "weights": {},
-              "maybe": None}  # fmt: skip
+    before = {
+        "on": False,
+        "count": 3,
+        "wait": 0.001,
+        "mode": "fast",
+        "word": "gate",
+        "names": None,
+        "weights": {},
+        "maybe": None,
+    }
     server.until(lambda: values(server) == before)
     expect(box.get_by_label("count")).to_have_value("3")
     expect(box.get_by_label("on", exact=True)).not_to_be_checked()
@@ -112,7 +128,8 @@ def test_every_kind_of_setting_has_its_control_and_applies_live(knobs, server):
 
 
 def test_a_wrong_value_is_refused_with_the_reason_and_changes_nothing(knobs, server):
-    before, box = values(server), form(knobs)
+    before = values(server)
+    box = form(knobs)
     box.get_by_label("count").fill("")
     apply(knobs)
     expect(box.get_by_role("alert")).to_have_text("Type a number.")

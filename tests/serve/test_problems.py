@@ -24,9 +24,14 @@ class Run:
     def __init__(self, tmp_path):
         text = f"sources: {{gate: 'rtsp://127.0.0.1:9/x'}}\nstages: {{jsonl: {{path: '{tmp_path}/x.jsonl'}}}}"
         self.graph = build(read(tmp_path / "x.yaml", text=text))
-        self.states, self.addresses = {}, {"gate": "rtsp://127.0.0.1:9/x"}
-        self.events, self.fatal, self.facts = Counter(), None, HealthSnapshot()
-        self.stages, self.counters, self.raised = {}, Counter(), []
+        self.states = {}
+        self.addresses = {"gate": "rtsp://127.0.0.1:9/x"}
+        self.events = Counter()
+        self.fatal = None
+        self.facts = HealthSnapshot()
+        self.stages = {}
+        self.counters = Counter()
+        self.raised = []
         self.rejected = self.not_stored = ""
         self.alarm_facts = {}
         self.problems = Problems(
@@ -39,13 +44,13 @@ class Run:
         self.look()
 
     def source(self, id_, state, since_s=0.0, **values):
-        made = self.states[id_] = SourceState(begun=True, state=state, since_s=time.time() - since_s, **values)
-        return made
+        source_state = self.states[id_] = SourceState(begun=True, state=state, since_s=time.time() - since_s, **values)
+        return source_state
 
     def look(self, after_s=1.0):
         self.now_s += after_s
         self.problems.sample(self.now_s)
-        return [(one.severity, one.kind, one.text) for one in self.problems.current()]
+        return [(problem.severity, problem.kind, problem.text) for problem in self.problems.current()]
 
     def health(self):
         return self.facts
@@ -75,8 +80,8 @@ def test_a_source_is_down(run, state):
     run.source("street", "running")
     run.source("gate", state, since_s=31, cause="not_found")
     assert run.look() == [("error", "source_down", 'camera "gate" has been down for 31 s (not found)')]
-    (one,) = run.problems.current()
-    assert (one.source, one.link, round(one.since_s)) == ("gate", "#/home?source=gate", 31)
+    (problem,) = run.problems.current()
+    assert (problem.source, problem.link, round(problem.since_s)) == ("gate", "#/home?source=gate", 31)
     run.states["gate"].removed = True
     assert run.look() == []
 
@@ -235,7 +240,9 @@ def test_a_camera_that_sends_nothing_is_a_problem_after_five_seconds(run):
     (problem,) = run.problems.current()
     assert (problem.source, problem.link) == ("gate", "#/home?source=gate")
     run.problems.acknowledge(problem.id)
-    gate.state, gate.cause, gate.since_s = "reconnecting", "timeout", time.time()
+    gate.state = "reconnecting"
+    gate.cause = "timeout"
+    gate.since_s = time.time()
     run.source("street", "running")
     assert run.look() == [("warning", "source_down", 'camera "gate" has been down for 0 s (timeout)')]
 
@@ -263,8 +270,8 @@ def test_an_alarm_is_raised_and_acknowledged(run):
     assert run.look() == [("error", "alarm", "alarm low: few frames")]
     run.raised = [RaisedAlarm("low", "gate", 12.0, "few frames", True)]
     assert run.look() == [("warning", "alarm", "alarm low: few frames")]
-    (one,) = run.problems.current()
-    assert (one.acknowledged, one.source, one.link, one.since_s) == (True, "gate", "#/alarms", 12.0)
+    (problem,) = run.problems.current()
+    assert (problem.acknowledged, problem.source, problem.link, problem.since_s) == (True, "gate", "#/alarms", 12.0)
 
 
 def drop(run, source, count, after_s=1.0, cause="too old"):
@@ -358,15 +365,15 @@ def test_a_spool_grows_fills_and_nothing_is_delivered(run):
         return run.look()
 
     for n in range(12):
-        found = facts(spool_records=100.0 + 40 * n)
-    assert found == [("warning", "spool", "the spool of mqtt grows: 540 records wait")]
+        problems = facts(spool_records=100.0 + 40 * n)
+    assert problems == [("warning", "spool", "the spool of mqtt grows: 540 records wait")]
     for n in range(12):
-        found = facts(spool_records=500.0 + 40 * (n % 3))
-    assert found == []
-    found = facts(spool_records=600.0, spool_share=0.93)
-    assert found == [("error", "spool", "the spool of mqtt is 93% full")]
-    found = facts(undelivered_s=12.0)
-    assert found == [("error", "undelivered", "mqtt has delivered nothing for 12 s, and records wait")]
+        problems = facts(spool_records=500.0 + 40 * (n % 3))
+    assert problems == []
+    problems = facts(spool_records=600.0, spool_share=0.93)
+    assert problems == [("error", "spool", "the spool of mqtt is 93% full")]
+    problems = facts(undelivered_s=12.0)
+    assert problems == [("error", "undelivered", "mqtt has delivered nothing for 12 s, and records wait")]
 
 
 @pytest.mark.parametrize(("free_gb", "severity"), [(0.4, "error"), (4.0, "warning"), (6.0, None)])
@@ -440,17 +447,19 @@ def test_the_server_tells_what_is_wrong_with_a_run(root, tmp_path, device):
     plugin.write_text(PLUGIN)
     with served(device + REAL.replace("PLUGIN", str(plugin)), root) as server:
         kinds = {"source_down", "alarm", "failed_frames"}
-        server.until(lambda: kinds <= {one["kind"] for one in server.open.get("/api/v1/problems").json()})
+        server.until(lambda: kinds <= {problem["kind"] for problem in server.open.get("/api/v1/problems").json()})
         answer = server.open.get("/api/v1/problems")
-        found = {one["kind"]: one for one in answer.json()}
-        assert found["source_down"]["text"].startswith('camera "gate" has been down for')
-        assert found["failed_frames"]["text"].startswith("stage breaks failed on ")
-        assert found["alarm"]["severity"] == "error"
+        problem_by_kind = {problem["kind"]: problem for problem in answer.json()}
+        assert problem_by_kind["source_down"]["text"].startswith('camera "gate" has been down for')
+        assert problem_by_kind["failed_frames"]["text"].startswith("stage breaks failed on ")
+        assert problem_by_kind["alarm"]["severity"] == "error"
         assert SECRET not in answer.text
         assert "127.0.0.1" not in answer.text
         status = server.open.get("/api/v1/status").json()
-        assert {one["kind"] for one in status["problems"]} >= kinds
-        assert [one["severity"] for one in answer.json()] == sorted(one["severity"] for one in answer.json())
+        assert {problem["kind"] for problem in status["problems"]} >= kinds
+        assert [problem["severity"] for problem in answer.json()] == sorted(
+            problem["severity"] for problem in answer.json()
+        )
         answer = server.client.post("/api/v1/problems/acknowledge", json={"id": "alarm:slow"})
         assert (answer.status_code, answer.json()["severity"]) == (200, "warning")
         assert server.open.get("/api/v1/alarms").json()[0]["raised"][0]["acknowledged"]
@@ -458,4 +467,6 @@ def test_the_server_tells_what_is_wrong_with_a_run(root, tmp_path, device):
         assert server.client.post("/api/v1/problems/acknowledge", json={"id": "alarm:fast"}).status_code == 404
         server.client.delete("/api/v1/sources/bars")
         server.client.post("/api/v1/sources/gate/pause")
-        server.until(lambda: "source_down" not in {one["kind"] for one in server.open.get("/api/v1/problems").json()})
+        server.until(
+            lambda: "source_down" not in {problem["kind"] for problem in server.open.get("/api/v1/problems").json()}
+        )

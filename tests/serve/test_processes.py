@@ -75,10 +75,10 @@ def folder(tmp_path_factory):
 def server(root, folder):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(text(folder), root) as made:
+        with served(text(folder), root) as fleet_server:
             for id_ in ("street", "lane", "bars"):
-                made.running(id_)
-            yield made
+                fleet_server.running(id_)
+            yield fleet_server
 
 
 @pytest.fixture
@@ -97,26 +97,27 @@ def picture(answer):
 
 
 def workers(server):
-    return [one for one in server.engine.running.pids[1:] if psutil.pid_exists(one)]
+    return [pid for pid in server.engine.running.pids[1:] if psutil.pid_exists(pid)]
 
 
 def owner(server, source):
     """The process that reads a source, as its events say."""
     events = server.until(lambda: server.open.get("/api/v1/events", params={"source": source, "limit": 5}).json())
-    return next(one["data"]["pid"] for one in events if one["kind"] == "ticked")
+    return next(event["data"]["pid"] for event in events if event["kind"] == "ticked")
 
 
-def events_of(found, kind):
+def events_of(sample_values, kind):
     """How many events of a kind all sources had."""
     return sum(
-        count for (name, *labels), count in found.items()
+        count
+        for (name, *labels), count in sample_values.items()
         if name == "streamkit_events_total" and ("kind", kind) in labels
-    )  # fmt: skip
+    )
 
 
 def samples(server):
-    found = text_string_to_metric_families(server.open.get("/metrics").text)
-    return {(s.name, *sorted(s.labels.items())): s.value for family in found for s in family.samples}
+    families = text_string_to_metric_families(server.open.get("/metrics").text)
+    return {(s.name, *sorted(s.labels.items())): s.value for family in families for s in family.samples}
 
 
 # -------------------------------------------------------------------------------------------------------- what it tells
@@ -145,23 +146,24 @@ def test_status_stages_and_metrics_are_sums_of_all_processes(server):
     assert server.until(lambda: server.source("street")["latency"])["p50_ms"] > 0
     for id_ in ("lane", "bars"):
         server.until(lambda id_=id_: server.source(id_)["latency"])
-    found = samples(server)
+    sample_values = samples(server)
     for id_ in ("street", "lane", "bars"):
-        assert found["streamkit_frames_total", ("source", id_)] > 0
-        assert found["streamkit_source_state", ("source", id_), ("state", "running")] == 1
-        assert found["streamkit_source_latency_seconds_count", ("source", id_)] > 0
+        assert sample_values["streamkit_frames_total", ("source", id_)] > 0
+        assert sample_values["streamkit_source_state", ("source", id_), ("state", "running")] == 1
+        assert sample_values["streamkit_source_latency_seconds_count", ("source", id_)] > 0
         server.until(lambda id_=id_: samples(server)["streamkit_source_frames_per_second", ("source", id_)] > 0)
-    of_all = sum(found["streamkit_frames_total", ("source", id_)] for id_ in ("street", "lane", "bars"))
-    assert 0.5 * of_all < found["streamkit_stage_frames_total", ("stage", "tick")] <= of_all
-    assert found["streamkit_stage_frames_total", ("stage", "all")] > 0.5 * of_all  # it runs in the server's process
+    of_all = sum(sample_values["streamkit_frames_total", ("source", id_)] for id_ in ("street", "lane", "bars"))
+    assert 0.5 * of_all < sample_values["streamkit_stage_frames_total", ("stage", "tick")] <= of_all
+    # it runs in the server's process
+    assert sample_values["streamkit_stage_frames_total", ("stage", "all")] > 0.5 * of_all
     for id_ in ("all", "each", "clip"):
-        assert found["streamkit_stage_latency_seconds_count", ("stage", id_)] > 0.4 * of_all
-    queues = {labels[0][1] for name, *labels in found if name == "streamkit_stage_queue_batches"}
+        assert sample_values["streamkit_stage_latency_seconds_count", ("stage", id_)] > 0.4 * of_all
+    queues = {labels[0][1] for name, *labels in sample_values if name == "streamkit_stage_queue_batches"}
     assert {"tick", "all", "each"} <= queues
-    assert events_of(found, "ticked") > 4
-    assert found["streamkit_sources",] == 4
-    assert found["streamkit_ready",] == 1
-    assert any(name == "streamkit_counts_total" for name, *_ in found)
+    assert events_of(sample_values, "ticked") > 4
+    assert sample_values["streamkit_sources",] == 4
+    assert sample_values["streamkit_ready",] == 1
+    assert any(name == "streamkit_counts_total" for name, *_ in sample_values)
 
 
 def test_an_alarm_is_raised_once_by_the_parent(server):
@@ -172,13 +174,13 @@ def test_an_alarm_is_raised_once_by_the_parent(server):
 
     def raised():
         events = server.open.get("/api/v1/events", params={"source": "gate"}).json()
-        return [one for one in events if one["kind"] == "raised"]
+        return [event for event in events if event["kind"] == "raised"]
 
     server.until(raised)
     assert len(raised()) == 1
-    found = samples(server)
-    assert found["streamkit_alarm", ("alarm", "camera_down"), ("source", "gate")] == 1
-    assert found["streamkit_alarms_raised_total", ("alarm", "camera_down")] == 1
+    sample_values = samples(server)
+    assert sample_values["streamkit_alarm", ("alarm", "camera_down"), ("source", "gate")] == 1
+    assert sample_values["streamkit_alarms_raised_total", ("alarm", "camera_down")] == 1
     gate = server.source("gate")
     assert gate["cause"] == "refused"
     assert SECRET not in server.client.get("/api/v1/sources").text
@@ -210,14 +212,14 @@ def test_live_pictures_of_both_processes_come_at_the_same_time(server):
 
 def test_events_of_both_processes_come_with_their_picture(server):
     for source in ("street", "lane"):
-        found = server.until(
+        with_image = server.until(
             lambda source=source: [
-                one for one in server.open.get("/api/v1/events", params={"source": source}).json() if one["image"]
+                event for event in server.open.get("/api/v1/events", params={"source": source}).json() if event["image"]
             ]
         )
-        assert picture(server.client.get(f"/api/v1/events/{found[0]['number']}/image.jpg")).shape == (360, 640, 3)
+        assert picture(server.client.get(f"/api/v1/events/{with_image[0]['number']}/image.jpg")).shape == (360, 640, 3)
     every = server.open.get("/api/v1/events").json()
-    assert [one["number"] for one in every] == sorted((one["number"] for one in every), reverse=True)
+    assert [event["number"] for event in every] == sorted((event["number"] for event in every), reverse=True)
 
 
 # ------------------------------------------------------------------------------------------------------- what it does
@@ -270,27 +272,28 @@ def test_a_clip_is_recorded_in_the_process_of_the_source(server, folder):
         assert pictures[0].key_frame
         assert len(pictures) > 20
     recorded = server.until(
-        lambda: [one for one in server.open.get("/api/v1/events").json() if one["kind"] == "recorded"]
+        lambda: [event for event in server.open.get("/api/v1/events").json() if event["kind"] == "recorded"]
     )
     assert Path(recorded[0]["data"]["clip"]).exists()
     refused = server.client.post("/api/v1/sources/bars/record")
     assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
-        409, "bars is a test_pattern, which has no packets to record",
-    )  # fmt: skip
+        409,
+        "bars is a test_pattern, which has no packets to record",
+    )
 
 
 def values(server):
-    (tick,) = [one for one in server.open.get("/api/v1/stages").json() if one["id"] == "tick"]
-    return {one["name"]: one["value"] for one in tick["settings"]}
+    (tick,) = [stage_view for stage_view in server.open.get("/api/v1/stages").json() if stage_view["id"] == "tick"]
+    return {setting["name"]: setting["value"] for setting in tick["settings"]}
 
 
 def every(server):
     """The value that the stage has in each process, by its latest event."""
-    found = {}
-    for one in server.open.get("/api/v1/events").json():
-        if one["kind"] == "ticked":
-            found.setdefault(one["data"]["pid"], one["data"]["every"])
-    return [found.get(pid) for pid in workers(server)]
+    every_by_pid = {}
+    for event in server.open.get("/api/v1/events").json():
+        if event["kind"] == "ticked":
+            every_by_pid.setdefault(event["data"]["pid"], event["data"]["every"])
+    return [every_by_pid.get(pid) for pid in workers(server)]
 
 
 def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken_back(server):
@@ -324,13 +327,13 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
     seen: dict[Path, tuple[float, int]] = {}
 
     def clips():
-        found = {}
+        stat_by_path = {}
         for path in (tmp_path / "clips").glob("*.mp4"):
             with contextlib.suppress(FileNotFoundError):
                 about = path.stat()
-                found[path] = about.st_mtime, about.st_size
-        seen.update(found)
-        return found
+                stat_by_path[path] = about.st_mtime, about.st_size
+        seen.update(stat_by_path)
+        return stat_by_path
 
     def removed():
         now = clips()
@@ -341,11 +344,12 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
         for source in ("street", "lane"):
             server.until(lambda source=source: any(path.name.startswith(source) for path in removed()), 60)
         server.until(lambda: sum(size for _, size in clips().values()) <= limit, 20)
-        gone, left = removed(), clips()
+        removed_paths = removed()
+        left = clips()
         oldest_left_s = min(at_s for at_s, _ in left.values())
-        assert max(seen[path][0] for path in gone) <= oldest_left_s
+        assert max(seen[path][0] for path in removed_paths) <= oldest_left_s
         counted = "clips removed: over size"
-        server.until(lambda: server.open.get("/api/v1/status").json()["counts"].get(counted, 0) >= len(gone))
+        server.until(lambda: server.open.get("/api/v1/status").json()["counts"].get(counted, 0) >= len(removed_paths))
 
 
 # ------------------------------------------------------------------------------------------------ deaths and restarts
@@ -366,19 +370,21 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
         os.kill(victim, signal.SIGKILL)
         server.until(lambda: server.source("street")["state"] == "reconnecting", 5)
         for id_ in ("street", "bars"):
-            server.until(lambda id_=id_: (one := server.source(id_))["state"] == "running" and one["frames"], 10)
+            server.until(
+                lambda id_=id_: (source_view := server.source(id_))["state"] == "running" and source_view["frames"], 10
+            )
         back_s = time.monotonic() - killed_s
         assert back_s < 5, f"{back_s:.1f} s"
         for id_ in ("street", "bars"):  # they are read from their beginning
             server.until(lambda id_=id_: server.source(id_)["frames"] > frames)
         events = server.open.get("/api/v1/events", params={"limit": 200}).json()
-        restarted = [one for one in events if one["kind"] == "restarted"]
-        assert sorted(one["source"] for one in restarted) == ["bars", "street"]
+        restarted = [event for event in events if event["kind"] == "restarted"]
+        assert sorted(event["source"] for event in restarted) == ["bars", "street"]
         assert "killed" in restarted[0]["data"]["cause"].lower()
         assert server.open.get("/api/v1/status").json()["events"]["restarted"] == 2
-        found = samples(server)
-        assert events_of(found, "restarted") == 2
-        assert found["streamkit_source_state", ("source", "street"), ("state", "running")] == 1
+        sample_values = samples(server)
+        assert events_of(sample_values, "restarted") == 2
+        assert sample_values["streamkit_source_state", ("source", "street"), ("state", "running")] == 1
         (left,) = workers(server)
         assert left != victim
         assert owner(server, "street") == left
@@ -408,7 +414,11 @@ def test_changes_are_there_after_a_restart_of_the_server(root, tmp_path, monkeyp
         assert server.client.post("/api/v1/sources/one/pause").status_code == 200
         assert server.client.patch("/api/v1/stages/tick", json={"every": 3}).status_code == 200
     with served(yaml, root) as server:
-        assert {one["id"] for one in server.client.get("/api/v1/sources").json()} == {"street", "one", "two"}
+        assert {source_view["id"] for source_view in server.client.get("/api/v1/sources").json()} == {
+            "street",
+            "one",
+            "two",
+        }
         server.running("street")
         server.running("two")
         server.until(lambda: server.source("one")["state"] == "paused")

@@ -19,14 +19,15 @@ def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
         assert (status["records"], status["events"], status["last_event"]) == (["clip"], {}, 0)
         assert server.open.post("/api/v1/sources/street/record").status_code == 401
         assert server.client.post("/api/v1/sources/nobody/record").status_code == 404
-        asked = server.client.post("/api/v1/sources/street/record")
-        assert asked.status_code == 200, asked.text
-        assert asked.json()["id"] == "street"
+        recorded = server.client.post("/api/v1/sources/street/record")
+        assert recorded.status_code == 200, recorded.text
+        assert recorded.json()["id"] == "street"
         (path,) = server.until(lambda: list(tmp_path.glob("street-*.mp4")))
         refused = server.client.post("/api/v1/sources/bars/record")
         assert (refused.status_code, refused.json()["error"].partition(";")[0]) == (
-            409, "bars is a test_pattern, which has no packets to record",
-        )  # fmt: skip
+            409,
+            "bars is a test_pattern, which has no packets to record",
+        )
         server.client.post("/api/v1/sources/street/pause")
         server.until(lambda: server.source("street")["state"] == "paused")
         refused = server.client.post("/api/v1/sources/street/record")

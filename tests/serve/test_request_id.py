@@ -21,35 +21,48 @@ NEW = re.compile(r"[0-9a-f]{16}")
 
 
 @pytest.mark.parametrize(
-    ("given", "taken"),
+    ("sent_id", "taken"),
     [
-        (b"a-1_B.c:2", True), (b"x" * 128, True), (b"x" * 129, False), (b"", False), (b"a b", False), (b"a\nb", False),
-        (b"\xc3\xa9", False), (b'"', False),
+        (b"a-1_B.c:2", True),
+        (b"x" * 128, True),
+        (b"x" * 129, False),
+        (b"", False),
+        (b"a b", False),
+        (b"a\nb", False),
+        (b"\xc3\xa9", False),
+        (b'"', False),
     ],
-)  # fmt: skip
-def test_only_a_safe_id_of_a_caller_is_taken(given, taken):
-    found = request_id([(b"host", b"h"), (b"X-Request-ID", given)])
-    assert found == given.decode() if taken else NEW.fullmatch(found)
+)
+def test_only_a_safe_id_of_a_caller_is_taken(sent_id, taken):
+    used_id = request_id([(b"host", b"h"), (b"X-Request-ID", sent_id)])
+    assert used_id == sent_id.decode() if taken else NEW.fullmatch(used_id)
     assert NEW.fullmatch(request_id([]))
 
 
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/live", 200), ("GET", "/", 200), ("GET", "/metrics", 200), ("GET", "/api/v1/sources", 200),
-        ("GET", "/nowhere", 404), ("GET", "/api/v1/stages/none", 405), ("GET", "/api/v1/logs", 401),
-        ("POST", "/api/v1/sources", 401), ("GET", "/api/v1/series?name=1", 422), ("PUT", "/api/v1/status", 401),
+        ("GET", "/live", 200),
+        ("GET", "/", 200),
+        ("GET", "/metrics", 200),
+        ("GET", "/api/v1/sources", 200),
+        ("GET", "/nowhere", 404),
+        ("GET", "/api/v1/stages/none", 405),
+        ("GET", "/api/v1/logs", 401),
+        ("POST", "/api/v1/sources", 401),
+        ("GET", "/api/v1/series?name=1", 422),
+        ("PUT", "/api/v1/status", 401),
     ],
-)  # fmt: skip
+)
 def test_every_response_has_an_id_and_errors_name_it(server, method, path, status):
-    given = server.open.request(method, path, headers={"x-request-id": "mine-1"})
-    made = server.open.request(method, path)
-    assert (given.status_code, made.status_code) == (status, status)
-    assert given.headers["x-request-id"] == "mine-1"
-    assert NEW.fullmatch(made.headers["x-request-id"])
+    with_id = server.open.request(method, path, headers={"x-request-id": "mine-1"})
+    without_id = server.open.request(method, path)
+    assert (with_id.status_code, without_id.status_code) == (status, status)
+    assert with_id.headers["x-request-id"] == "mine-1"
+    assert NEW.fullmatch(without_id.headers["x-request-id"])
     if status >= 400:
-        assert given.json()["request_id"] == "mine-1"
-        assert made.json()["request_id"] == made.headers["x-request-id"]
+        assert with_id.json()["request_id"] == "mine-1"
+        assert without_id.json()["request_id"] == without_id.headers["x-request-id"]
 
 
 def test_also_where_the_host_is_refused_or_the_body_too_large(server):
@@ -82,21 +95,22 @@ def test_an_error_of_the_server_is_logged_with_the_id_and_its_traceback(server, 
         raise ZeroDivisionError("in the route")
 
     monkeypatch.setattr(server.engine, "status", broken)
-    found = []
-    with messages_to(found.append):
+    log_records = []
+    with messages_to(log_records.append):
         answer = server.open.get("/api/v1/status", headers={"x-request-id": "bad-1"})
-        server.until(lambda: any("bad-1" in json_line(one) for one in found))
+        server.until(lambda: any("bad-1" in json_line(log_record) for log_record in log_records))
     assert answer.status_code == 500
     assert answer.json()["request_id"] == answer.headers["x-request-id"] == "bad-1"
     assert answer.headers["x-content-type-options"] == "nosniff"
     assert "in the route" not in answer.text
-    (line,) = [json.loads(json_line(one)) for one in found if one.exc_text]
+    (line,) = [json.loads(json_line(log_record)) for log_record in log_records if log_record.exc_text]
     assert (line["request_id"], line["logger"], line["level"]) == ("bad-1", "uvicorn.error", "error")
     assert line["exception"].endswith("ZeroDivisionError: in the route")
 
 
 def test_what_is_logged_for_a_request_and_its_audit_entry_have_its_id(server, monkeypatch):
-    logger, pause = logging.getLogger("streamkit.tests"), server.engine.pause
+    logger = logging.getLogger("streamkit.tests")
+    pause = server.engine.pause
 
     def logged(id_):
         logger.warning("pausing")
@@ -107,11 +121,13 @@ def test_what_is_logged_for_a_request_and_its_audit_entry_have_its_id(server, mo
         server.client.post("/api/v1/sources/street/pause", headers={"x-request-id": f"p-{n}"})
     server.client.post("/api/v1/sources/street/resume", headers={"x-request-id": "p-3"})
     entries = server.client.get("/api/v1/audit?limit=3").json()
-    assert [(one["action"], one["request_id"]) for one in entries] == [
-        ("sources.resume", "p-3"), ("sources.pause", "p-2"), ("sources.pause", "p-1"),
-    ]  # fmt: skip
-    lines = [one for one in server.client.get("/api/v1/logs").json() if one["text"] == "pausing"]
-    assert [one["request_id"] for one in lines] == ["p-1", "p-2"]
+    assert [(entry["action"], entry["request_id"]) for entry in entries] == [
+        ("sources.resume", "p-3"),
+        ("sources.pause", "p-2"),
+        ("sources.pause", "p-1"),
+    ]
+    lines = [message for message in server.client.get("/api/v1/logs").json() if message["text"] == "pausing"]
+    assert [message["request_id"] for message in lines] == ["p-1", "p-2"]
 
 
 def test_an_audit_log_of_an_earlier_version_gets_the_column(tmp_path):
@@ -128,38 +144,43 @@ def test_an_audit_log_of_an_earlier_version_gets_the_column(tmp_path):
     old.close()
     log = AuditLog(path)
     log.add("b", "x.z", request_id="r")
-    assert [(one.who, one.request_id) for one in log.entries()] == [("b", "r"), ("a", "")]
+    assert [(entry.who, entry.request_id) for entry in log.entries()] == [("b", "r"), ("a", "")]
 
 
 def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
     """And a server's own metrics go to the collector, too."""
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    with collecting_otlp() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
+    with collecting_otlp() as collector:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
         exported = telemetry.open_telemetry()
         text = "sources: {}\nstages: {draw: {}}\n"
-        with served(text, root, path=tmp_path / "p.yaml") as one:
-            one.until(lambda: one.open.get("/ready").status_code == 200)
-            found.spans.clear()
-            with telemetry.exporting(exported, lambda: registry(one.engine)):
+        with served(text, root, path=tmp_path / "p.yaml") as instance:
+            instance.until(lambda: instance.open.get("/ready").status_code == 200)
+            collector.spans.clear()
+            with telemetry.exporting(exported, lambda: registry(instance.engine)):
                 head = {"traceparent": parent, "x-request-id": "r-1"}
-                assert one.open.get("/live", headers=head).status_code == 200
-                one.open.get("/api/v1/sources/none", headers={"traceparent": parent[:-1] + "0"})
-                one.open.get("/api/v1/sources/none")
-            scraped = samples(one.open.get("/metrics").text)
-        requests = [one for one in found.spans if one.name.startswith("GET") and "ready" not in one.name]
+                assert instance.open.get("/live", headers=head).status_code == 200
+                instance.open.get("/api/v1/sources/none", headers={"traceparent": parent[:-1] + "0"})
+                instance.open.get("/api/v1/sources/none")
+            scraped = samples(instance.open.get("/metrics").text)
+        requests = [span for span in collector.spans if span.name.startswith("GET") and "ready" not in span.name]
         live, source = sorted(requests, key=lambda span: span.begun_ns)
         assert (live.name, live.trace.hex(), live.parent.hex()) == (
-            "GET /live", "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331",
-        )  # fmt: skip
+            "GET /live",
+            "0af7651916cd43dd8448eb211c80319c",
+            "b7ad6b7169203331",
+        )
         assert live.about == {
-            "http.request.method": "GET", "http.route": "/live", "http.response.status_code": 200,
-            "url.scheme": "http", "streamkit.request_id": "r-1",
-        }  # fmt: skip
+            "http.request.method": "GET",
+            "http.route": "/live",
+            "http.response.status_code": 200,
+            "url.scheme": "http",
+            "streamkit.request_id": "r-1",
+        }
         assert (source.parent, source.name) == (b"", "GET /api/v1/sources/{id:path}")
         assert source.about["http.response.status_code"] == 404
         assert not source.failed
-        pushed = twins(found.exports[-1][1])
+        pushed = twins(collector.exports[-1][1])
         assert pushed.keys() == scraped.keys()
         assert still(pushed) == still(scraped)
         assert {("streamkit_live_viewers",), ("streamkit_live_lost_total",), ("streamkit_ready",)} <= pushed.keys()

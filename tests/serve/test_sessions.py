@@ -26,12 +26,13 @@ def sessions(clock):
 
 
 def test_a_cookie_is_its_session_only(sessions):
-    one, other = sessions.open("a", "10.0.0.1", "browser"), sessions.open("a", "10.0.0.2", "x" * 999)
-    assert one != other
-    assert len(one) >= 43  # 256 bits
-    assert (sessions.use(one).address, sessions.use(other).address) == ("10.0.0.1", "10.0.0.2")
-    assert len(sessions.use(other).agent) == 120
-    for wrong in ("", "x", one[:-1], sessions.use(one).id, "\udce4"):
+    cookie = sessions.open("a", "10.0.0.1", "browser")
+    other_cookie = sessions.open("a", "10.0.0.2", "x" * 999)
+    assert cookie != other_cookie
+    assert len(cookie) >= 43  # 256 bits
+    assert (sessions.use(cookie).address, sessions.use(other_cookie).address) == ("10.0.0.1", "10.0.0.2")
+    assert len(sessions.use(other_cookie).agent) == 120
+    for wrong in ("", "x", cookie[:-1], sessions.use(cookie).id, "\udce4"):
         assert sessions.use(wrong) is None
 
 
@@ -65,24 +66,25 @@ def test_asking_whether_a_session_is_active_does_not_keep_it(sessions, clock):
 
 
 def test_with_requests_it_ends_after_a_week(sessions, clock):
-    cookie, begun_s = sessions.open("a", "", ""), clock.now_s
-    while clock.now_s + IDLE_S / 2 <= begun_s + MAX_AGE_S:
+    cookie = sessions.open("a", "", "")
+    started_s = clock.now_s
+    while clock.now_s + IDLE_S / 2 <= started_s + MAX_AGE_S:
         clock.now_s += IDLE_S / 2
         assert sessions.use(cookie)
-    clock.now_s = begun_s + MAX_AGE_S + 1
+    clock.now_s = started_s + MAX_AGE_S + 1
     assert sessions.use(cookie) is None
     assert sessions.all() == []
 
 
 def test_ending_one_and_those_of_a_token(sessions):
     cookies = [sessions.open(key, "", "") for key in "aab"]
-    ids = [sessions.use(one).id for one in cookies]
+    ids = [sessions.use(cookie).id for cookie in cookies]
     assert sessions.end(ids[0])
     assert not sessions.end(ids[0])
-    assert [bool(sessions.use(one)) for one in cookies] == [False, True, True]
+    assert [bool(sessions.use(cookie)) for cookie in cookies] == [False, True, True]
     sessions.end_of("a")
-    assert [bool(sessions.use(one)) for one in cookies] == [False, False, True]
-    assert [one.id for one in sessions.all()] == [ids[2]]
+    assert [bool(sessions.use(cookie)) for cookie in cookies] == [False, False, True]
+    assert [session.id for session in sessions.all()] == [ids[2]]
 
 
 def test_their_number_is_bounded(sessions, clock, monkeypatch):
@@ -91,7 +93,7 @@ def test_their_number_is_bounded(sessions, clock, monkeypatch):
     for _ in range(4):
         clock.now_s += 1
         cookies.append(sessions.open("a", "", ""))
-    assert [bool(sessions.use(one)) for one in cookies] == [False, True, True, True]
+    assert [bool(sessions.use(cookie)) for cookie in cookies] == [False, True, True, True]
 
 
 # -------------------------------------------------------------------------------------------------------- restarts
@@ -100,15 +102,16 @@ def test_their_number_is_bounded(sessions, clock, monkeypatch):
 def test_sessions_outlive_a_restart_and_an_ended_one_does_not(clock, tmp_path):
     path = tmp_path / "data" / "sessions.json"
     first = Sessions(clock, path)
-    kept, ended = first.open("a", "10.0.0.1", "browser"), first.open("b", "", "")
+    open_cookie = first.open("a", "10.0.0.1", "browser")
+    ended_cookie = first.open("b", "", "")
     first.end_of("b")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert kept not in path.read_text()
+    assert open_cookie not in path.read_text()
     second = Sessions(clock, path)
-    assert second.use(kept) == first.use(kept)
-    assert second.use(ended) is None
+    assert second.use(open_cookie) == first.use(open_cookie)
+    assert second.use(ended_cookie) is None
     clock.now_s += IDLE_S + 1
-    assert Sessions(clock, path).use(kept) is None
+    assert Sessions(clock, path).use(open_cookie) is None
 
 
 def test_the_last_use_is_saved_once_a_minute(clock, tmp_path):

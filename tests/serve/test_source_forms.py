@@ -15,7 +15,7 @@ import pytest
 from support.servers import served
 
 from streamkit.serve.api_models import RequestRejected
-from streamkit.serve.kept_secrets import with_kept_secrets
+from streamkit.serve.masked_urls import with_hidden_parts
 
 SECRET = "geheim-0815"
 
@@ -28,9 +28,9 @@ def camera(rtsp, test_data):
 @pytest.fixture(autouse=True)
 def tidy(server):
     yield
-    for one in server.open.get("/api/v1/sources").json():
-        if one["id"] not in ("street", "gate"):
-            server.client.delete(f"/api/v1/sources/{one['id']}")
+    for source in server.open.get("/api/v1/sources").json():
+        if source["id"] not in ("street", "gate"):
+            server.client.delete(f"/api/v1/sources/{source['id']}")
 
 
 @pytest.fixture
@@ -72,14 +72,14 @@ def check(server, uri, **more):
 
 
 def test_a_camera_that_can_be_read_shows_its_picture_and_what_it_sends(server, camera):
-    found = check(server, camera.url("gate"), options={"transport": "tcp"})
-    assert (found["ok"], found["cause"], found["error"]) == (True, None, "")
-    assert (found["codec"], found["width"], found["height"]) == ("h264", 480, 360)
-    image = cv2.imdecode(np.frombuffer(base64.b64decode(found["image"]), np.uint8), cv2.IMREAD_COLOR)
+    tested = check(server, camera.url("gate"), options={"transport": "tcp"})
+    assert (tested["ok"], tested["cause"], tested["error"]) == (True, None, "")
+    assert (tested["codec"], tested["width"], tested["height"]) == ("h264", 480, 360)
+    image = cv2.imdecode(np.frombuffer(base64.b64decode(tested["image"]), np.uint8), cv2.IMREAD_COLOR)
     assert image.shape == (360, 480, 3)
     assert image.std() > 10  # a picture, and not one colour
-    assert found["took_s"] > 0
-    assert [one["id"] for one in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
+    assert tested["took_s"] > 0
+    assert [source["id"] for source in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
 
 
 @pytest.mark.parametrize(
@@ -92,24 +92,24 @@ def test_what_is_wrong_is_said_in_the_words_of_the_states(server, camera, what, 
         "path": camera.url("nothing"),
         "port": camera.url("gate", port=9),
     }[what]
-    found = check(server, uri, options={"timeout": "3s"})
-    assert (found["ok"], found["cause"], found["image"]) == (False, cause, None)
-    assert found["error"]
-    assert "wrong-one" not in str(found)
-    assert not found["error"].startswith("rtsp://")
+    tested = check(server, uri, options={"timeout": "3s"})
+    assert (tested["ok"], tested["cause"], tested["image"]) == (False, cause, None)
+    assert tested["error"]
+    assert "wrong-one" not in str(tested)
+    assert not tested["error"].startswith("rtsp://")
 
 
 def test_what_is_no_video_is_said(server, web):
-    found = check(server, f"{web}/live", options={"timeout": "3s"})
-    assert (found["ok"], found["cause"]) == (False, "codec")
+    tested = check(server, f"{web}/live", options={"timeout": "3s"})
+    assert (tested["ok"], tested["cause"]) == (False, "codec")
 
 
 @pytest.mark.alone
 def test_a_peer_that_is_silent_is_said_within_its_timeout(server, silent):
-    begun_s = time.monotonic()
-    found = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1s"})
-    assert (found["ok"], found["cause"]) == (False, "timeout")
-    assert time.monotonic() - begun_s < 8
+    started_s = time.monotonic()
+    tested = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1s"})
+    assert (tested["ok"], tested["cause"]) == (False, "timeout")
+    assert time.monotonic() - started_s < 8
 
 
 def test_a_timeout_that_is_longer_than_a_test_does_not_count(server, silent, monkeypatch):
@@ -119,12 +119,13 @@ def test_a_timeout_that_is_longer_than_a_test_does_not_count(server, silent, mon
     monkeypatch.setattr(
         source_forms, "ConnectionTest", lambda config: connection_test.ConnectionTest(config, limit_s=1.0)
     )
-    found = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1h"})
-    assert (found["ok"], found["cause"]) == (False, "timeout")
+    tested = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1h"})
+    assert (tested["ok"], tested["cause"]) == (False, "timeout")
 
 
 def test_at_most_two_at_once(server, silent):
-    uri, answers = f"rtsp://127.0.0.1:{silent}/x", []
+    uri = f"rtsp://127.0.0.1:{silent}/x"
+    answers = []
 
     def ask():
         with httpx.Client(base_url=server.url, timeout=20, headers=server.client.headers) as client:
@@ -132,10 +133,10 @@ def test_at_most_two_at_once(server, silent):
             answers.append(client.post("/api/v1/sources/test", json=body).status_code)
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
     assert sorted(answers) == [200, 200, 429, 429]
     assert check(server, "test://")["ok"]  # and then there is room again
 
@@ -225,12 +226,12 @@ def test_a_hidden_password_is_sent_to_its_own_host_only(server):
             assert answer.status_code == 422
             assert "write the password" in answer.json()["error"]
     assert server.client.put("/api/v1/sources/cam", json={"uri": "rtsp://ann:***@127.0.0.1:9/y"}).status_code == 200
-    (config,) = [one for one in server.engine.graph.sources if one.id == "cam"]
+    (config,) = [source for source in server.engine.graph.sources if source.id == "cam"]
     assert config.options["uri"] == f"rtsp://ann:{SECRET}@127.0.0.1:9/y"
 
 
 @pytest.mark.parametrize(
-    ("stored", "edited", "kept"),
+    ("stored", "edited", "expected"),
     [
         ("rtsp://TOKEN@h/a", "rtsp://***@h/b", "rtsp://TOKEN@h/b"),
         ("rtsp://TOKEN@h/a", "rtsp://***@other/b", None),
@@ -245,12 +246,12 @@ def test_a_hidden_password_is_sent_to_its_own_host_only(server):
         ("rtsp://h/s?a=1", "rtsp://h/s?b=***", None),
     ],
 )
-def test_hidden_parts_are_kept_where_they_are_known(stored, edited, kept):
-    if kept is not None:
-        assert with_kept_secrets(edited, stored) == kept
+def test_hidden_parts_are_kept_where_they_are_known(stored, edited, expected):
+    if expected is not None:
+        assert with_hidden_parts(edited, stored) == expected
         return
     with pytest.raises(RequestRejected, match="write the password"):
-        with_kept_secrets(edited, stored)
+        with_hidden_parts(edited, stored)
 
 
 PLUGIN = """
@@ -273,12 +274,12 @@ def test_a_hidden_part_of_an_option_is_kept_too(root, monkeypatch, tmp_path):
         f"sources: {{cam: {{stage: behind_proxy, uri: 'test://', pace: 10, proxy: '{proxy}'}}}}\n"
         "stages: {jsonl: {path: /dev/null}}"
     )
-    with served(text, root) as one:
-        shown = one.source("cam")["options"]
+    with served(text, root) as instance:
+        shown = instance.source("cam")["options"]
         assert shown == {"pace": 10, "proxy": "http://ann:***@127.0.0.1:9"}
-        assert "behind_proxy" in one.client.get("/api/v1/source-options").json()
-        assert one.client.put("/api/v1/sources/cam", json={"options": {**shown, "pace": 20}}).status_code == 200
-        (config,) = one.engine.graph.sources
+        assert "behind_proxy" in instance.client.get("/api/v1/source-options").json()
+        assert instance.client.put("/api/v1/sources/cam", json={"options": {**shown, "pace": 20}}).status_code == 200
+        (config,) = instance.engine.graph.sources
         assert (config.options["pace"], config.options["proxy"]) == (20, proxy)
 
 
@@ -288,9 +289,9 @@ def test_a_pipeline_that_hides_parts_of_its_images_shows_none(root, monkeypatch)
         "sources: {cam: {uri: 'test://', pace: 10}}\n"
         "stages: {detect: {model: demo}, draw: {blur: [person]}, jsonl: {path: /dev/null}}"
     )
-    with served(text, root) as one:
-        found = one.client.post("/api/v1/sources/test", json={"uri": "test://"}).json()
-        assert (found["ok"], found["image"], found["width"]) == (True, None, 640)
+    with served(text, root) as instance:
+        tested = instance.client.post("/api/v1/sources/test", json={"uri": "test://"}).json()
+        assert (tested["ok"], tested["image"], tested["width"]) == (True, None, 640)
 
 
 def test_all_of_it_works_over_several_processes(root, monkeypatch):
@@ -299,15 +300,15 @@ def test_all_of_it_works_over_several_processes(root, monkeypatch):
         "device: {use: cpu, processes: 2}\n"
         "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
     )
-    with served(text, root) as one:
-        one.running("cam")
-        assert check(one, "test://")["ok"]
-        assert check(one, "test://", id="cam")["ok"]
-        assert send(one, "id,uri,pace\none,test://,5\ntwo,test://,5\n", "all")["added"] == ["one", "two"]
-        assert one.running("two")["options"] == {"pace": 5}
-        assert "two,test://,5" in one.client.get("/api/v1/sources.csv").text
-        assert one.client.get("/api/v1/source-options").status_code == 200
-        assert one.client.get("/api/v1/audit?action=sources.add").json()[0]["target"] == "one, two"
+    with served(text, root) as instance:
+        instance.running("cam")
+        assert check(instance, "test://")["ok"]
+        assert check(instance, "test://", id="cam")["ok"]
+        assert send(instance, "id,uri,pace\none,test://,5\ntwo,test://,5\n", "all")["added"] == ["one", "two"]
+        assert instance.running("two")["options"] == {"pace": 5}
+        assert "two,test://,5" in instance.client.get("/api/v1/sources.csv").text
+        assert instance.client.get("/api/v1/source-options").status_code == 200
+        assert instance.client.get("/api/v1/audit?action=sources.add").json()[0]["target"] == "one, two"
 
 
 # ------------------------------------------------------------------------------------------------------------ options
@@ -317,15 +318,17 @@ def test_the_options_of_each_kind_of_source(server):
     kinds = server.client.get("/api/v1/source-options").json()
     assert next(iter(kinds)) == "source"
     assert {"source", "images", "test_pattern"} <= set(kinds)
-    names = [one["name"] for one in kinds["source"]]
+    names = [option["name"] for option in kinds["source"]]
     assert names[:5] == ["transport", "timeout", "fps", "low_latency", "reconnect"]
     assert "uri" not in names
-    found = {one["name"]: one for one in kinds["source"]}
-    assert found["transport"]["schema"]["enum"] == ["auto", "tcp", "udp"]
-    assert (found["timeout"]["type"], found["timeout"]["default"]) == ("duration, such as 10s", 15.0)
-    assert [name for name in names if found[name]["common"]] == names[:5]
-    assert all(one["help"] and one["type"] for one in kinds["source"])
-    reconnect = next(one for one in found["reconnect"]["schema"]["anyOf"] if one.get("type") == "object")
+    option_by_name = {option["name"]: option for option in kinds["source"]}
+    assert option_by_name["transport"]["schema"]["enum"] == ["auto", "tcp", "udp"]
+    assert (option_by_name["timeout"]["type"], option_by_name["timeout"]["default"]) == ("duration, such as 10s", 15.0)
+    assert [name for name in names if option_by_name[name]["common"]] == names[:5]
+    assert all(option["help"] and option["type"] for option in kinds["source"])
+    reconnect = next(
+        variant for variant in option_by_name["reconnect"]["schema"]["anyOf"] if variant.get("type") == "object"
+    )
     assert set(reconnect["properties"]) == {"max_backoff", "attempts", "give_up"}
 
 
@@ -354,10 +357,10 @@ seven,test://,,
 
 
 def test_each_line_says_its_problem(server):
-    found = send(server, BAD)
-    assert found["added"] == []
-    assert SECRET not in str(found)
-    problems = {(one["line"], one["id"]): one["problem"] for one in found["lines"]}
+    upload = send(server, BAD)
+    assert upload["added"] == []
+    assert SECRET not in str(upload)
+    problems = {(csv_line["line"], csv_line["id"]): csv_line["problem"] for csv_line in upload["lines"]}
     assert [key for key, problem in problems.items() if not problem] == [(2, "one"), (9, "four"), (12, "seven")]
     for key, words in {
         (3, "a b"): "an id consists of",
@@ -369,7 +372,7 @@ def test_each_line_says_its_problem(server):
         (11, "six"): "values for 4 columns",
     }.items():
         assert words in problems[key], problems[key]
-    assert found["lines"][0]["address"] == "rtsp://u:***@127.0.0.1:9/a"
+    assert upload["lines"][0]["address"] == "rtsp://u:***@127.0.0.1:9/a"
     assert len(server.client.get("/api/v1/sources").json()) == 2
 
 
@@ -387,7 +390,7 @@ def test_the_valid_lines_are_added_with_their_options(server):
     assert server.source("one")["options"] == {"timeout": "3s", "reconnect": False}
     assert server.source("four")["options"] == {"timeout": "5s", "reconnect": {"max_backoff": "2s"}}
     assert server.source("seven")["options"] == {}
-    (config,) = [one for one in server.engine.graph.sources if one.id == "one"]
+    (config,) = [source for source in server.engine.graph.sources if source.id == "one"]
     assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/a"
     entry = server.client.get("/api/v1/audit?action=sources.add").json()[0]
     assert (entry["target"], entry["detail"]["mode"]) == ("one, four, seven", "valid")
@@ -405,9 +408,9 @@ def test_if_one_cannot_be_added_none_stays(server, monkeypatch):
 
     monkeypatch.setattr(server.engine.running, "add", add)
     text = "id,uri\nalpha,test://\nbeta,test://\ngamma,test://\n"
-    found = send(server, text, "all")
-    assert found["added"] == []
-    assert [one["problem"] for one in found["lines"]] == ["", "the pipeline stops", ""]
+    upload = send(server, text, "all")
+    assert upload["added"] == []
+    assert [csv_line["problem"] for csv_line in upload["lines"]] == ["", "the pipeline stops", ""]
     assert len(server.client.get("/api/v1/sources").json()) == 2
     assert send(server, text, "valid")["added"] == ["alpha", "gamma"]
 
@@ -442,9 +445,9 @@ def test_the_export_has_no_password_and_is_read_again(server):
     assert (rows["bars"]["pace"], rows["bars"]["every"], rows["bars"]["timeout"]) == ("5", "2", "")
     for id_ in ("cam", "bars"):
         server.client.delete(f"/api/v1/sources/{id_}")
-    found = {one["id"]: one["problem"] for one in send(server, answer.text, "valid")["lines"]}
-    assert "write the password" in found["cam"]
-    assert found["bars"] == ""
+    problem_by_id = {csv_line["id"]: csv_line["problem"] for csv_line in send(server, answer.text, "valid")["lines"]}
+    assert "write the password" in problem_by_id["cam"]
+    assert problem_by_id["bars"] == ""
     assert server.source("bars")["options"] == {"pace": 5, "every": 2}
 
 

@@ -26,7 +26,8 @@ class Run:
     """A store behind a gallery, which writes when it is told to."""
 
     def __init__(self, folder, *, recorders=("clip",), snapshooters=("snap",), **limits):
-        self.store, self.gallery = ServeStore(folder, **limits), Gallery()
+        self.store = ServeStore(folder, **limits)
+        self.gallery = Gallery()
         self.store.follow(self.gallery)
         self.store.set_stages(recorders, snapshooters)
 
@@ -38,7 +39,7 @@ class Run:
         self.store._tick()
 
     def numbers(self, **query):
-        return [one.number for one in self.store.events(EventQuery(**query), 500)]
+        return [event.number for event in self.store.events(EventQuery(**query), 500)]
 
     def end(self):
         with self.store.writing():
@@ -47,9 +48,9 @@ class Run:
 
 @pytest.fixture
 def run(tmp_path):
-    made = Run(tmp_path / "data")
-    yield made
-    made.end()
+    store_run = Run(tmp_path / "data")
+    yield store_run
+    store_run.end()
 
 
 # ------------------------------------------------------------------------------------------------------- over restarts
@@ -173,7 +174,7 @@ def test_the_oldest_images_go_first_and_then_the_oldest_events(tmp_path):
         run.add(crossed(frame=number, note="x" * 600))
     run.tick()
     assert run.store.used_bytes() <= limit
-    left = [one.number for one in run.store.events(EventQuery(), 5000)]
+    left = [event.number for event in run.store.events(EventQuery(), 5000)]
     assert left == list(range(3120, 3120 - len(left), -1))
     assert 50 < len(left) < 2500
     assert run.store.counts["events removed: size"] == 3120 - len(left)
@@ -196,25 +197,49 @@ def test_filters_and_pages(run):
         assert run.numbers(label="bike", source="gate") == [7, 5]
         assert run.numbers(from_s=now - 96, to_s=now - 93) == [6, 5, 4]
         assert run.numbers(after=3, before=6) == [5, 4]
-        assert [one.number for one in run.store.events(EventQuery(before=8), 3)] == [7, 6, 5]
+        assert [event.number for event in run.store.events(EventQuery(before=8), 3)] == [7, 6, 5]
         run.tick()
     assert run.store.names() == {
-        "sources": ["gate", "yard"], "stages": ["line", "till"], "kinds": ["crossed", "entered"],
+        "sources": ["gate", "yard"],
+        "stages": ["line", "till"],
+        "kinds": ["crossed", "entered"],
         "labels": ["bike", "car"],
-    }  # fmt: skip
+    }
     assert run.store.timeline(EventQuery(), now - 100, now + 1, 2) == {"gate": [4, 1], "yard": [4, 0]}
 
 
 @pytest.mark.parametrize(
     ("text", "numbers"),
     [
-        ("car", [1]), ("CAR", [1]), ("ca nor", [1]), ("north car", [1]), ("arn", []), ("bike", [2]), ("  ", [3, 2, 1]),
-        ('"', [3, 2, 1]), ('car" OR "bike', []), ("car*", [1]), ("car AND bike", []), ("NOT car", []), ("(car", [1]),
-        ("kind:crossed", []), ("-car", [1]), ("o'brien", [3]), ("50%", [3]), ("müller", [3]), ("Muller", [3]),
-        ("under_score", [3]), ("线", [3]), ("'; DROP TABLE events; --", []), ("NEAR(car north)", []), ("\0car", [1]),
-        ("^car", [1]), ("{car}", [1]), ("car + north", [1]),
+        ("car", [1]),
+        ("CAR", [1]),
+        ("ca nor", [1]),
+        ("north car", [1]),
+        ("arn", []),
+        ("bike", [2]),
+        ("  ", [3, 2, 1]),
+        ('"', [3, 2, 1]),
+        ('car" OR "bike', []),
+        ("car*", [1]),
+        ("car AND bike", []),
+        ("NOT car", []),
+        ("(car", [1]),
+        ("kind:crossed", []),
+        ("-car", [1]),
+        ("o'brien", [3]),
+        ("50%", [3]),
+        ("müller", [3]),
+        ("Muller", [3]),
+        ("under_score", [3]),
+        ("线", [3]),
+        ("'; DROP TABLE events; --", []),
+        ("NEAR(car north)", []),
+        ("\0car", [1]),
+        ("^car", [1]),
+        ("{car}", [1]),
+        ("car + north", [1]),
     ],
-)  # fmt: skip
+)
 def test_free_text_finds_words_and_takes_no_sign_for_an_operator(run, text, numbers):
     run.add(crossed(line="north"), crossed(label="bike"))
     run.add(Event("said", "talk", "gate", 1, 0.1, None, {"who": "O'Brien & Müller", "what": "50% under_score 线"}))
@@ -231,7 +256,10 @@ def recorded(path, start_s, duration_s, frame, stage="clip", source="gate"):
 
 
 def clips(run):
-    return {one.number: (one.clip and Path(one.clip).name, one.clip_s) for one in run.store.events(EventQuery(), 500)}
+    return {
+        event.number: (event.clip and Path(event.clip).name, event.clip_s)
+        for event in run.store.events(EventQuery(), 500)
+    }
 
 
 def test_a_clip_belongs_to_the_events_within_it_whichever_comes_first(run):
@@ -241,8 +269,13 @@ def test_a_clip_belongs_to_the_events_within_it_whichever_comes_first(run):
     run.add(crossed(frame=80), crossed(frame=105))  # the other way was slower
     run.tick()
     assert clips(run) == {
-        1: (None, None), 2: ("a.mp4", 1.0), 3: (None, None), 4: ("a.mp4", 0.0), 5: ("a.mp4", 2.2), 6: (None, None),
-    }  # fmt: skip
+        1: (None, None),
+        2: ("a.mp4", 1.0),
+        3: (None, None),
+        4: ("a.mp4", 0.0),
+        5: ("a.mp4", 2.2),
+        6: (None, None),
+    }
 
 
 def test_a_source_that_has_begun_again_has_other_clips(run):
@@ -271,7 +304,7 @@ def test_files_are_believed_of_the_stages_that_write_them_only(run):
     run.add(Event("saved", "plugin", "gate", 60, 2.4, 7, {"path": "/etc/passwd", "of": of(50)}))
     run.add(crossed(frame=51, clip="/etc/passwd", clip_s=1, snapshot="/etc/passwd"))
     run.tick()
-    assert {(one.clip, one.snapshot) for one in run.store.events(EventQuery(), 9)} == {(None, None)}
+    assert {(event.clip, event.snapshot) for event in run.store.events(EventQuery(), 9)} == {(None, None)}
 
 
 def of(frame):
@@ -285,7 +318,13 @@ def test_a_snapshot_belongs_to_its_event_whichever_comes_first(run):
     run.add(Event("saved", "snap", "gate", 61, 2.44, 9, {"path": "/t.jpg", "of": of(61)}))
     run.add(crossed(frame=61, track=9))
     run.tick()
-    assert [one.snapshot for one in run.store.events(EventQuery(), 9)] == ["/t.jpg", "/t.jpg", "/s.jpg", None, "/s.jpg"]
+    assert [event.snapshot for event in run.store.events(EventQuery(), 9)] == [
+        "/t.jpg",
+        "/t.jpg",
+        "/s.jpg",
+        None,
+        "/s.jpg",
+    ]
 
 
 # ---------------------------------------------------------------------------------------------- what cannot be written
@@ -326,12 +365,13 @@ def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
     for number in range(60):
         run.add(crossed(frame=number), jpeg=b"x")
     assert run.store.counts.values == {
-        "events lost: not written in time": 10, "images lost: not written in time": 30,
-    }  # fmt: skip
+        "events lost: not written in time": 10,
+        "images lost: not written in time": 30,
+    }
     run.tick()
     run.gallery._events.clear()
     assert run.numbers() == list(range(50, 0, -1))
-    assert [one.image for one in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
+    assert [event.image for event in run.store.events(EventQuery(), 99)] == [False] * 30 + [True] * 20
 
 
 @pytest.mark.alone
@@ -342,10 +382,10 @@ def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
     writer = threading.Thread(target=run.tick)
     run.add(crossed())
     writer.start()
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     for number in range(300):
         run.add(crossed(frame=number))
-    assert time.monotonic() - begun_s < 300 * 0.3 / 2  # it does not wait for each of them
+    assert time.monotonic() - started_s < 300 * 0.3 / 2  # it does not wait for each of them
     writer.join()
     assert "database is locked" in run.store.problem
     assert len(run.numbers()) > 100
@@ -357,15 +397,16 @@ def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
 
 
 def test_an_event_that_cannot_be_stored_is_counted_and_the_others_are_stored(run):
-    huge, odd = Event("crossed", "line", "gate", 2**70, 0.1, None, {}), {"x": object()}
+    huge = Event("crossed", "line", "gate", 2**70, 0.1, None, {})
+    odd = {"x": object()}
     run.add(crossed(), huge, Event("\ud800", "line", "gate", 1, 0.1, 3, odd))
     run.add(Event("long", "line", "gate", 1, 0.1, None, {"x": "y" * 200_000}), crossed())
     run.tick()
     run.gallery._events.clear()
-    found = {one.number: one.event for one in run.store.events(EventQuery(), 9)}
-    assert sorted(found) == [1, 3, 4, 5]
-    assert found[3].kind == "?"
-    assert found[4].data == {}
+    event_by_number = {stored_event.number: stored_event.event for stored_event in run.store.events(EventQuery(), 9)}
+    assert sorted(event_by_number) == [1, 3, 4, 5]
+    assert event_by_number[3].kind == "?"
+    assert event_by_number[4].data == {}
     assert run.store.counts.values == {"events lost: not storable": 1}
 
 
@@ -391,8 +432,8 @@ def test_samples_become_means_and_sums_of_longer_steps(run):
             sample_table.add_samples(connection, now - 1200 + second, samples)
 
     def values(name, step):
-        found = run.store.series(name, None, now - 1200, now, step)
-        return found[0], [one.values for one in found[1]]
+        step_and_series = run.store.series(name, None, now - 1200, now, step)
+        return step_and_series[0], [metric_series.values for metric_series in step_and_series[1]]
 
     assert values("frames", 0)[0] == 10
     assert values("frames", 0)[1][0][:3] == [(now - 1200, 0.0), (now - 1190, 1.0), (now - 1180, 2.0)]
@@ -412,11 +453,16 @@ def test_samples_are_thinned_with_age(run):
             sample_table.add_samples(connection, now - age_s, [MetricSample("frames", f"c{age_s:.0f}", "", 1.0)])
     run.tick()
     with run.store._open() as connection:
-        kept = connection.execute("SELECT source, step_s FROM samples JOIN series ON id = series").fetchall()
+        remaining = connection.execute("SELECT source, step_s FROM samples JOIN series ON id = series").fetchall()
         series = connection.execute("SELECT source FROM series").fetchall()
-    assert sorted(kept) == [
-        ("c172800", 600), ("c60", 10), ("c60", 60), ("c60", 600), ("c7200", 60), ("c7200", 600),
-    ]  # fmt: skip
+    assert sorted(remaining) == [
+        ("c172800", 600),
+        ("c60", 10),
+        ("c60", 60),
+        ("c60", 600),
+        ("c7200", 60),
+        ("c7200", 600),
+    ]
     assert len(series) == 3, "a series without a step is forgotten"
 
 
@@ -426,7 +472,9 @@ def test_lines_and_zones_are_counted_from_their_events(run):
     run.add(crossed(), crossed(), crossed(line="north", direction="out"), entered, time_s=now)
     run.add(Event("crossed", "odd", "gate", 1, 0.1, 3, {}), time_s=now)
     run.tick()
-    _, found = run.store.series("counts", "gate", now - 60, now + 60, 0)
-    assert {one.label: one.values for one in found} == {
-        "line in": [(now, 2.0)], "north out": [(now, 1.0)], "till entered": [(now, 1.0)],
-    }  # fmt: skip
+    _, series = run.store.series("counts", "gate", now - 60, now + 60, 0)
+    assert {metric_series.label: metric_series.values for metric_series in series} == {
+        "line in": [(now, 2.0)],
+        "north out": [(now, 1.0)],
+        "till entered": [(now, 1.0)],
+    }

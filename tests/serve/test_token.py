@@ -12,10 +12,11 @@ def header(text):
 
 
 def test_a_token_is_made_where_none_is_given():
-    one, other = Token(), Token()
-    assert one.generated
-    assert one.text != other.text
-    assert len(one.text) >= 32
+    token = Token()
+    other_token = Token()
+    assert token.generated
+    assert token.text != other_token.text
+    assert len(token.text) >= 32
     assert not Token(TEXT).generated
 
 
@@ -30,9 +31,9 @@ def test_the_shortest_token():
         Token("x" * 15)
 
 
-@pytest.mark.parametrize("given", ["", "wrong", TEXT + "x", TEXT[:-1], TEXT.upper(), "\udce4"])
-def test_what_is_not_the_token_is_refused(given):
-    assert not Token(TEXT).matches(given)
+@pytest.mark.parametrize("text", ["", "wrong", TEXT + "x", TEXT[:-1], TEXT.upper(), "\udce4"])
+def test_what_is_not_the_token_is_refused(text):
+    assert not Token(TEXT).matches(text)
     assert Token(TEXT).matches(TEXT)
 
 
@@ -78,4 +79,4 @@ def test_with_the_cookie_alone_no_other_origin_changes_anything(method, origin, 
     ],
 )
 def test_each_role_may_what_those_before_it_may(role, may):
-    assert [one for one in ("viewer", "operator", "admin") if covers(role, one)] == may
+    assert [covered for covered in ("viewer", "operator", "admin") if covers(role, covered)] == may

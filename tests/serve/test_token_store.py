@@ -41,8 +41,8 @@ def test_tokens_of_a_file(file):
 
 def test_a_token_may_come_from_the_environment(file, monkeypatch):
     monkeypatch.setenv("ANNAS_TOKEN", TEXT)
-    (one,) = read_tokens(file("- {name: anna, role: admin, token: '${ANNAS_TOKEN}'}"))
-    assert one.matches(TEXT)
+    (token,) = read_tokens(file("- {name: anna, role: admin, token: '${ANNAS_TOKEN}'}"))
+    assert token.matches(TEXT)
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
@@ -57,8 +57,8 @@ def test_a_file_whose_tokens_others_may_read_is_refused(file, mode, token, monke
 @pytest.mark.parametrize("secret", [f"hash: {HASH}", "token: ${ANNAS_TOKEN}", "token: '${ANNAS_TOKEN}'"])
 def test_others_may_read_a_file_without_secrets_but_not_write_it(file, secret, monkeypatch):
     monkeypatch.setenv("ANNAS_TOKEN", TEXT)
-    (one,) = read_tokens(file(f"- name: anna\n  role: viewer\n  {secret}", 0o644))
-    assert one.matches(TEXT)
+    (token,) = read_tokens(file(f"- name: anna\n  role: viewer\n  {secret}", 0o644))
+    assert token.matches(TEXT)
     for mode in (0o620, 0o602, 0o666):
         with pytest.raises(ConfigError, match=f"other users may write it .mode {mode:o}.; run: chmod 600"):
             read_tokens(file(f"- name: anna\n  role: viewer\n  {secret}", mode))
@@ -104,22 +104,24 @@ def test_a_token_of_the_page_is_stored_without_its_text(tmp_path):
     stored = path.read_text()
     assert text not in stored
     assert hashlib.sha256(text.encode()).hexdigest() not in stored  # an HMAC with a key of this file
-    (one,) = TokenStore(path).all()
-    assert (one.name, one.role, one.created_by, one.origin) == ("anna", "viewer", "root", "page")
-    assert one.matches(text)
-    assert not one.matches(text + "x")
+    (token,) = TokenStore(path).all()
+    assert (token.name, token.role, token.created_by, token.origin) == ("anna", "viewer", "root", "page")
+    assert token.matches(text)
+    assert not token.matches(text + "x")
     assert list(path.parent.iterdir()) == [path]
 
 
 def test_what_another_process_changes_holds_at_once(tmp_path):
-    one, other = TokenStore(tmp_path / "t.json"), TokenStore(tmp_path / "t.json")
-    anna, ben = one.create("anna", "viewer", ""), other.create("ben", "admin", "")
-    assert [[t.name for t in store.all()] for store in (one, other)] == [["anna", "ben"]] * 2
-    assert [t.matches(text) for t, text in zip(one.all(), (anna, ben), strict=True)] == [True, True]
-    one.remove("anna")
-    assert [t.name for t in other.all()] == ["ben"]
+    store_a = TokenStore(tmp_path / "t.json")
+    store_b = TokenStore(tmp_path / "t.json")
+    anna = store_a.create("anna", "viewer", "")
+    ben = store_b.create("ben", "admin", "")
+    assert [[t.name for t in store.all()] for store in (store_a, store_b)] == [["anna", "ben"]] * 2
+    assert [t.matches(text) for t, text in zip(store_a.all(), (anna, ben), strict=True)] == [True, True]
+    store_a.remove("anna")
+    assert [t.name for t in store_b.all()] == ["ben"]
     (tmp_path / "t.json").unlink()
-    assert other.all() == []
+    assert store_b.all() == []
 
 
 def test_a_token_that_is_created_again_is_another(tmp_path):

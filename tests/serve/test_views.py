@@ -54,10 +54,10 @@ def server(root, tmp_path_factory):
     path = tmp_path_factory.mktemp("views") / "street.yaml"
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(PIPELINE, root, path=path) as made:
-            made.running("street")
-            made.until(lambda: made.open.get("/api/v1/alarms/history").json())
-            yield made
+        with served(PIPELINE, root, path=path) as view_server:
+            view_server.running("street")
+            view_server.until(lambda: view_server.open.get("/api/v1/alarms/history").json())
+            yield view_server
 
 
 @pytest.fixture(autouse=True)
@@ -121,12 +121,15 @@ def test_every_view_fits_and_can_be_read_by_all(open_page, root, size, scheme, m
         go(page, name)
         assert wide(page) <= 0, f"{name} is wider than the window"
         assert page.locator("main:visible").count() == 1, name
-        unreadable = [one for one in page.evaluate(CONTRAST) if one["ratio"] < 4.5]
+        unreadable = [contrast for contrast in page.evaluate(CONTRAST) if contrast["ratio"] < 4.5]
         assert unreadable == [], name
         assert page.evaluate(MOVING) == [], name
-        found = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
-        told = [(one["id"], [node["html"][:160] for node in one["nodes"]]) for one in found["violations"]]
-        assert told == [], name
+        axe_result = page.evaluate("axe.run(document, { resultTypes: ['violations'] })")
+        violations = [
+            (violation["id"], [node["html"][:160] for node in violation["nodes"]])
+            for violation in axe_result["violations"]
+        ]
+        assert violations == [], name
         if WRITES:
             write(page, f"{name}-{size}-{scheme}")
 
@@ -183,5 +186,5 @@ def test_a_phone_shows_one_camera_below_the_other(open_page):
     expect(tile(page, "yard")).to_be_visible()
     boxes = [tile(page, id_).bounding_box() for id_ in ("street", "yard", "gate")]
     assert len({box["x"] for box in boxes}) == 1
-    assert all(one["y"] + one["height"] <= two["y"] for one, two in itertools.pairwise(boxes))
+    assert all(upper["y"] + upper["height"] <= lower["y"] for upper, lower in itertools.pairwise(boxes))
     assert all(box["width"] > 340 for box in boxes)

@@ -39,9 +39,9 @@ def path(tmp_path_factory):
 def server(root, path):
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(root)
-        with served(TEXT, root, path=path) as made:
-            made.running("street")
-            yield made
+        with served(TEXT, root, path=path) as zone_server:
+            zone_server.running("street")
+            yield zone_server
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def changed(path):
     return [line for line in lines(path.read_text()) if line not in lines(TEXT)]
 
 
-def gone(path):
+def removed_lines(path):
     return [line for line in lines(TEXT) if line not in lines(path.read_text())]
 
 
@@ -89,10 +89,10 @@ def apply(page):
     press(page, "Show changes and apply")
     shown = page.locator("dialog.changes")
     expect(shown).to_be_visible()
-    told = shown.locator(".diff").inner_text()
+    diff = shown.locator(".diff").inner_text()
     shown.get_by_role("button", name="Save and apply").click()
     expect(page.locator(".zones .state")).to_have_text("shop.yaml is saved and applied.", timeout=60_000)
-    return told
+    return diff
 
 
 # ---------------------------------------------------------------------------------------------------------------- zones
@@ -109,17 +109,20 @@ def test_a_zone_drawn_by_mouse_is_in_the_file_and_its_events_come(open_page, ser
     page.get_by_role("textbox", name="Name of shape 2").press("Enter")
     shoot(page, "zones")
     restarts = server.engine.running.report(0).get("restarts")
-    told = apply(page)
+    diff = apply(page)
     assert server.engine.running.report(0).get("restarts") == restarts  # no camera has to connect again
-    assert "# nothing is here" in told
-    assert gone(path) == []
+    assert "# nothing is here" in diff
+    assert removed_lines(path) == []
     line, *sources = changed(path)
     assert sources == ["    sources:", '      "whole street": [street]']  # a new shape is for the camera it is drawn on
     assert re.fullmatch(r'      "whole street": \[\[0, 0\.\d+\], \[1, 0\.\d+\], \[1, 1\], \[0, 1\]\]', line), line
-    server.until(lambda: [
-        one for one in server.client.get("/api/v1/events?limit=500").json()
-        if one["kind"] == "entered" and one["data"].get("zone") == "whole street"
-    ])  # fmt: skip
+    server.until(
+        lambda: [
+            event
+            for event in server.client.get("/api/v1/events?limit=500").json()
+            if event["kind"] == "entered" and event["data"].get("zone") == "whole street"
+        ]
+    )
     expect(page.locator(".shapes input")).to_have_count(2)
     expect(page.get_by_role("button", name="Show changes and apply")).to_be_disabled()
 
@@ -183,7 +186,7 @@ def test_a_shape_moves_as_a_whole_and_stays_in_the_picture(open_page, server):
     page.mouse.move(*at(page, 0.99, 0.1), steps=4)
     page.mouse.up()
     first, second = page.locator(".board .shape").first.get_attribute("points").split()
-    (x0, y0), (x1, y1) = (map(float, one.split(",")) for one in (first, second))
+    (x0, y0), (x1, y1) = (map(float, point.split(",")) for point in (first, second))
     assert y0 == 0
     assert y1 == 280
     assert x0 == x1 > 600
@@ -202,7 +205,7 @@ def test_all_is_done_with_the_keyboard(open_page, server, path):
     page.get_by_role("button", name="Swap in and out of without a name").press("Enter")
     apply(page)
     assert changed(path) == ["  door: {stage: line_counter, line: [[320, 340], [330, 61]]}"]
-    assert len(gone(path)) == 1
+    assert len(removed_lines(path)) == 1
 
 
 def test_a_shape_is_drawn_with_the_keyboard(open_page, server):
@@ -399,7 +402,7 @@ def test_completion_offers_keys_and_values_of_the_place(open_page, server, path)
 )
 def test_completions_by_place(open_page, server, text, expected):
     page = open_page()
-    found = page.evaluate(
+    completions = page.evaluate(
         """async ([text, at]) => {
           const { complete } = await import("/page/yaml_complete.js");
           const schema = await (await fetch("/api/v1/config/schema")).json();
@@ -407,9 +410,9 @@ def test_completions_by_place(open_page, server, text, expected):
         }""",
         [text.replace("|", ""), text.index("|")],
     )
-    assert set(expected) <= set(found), found
+    assert set(expected) <= set(completions), completions
     if text != "|":
-        assert len(found) <= len(expected) + 3
+        assert len(completions) <= len(expected) + 3
 
 
 def test_an_edit_by_another_editor_that_is_invalid_is_shown(open_page, server, path):
@@ -422,7 +425,8 @@ def test_an_edit_by_another_editor_that_is_invalid_is_shown(open_page, server, p
 
 
 def test_two_browsers_do_not_overwrite_each_other(open_page, server, path):
-    first, second = config(open_page, server), config(open_page, server)
+    first = config(open_page, server)
+    second = config(open_page, server)
     for page, word in ((first, "one"), (second, "two")):
         put_cursor(page, "# the shop")
         page.keyboard.type(f" {word}")
@@ -502,11 +506,11 @@ def test_unsaved_shapes_are_there_again_also_one_that_is_being_drawn(open_page, 
     press(page, "Finish")
     apply(page)
     expect(page.locator(".shapes input")).to_have_count(2)
-    assert gone(path) == []
+    assert removed_lines(path) == []
     assert marked(page) == ["zones"]  # the line of the other stage is not saved yet
     page.get_by_label("Draw", exact=True).select_option(label="door: lines (line)")
     apply(page)
-    assert gone(path) == ["  door: {stage: line_counter, line: [[320, 60], [320, 340]]}"]
+    assert removed_lines(path) == ["  door: {stage: line_counter, line: [[320, 60], [320, 340]]}"]
     assert marked(page) == []
 
 

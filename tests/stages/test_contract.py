@@ -48,18 +48,38 @@ MINIMAL = {
 # of the task that a stage is for
 CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning", "read": "plates"}
 URLS = {
-    "mqtt": "mqtt://h", "redis": "redis://h", "kafka": "kafka://h", "webhook": "http://127.0.0.1:1/x",
-    "postgres": "postgres://h/x", "email": "smtp://h", "amqp": "amqp://h", "nats": "nats://h",
+    "mqtt": "mqtt://h",
+    "redis": "redis://h",
+    "kafka": "kafka://h",
+    "webhook": "http://127.0.0.1:1/x",
+    "postgres": "postgres://h/x",
+    "email": "smtp://h",
+    "amqp": "amqp://h",
+    "nats": "nats://h",
     "ask": "http://127.0.0.1:1/v1",
-}  # fmt: skip
+}
 PATHS = {
-    "video": "out/x.mp4", "csv": "out/x.csv", "jsonl": "out/x.jsonl", "heatmap": "'out/{source}.png'",
+    "video": "out/x.mp4",
+    "csv": "out/x.csv",
+    "jsonl": "out/x.jsonl",
+    "heatmap": "'out/{source}.png'",
     "detections": "samples/street.truth.jsonl",
-}  # fmt: skip
+}
 WORDS = {
-    "pixels", "tensor", "outputs", "detections", "track_id", "events", "speed_kmh", "heading_deg", "attributes",
-    "embedding", "mask", "keypoints", "identity",
-}  # fmt: skip
+    "pixels",
+    "tensor",
+    "outputs",
+    "detections",
+    "track_id",
+    "events",
+    "speed_kmh",
+    "heading_deg",
+    "attributes",
+    "embedding",
+    "mask",
+    "keypoints",
+    "identity",
+}
 # What must stand above a stage, so that what it reads is there.
 ABOVE = {
     "tensor": "preprocess: {model: demo}",
@@ -95,7 +115,7 @@ def required(kind):
     return needed
 
 
-def made(kind, folder=ROOT):
+def instance_of(kind, folder=ROOT):
     """An instance with the least options, checked as a YAML's are."""
     values = ", ".join(f"{name}: {value}" for name, value in required(kind).items())
     if issubclass(kind, Source):
@@ -131,7 +151,7 @@ def test_the_help_of_a_built_in_stage_is_at_its_fields_not_in_its_docstring(name
 
 @pytest.mark.parametrize("kind", all_stages())
 def test_it_is_built_from_a_yaml_with_what_it_must_have(kind):
-    stage = made(kind)
+    stage = instance_of(kind)
     assert type(stage) is kind
     for option in options(kind):
         if option.name not in required(kind):
@@ -152,7 +172,7 @@ def test_what_it_reads_and_writes_are_known_words(kind):
 @pytest.mark.parametrize("kind", all_stages(Composite))
 def test_the_parts_of_a_composite_read_what_is_there_and_write_what_it_promises(kind):
     there = set(kind.spec.reads)
-    for part in made(kind).parts():
+    for part in instance_of(kind).parts():
         assert set(part.type.spec.reads) <= there | {"pixels"}
         there |= set(part.type.spec.writes)
         part.type(**part.options)
@@ -168,26 +188,27 @@ def runnable():
     ]
 
 
-def given(boxes, tracked):
-    made = frames(2, pixels=True, width=64, height=48)
-    for frame in made:
+def two_frames(boxes, tracked):
+    footage = frames(2, pixels=True, width=64, height=48)
+    for frame in footage:
         table = detections(boxes, track_id=range(len(boxes)) if tracked else None, labels=("car", "person"))
         frame.tables = {"detect": table}
-    return made
+    return footage
 
 
 @pytest.mark.parametrize("boxes", [[], [[2, 2, 30, 40], [10, 5, 60, 45]]], ids=["nothing", "two"])
 @pytest.mark.parametrize("kind", runnable())
 def test_it_takes_frames_with_nothing_on_them_and_writes_only_what_it_declares(kind, boxes, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    put_in = given(boxes, "track_id" in kind.spec.reads)
+    put_in = two_frames(boxes, "track_id" in kind.spec.reads)
     before = [frame.surface.data.copy() for frame in put_in]
-    done = run_stage(made(kind), put_in)
+    done = run_stage(instance_of(kind), put_in)
     assert [frame.index for frame in done] == [0, 1]
     for old, new in zip(put_in, done, strict=True):
-        known = {"detect"} | ({kind.name} if "detections" in kind.spec.writes else set())
-        assert set(new.tables) <= known
-        table, was = new.tables["detect"], old.tables["detect"]
+        allowed = {"detect"} | ({kind.name} if "detections" in kind.spec.writes else set())
+        assert set(new.tables) <= allowed
+        table = new.tables["detect"]
+        was = old.tables["detect"]
         if "track_id" not in kind.spec.writes:
             assert (table.track_id is None) == (was.track_id is None)
         assert set(table.extra) - set(was.extra) <= set(kind.spec.writes)
@@ -199,9 +220,9 @@ def test_it_takes_frames_with_nothing_on_them_and_writes_only_what_it_declares(k
 @pytest.mark.parametrize("kind", all_stages(Sink))
 def test_a_sink_takes_frames_with_nothing_on_them_and_failed_ones(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    put_in = given([], False)
+    put_in = two_frames([], False)
     put_in[1].error = "detect failed"
-    sink = made(kind)
+    sink = instance_of(kind)
     if isinstance(sink, Emitter) and "url" in required(kind):
         sink.drain_timeout = 0.2  # there is no broker
     done = run_stage(sink, put_in)

@@ -87,16 +87,16 @@ with Collecting(REGISTRY):
         """Keep what is written."""
 
         path: str | None = None
-        kept: list = field(default_factory=list, init=False)
+        written: list = field(default_factory=list, init=False)
 
         def write(self, frame):
-            self.kept.append((frame.source, frame.index, frame.error))
+            self.written.append((frame.source, frame.index, frame.error))
 
         def end(self, source):
-            self.kept.append((source, "end", None))
+            self.written.append((source, "end", None))
 
         def close(self):
-            self.kept.append("closed")
+            self.written.append("closed")
 
     @stage("three")
     class Three(Source):
@@ -120,12 +120,14 @@ with Collecting(REGISTRY):
 
 
 def test_frames_are_in_order_and_of_the_size_asked_for():
-    made = frames(3, "gate", width=64, height=36, step_s=0.5, start=4)
-    assert [(f.source, f.index, f.pts_s, f.width, f.height) for f in made] == [
-        ("gate", 4, 2.0, 64, 36), ("gate", 5, 2.5, 64, 36), ("gate", 6, 3.0, 64, 36),
-    ]  # fmt: skip
-    assert made[0].surface is None
-    assert len(made[0].detections) == 0
+    footage = frames(3, "gate", width=64, height=36, step_s=0.5, start=4)
+    assert [(f.source, f.index, f.pts_s, f.width, f.height) for f in footage] == [
+        ("gate", 4, 2.0, 64, 36),
+        ("gate", 5, 2.5, 64, 36),
+        ("gate", 6, 3.0, 64, 36),
+    ]
+    assert footage[0].surface is None
+    assert len(footage[0].detections) == 0
 
 
 def test_frames_can_have_pixels():
@@ -153,8 +155,8 @@ def test_detections_from_lists():
     assert table.label == ["car", "bike"]
     assert table.track_id.tolist() == [7, -1]
     assert table.extra["speed"].tolist() == [1.5, 2.5]
-    known = detections([[1, 2, 3, 4]], label=["car"], labels=("person", "car"))
-    assert known.class_id.tolist() == [1]
+    table_with_labels = detections([[1, 2, 3, 4]], label=["car"], labels=("person", "car"))
+    assert table_with_labels.class_id.tolist() == [1]
     assert len(detections()) == 0
     assert detections().track_id is None
 
@@ -173,13 +175,14 @@ def test_detections_refuse_what_does_not_fit(options, text):
 
 
 def test_a_frame_stage_runs_from_open_to_close_and_leaves_the_given_frames_alone():
-    mark, given = Mark(start=5), frames(3)
-    done = run_stage(mark, given)
+    mark = Mark(start=5)
+    footage = frames(3)
+    done = run_stage(mark, footage)
     assert [frame.events[0].data["n"] for frame in done] == [6, 7, 8]
     assert [(e.kind, e.stage, e.source, e.frame) for e in done[2].events] == [("seen", "mark", "test", 2)]
     assert mark.seen == 3
     assert LOG == ["open mark", "close"]
-    assert given[0].events == []
+    assert footage[0].events == []
 
 
 def test_each_source_has_an_instance_with_the_same_options():
@@ -194,13 +197,13 @@ def test_each_source_has_an_instance_with_the_same_options():
 
 @pytest.mark.parametrize("batch", [1, 2, 5, (1, 3)])
 def test_tables_come_back_for_each_frame_whatever_the_batch(batch):
-    given = frames(4)
-    for i, frame in enumerate(given):
+    footage = frames(4)
+    for i, frame in enumerate(footage):
         frame.detections = detections([[j, 0, j + 1, 1] for j in range(i)], label=["car", "bike", "bus"][:i])
-    done = run_stage(Halve(), given, batch=batch)
+    done = run_stage(Halve(), footage, batch=batch)
     assert [f.detections.xyxy[:, 0].tolist() for f in done] == [[], [0], [0], [0, 2]]
     assert [f.detections.label for f in done] == [[], ["car"], ["car"], ["car", "bus"]]
-    assert [len(f.detections) for f in given] == [0, 1, 2, 3]
+    assert [len(f.detections) for f in footage] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("batch", [0, -1, (2, 0), ()])
@@ -211,10 +214,10 @@ def test_a_batch_of_no_frames_is_refused(batch):
 
 
 def test_class_names_that_differ_from_frame_to_frame_stay_right_in_one_batch():
-    given = frames(2)
-    given[0].detections = detections([[0, 0, 1, 1]], label=["car"])
-    given[1].detections = detections([[0, 0, 1, 1], [0, 0, 2, 2]], label=["person", "car"])
-    done = run_stage(Halve(), given)
+    footage = frames(2)
+    footage[0].detections = detections([[0, 0, 1, 1]], label=["car"])
+    footage[1].detections = detections([[0, 0, 1, 1], [0, 0, 2, 2]], label=["person", "car"])
+    done = run_stage(Halve(), footage)
     assert [f.detections.label for f in done] == [["car"], ["person"]]
     assert done[0].detections.labels == done[1].detections.labels == ("car", "person")
 
@@ -236,7 +239,7 @@ def test_a_stream_stage_has_a_state_for_each_source():
 def test_a_sink_is_told_of_every_end_and_closed():
     sink = Collect()
     done = run_stage(sink, [*frames(2, "a"), *frames(1, "b")], batch=2)
-    assert sink.kept == [
+    assert sink.written == [
         ("a", 0, None),
         ("a", 1, None),
         ("a", "end", None),
@@ -250,7 +253,7 @@ def test_a_sink_is_told_of_every_end_and_closed():
 def test_a_sink_with_a_source_in_its_path_has_an_instance_a_path():
     sink = Collect(path="{source}.x")
     run_stage(sink, [*frames(1, "a"), *frames(1, "b")])
-    assert sink.kept == []
+    assert sink.written == []
 
 
 def test_a_source_hands_over_its_frames():
@@ -261,8 +264,9 @@ def test_a_source_hands_over_its_frames():
 def test_a_composite_runs_part_after_part():
     done = run_stage(Pair(), frames(2), batch=1)
     assert [[(e.stage, e.data["n"]) for e in f.events] for f in done] == [
-        [("pair.count", 1), ("pair.mark", 11)], [("pair.count", 2), ("pair.mark", 12)],
-    ]  # fmt: skip
+        [("pair.count", 1), ("pair.mark", 11)],
+        [("pair.count", 2), ("pair.mark", 12)],
+    ]
 
 
 def test_what_a_stage_raises_comes_out_with_its_place():

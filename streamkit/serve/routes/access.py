@@ -14,7 +14,8 @@ from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.audit import AuditEntry, AuditFilter, AuditLog, note
 from streamkit.serve.routes.common import ADMIN, LOCKED_ERRORS, VIEWER, errors, reply
 
-_SINCE, _UNTIL = "entries from this time on, in seconds since 1970", "entries before this time, in seconds since 1970"
+_SINCE = "entries from this time on, in seconds since 1970"
+_UNTIL = "entries before this time, in seconds since 1970"
 
 
 def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
@@ -23,9 +24,12 @@ def add_access(api: APIRouter, access: Access, log: AuditLog) -> None:
     _add_sessions(api, access)
 
     @api.get(
-        "/audit", tags=["access"], dependencies=ADMIN, response_model=list[AuditEntry],
+        "/audit",
+        tags=["access"],
+        dependencies=ADMIN,
+        response_model=list[AuditEntry],
         responses=errors(*LOCKED_ERRORS, 422, 503),
-    )  # fmt: skip
+    )
     def audit(
         who: Annotated[str, Query(max_length=64, description="name of the token")] = "",
         action: Annotated[
@@ -53,16 +57,24 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
     )
     def tokens() -> Response:
         """All tokens, without their texts."""
-        opened = [one.key for one in access.sessions.all()]
-        return reply([
-            TokenView(one.name, one.role, one.origin, one.created_s, one.created_by, opened.count(one.key))
-            for one in access.tokens()
-        ])  # fmt: skip
+        opened = [open_session.key for open_session in access.sessions.all()]
+        return reply(
+            [
+                TokenView(
+                    token.name, token.role, token.origin, token.created_s, token.created_by, opened.count(token.key)
+                )
+                for token in access.tokens()
+            ]
+        )
 
     @api.post(
-        "/tokens", tags=["access"], dependencies=ADMIN, response_model=TokenCreated, status_code=201,
+        "/tokens",
+        tags=["access"],
+        dependencies=ADMIN,
+        response_model=TokenCreated,
+        status_code=201,
         responses=errors(*LOCKED_ERRORS, 409, 422, 503),
-    )  # fmt: skip
+    )
     def create(new: NewToken, request: Request) -> Response:
         """Create a token. The response is the only place where its text appears."""
         note(request, new.name, gives=new.role)
@@ -83,20 +95,30 @@ def _add_tokens(api: APIRouter, access: Access) -> None:
 
 def _add_sessions(api: APIRouter, access: Access) -> None:
     def visible(request: Request) -> list[SessionView]:
-        known = {one.key: one for one in access.tokens()}
-        found = [
+        tokens = {token.key: token for token in access.tokens()}
+        views = [
             SessionView(
-                one.id, known[one.key].name, known[one.key].role, one.address, one.agent, round(one.begun_s, 3),
-                round(one.used_s, 3), one.id == request.state.session,
+                session.id,
+                tokens[session.key].name,
+                tokens[session.key].role,
+                session.address,
+                session.agent,
+                round(session.begun_s, 3),
+                round(session.used_s, 3),
+                session.id == request.state.session,
             )
-            for one in access.sessions.all() if one.key in known
-        ]  # fmt: skip
-        return [one for one in found if request.state.role == "admin" or one.name == request.state.name]
+            for session in access.sessions.all()
+            if session.key in tokens
+        ]
+        return [view for view in views if request.state.role == "admin" or view.name == request.state.name]
 
     @api.get(
-        "/sessions", tags=["access"], dependencies=VIEWER, response_model=list[SessionView],
+        "/sessions",
+        tags=["access"],
+        dependencies=VIEWER,
+        response_model=list[SessionView],
         responses=errors(*LOCKED_ERRORS),
-    )  # fmt: skip
+    )
     def sessions(request: Request) -> Response:
         """The signed-in browsers, the last used first: all for an admin, those with the same token for others."""
         return reply(visible(request))
@@ -106,9 +128,9 @@ def _add_sessions(api: APIRouter, access: Access) -> None:
     )
     def end(id: Annotated[str, Path(description="id of the session")], request: Request) -> Response:  # noqa: A002
         """Sign a browser out: any of them for an admin, those with the same token for others."""
-        found = next((one for one in visible(request) if one.id == id), None)
-        if found is None:
+        view = next((view for view in visible(request) if view.id == id), None)
+        if view is None:
             raise RequestRejected(404, f"there is no session {id!r}")
-        note(request, found.name, session=id)
+        note(request, view.name, session=id)
         access.sessions.end(id)
         return Response(status_code=204)

@@ -23,9 +23,12 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
         return reply(engine.problems.current())
 
     @api.post(
-        "/problems/acknowledge", tags=["pipeline"], dependencies=OPERATOR, response_model=api_models.PipelineProblem,
+        "/problems/acknowledge",
+        tags=["pipeline"],
+        dependencies=OPERATOR,
+        response_model=api_models.PipelineProblem,
         responses=errors(*LOCKED_ERRORS, 404, 422),
-    )  # fmt: skip
+    )
     def acknowledge_problem(problem: api_models.AcknowledgedProblem, request: Request) -> Response:
         """Note that a person knows of a problem and its alarms; the note lasts until the problem is over."""
         note(request, problem.id)
@@ -42,11 +45,14 @@ def add_alarms(api: APIRouter, engine: ServeEngine) -> None:
         return reply(engine.alarm_center.changes(limit))
 
     @api.post(
-        "/alarms/{name}/acknowledge", tags=["events"], dependencies=OPERATOR, response_model=api_models.AlarmView,
+        "/alarms/{name}/acknowledge",
+        tags=["events"],
+        dependencies=OPERATOR,
+        response_model=api_models.AlarmView,
         responses=errors(*CHANGE_ERRORS),
-    )  # fmt: skip
+    )
     def acknowledge(
-        name: Annotated[str, Path(description="name of the alarm")], given: api_models.Acknowledgement
+        name: Annotated[str, Path(description="name of the alarm")], acknowledgement: api_models.Acknowledgement
     ) -> Response:
         """Note that a person knows of a raised alarm; the note lasts until the alarm is cleared, or the server ends."""
-        return reply(engine.alarm_center.acknowledge(name, given.source))
+        return reply(engine.alarm_center.acknowledge(name, acknowledgement.source))

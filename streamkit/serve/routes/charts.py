@@ -19,7 +19,8 @@ from streamkit.serve.store.sample_table import SUMS
 Chart = Literal["frames", "dropped", "latency", "counts", "gpu", "decoder", "disk", "spool"]
 assert set(get_args(Chart)) == set(UNITS)
 
-_LAST_S, _HOUR_S = 253_402_300_799.0, 3600.0
+_LAST_S = 253_402_300_799.0
+_HOUR_S = 3600.0
 
 
 def add_charts(api: APIRouter, engine: ServeEngine) -> None:
@@ -49,6 +50,6 @@ def add_charts(api: APIRouter, engine: ServeEngine) -> None:
         from_s = max(0.0, to_s - _HOUR_S) if from_s is None else from_s
         if from_s >= to_s:
             raise api_models.RequestRejected(422, f"from must be before to, got {from_s:g} and {to_s:g}")
-        step, found = engine.store.series(name, source, from_s, to_s, step_s)
-        rows = [SeriesValues(*one) for one in found]
+        step, series_values = engine.store.series(name, source, from_s, to_s, step_s)
+        rows = [SeriesValues(*values) for values in series_values]
         return reply(SeriesView(name, UNITS[name], name in SUMS, from_s, to_s, step, rows))

@@ -13,9 +13,9 @@ from fastapi.security import HTTPBearer
 from streamkit.core.records import as_json
 from streamkit.serve import api_models
 from streamkit.serve.guard import MAX_BODY_BYTES, NO_TOKEN
-from streamkit.serve.guesses import TooManyGuesses
 from streamkit.serve.request_id import error_body
 from streamkit.serve.token import Role, covers
+from streamkit.serve.token_attempts import TooManyGuesses
 
 _BEARER = HTTPBearer(auto_error=False, description="The token that the server printed or was given")
 ERRORS = {

@@ -44,21 +44,21 @@ def add_config(api: APIRouter, engine: ServeEngine) -> None:
         return reply(json_schema(engine.graph.config.registry))
 
     @api.post("/config/check", response_model=api_models.EditView, responses=edit_errors, **_CONFIG)
-    def check(given: api_models.ConfigText) -> Response:
+    def check(text: api_models.ConfigText) -> Response:
         """Check a text in place of the YAML, as `streamkit check` does, and show its changes; nothing is saved."""
-        made = _file(engine).checked(given.text)
-        return reply(_edit(engine, made, saved=False))
+        checked = _file(engine).checked(text.text)
+        return reply(_edit(engine, checked, saved=False))
 
     @api.put("/config", response_model=api_models.EditView, responses=edit_errors, **_CONFIG)
-    def save(given: api_models.ConfigEdit) -> Response:
+    def save(edit: api_models.ConfigEdit) -> Response:
         """Save a new text of the YAML; the pipeline follows it within seconds.
 
         An invalid text is refused with all problems. 409 if the file has changed since the text with `hash` was read.
         """
         file = _file(engine)
-        made = file.checked(given.text)
-        file.write(made, given.hash)
-        return reply(_edit(engine, made, saved=True))
+        checked = file.checked(edit.text)
+        file.write(checked, edit.hash)
+        return reply(_edit(engine, checked, saved=True))
 
 
 def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
@@ -67,10 +67,12 @@ def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/shapes", response_model=api_models.ShapesView, responses=errors(401, 409, 429), **_CONFIG)
     def shapes() -> Response:
         """The areas, lines and arrows of the stages, as they are in the YAML on the disk."""
-        text, found = _file(engine).shapes(engine.graph.config.registry)
+        text, shapes_by_option = _file(engine).shapes(engine.graph.config.registry)
         states = list(engine.running.states.items())
         sizes = {id_: size for id_, state in states if (size := state.shape_size or state.size) is not None}
-        return reply(api_models.ShapesView(digest(text), sizes, [_shown(one) for one in found]))
+        return reply(
+            api_models.ShapesView(digest(text), sizes, [_shown(option_shapes) for option_shapes in shapes_by_option])
+        )
 
     @api.post(
         "/stages/{id}/shapes",
@@ -78,22 +80,34 @@ def add_shapes(api: APIRouter, engine: ServeEngine) -> None:
         responses=errors(*LOCKED_ERRORS, 404, 409, 422),
         **_CONFIG,
     )
-    def edit(id: StageId, given: api_models.ShapesEdit) -> Response:  # noqa: A002
+    def edit(id: StageId, shapes_edit: api_models.ShapesEdit) -> Response:  # noqa: A002
         """Check an edit of the shapes of a stage, and show its changes to the YAML; without `dry_run`, save it."""
         file = _file(engine)
-        text, found = file.shapes(engine.graph.config.registry)
-        option = next((one for one in found if (one.stage, _name(one)) == (id, given.option)), None)
+        text, shapes_by_option = file.shapes(engine.graph.config.registry)
+        option = next(
+            (
+                option_shapes
+                for option_shapes in shapes_by_option
+                if (option_shapes.stage, _name(option_shapes)) == (id, shapes_edit.option)
+            ),
+            None,
+        )
         if option is None:
-            known = ", ".join(f"{one.stage}.{_name(one)}" for one in found) or "none"
-            raise RequestRejected(404, f"{id} has no option {given.option} with areas or lines; these have: {known}")
-        if digest(text) != given.hash:
+            options_with_shapes = (
+                ", ".join(f"{option_shapes.stage}.{_name(option_shapes)}" for option_shapes in shapes_by_option)
+                or "none"
+            )
+            raise RequestRejected(
+                404, f"{id} has no option {shapes_edit.option} with areas or lines; these have: {options_with_shapes}"
+            )
+        if digest(text) != shapes_edit.hash:
             raise RequestRejected(
                 409, f"{file.path.name} has changed since it was read: read it again, and repeat the edit"
             )
-        made = file.checked(file.with_values(text, list(_values(option, given))))
-        if not given.dry_run:
-            file.write(made, given.hash)
-        return reply(_edit(engine, made, saved=not given.dry_run))
+        checked = file.checked(file.with_values(text, list(_values(option, shapes_edit))))
+        if not shapes_edit.dry_run:
+            file.write(checked, shapes_edit.hash)
+        return reply(_edit(engine, checked, saved=not shapes_edit.dry_run))
 
 
 def add_differences(api: APIRouter, engine: ServeEngine) -> None:
@@ -102,29 +116,37 @@ def add_differences(api: APIRouter, engine: ServeEngine) -> None:
 
     def view() -> Response:
         hash_ = "" if engine.file is None else digest(engine.file.read())
-        kept = engine.graph.config.state is not None
-        return reply(api_models.DifferencesView(engine.differences(), kept, hash_))
+        survives_restart = engine.graph.config.state is not None
+        return reply(api_models.DifferencesView(engine.differences(), survives_restart, hash_))
 
     @api.get(
-        "/config/differences", response_model=api_models.DifferencesView,
-        responses=errors(*LOCKED_ERRORS, 409), **shared,
-    )  # fmt: skip
+        "/config/differences",
+        response_model=api_models.DifferencesView,
+        responses=errors(*LOCKED_ERRORS, 409),
+        **shared,
+    )
     def differences() -> Response:
         """How calls have changed the sources and settings of the running pipeline against its YAML."""
         return view()
 
     @api.post(
-        "/config/differences/restore", response_model=api_models.DifferencesView,
-        responses=errors(*LOCKED_ERRORS, 409), **shared,
-    )  # fmt: skip
+        "/config/differences/restore",
+        response_model=api_models.DifferencesView,
+        responses=errors(*LOCKED_ERRORS, 409),
+        **shared,
+    )
     def restore() -> Response:
         """Let the running pipeline be as its YAML says; sources without a difference are not interrupted."""
         engine.take_back()
         return view()
 
-    @api.post("/config/differences/write", response_model=api_models.EditView,
-              responses=errors(*LOCKED_ERRORS, 409, 422), **_CONFIG)  # fmt: skip
-    def write(given: api_models.DifferencesEdit) -> Response:
+    @api.post(
+        "/config/differences/write",
+        response_model=api_models.EditView,
+        responses=errors(*LOCKED_ERRORS, 409, 422),
+        **_CONFIG,
+    )
+    def write(differences_edit: api_models.DifferencesEdit) -> Response:
         """Write what calls have changed to the YAML, and show its changes; with `dry_run`, nothing is saved.
 
         A paused source, and one that the YAML does not name itself, such as a file of a folder, stays a difference; a
@@ -132,28 +154,30 @@ def add_differences(api: APIRouter, engine: ServeEngine) -> None:
         """
         file = _file(engine)
         text = file.read()
-        if digest(text) != given.hash:
+        if digest(text) != differences_edit.hash:
             raise RequestRejected(
                 409, f"{file.path.name} has changed since it was read: read it again, and repeat the edit"
             )
         if not _is_applied(engine, text):
             raise RequestRejected(409, f"the pipeline does not run with {file.path.name} as it is now: mend that first")
         changes = engine.live_changes()
-        made = file.checked(file.with_values(text, edits(text, changes)))
-        if not given.dry_run:
-            file.write(made, given.hash)
-        return reply(_edit(engine, made, saved=not given.dry_run, warnings=_left_out(engine, made, changes)))
+        checked = file.checked(file.with_values(text, edits(text, changes)))
+        if not differences_edit.dry_run:
+            file.write(checked, differences_edit.hash)
+        return reply(
+            _edit(engine, checked, saved=not differences_edit.dry_run, warnings=_left_out(engine, checked, changes))
+        )
 
 
 def _is_applied(engine: ServeEngine, text: str) -> bool:
     return text.splitlines() == str(getattr(engine.running, "text", "")).splitlines()
 
 
-def _left_out(engine: ServeEngine, made: CheckedText, changes: LiveChanges) -> Iterator[Problem]:
+def _left_out(engine: ServeEngine, checked: CheckedText, changes: LiveChanges) -> Iterator[Problem]:
     """A warning for each difference that the YAML still does not have."""
-    if made.graph is not None:
-        for one in LiveChanges.of(made.graph, engine.graph, changes.paused).differences():
-            yield Problem("", 0, 0, f"{one.text}: this cannot be written to the YAML")
+    if checked.graph is not None:
+        for difference in LiveChanges.of(checked.graph, engine.graph, changes.paused).differences():
+            yield Problem("", 0, 0, f"{difference.text}: this cannot be written to the YAML")
 
 
 def _file(engine: ServeEngine) -> PipelineFile:
@@ -163,49 +187,61 @@ def _file(engine: ServeEngine) -> PipelineFile:
 
 
 def _problems(problems: list[Problem], *, warning: bool) -> list[api_models.ProblemView]:
-    return [api_models.ProblemView(one.line, one.column, mask(one.text), warning) for one in problems]
+    return [api_models.ProblemView(problem.line, problem.column, mask(problem.text), warning) for problem in problems]
 
 
 def _edit(
-    engine: ServeEngine, made: CheckedText, *, saved: bool, warnings: Iterable[Problem] = ()
-) -> api_models.EditView:  # fmt: skip
-    problems = [*_problems(made.problems, warning=False), *_problems([*made.warnings, *warnings], warning=True)]
-    hash_ = digest(made.text if saved else made.before)
-    return api_models.EditView(problems, made.diff, hash_, saved, engine.rebuild_reasons(made.graph))
+    engine: ServeEngine, checked: CheckedText, *, saved: bool, warnings: Iterable[Problem] = ()
+) -> api_models.EditView:
+    problems = [*_problems(checked.problems, warning=False), *_problems([*checked.warnings, *warnings], warning=True)]
+    hash_ = digest(checked.text if saved else checked.before)
+    return api_models.EditView(problems, checked.diff, hash_, saved, engine.rebuild_reasons(checked.graph))
 
 
 def _name(shapes: StageShapes) -> str:
     return ".".join(shapes.option.path)
 
 
-def _shown(one: StageShapes) -> api_models.ShapeOptionView:
-    option = one.option
+def _shown(option_shapes: StageShapes) -> api_models.ShapeOptionView:
+    option = option_shapes.option
     return api_models.ShapeOptionView(
-        one.stage, one.type, _name(one), option.kind, option.single, option.named, option.hides, option.help,
-        one.units, one.shapes, option.by_source, dict(one.sources), one.fixed,
-    )  # fmt: skip
+        option_shapes.stage,
+        option_shapes.type,
+        _name(option_shapes),
+        option.kind,
+        option.single,
+        option.named,
+        option.hides,
+        option.help,
+        option_shapes.units,
+        option_shapes.shapes,
+        option.by_source,
+        dict(option_shapes.sources),
+        option_shapes.fixed,
+    )
 
 
-def _values(found: StageShapes, given: api_models.ShapesEdit) -> list[tuple[tuple[str, ...], Any]]:
+def _values(option_shapes: StageShapes, edit: api_models.ShapesEdit) -> list[tuple[tuple[str, ...], Any]]:
     """The values to set in the YAML. Raises RequestRejected."""
-    option, at = found.option, ("stages", found.stage)
-    if found.fixed:
-        raise RequestRejected(409, found.fixed)
-    shapes = {name: [list(point) for point in points] for name, points in given.shapes.items()}
+    option = option_shapes.option
+    at = ("stages", option_shapes.stage)
+    if option_shapes.fixed:
+        raise RequestRejected(409, option_shapes.fixed)
+    shapes = {name: [list(point) for point in points] for name, points in edit.shapes.items()}
     if not shapes:
         outer = option.path[:-1] if option.hides else option.path
         return [((*at, *outer), REMOVED)]
     if "" in shapes and (len(shapes) > 1 or not option.single):
-        raise RequestRejected(422, f"{_name(found)}: give each shape a name; only a single one may have none")
+        raise RequestRejected(422, f"{_name(option_shapes)}: give each shape a name; only a single one may have none")
     if "" not in shapes and not option.named:
-        raise RequestRejected(422, f"{_name(found)} takes one shape, which has no name")
+        raise RequestRejected(422, f"{_name(option_shapes)} takes one shape, which has no name")
     values: list[tuple[tuple[str, ...], Any]] = [((*at, *option.path), shapes.get("", shapes))]
-    if given.units is not None and not (found.shapes and given.units == found.units):
-        values.append(((*at, *option.units), given.units))
-    kept = found.sources if given.sources is None else given.sources
-    sources = {name: ids for name, ids in kept.items() if name in shapes}
-    if given.sources and not option.by_source:
-        raise RequestRejected(422, f"{_name(found)} is for all sources; leave sources out")
-    if sources != found.sources:
+    if edit.units is not None and not (option_shapes.shapes and edit.units == option_shapes.units):
+        values.append(((*at, *option.units), edit.units))
+    sources_by_shape = option_shapes.sources if edit.sources is None else edit.sources
+    sources = {name: ids for name, ids in sources_by_shape.items() if name in shapes}
+    if edit.sources and not option.by_source:
+        raise RequestRejected(422, f"{_name(option_shapes)} is for all sources; leave sources out")
+    if sources != option_shapes.sources:
         values.append(((*at, SOURCES), sources.get("", sources) if sources else REMOVED))
     return values

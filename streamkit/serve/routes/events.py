@@ -26,7 +26,8 @@ from streamkit.serve.store.serve_store import StoreUnreadable
 
 LAST_S = 253_402_300_799.0  # the year 9999
 _DAY_S = 86_400.0
-_POLL_S, _BEAT_S = 0.25, 15.0
+_POLL_S = 0.25
+_BEAT_S = 15.0
 _VIDEO = {".mp4": "video/mp4", ".mkv": "video/x-matroska"}
 _LAST_EVENT = Header(max_length=20, description="number of the last event that the client has; a browser sends it")
 _KEEP = {"cache-control": "private, max-age=86400, immutable"}
@@ -77,7 +78,7 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
     ) -> Response:
         """The latest events that match, newest first; for the next page, give the lowest number as `before`."""
         wanted = EventQuery(**{**_fields(query), "after": after, "before": before})
-        return reply([EventView.of(one) for one in store.events(wanted, limit)])
+        return reply([EventView.of(event) for event in store.events(wanted, limit)])
 
     @api.get("/events/names", tags=["events"], response_model=event_models.EventNames, responses=errors(503))
     def names() -> Response:
@@ -87,7 +88,8 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
     @api.get("/events/store", tags=["events"], response_model=event_models.StoreView)
     def about() -> Response:
         """The store of events: its size, what was lost or removed, and whether events can be stored."""
-        problem, size = store.problem, 0
+        problem = store.problem
+        size = 0
         try:
             size = store.used_bytes()
         except StoreUnreadable as error:
@@ -104,8 +106,8 @@ def _add_lists(api: APIRouter, engine: ServeEngine) -> None:
         if from_s >= to_s:
             raise api_models.RequestRejected(422, f"from must be before to, got {from_s:g} and {to_s:g}")
         wanted = EventQuery(**{**_fields(query), "from_s": from_s, "to_s": to_s})
-        found = store.timeline(wanted, from_s, to_s, bins)
-        rows = [event_models.SourceTimeline(source, counts) for source, counts in found.items()]
+        counts_by_source = store.timeline(wanted, from_s, to_s, bins)
+        rows = [event_models.SourceTimeline(source, counts) for source, counts in counts_by_source.items()]
         return reply(event_models.Timeline(from_s, to_s, (to_s - from_s) / bins, rows))
 
 
@@ -117,23 +119,26 @@ def _add_stream(api: APIRouter, engine: ServeEngine, viewers: int) -> None:
     open_streams: list[None] = []
 
     @api.get(
-        "/events/stream", tags=["events"], dependencies=VIEWER, response_class=Response,
+        "/events/stream",
+        tags=["events"],
+        dependencies=VIEWER,
+        response_class=Response,
         responses={
             200: {"content": {"text/event-stream": {}}, "description": "Server-sent events; each is an event as JSON"},
             **errors(401, 422, 503),
             429: {"model": api_models.ErrorResponse, "description": "Too many streams, or too many wrong tokens"},
         },
-    )  # fmt: skip
+    )
     def stream(request: Request, last_event_id: Annotated[str, _LAST_EVENT] = "") -> Response:
         """New events as they come, for `EventSource`. A browser that reconnects gets those that it has missed."""
         if len(open_streams) >= viewers:
             raise api_models.RequestRejected(429, f"the maximum of {viewers} event streams is reached; close one")
         after = int(last_event_id) if re.fullmatch(r"\d{1,15}", last_event_id) else engine.store.last_number
         open_streams.append(None)
-        made = LiveResponse(_stream(engine, request, after), open_streams.pop)
-        made.headers["content-type"] = "text/event-stream; charset=utf-8"
-        made.headers["cache-control"] = "no-store"
-        return made
+        response = LiveResponse(_stream(engine, request, after), open_streams.pop)
+        response.headers["content-type"] = "text/event-stream; charset=utf-8"
+        response.headers["cache-control"] = "no-store"
+        return response
 
 
 async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIterator[bytes]:
@@ -142,9 +147,9 @@ async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIte
     missed = await anyio.to_thread.run_sync(engine.store.events, EventQuery(after=after), 500)
     yield b"retry: 2000\n\n"
     while not engine.running.stopping and not await request.is_disconnected():
-        for one in reversed(missed):
-            after = max(after, one.number)
-            yield b"id: %d\ndata: " % one.number + _line(one) + b"\n\n"
+        for event in reversed(missed):
+            after = max(after, event.number)
+            yield b"id: %d\ndata: " % event.number + _line(event) + b"\n\n"
         if missed:
             beat_s = time.monotonic()
         elif time.monotonic() - beat_s > _BEAT_S:
@@ -152,12 +157,12 @@ async def _stream(engine: ServeEngine, request: Request, after: int) -> AsyncIte
             yield b": still here\n\n"
         await anyio.sleep(_POLL_S)
         recent = engine.gallery.events(engine.gallery.keep, after=after)
-        missed = [StoredEvent.unwritten(one) for one in recent]
+        missed = [StoredEvent.unwritten(recent_event) for recent_event in recent]
 
 
-def _line(one: StoredEvent) -> bytes:
+def _line(event: StoredEvent) -> bytes:
     """An event as JSON in one line."""
-    return bytes(reply(EventView.of(one)).body).replace(b"\n", b" ")
+    return bytes(reply(EventView.of(event)).body).replace(b"\n", b" ")
 
 
 def _add_files(api: APIRouter, engine: ServeEngine) -> None:
@@ -165,10 +170,10 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
     missing = errors(*LOCKED_ERRORS, 404, 422, 503)
 
     def stored(number: int) -> StoredEvent:
-        found = engine.store.event(number) if 0 < number < 2**53 else None
-        if found is None:
+        stored_event = engine.store.event(number) if 0 < number < 2**53 else None
+        if stored_event is None:
             raise api_models.RequestRejected(404, f"there is no event {number}; old events are discarded")
-        return found
+        return stored_event
 
     @api.get("/events/{number}", tags=["events"], response_model=EventView, responses=errors(404, 422, 503))
     def event(number: EventNumber) -> Response:
@@ -195,8 +200,11 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
         return FileResponse(path, media_type="image/jpeg", headers=_KEEP)
 
     ranges: dict[int | str, dict[str, Any]] = {
-        200: {"content": {one: {} for one in _VIDEO.values()}, "description": "The clip"},
-        206: {"content": {one: {} for one in _VIDEO.values()}, "description": "The part named by `Range`"},
+        200: {"content": {media_type: {} for media_type in _VIDEO.values()}, "description": "The clip"},
+        206: {
+            "content": {media_type: {} for media_type in _VIDEO.values()},
+            "description": "The part named by `Range`",
+        },
         416: {"content": {"text/plain": {}}, "description": "The clip is shorter than `Range`"},
     }
 
@@ -217,5 +225,5 @@ def _add_files(api: APIRouter, engine: ServeEngine) -> None:
 
 def _path(path: str | None, suffixes: tuple[str, ...]) -> Path | None:
     """The file, if it is still there. Paths come from the stages that wrote them, never from a client."""
-    found = None if path is None else Path(path)
-    return found if found is not None and found.suffix.lower() in suffixes and found.is_file() else None
+    file = None if path is None else Path(path)
+    return file if file is not None and file.suffix.lower() in suffixes and file.is_file() else None

@@ -21,8 +21,8 @@ def add_images(api: APIRouter, engine: ServeEngine, watchers: Watchers) -> None:
     @api.get("/sources/{id:path}/snapshot.jpg", responses={**JPEG, **errors(*LOCKED_ERRORS, 404, 503)}, **image)
     async def snapshot(id: SourceId) -> Response:  # noqa: A002
         """The newest frame of a source as an image with its detections; waits up to two seconds for one."""
-        found = await watchers.image(id)
-        return Response(found.jpeg, media_type="image/jpeg", headers={"x-frame": str(found.frame)})
+        thumbnail = await watchers.image(id)
+        return Response(thumbnail.jpeg, media_type="image/jpeg", headers={"x-frame": str(thumbnail.frame)})
 
     @api.get(
         "/sources/{id:path}/live.mjpg",

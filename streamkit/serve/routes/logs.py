@@ -26,7 +26,8 @@ _FromLevel = Annotated[Level, Query(description="this level and above")]
 _After = Annotated[int, Query(ge=0, le=2**53, description="messages with a number above this one")]
 _LEVELS = {"info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _MAX_FOLLOWERS = 16
-_POLL_S, _ALIVE_S = 0.25, 10.0
+_POLL_S = 0.25
+_ALIVE_S = 10.0
 
 
 def add_logs(api: APIRouter, engine: ServeEngine) -> None:
@@ -88,7 +89,8 @@ async def _events(engine: ServeEngine, request: Request, after: int, level: int)
     while not engine.running.stopping and not await request.is_disconnected():
         messages = _readable(engine, request, after, level)
         if messages:
-            after, silent_s = messages[-1].number, 0.0
+            after = messages[-1].number
+            silent_s = 0.0
             yield b"".join(_event(message) for message in messages)
         elif silent_s >= _ALIVE_S:
             silent_s = 0.0

@@ -27,9 +27,11 @@ def add_probes(app: FastAPI, engine: ServeEngine) -> None:
         return reply({"ready": engine.ready}, 200 if engine.ready else 503)
 
     @app.get(
-        "/metrics", tags=["probes"], response_class=Response,
+        "/metrics",
+        tags=["probes"],
+        response_class=Response,
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus' text format"}},
-    )  # fmt: skip
+    )
     def metrics() -> Response:
         """Metrics for Prometheus."""
         return Response(generate_latest(metrics_of), headers={"content-type": CONTENT_TYPE_LATEST})

@@ -10,10 +10,10 @@ from streamkit.serve import api_models
 from streamkit.serve.access import Access, Identity
 from streamkit.serve.access_models import SignedIn
 from streamkit.serve.audit import note
-from streamkit.serve.guesses import TooManyGuesses
 from streamkit.serve.routes.common import LOCKED_ERRORS, errors, reply
 from streamkit.serve.sessions import MAX_AGE_S
 from streamkit.serve.token import COOKIE
+from streamkit.serve.token_attempts import TooManyGuesses
 
 
 def add_session(api: APIRouter, access: Access) -> None:
@@ -26,36 +26,36 @@ def add_session(api: APIRouter, access: Access) -> None:
         return reply(SignedIn(state.signed_in, state.name, state.role))
 
     @api.post("/session", tags=["session"], status_code=204, responses=errors(*LOCKED_ERRORS, 422))
-    async def sign_in(given: api_models.Credentials, request: Request) -> Response:
+    async def sign_in(credentials: api_models.Credentials, request: Request) -> Response:
         """Sign a browser in with a cookie that scripts cannot read."""
         address = request.client.host if request.client else ""
-        found: list[Identity] = []
+        identities: list[Identity] = []
 
         def right() -> bool:
-            found.extend(filter(None, [access.with_token(given.token)]))
-            return bool(found)
+            identities.extend(filter(None, [access.with_token(credentials.token)]))
+            return bool(identities)
 
         try:
-            right_one = request.state.guesses.judge(address, given.token, right)
+            is_right = request.state.guesses.judge(address, credentials.token, right)
         except TooManyGuesses as error:
             raise api_models.RequestRejected(429, str(error), {"retry-after": str(error.wait_s)}) from None
-        if not right_one:
+        if not is_right:
             raise api_models.RequestRejected(401, "wrong token; the server prints the admin's token when it starts")
-        who = found[0]
+        who = identities[0]
         note(request, who.name, who=who.name, role=who.role)
         if request.state.session:  # of another token: this browser has one session
             access.sessions.end(request.state.session)
         cookie = access.sessions.open(who.key, address, request.headers.get("user-agent", ""))
-        made = Response(status_code=204)
+        response = Response(status_code=204)
         secure = request.url.scheme == "https"
-        made.set_cookie(COOKIE, cookie, max_age=int(MAX_AGE_S), httponly=True, samesite="strict", secure=secure)
-        return made
+        response.set_cookie(COOKIE, cookie, max_age=int(MAX_AGE_S), httponly=True, samesite="strict", secure=secure)
+        return response
 
     @api.delete("/session", tags=["session"], status_code=204)
     def sign_out(request: Request) -> Response:
         """Sign this browser out: its session ends."""
         if request.state.session:
             access.sessions.end(request.state.session)
-        made = Response(status_code=204)
-        made.delete_cookie(COOKIE, httponly=True, samesite="strict")
-        return made
+        response = Response(status_code=204)
+        response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+        return response

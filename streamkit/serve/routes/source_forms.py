@@ -39,24 +39,25 @@ def add_source_forms(api: APIRouter, engine: ServeEngine) -> None:
     _add_test(api, engine, form)
 
     @api.get(
-        "/sources.csv", response_class=Response,
+        "/sources.csv",
+        response_class=Response,
         responses={200: {"content": {"text/csv": {}}, "description": "Sources as CSV"}, **errors(*LOCKED_ERRORS)},
         **form,
-    )  # fmt: skip
+    )
     def export() -> Response:
         """All sources as CSV, with passwords masked."""
-        found = engine.sources(addresses=True)
-        text = written((one.id, one.address, one.options) for one in found)
+        sources = engine.sources(addresses=True)
+        text = written((source.id, source.address, source.options) for source in sources)
         named = {"content-disposition": 'attachment; filename="sources.csv"'}
         return Response(text, media_type="text/csv", headers=named)
 
     @api.post("/sources.csv", response_model=CsvResult, responses=errors(*LOCKED_ERRORS, 422), **form)
-    def import_(given: SourcesCsv, request: Request) -> Response:
+    def import_(upload: SourcesCsv, request: Request) -> Response:
         """Check the sources of a CSV, and add them: the valid ones, or all or none."""
-        read = read_lines(engine, given.csv)
+        read = read_lines(engine, upload.csv)
         result = CsvResult([line for line, _ in read])
         bad = any(line.problem for line in result.lines)
-        if given.mode == "valid" or (given.mode == "all" and not bad):
+        if upload.mode == "valid" or (upload.mode == "all" and not bad):
             for line, new in read:
                 if new is None:
                     continue
@@ -65,12 +66,12 @@ def add_source_forms(api: APIRouter, engine: ServeEngine) -> None:
                     result.added.append(new.id)
                 except RequestRejected as error:  # the pipeline stops, or another client was faster
                     line.problem = error.text
-            if given.mode == "all" and len(result.added) < len(read):
+            if upload.mode == "all" and len(result.added) < len(read):
                 while result.added:
                     engine.remove(result.added.pop())
-        if given.mode == "check":
+        if upload.mode == "check":
             note_no_change(request)
-        note(request, ", ".join(result.added), mode=given.mode, lines=len(read))
+        note(request, ", ".join(result.added), mode=upload.mode, lines=len(read))
         return reply(result)
 
 
@@ -78,31 +79,39 @@ def _add_test(api: APIRouter, engine: ServeEngine, form: dict[str, Any]) -> None
     running: list[ConnectionTest] = []
 
     @api.post("/sources/test", response_model=TestedConnection, responses=errors(*LOCKED_ERRORS, 404, 422), **form)
-    async def test(given: TestedSource, request: Request) -> Response:
+    async def test(tested: TestedSource, request: Request) -> Response:
         """Open an address beside the pipeline, for at most 15 s, and show its first frame or why there is none."""
-        note(request, given.id, uri=given.uri, options=given.options)
-        config = await anyio.to_thread.run_sync(engine.tested, given.id, given.uri, given.options)
-        running[:] = [one for one in running if not one.ready]
+        note(request, tested.id, uri=tested.uri, options=tested.options)
+        config = await anyio.to_thread.run_sync(engine.tested, tested.id, tested.uri, tested.options)
+        running[:] = [earlier for earlier in running if not earlier.ready]
         if len(running) >= MAX_TESTS:
             raise RequestRejected(429, f"{MAX_TESTS} connections are being tested; try again in a few seconds")
-        one = ConnectionTest(config)
-        running.append(one)
+        connection_test = ConnectionTest(config)
+        running.append(connection_test)
         try:
-            while not one.ready and not one.late and not await request.is_disconnected():
+            while not connection_test.ready and not connection_test.late and not await request.is_disconnected():
                 await anyio.sleep(_POLL_S)
         finally:
-            one.stop()
+            connection_test.stop()
         with anyio.move_on_after(_GRACE_S):
-            while not one.ready:
+            while not connection_test.ready:
                 await anyio.sleep(_POLL_S)
-        return reply(_shown(one.result(), hidden=bool(hiding(engine.graph))))
+        return reply(_shown(connection_test.result(), hidden=bool(hiding(engine.graph))))
 
 
-def _shown(found: ConnectionResult, *, hidden: bool) -> TestedConnection:
+def _shown(outcome: ConnectionResult, *, hidden: bool) -> TestedConnection:
     """A result for the client, without its image if the pipeline hides parts of images: here nothing hides them."""
-    facts = found.facts
-    image = base64.b64encode(found.image).decode() if found.image is not None and not hidden else None
+    facts = outcome.facts
+    image = base64.b64encode(outcome.image).decode() if outcome.image is not None and not hidden else None
     return TestedConnection(
-        found.image is not None, found.cause, found.error, facts.get("codec"), facts.get("width"), facts.get("height"),
-        facts.get("fps"), facts.get("duration_s"), image, found.took_s,
-    )  # fmt: skip
+        outcome.image is not None,
+        outcome.cause,
+        outcome.error,
+        facts.get("codec"),
+        facts.get("width"),
+        facts.get("height"),
+        facts.get("fps"),
+        facts.get("duration_s"),
+        image,
+        outcome.took_s,
+    )

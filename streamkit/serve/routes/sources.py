@@ -64,9 +64,12 @@ def add_changes(api: APIRouter, engine: ServeEngine) -> None:
         return Response(status_code=204)
 
     @api.patch(
-        "/stages/{id}", tags=["stages"], dependencies=OPERATOR, response_model=api_models.StageView,
+        "/stages/{id}",
+        tags=["stages"],
+        dependencies=OPERATOR,
+        response_model=api_models.StageView,
         responses=errors(*LOCKED_ERRORS, 404, 409, 422),
-    )  # fmt: skip
+    )
     def set_(id: StageId, values: dict[str, Any], request: Request) -> Response:  # noqa: A002
         """Change settings of a running stage, or of the parts of one: all of them, or none if one is invalid.
 

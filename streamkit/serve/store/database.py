@@ -58,7 +58,8 @@ class ServeDatabase:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / NAME
+        self.folder = folder
+        self.path = folder / NAME
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock = open_private(folder / "lock", os.O_RDWR)
@@ -95,9 +96,9 @@ class ServeDatabase:
 
     def connect(self) -> sqlite3.Connection:
         """A connection that may write. Raises sqlite3.Error."""
-        made = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False)
-        made.execute("PRAGMA synchronous = NORMAL")
-        return made
+        connection = sqlite3.connect(self.path, timeout=BUSY_S, check_same_thread=False)
+        connection.execute("PRAGMA synchronous = NORMAL")
+        return connection
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:

@@ -45,9 +45,9 @@ class StoredEvent:
     snapshot: str | None = None
 
     @classmethod
-    def unwritten(cls, one: GalleryEvent) -> StoredEvent:
+    def unwritten(cls, gallery_event: GalleryEvent) -> StoredEvent:
         """An event that is only in memory so far."""
-        return cls(one.number, one.time_s, one.event, one.jpeg is not None)
+        return cls(gallery_event.number, gallery_event.time_s, gallery_event.event, gallery_event.jpeg is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,20 +87,28 @@ class EventQuery:
         numbers = ("e.number > ?", self.after), ("e.number < ?", self.before)
         parts += [(text, value) for text, value in (*bounds, *numbers) if value is not None]
         if terms := self._terms():
-            found = "e.number IN (SELECT rowid FROM event_words WHERE event_words MATCH ?)"
-            parts.append((found, " ".join(f'"{term}"*' for term in terms)))
+            matches_words = "e.number IN (SELECT rowid FROM event_words WHERE event_words MATCH ?)"
+            parts.append((matches_words, " ".join(f'"{term}"*' for term in terms)))
         return " AND ".join(text for text, _ in parts) or "1", [value for _, value in parts]
 
-    def matches(self, one: GalleryEvent) -> bool:
+    def matches(self, gallery_event: GalleryEvent) -> bool:
         """Whether an event that is not written yet is wanted."""
-        event = one.event
+        event = gallery_event.event
         same = all(
             wanted in (None, value)
-            for wanted, value in ((self.source, event.source), (self.stage, event.stage), (self.kind, event.kind),
-                                  (self.label, event_label(event)))
-        )  # fmt: skip
-        timely = (self.from_s is None or one.time_s >= self.from_s) and (self.to_s is None or one.time_s < self.to_s)
-        numbered = (self.after is None or one.number > self.after) and (self.before is None or one.number < self.before)
+            for wanted, value in (
+                (self.source, event.source),
+                (self.stage, event.stage),
+                (self.kind, event.kind),
+                (self.label, event_label(event)),
+            )
+        )
+        timely = (self.from_s is None or gallery_event.time_s >= self.from_s) and (
+            self.to_s is None or gallery_event.time_s < self.to_s
+        )
+        numbered = (self.after is None or gallery_event.number > self.after) and (
+            self.before is None or gallery_event.number < self.before
+        )
         if not (same and timely and numbered):
             return False
         here = [word.casefold() for word in _TERM.findall(words(event))]
@@ -117,20 +125,30 @@ def words(event: Event) -> str:
     return " ".join(map(str, parts)) + f" {plain(event.data)}"[:_MAX_WORDS]
 
 
-def add_event(connection: sqlite3.Connection, one: GalleryEvent, image: int | None) -> None:
+def add_event(connection: sqlite3.Connection, gallery_event: GalleryEvent, image: int | None) -> None:
     """Insert an event with the id of its image.
 
     Raises:
         ValueError, TypeError, OverflowError: a plugin's event has values of other types.
         sqlite3.Error: the file cannot be written.
     """
-    event = one.event
-    label, track = event_label(event), event.track_id
+    event = gallery_event.event
+    label = event_label(event)
+    track = event.track_id
     row = (
-        one.number, float(one.time_s), _clean(event.source), _clean(event.stage), _clean(event.kind), int(event.frame),
-        float(event.pts_s), None if track is None else int(track), None if label is None else _clean(label),
-        _data_text(event), _clean(words(event)), image,
-    )  # fmt: skip
+        gallery_event.number,
+        float(gallery_event.time_s),
+        _clean(event.source),
+        _clean(event.stage),
+        _clean(event.kind),
+        int(event.frame),
+        float(event.pts_s),
+        None if track is None else int(track),
+        None if label is None else _clean(label),
+        _data_text(event),
+        _clean(words(event)),
+        image,
+    )
     marks = ", ".join("?" * len(row))
     connection.execute(
         "INSERT OR IGNORE INTO events (number, time_s, source, stage, kind, frame, pts_s, track_id, label, data, words,"
@@ -193,15 +211,15 @@ def count_over_time(
 ) -> dict[str, list[int]]:
     """The number of matching events in equal parts of a period, by source."""
     where, values = query.where()
-    found: dict[str, list[int]] = {}
+    counts_by_source: dict[str, list[int]] = {}
     rows = connection.execute(
         f"SELECT source, MIN(CAST((time_s - ?) * ? AS INTEGER), ?) AS place, COUNT(*) FROM events e WHERE {where} "
         "GROUP BY source, place ORDER BY source",
         (from_s, bins / (to_s - from_s), bins - 1, *values),
     )
     for source, place, n in rows:
-        found.setdefault(source, [0] * bins)[max(0, place)] += n
-    return found
+        counts_by_source.setdefault(source, [0] * bins)[max(0, place)] += n
+    return counts_by_source
 
 
 def event_names(connection: sqlite3.Connection) -> dict[str, list[str]]:
@@ -230,10 +248,10 @@ def add_mask(connection: sqlite3.Connection, number: int, hidden: str) -> None:
 def last_of_node(connection: sqlite3.Connection, node: str) -> int:
     """The highest `node_event` in the data of the events with this `node`; 0 if there is none."""
     wanted = "MAX(json_extract(data, '$.node_event'))"
-    (found,) = connection.execute(
+    (highest,) = connection.execute(
         f"SELECT {wanted} FROM events WHERE json_extract(data, '$.node') = ?", (node,)
     ).fetchone()
-    return int(found or 0)
+    return int(highest or 0)
 
 
 def remove_before(connection: sqlite3.Connection, time_s: float) -> tuple[int, int]:

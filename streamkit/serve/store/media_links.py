@@ -21,7 +21,7 @@ from streamkit.stages.video.record import RECORDED
 from streamkit.stages.video.snapshot import SAVED
 
 _BACK_S = 5.0  # a source's times that go back by more have begun again; sinks are late by less
-_KEPT = 16  # latest files of a source, for events that come after them
+_MAX_FILES = 16  # latest files of a source, for events that come after them
 _SLACK_S = 1e-3  # times of clips are rounded
 
 
@@ -45,8 +45,8 @@ class _SourceFiles:
 
     first: int
     pts_s: float
-    clips: deque[_ClipSpan] = field(default_factory=lambda: deque(maxlen=_KEPT))
-    snapshots: deque[_SnapshotOf] = field(default_factory=lambda: deque(maxlen=_KEPT))
+    clips: deque[_ClipSpan] = field(default_factory=lambda: deque(maxlen=_MAX_FILES))
+    snapshots: deque[_SnapshotOf] = field(default_factory=lambda: deque(maxlen=_MAX_FILES))
 
 
 class MediaLinks:
@@ -58,24 +58,33 @@ class MediaLinks:
     """
 
     def __init__(self, recorders: Collection[str] = (), snapshooters: Collection[str] = ()) -> None:
-        self.recorders, self.snapshooters = frozenset(recorders), frozenset(snapshooters)
+        self.recorders = frozenset(recorders)
+        self.snapshooters = frozenset(snapshooters)
         self._sources: dict[str, _SourceFiles] = {}
 
-    def link(self, connection: sqlite3.Connection, one: GalleryEvent) -> None:
+    def link(self, connection: sqlite3.Connection, gallery_event: GalleryEvent) -> None:
         """Link an event that was just inserted with its files, or a file with the events before it."""
-        event = one.event
+        event = gallery_event.event
         files = self._sources.get(event.source)
         if files is None or event.pts_s < files.pts_s - _BACK_S:
-            files = self._sources[event.source] = _SourceFiles(one.number, event.pts_s)
+            files = self._sources[event.source] = _SourceFiles(gallery_event.number, event.pts_s)
         files.pts_s = max(files.pts_s, event.pts_s)
         if event.kind == RECORDED and event.stage in self.recorders and (clip := _clip_of(event)) is not None:
             files.clips.append(clip)
             connection.execute(
                 "UPDATE events SET clip = ?, clip_s = MAX(0, ROUND(pts_s - ?, 3)) WHERE source = ? AND number >= ? "
                 "AND number < ? AND clip IS NULL AND pts_s BETWEEN ? AND ?",
-                (clip.path, clip.start_s, event.source, files.first, one.number, clip.start_s - _SLACK_S, clip.end_s),
+                (
+                    clip.path,
+                    clip.start_s,
+                    event.source,
+                    files.first,
+                    gallery_event.number,
+                    clip.start_s - _SLACK_S,
+                    clip.end_s,
+                ),
             )
-            self._set(connection, one.number, "clip = ?, clip_s = 0", clip.path)
+            self._set(connection, gallery_event.number, "clip = ?, clip_s = 0", clip.path)
             return
         if event.kind == SAVED and event.stage in self.snapshooters and (shot := _snapshot_of(event)) is not None:
             files.snapshots.append(shot)
@@ -84,20 +93,20 @@ class MediaLinks:
                 "AND frame = ? AND track_id IS ?",
                 (shot.path, event.source, files.first, *shot[1:]),
             )
-            self._set(connection, one.number, "snapshot = ?", shot.path)
-        self._from_memory(connection, one, files)
+            self._set(connection, gallery_event.number, "snapshot = ?", shot.path)
+        self._from_memory(connection, gallery_event, files)
 
-    def _from_memory(self, connection: sqlite3.Connection, one: GalleryEvent, files: _SourceFiles) -> None:
+    def _from_memory(self, connection: sqlite3.Connection, gallery_event: GalleryEvent, files: _SourceFiles) -> None:
         """Link an event that is written after the files that show it."""
-        event = one.event
+        event = gallery_event.event
         for clip in files.clips:
             if clip.start_s - _SLACK_S <= event.pts_s <= clip.end_s:
                 at_s = max(0.0, round(event.pts_s - clip.start_s, 3))
-                self._set(connection, one.number, "clip = ?, clip_s = ?", clip.path, at_s)
+                self._set(connection, gallery_event.number, "clip = ?, clip_s = ?", clip.path, at_s)
                 break
         for shot in files.snapshots:
             if shot[1:] == (event.stage, event.kind, event.frame, event.track_id):
-                self._set(connection, one.number, "snapshot = ?", shot.path)
+                self._set(connection, gallery_event.number, "snapshot = ?", shot.path)
 
     @staticmethod
     def _set(connection: sqlite3.Connection, number: int, what: str, *values: Any) -> None:
@@ -106,7 +115,8 @@ class MediaLinks:
 
 def _clip_of(event: Event) -> _ClipSpan | None:
     try:
-        path, start_s = str(event.data["clip"]), float(event.data["start_s"])
+        path = str(event.data["clip"])
+        start_s = float(event.data["start_s"])
         return _ClipSpan(str(Path(path).absolute()), start_s, start_s + float(event.data["duration_s"]))
     except (KeyError, TypeError, ValueError):
         return None

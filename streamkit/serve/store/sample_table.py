@@ -40,19 +40,23 @@ class MetricSeries(NamedTuple):
 
 def add_samples(connection: sqlite3.Connection, time_s: float, samples: Iterable[MetricSample]) -> None:
     """Add samples of one moment."""
-    for one in samples:
-        key = (one.name, one.source, one.label)
+    for sample in samples:
+        key = (sample.name, sample.source, sample.label)
         connection.execute("INSERT OR IGNORE INTO series (name, source, label) VALUES (?, ?, ?)", key)
         connection.executemany(
             "INSERT INTO samples SELECT id, ?, ?, 1, ? FROM series WHERE (name, source, label) = (?, ?, ?) "
             "ON CONFLICT DO UPDATE SET n = n + 1, total = total + excluded.total",
-            [(step_s, int(time_s // step_s) * step_s, one.value, *key) for step_s in STEPS_S],
+            [(step_s, int(time_s // step_s) * step_s, sample.value, *key) for step_s in STEPS_S],
         )
 
 
 def step_for(from_s: float, wanted_s: float, now_s: float) -> int:
     """The shortest stored step that reaches back to `from_s` and is at least as long as wanted; else the longest."""
-    fits = (step_s for step_s, kept_s in STEPS_S.items() if step_s >= wanted_s and now_s - from_s <= kept_s + step_s)
+    fits = (
+        step_s
+        for step_s, retention_s in STEPS_S.items()
+        if step_s >= wanted_s and now_s - from_s <= retention_s + step_s
+    )
     return next(fits, max(STEPS_S))
 
 
@@ -66,19 +70,19 @@ def find_series(
         "ORDER BY source, label, at_s",
         (name, source, source, step_s, from_s // step_s * step_s, to_s),
     )
-    found: dict[tuple[str, str], MetricSeries] = {}
+    series_by_label: dict[tuple[str, str], MetricSeries] = {}
     for of, label, at_s, n, total in rows:
-        one = found.setdefault((of, label), MetricSeries(of, label, []))
-        one.values.append((at_s, round(total if name in SUMS else total / n, 4)))
-    return list(found.values())
+        series = series_by_label.setdefault((of, label), MetricSeries(of, label, []))
+        series.values.append((at_s, round(total if name in SUMS else total / n, 4)))
+    return list(series_by_label.values())
 
 
 def thin(connection: sqlite3.Connection, now_s: float) -> int:
     """Remove the steps that are kept no longer, and series without any; return the number of removed steps."""
     removed = 0
     for (id_,) in connection.execute("SELECT id FROM series").fetchall():
-        for step_s, kept_s in STEPS_S.items():
+        for step_s, retention_s in STEPS_S.items():
             old = "DELETE FROM samples WHERE series = ? AND step_s = ? AND at_s < ?"
-            removed += connection.execute(old, (id_, step_s, now_s - kept_s - step_s)).rowcount
+            removed += connection.execute(old, (id_, step_s, now_s - retention_s - step_s)).rowcount
     connection.execute("DELETE FROM series WHERE id NOT IN (SELECT series FROM samples WHERE step_s = 600)")
     return removed

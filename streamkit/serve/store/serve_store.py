@@ -33,8 +33,13 @@ KEEP_EVENTS_S = 30 * 86_400.0
 KEEP_BYTES = 2_000_000_000
 SAMPLE_EVERY_S = 10.0
 
-_WRITE_EVERY_S, _TIDY_EVERY_S, _RETRY_S = 0.5, 60.0, 5.0
-_MAX_EVENTS, _MAX_IMAGES, _MAX_OTHERS = 5000, 500, 5000  # that wait to be written
+_WRITE_EVERY_S = 0.5
+_TIDY_EVERY_S = 60.0
+_RETRY_S = 5.0
+# that wait to be written
+_MAX_EVENTS = 5000
+_MAX_IMAGES = 500
+_MAX_OTHERS = 5000
 _BATCH = 1000  # events of one transaction
 _BAD = (ValueError, TypeError, OverflowError, sqlite3.InterfaceError, sqlite3.ProgrammingError)
 
@@ -62,8 +67,10 @@ class ServeStore:
     """
 
     def __init__(self, folder: Path, keep_events_s: float = KEEP_EVENTS_S, keep_bytes: int = KEEP_BYTES) -> None:
-        self.counts, self.problem = Counters(), ""
-        self._keep_events_s, self._keep_bytes = keep_events_s, keep_bytes
+        self.counts = Counters()
+        self.problem = ""
+        self._keep_events_s = keep_events_s
+        self._keep_bytes = keep_bytes
         self._database = ServeDatabase(folder)
         with self._database.reading() as connection:
             self._first = event_table.last_number(connection) + 1
@@ -113,15 +120,15 @@ class ServeStore:
 
     def _take(self, events: Sequence[GalleryEvent]) -> None:
         """Queue events; called on the pipeline's threads."""
-        for one in events:
+        for event in events:
             waiting = len(self._events)
             if waiting >= _MAX_EVENTS:
                 self.counts.add("events lost: not written in time")
-            elif one.jpeg is not None and waiting >= _MAX_IMAGES:
+            elif event.jpeg is not None and waiting >= _MAX_IMAGES:
                 self.counts.add("images lost: not written in time")
-                self._events.append(GalleryEvent(one.number, one.time_s, one.event, None))
+                self._events.append(GalleryEvent(event.number, event.time_s, event.event, None))
             else:
-                self._events.append(one)
+                self._events.append(event)
 
     @contextlib.contextmanager
     def writing(self, sampler: Sampler | None = None) -> Iterator[None]:
@@ -191,14 +198,14 @@ class ServeStore:
         samples = list(self._samples)
         mask = (self._masked_from, self._hidden) if self._mask_unwritten else None
         with self._open() as connection:
-            for one in events:
+            for event in events:
                 try:
-                    event_table.add_event(connection, one, self._image_id(connection, one))
-                    self._links.link(connection, one)
-                    sample_table.add_samples(connection, one.time_s, _counts(one.event))
+                    event_table.add_event(connection, event, self._image_id(connection, event))
+                    self._links.link(connection, event)
+                    sample_table.add_samples(connection, event.time_s, _counts(event.event))
                 except _BAD as error:
                     self.counts.add("events lost: not storable")
-                    self._warn(f"an event of {one.event.stage} cannot be stored: {describe(error)}")
+                    self._warn(f"an event of {event.event.stage} cannot be stored: {describe(error)}")
             for time_s, some in samples:
                 sample_table.add_samples(connection, time_s, some)
             if mask is not None:
@@ -209,18 +216,19 @@ class ServeStore:
             for _ in written:
                 queue.popleft()
 
-    def _image_id(self, connection: sqlite3.Connection, one: GalleryEvent) -> int | None:
+    def _image_id(self, connection: sqlite3.Connection, event: GalleryEvent) -> int | None:
         """The id of an event's image, which the events of one frame share."""
-        if one.jpeg is None:
+        if event.jpeg is None:
             return None
-        if self._image is None or self._image[1] != one.jpeg:
-            event_table.add_image(connection, one.number, one.jpeg)
-            self._image = one.number, one.jpeg
+        if self._image is None or self._image[1] != event.jpeg:
+            event_table.add_image(connection, event.number, event.jpeg)
+            self._image = event.number, event.jpeg
         return self._image[0]
 
     def _tidy(self) -> None:
         """Remove what is too old, and the oldest while the file is too large."""
-        now_s, connection = time.time(), self._open()
+        now_s = time.time()
+        connection = self._open()
         with connection:
             self._removed("age", *event_table.remove_before(connection, now_s - self._keep_events_s))
             sample_table.thin(connection, now_s)
@@ -244,21 +252,22 @@ class ServeStore:
 
     def events(self, query: EventQuery, limit: int) -> list[StoredEvent]:
         """The latest events that match, newest first, with those that are not written yet."""
-        found: list[StoredEvent] = []
+        stored: list[StoredEvent] = []
         written = self._first - 1
         try:
             with self._reading() as connection:
-                found, written = event_table.find_events(connection, query, limit), event_table.last_number(connection)
+                stored = event_table.find_events(connection, query, limit)
+                written = event_table.last_number(connection)
         except StoreUnreadable:
             if not self.problem:  # a problem is shown already: give what is in memory
                 raise
         recent = [] if self._gallery is None else self._gallery.events(self._gallery.keep, after=written)
-        return [*(StoredEvent.unwritten(one) for one in recent if query.matches(one)), *found][:limit]
+        return [*(StoredEvent.unwritten(event) for event in recent if query.matches(event)), *stored][:limit]
 
     def event(self, number: int) -> StoredEvent | None:
         """The event with that number."""
-        found = self.events(EventQuery(after=number - 1, before=number + 1), 1)
-        return found[0] if found else None
+        matching = self.events(EventQuery(after=number - 1, before=number + 1), 1)
+        return matching[0] if matching else None
 
     def image(self, number: int) -> bytes | None:
         """The small image of an event."""

@@ -65,7 +65,10 @@ class Heatmap(FrameStage):
         """Reset all state."""
         self._heat: Heat | None = None
         self._below: np.ndarray | None = None
-        self._source, self._last_s, self._written_s, self._requested = "", 0.0, 0.0, False
+        self._source = ""
+        self._last_s = 0.0
+        self._written_s = 0.0
+        self._requested = False
 
     def changed(self) -> None:
         """Write the image with the next frame: `trigger` has changed."""
@@ -74,7 +77,9 @@ class Heatmap(FrameStage):
     def process(self, frame: Frame) -> None:
         """Heat the places where objects are."""
         if self._heat is None:
-            self._heat, self._source, self._written_s = Heat(self.radius), frame.source, frame.pts_s
+            self._heat = Heat(self.radius)
+            self._source = frame.source
+            self._written_s = frame.pts_s
             self._last_s = frame.pts_s
         step_s = frame.pts_s - self._last_s
         if step_s < 0:  # the time went back
@@ -93,7 +98,8 @@ class Heatmap(FrameStage):
             self._below = rgb(frame)
         self._shape = frame.height, frame.width
         if due or self._requested:
-            self._written_s, self._requested = frame.pts_s, False
+            self._written_s = frame.pts_s
+            self._requested = False
             frame.emit("saved", path=self._write())
 
     def close(self) -> None:

@@ -95,29 +95,30 @@ class Identify(TrackAnalytics):
 
     def __post_init__(self) -> None:
         """Check the planes, and the times against each other; read the files of homographies."""
-        self._planes = {source: self._plane(source, given) for source, given in self.planes.items()}
+        self._planes = {source: self._plane(source, plane) for source, plane in self.planes.items()}
         self._travel: dict[tuple[str, str], float] = {}
-        for one, others in self.travel.items():
-            for other, shortest_s in others.items():
-                if self._travel.get((one, other), shortest_s) != shortest_s:
-                    got = f"{one} and {other}, got {self._travel[one, other]:g} s and {shortest_s:g} s"
+        for camera, shortest_by_camera in self.travel.items():
+            for other_camera, shortest_s in shortest_by_camera.items():
+                if self._travel.get((camera, other_camera), shortest_s) != shortest_s:
+                    first_s = self._travel[camera, other_camera]
+                    got = f"{camera} and {other_camera}, got {first_s:g} s and {shortest_s:g} s"
                     raise ValueError(f"travel counts in both directions: give one time for {got}")
-                self._travel[one, other] = self._travel[other, one] = shortest_s
+                self._travel[camera, other_camera] = self._travel[other_camera, camera] = shortest_s
         if not self.distance > 0:
             raise ValueError(f"distance must be more than 0 m, got {self.distance:g}")
         if not self.track_ttl <= self.left_after <= self.forget:
             times = f"{self.track_ttl:g} s, {self.left_after:g} s and {self.forget:g} s"
             raise ValueError(f"track_ttl, left_after and forget must be in ascending order, got {times}")
 
-    def _plane(self, source: str, given: CameraPlane) -> Plane:
-        keys = sorted(given)
+    def _plane(self, source: str, plane: CameraPlane) -> Plane:
+        keys = sorted(plane)
         try:
             if keys == ["file"]:
-                return read_homography(given["file"])
+                return read_homography(plane["file"])
             if keys != ["ground", "points"]:
                 raise ValueError(f"needs points and ground, or file alone, got {', '.join(keys) or 'nothing'}")
-            check_units(self.units, [given["points"]])
-            return Plane(given["points"], given["ground"])
+            check_units(self.units, [plane["points"]])
+            return Plane(plane["points"], plane["ground"])
         except ValueError as error:
             raise ValueError(f"planes.{source} {error}") from None
 
@@ -125,10 +126,10 @@ class Identify(TrackAnalytics):
         """Yield the path of each option that names a source, and the name."""
         for source in self.planes:
             yield ("planes", source), source
-        for one, others in self.travel.items():
-            yield ("travel", one), one
-            for other in others:
-                yield ("travel", one, other), other
+        for start, destinations in self.travel.items():
+            yield ("travel", start), start
+            for destination in destinations:
+                yield ("travel", start, destination), destination
 
     def probe(self) -> None:
         """Check that Numba is installed."""
@@ -144,9 +145,16 @@ class Identify(TrackAnalytics):
         super().open()
         self._assign = best_pairs
         self._options = MatchOptions(
-            self.min_similarity, self.confirm, self.distance, self.max_speed_kmh / _KMH, self._travel, self.track_ttl,
-            self.left_after, self.forget, self.max_identities,
-        )  # fmt: skip
+            self.min_similarity,
+            self.confirm,
+            self.distance,
+            self.max_speed_kmh / _KMH,
+            self._travel,
+            self.track_ttl,
+            self.left_after,
+            self.forget,
+            self.max_identities,
+        )
         self._matchers: dict[str, IdentityMatcher] = {}
         self._sources: dict[int, str] = {}
         self._clock = Columns(pts_s=np.float64(-np.inf), offset_s=np.float64(0), ordinal=np.int64(-1))
@@ -176,12 +184,13 @@ class Identify(TrackAnalytics):
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Identify the objects of a batch."""
         tables = [batch.table(name) for name in batch.tables]
-        found = [table.extra.get("embedding") for table in tables]
-        length = max((one.shape[1] for one in found if one is not None), default=0)
+        vectors_by_table = [table.extra.get("embedding") for table in tables]
+        length = max((vectors.shape[1] for vectors in vectors_by_table if vectors is not None), default=0)
         self._vectors = np.zeros((sum(map(len, tables)), length), np.float32)
         end = 0
-        for table, vectors in zip(tables, found, strict=True):
-            begin, end = end, end + len(table)
+        for table, vectors in zip(tables, vectors_by_table, strict=True):
+            begin = end
+            end = end + len(table)
             if vectors is not None:
                 self._vectors[begin:end, : vectors.shape[1]] = vectors
         batch = super().process(batch, states)
@@ -190,18 +199,25 @@ class Identify(TrackAnalytics):
 
     def update(self, step: SourceStep) -> np.ndarray:
         """Identify the objects of one frame of each of several sources; return (n,) int64 identities, -1 for none."""
-        seen, back = self._sighting(step), np.zeros(len(step), np.int64)
+        seen = self._sighting(step)
+        back = np.zeros(len(step), np.int64)
         if not self.per_source:
             return self._match("", seen, step)
         for frame, source in enumerate(seen.sources):
             rows = slice(*np.searchsorted(seen.frame, [frame, frame + 1]).tolist())
-            one = replace(
-                seen, sources=[source], slot=seen.slot[frame : frame + 1], now_s=seen.now_s[frame : frame + 1],
-                back=seen.back[frame : frame + 1], frame=np.zeros(rows.stop - rows.start, np.int64),
-                track=seen.track[rows], label_id=seen.label_id[rows], xy=seen.xy[rows],
+            source_seen = replace(
+                seen,
+                sources=[source],
+                slot=seen.slot[frame : frame + 1],
+                now_s=seen.now_s[frame : frame + 1],
+                back=seen.back[frame : frame + 1],
+                frame=np.zeros(rows.stop - rows.start, np.int64),
+                track=seen.track[rows],
+                label_id=seen.label_id[rows],
+                xy=seen.xy[rows],
                 vector=seen.vector[rows],
-            )  # fmt: skip
-            back[rows] = self._match(source, one, replace(step, frames=[step.frames[frame]]))
+            )
+            back[rows] = self._match(source, source_seen, replace(step, frames=[step.frames[frame]]))
         return back
 
     def close(self) -> None:
@@ -224,9 +240,17 @@ class Identify(TrackAnalytics):
             if source in self._planes:
                 xy[begin:end] = self._planes[source].metres(step.xy[begin:end])
         return Sighting(
-            sources, step.slot, now_s, step.back | restarted, step.frame, step.track, self._names.__getitem__,
-            step.label, xy, self._vectors[step.row],
-        )  # fmt: skip
+            sources,
+            step.slot,
+            now_s,
+            step.back | restarted,
+            step.frame,
+            step.track,
+            self._names.__getitem__,
+            step.label,
+            xy,
+            self._vectors[step.row],
+        )
 
     def _times(self, step: SourceStep) -> tuple[np.ndarray, np.ndarray]:
         """Return the common time of each frame, and whether its source starts again.
@@ -234,11 +258,13 @@ class Identify(TrackAnalytics):
         It is the wall clock for live sources. For others it is the presentation time, which goes on where a source
         repeats.
         """
-        clock, slot = self._clock, step.slot
+        clock = self._clock
+        slot = step.slot
         ordinal = np.array([frame._state.ordinal for frame in step.frames], np.int64)
         restarted = ordinal <= clock["ordinal"][slot]  # another process reads it, and counts its tracks from 1
         clock["offset_s"][slot[step.back]] += (clock["pts_s"][slot] - step.pts_s)[step.back]
-        clock["pts_s"][slot], clock["ordinal"][slot] = step.pts_s, ordinal
+        clock["pts_s"][slot] = step.pts_s
+        clock["ordinal"][slot] = ordinal
         live = np.array([np.nan if frame.time_s is None else frame.time_s for frame in step.frames], np.float64)
         self._clocks_seen |= set(np.isnan(live).tolist())
         if len(self._clocks_seen) > 1 and not self.per_source:
@@ -252,7 +278,8 @@ class Identify(TrackAnalytics):
         done = self._matcher(key).step(seen)
         for what, n in done.counts.items():
             self.context.counters.add(f"identities: {what}", n)
-        running, waiting = set(self._sources.values()), list[IdentityEvent]()
+        running = set(self._sources.values())
+        waiting = list[IdentityEvent]()
         for event in [*self._waiting, *done.events]:
             if event.frame is None:  # it has left: the next frame of the source that saw it last tells
                 here = seen.sources.index(event.source) if event.source in seen.sources else None

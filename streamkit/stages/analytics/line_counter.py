@@ -84,38 +84,41 @@ class LineCounter(ShapeAnalytics):
         if self._spans is not None:
             self._spans.begin(slot)
 
-    def change(self, kept: np.ndarray) -> None:
+    def change(self, previous_numbers: np.ndarray) -> None:
         """Counts of lines that have changed begin at zero."""
-        self._crossings.change(list(self._shapes.values()), kept)
-        self._counts.reorder(kept, ("total", "before"))
+        self._crossings.change(list(self._shapes.values()), previous_numbers)
+        self._counts.reorder(previous_numbers, ("total", "before"))
 
     def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""
         self.warn_outside(step.frames)
         if self._spans is not None:
             self._windows(step, self._spans)
-        total, used = self._counts["total"], self.used(step.slot)
-        for one in self._crossings.update(step, step.margin(self.margin)):
-            frame = int(step.frame[one.at])
-            if used is not None and not used[frame, one.line]:
+        total = self._counts["total"]
+        used = self.used(step.slot)
+        for crossing in self._crossings.update(step, step.margin(self.margin)):
+            frame = int(step.frame[crossing.at])
+            if used is not None and not used[frame, crossing.line]:
                 continue
-            counts = total[step.slot[frame], one.line]
-            counts[0 if one.way > 0 else 1] += 1
-            way, label = _WAYS[one.way], self._names[int(step.label[one.at])]
-            self.count(self._shape_names[one.line], f"{way}: {label}")
-            data = {**self.named(one.line), "direction": way, "label": label, **self.attributes(step, one.at)}
-            data |= {"in": int(counts[0]), "out": int(counts[1]), "at_s": round(one.at_s, 6)}
-            step.frames[frame].emit("crossed", int(step.track[one.at]), **data)
-        for at, (one_frame, counted) in enumerate(zip(step.frames, total[step.slot].tolist(), strict=True)):
+            counts = total[step.slot[frame], crossing.line]
+            counts[0 if crossing.way > 0 else 1] += 1
+            way = _WAYS[crossing.way]
+            label = self._names[int(step.label[crossing.at])]
+            self.count(self._shape_names[crossing.line], f"{way}: {label}")
+            data = {**self.named(crossing.line), "direction": way, "label": label, **self.attributes(step, crossing.at)}
+            data |= {"in": int(counts[0]), "out": int(counts[1]), "at_s": round(crossing.at_s, 6)}
+            step.frames[frame].emit("crossed", int(step.track[crossing.at]), **data)
+        for at, (frame_shown, counted) in enumerate(zip(step.frames, total[step.slot].tolist(), strict=True)):
             texts = [f"in {entered} out {left}" for entered, left in counted]
-            self.show(one_frame, texts, None if used is None else used[at].tolist())
+            self.show(frame_shown, texts, None if used is None else used[at].tolist())
 
     def finish(self, slot: int) -> None:
         """Drop the source's tracks."""
         self._crossings.tracks.end(slot)
 
     def _windows(self, step: SourceStep, spans: TimeWindows) -> None:
-        total, before = self._counts["total"], self._counts["before"]
+        total = self._counts["total"]
+        before = self._counts["before"]
         for span in spans.over(step):
             times = {"from_s": round(span.from_s, 6), "to_s": round(span.to_s, 6)}
             used = self.used(np.array([span.slot]))

@@ -128,10 +128,10 @@ class Direction(MotionStage):
         super().__post_init__()
         if self.directions:
             self.check(self.directions.values())
-        known = list(self.directions or _SIDES)
+        names = list(self.directions or _SIDES)
         for name in self.wrong:
-            if name not in known:
-                raise ValueError(f"wrong: there is no direction {name!r}{did_you_mean(name, known, all_if_few=True)}")
+            if name not in names:
+                raise ValueError(f"wrong: there is no direction {name!r}{did_you_mean(name, names, all_if_few=True)}")
         if self.min_speed is not None and not self.min_speed >= 0:
             raise ValueError(f"min_speed must be 0 or more, got {self.min_speed:g}")
         if self.min_speed is not None and self.units == "share" and self.min_speed * self.smoothing / 2 > _WIDEST:
@@ -152,9 +152,9 @@ class Direction(MotionStage):
         rows, velocity = self._motion.update(step, step.xy)
         aspect = step.aspect[step.frame]
         x, y = velocity[:, 0] * aspect, velocity[:, 1]  # in units of y, so that angles are those in the frame
-        least = _SLOWEST * step.height if self.min_speed is None else np.full(len(step.frames), self.min_speed)
+        slowest = _SLOWEST * step.height if self.min_speed is None else np.full(len(step.frames), self.min_speed)
         with np.errstate(invalid="ignore"):
-            moves = np.hypot(x, y) > least[step.frame]
+            moves = np.hypot(x, y) > slowest[step.frame]
         course = np.where(moves, heading(x, y), np.nan)
         off = np.abs(
             (course[:, None] - heading(self._arrows[:, 0] * aspect[:, None], self._arrows[:, 1]) + 180) % 360 - 180
@@ -168,7 +168,8 @@ class Direction(MotionStage):
         return course
 
     def _emit(self, step: SourceStep, at: int, now: int, before: int, heading_deg: float) -> None:
-        name, label = self._names_of[now], self._names[int(step.label[at])]
+        name = self._names_of[now]
+        label = self._names[int(step.label[at])]
         facts: dict[str, object] = {"direction": name, "heading_deg": round(heading_deg, 1), "label": label}
         if before >= 0:
             facts["before"] = self._names_of[before]

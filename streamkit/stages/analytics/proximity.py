@@ -80,16 +80,19 @@ class Proximity(TrackAnalytics):
         if self._plane is None:
             places = places * np.stack([step.aspect, np.ones_like(step.aspect)], axis=1)[step.frame]
         for frame in range(len(step.frames)):
-            self._one(step, frame, slice(ends[frame], ends[frame + 1]), places)
+            self._update_frame(step, frame, slice(ends[frame], ends[frame + 1]), places)
 
     def finish(self, slot: int) -> None:
         """Drop the source's pairs."""
         del self._pairs[slot]
 
-    def _one(self, step: SourceStep, frame: int, rows: slice, places: np.ndarray) -> None:
+    def _update_frame(self, step: SourceStep, frame: int, rows: slice, places: np.ndarray) -> None:
         """Process one frame: a frame has at most some hundred objects, so all pairs are computed at once."""
-        here, now_s, pairs = places[rows], float(step.pts_s[frame]), self._pairs[int(step.slot[frame])]
-        tracks, labels = step.track[rows].tolist(), [self._names[i] for i in step.label[rows].tolist()]
+        here = places[rows]
+        now_s = float(step.pts_s[frame])
+        pairs = self._pairs[int(step.slot[frame])]
+        tracks = step.track[rows].tolist()
+        labels = [self._names[i] for i in step.label[rows].tolist()]
         apart = np.hypot(*(here[:, None] - here[None]).transpose(2, 0, 1))  # NaN beyond the horizon: close to no object
         at = dict(zip(tracks, range(len(tracks)), strict=True))
         for key, pair in list(pairs.items()):
@@ -125,4 +128,6 @@ class Proximity(TrackAnalytics):
     def _is_wanted(self, first: str, second: str) -> bool:
         """Whether pairs of these classes are reported; objects of neither class were already filtered out."""
         both = (first, second), (second, first)
-        return not self.others or any(one in self.labels and other in self.others for one, other in both)
+        return not self.others or any(
+            label in self.labels and other_label in self.others for label, other_label in both
+        )

@@ -113,9 +113,13 @@ class RuleStage(SlotStage):
         facts = Facts()
         rules = [make_rule(name, options, self.above, facts) for name, options, _ in self.named()]
         self._engine = RuleEngine(
-            rules, self.above, facts,
-            track_ttl_s=self.track_ttl, max_frame_gap_s=self.max_frame_gap, predicted=self.predicted,
-        )  # fmt: skip
+            rules,
+            self.above,
+            facts,
+            track_ttl_s=self.track_ttl,
+            max_frame_gap_s=self.max_frame_gap,
+            predicted=self.predicted,
+        )
         super().open()
 
     def changed(self) -> None:
@@ -128,11 +132,11 @@ class RuleStage(SlotStage):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Evaluate every rule on every frame."""
-        for one in self._engine.step(batch, states):
-            rule = one.rule or self.context.id
-            data = {"rule": rule, **({"label": one.label} if one.label is not None else {}), **one.data}
-            one.frame.emit(one.kind, one.track, **data)
-            self.count(one.rule, one.kind)
+        for match in self._engine.step(batch, states):
+            rule = match.rule or self.context.id
+            data = {"rule": rule, **({"label": match.label} if match.label is not None else {}), **match.data}
+            match.frame.emit(match.kind, match.track, **data)
+            self.count(match.rule, match.kind)
         if self._engine.pauses:
             self.count("restarts after max_frame_gap", n=self._engine.pauses)
             self._engine.pauses = 0

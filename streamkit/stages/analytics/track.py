@@ -103,18 +103,30 @@ class Track(StreamStage):
         from streamkit.tracking.update_batch import advance
 
         flags: dict[str, Any] = {
-            "motion": True, "two_rounds": True, "heading": 0.0, "recover": False, "smooth": False,
-            **_METHODS[self.method], **({} if self.smooth is None else {"smooth": self.smooth}),
-            "class_aware": self.class_aware, "appearance": self.appearance,
-        }  # fmt: skip
+            "motion": True,
+            "two_rounds": True,
+            "heading": 0.0,
+            "recover": False,
+            "smooth": False,
+            **_METHODS[self.method],
+            **({} if self.smooth is None else {"smooth": self.smooth}),
+            "class_aware": self.class_aware,
+            "appearance": self.appearance,
+        }
         shown = self.predicted
         numbers = {
-            "new_score": self.new_score, "high_score": self.high_score, "low_score": self.low_score,
-            "min_iou": self.min_iou, "min_iou_weak": max(0.3, self.min_iou), "min_iou_new": max(0.1, self.min_iou),
-            "min_similarity": self.min_similarity, "confirm_s": self.confirm, "track_ttl_s": self.track_ttl,
+            "new_score": self.new_score,
+            "high_score": self.high_score,
+            "low_score": self.low_score,
+            "min_iou": self.min_iou,
+            "min_iou_weak": max(0.3, self.min_iou),
+            "min_iou_new": max(0.1, self.min_iou),
+            "min_similarity": self.min_similarity,
+            "confirm_s": self.confirm,
+            "track_ttl_s": self.track_ttl,
             "max_frame_gap_s": self.max_frame_gap,
             "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
-        }  # fmt: skip
+        }
         flags |= {name: float(number) for name, number in numbers.items()}  # an int would compile everything again
         self._settings = TrackerSettings(**flags)
         if not is_kept(advance):
@@ -122,16 +134,16 @@ class Track(StreamStage):
             logger.info("compiling the tracker, which takes 20 to 30 s; only once on this machine")
         self._pool = TrackPool()
         self._carried = CarriedCounts(self.context.runtime.carried)
-        self._known: dict[str, object] = {}
+        self._tokens: dict[str, object] = {}
         self._advance([], Batch([]))
 
     def new_state(self, source: str) -> object:
         """Return a token: the source runs while it exists. The pool holds the tracks of all sources."""
-        if self._known.pop(source, None) is not None:
+        if self._tokens.pop(source, None) is not None:
             self._pool.end(source)
         if (last_id := self._carried.take(source)) is not None:  # the pipeline was rebuilt
             self._pool.continue_after(source, last_id)
-        self._known[source] = token = object()
+        self._tokens[source] = token = object()
         return token
 
     def close(self) -> None:
@@ -142,9 +154,9 @@ class Track(StreamStage):
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Add `track_id`, and rows for predicted objects where they are requested."""
-        if len(self._known) > len(states):
-            for source in [source for source in self._known if source not in states]:
-                del self._known[source]
+        if len(self._tokens) > len(states):
+            for source in [source for source in self._tokens if source not in states]:
+                del self._tokens[source]
                 self._pool.end(source)
         names = list(batch.tables)
         tables = [_sorted(batch.table(name)) for name in names]
@@ -156,22 +168,31 @@ class Track(StreamStage):
         """Return the tables with their tracks. The compiled code runs once, with each table's part of each frame."""
         from streamkit.tracking.update_batch import FRAME, PREDICTED, advance
 
-        frames, names = batch.frames, list(batch.tables)
+        frames = batch.frames
+        names = list(batch.tables)
         scales = np.tile(shape_scales(frames), 2).astype(np.float32)  # tracks outlive a change of a source's size
         bounds = [np.searchsorted(table.batch_row, np.arange(len(frames) + 1)) for table in tables]
         pool = self._pool
         rows = [
             (
-                pool.lane(frame.source, name), pool.counter(frame.source), frame.pts_s, frame._state.epoch,
-                name not in frame._state.skipped_detectors, frame.width / across, frame.height / down, 0,
-            ) for frame, (across, down, *_) in zip(frames, scales.tolist(), strict=True) for name in names
-        ]  # fmt: skip
+                pool.lane(frame.source, name),
+                pool.counter(frame.source),
+                frame.pts_s,
+                frame._state.epoch,
+                name not in frame._state.skipped_detectors,
+                frame.width / across,
+                frame.height / down,
+                0,
+            )
+            for frame, (across, down, *_) in zip(frames, scales.tolist(), strict=True)
+            for name in names
+        ]
         seen = np.array(rows, FRAME)
         counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if tables else np.zeros(0, np.int64)
         seen["end"] = np.cumsum(counts)
         order = _interleaved(bounds, len(frames))
         objects = self._objects(tables, order, scales)
-        pool.reserve(_most(pool.lanes["count"], seen["lane"], counts), objects.embedding.shape[1])
+        pool.reserve(_max_tracks(pool.lanes["count"], seen["lane"], counts), objects.embedding.shape[1])
         ids = np.full(len(order), -1, np.int64)
         shown = self._settings.show_lost_s > 0 or not seen["detected"].all()
         room = np.zeros(len(seen) * pool.tracks.shape[1] if shown else 0, PREDICTED)
@@ -223,7 +244,7 @@ def _interleaved(bounds: list[np.ndarray], frames: int) -> np.ndarray:
     return np.argsort(np.concatenate(frame), kind="stable") if frame else np.zeros(0, np.int64)
 
 
-def _most(have: np.ndarray, lanes: np.ndarray, counts: np.ndarray) -> int:
+def _max_tracks(have: np.ndarray, lanes: np.ndarray, counts: np.ndarray) -> int:
     """Upper bound of the tracks in a lane after a batch: the present ones, and one per object."""
     return int((have + np.bincount(lanes, counts, len(have)).astype(np.int64)).max(initial=1))
 

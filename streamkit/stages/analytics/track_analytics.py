@@ -94,14 +94,15 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
         """Process the batch, one frame of each source at a time; measured values become a column."""
         self._tables = tables = {name: batch.table(name) for name in batch.tables}
         values = np.full(sum(map(len, tables.values())), self.missing)
-        for one in source_steps(batch, states, self._view, self._names, self._clocks):
-            measured = self.update(one)
+        for step in source_steps(batch, states, self._view, self._names, self._clocks):
+            measured = self.update(step)
             if measured is not None:
-                values[one.row] = measured
+                values[step.row] = measured
         end = 0
         column = next(iter(self.spec.columns), None)
         for name, table in tables.items() if column is not None else ():
-            begin, end = end, end + len(table)
+            begin = end
+            end = end + len(table)
             batch.tables[name] = table.with_columns(**{str(column): values[begin:end]})
         return batch
 
@@ -114,8 +115,12 @@ class TrackAnalytics(SlotStage, classes=("labels",)):
         row = int(step.row[at])
         for table in self._tables.values():
             if row < len(table):
-                found = table.extra["attributes"][row] if "attributes" in table.extra else None
-                return {"attributes": {name: one["label"] for name, one in found.items()}} if found else {}
+                attributes = table.extra["attributes"][row] if "attributes" in table.extra else None
+                return (
+                    {"attributes": {name: attribute["label"] for name, attribute in attributes.items()}}
+                    if attributes
+                    else {}
+                )
             row -= len(table)
         return {}
 
@@ -152,9 +157,13 @@ class ShapeAnalytics(TrackAnalytics):
         self._identities = [(name, shape, self._sources(name)) for name, shape in self._shapes.items()]
         self._unchecked = False
         self.check(self._shapes.values())
-        if isinstance(self.sources, Mapping) and (unknown := [one for one in self.sources if one not in self._shapes]):
-            known = ", ".join(filter(None, self._shapes)) or "none has a name"
-            raise ValueError(f"sources: there is no {self._event_field} named {unknown[0]!r}; these are there: {known}")
+        if isinstance(self.sources, Mapping) and (
+            unknown := [name for name in self.sources if name not in self._shapes]
+        ):
+            shape_names = ", ".join(filter(None, self._shapes)) or "none has a name"
+            raise ValueError(
+                f"sources: there is no {self._event_field} named {unknown[0]!r}; these are there: {shape_names}"
+            )
         check_length("margin", self.margin, self.units)
         if self.window is not None and not self.window > 0:
             raise ValueError(f"window must be longer than 0s, got {self.window:g}s; leave it out for none")
@@ -193,16 +202,16 @@ class ShapeAnalytics(TrackAnalytics):
         """Use new shapes. One with the same name, points and sources keeps its state; others start without any."""
         before = self._identities
         self.__post_init__()
-        places = {one: n for n, one in enumerate(before)}
-        kept = np.array([places.get(one, -1) for one in self._identities], np.int64)
-        self._used.reorder(kept, ("used",))
+        places = {identity: n for n, identity in enumerate(before)}
+        previous_numbers = np.array([places.get(identity, -1) for identity in self._identities], np.int64)
+        self._used.reorder(previous_numbers, ("used",))
         for slot, source in self._source_of.items():
             self._used["used"][slot] = self._uses(source)
-        self.change(kept)
+        self.change(previous_numbers)
         self._unchecked = True
 
-    def change(self, kept: np.ndarray) -> None:
-        """Follow a change of the shapes; `kept` has the former number of each, or -1."""
+    def change(self, previous_numbers: np.ndarray) -> None:
+        """Follow a change of the shapes; `previous_numbers` has the former number of each, or -1."""
         raise NotImplementedError
 
     def named(self, number: int) -> dict[str, Any]:
@@ -212,7 +221,8 @@ class ShapeAnalytics(TrackAnalytics):
 
     def warn_outside(self, frames: Iterable[Frame]) -> None:
         """Warn about shapes outside of the frame; see the function."""
-        again, self._unchecked = self._unchecked, False
+        again = self._unchecked
+        self._unchecked = False
         for frame in frames:
             if again or frame._state.ordinal == 0:
                 shapes = self._shapes
@@ -234,9 +244,15 @@ class ShapeAnalytics(TrackAnalytics):
 
 
 def warn_outside(
-    context: Context, frames: Iterable[Frame], option: str, shapes: Mapping[str, Shape], units: Units, *,
-    closed: bool = True, again: bool = False,
-) -> None:  # fmt: skip
+    context: Context,
+    frames: Iterable[Frame],
+    option: str,
+    shapes: Mapping[str, Shape],
+    units: Units,
+    *,
+    closed: bool = True,
+    again: bool = False,
+) -> None:
     """Warn at a source's first frame about lines or areas of an option that are outside of the frame.
 
     Args:

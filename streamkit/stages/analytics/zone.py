@@ -52,9 +52,13 @@ class Zone(ShapeAnalytics):
         """Reset all state."""
         super().open()
         self._occupancy = Occupancy(
-            list(self._shapes.values()), debounce_s=self.debounce, track_ttl_s=self.track_ttl,
-            loitering_s=self.loitering, more_than=self.more_than, crowded_for_s=self.crowded_for,
-        )  # fmt: skip
+            list(self._shapes.values()),
+            debounce_s=self.debounce,
+            track_ttl_s=self.track_ttl,
+            loitering_s=self.loitering,
+            more_than=self.more_than,
+            crowded_for_s=self.crowded_for,
+        )
         self._windows = None if self.window is None else Windows(len(self._shapes), self.window)
 
     def begin(self, slot: int) -> None:
@@ -64,37 +68,43 @@ class Zone(ShapeAnalytics):
         if self._windows is not None:
             self._windows.begin(slot)
 
-    def change(self, kept: np.ndarray) -> None:
+    def change(self, previous_numbers: np.ndarray) -> None:
         """Areas that have changed begin empty."""
-        self._occupancy.change(list(self._shapes.values()), kept)
+        self._occupancy.change(list(self._shapes.values()), previous_numbers)
         if self._windows is not None:
-            self._windows.change(kept)
+            self._windows.change(previous_numbers)
 
     def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""
         self.warn_outside(step.frames)
         used = self.used(step.slot)
-        found = self._occupancy.update(step, step.margin(self.margin), used)
-        for one in found:
-            frame, zone, name = step.frames[one.frame], self.named(one.area), self._shape_names[one.area]
-            if isinstance(one, Crowd):
-                kind = "cleared" if one.cleared else "overcrowded"
-                frame.emit(kind, **zone, count=one.count, since_s=round(one.since_s, 6))
+        changes = self._occupancy.update(step, step.margin(self.margin), used)
+        for change in changes:
+            frame = step.frames[change.frame]
+            zone = self.named(change.area)
+            name = self._shape_names[change.area]
+            if isinstance(change, Crowd):
+                kind = "cleared" if change.cleared else "overcrowded"
+                frame.emit(kind, **zone, count=change.count, since_s=round(change.since_s, 6))
                 self.count(name, kind)
             else:
-                frame.emit(one.kind, one.track, **zone, **self._facts(one))
-                self.count(name, f"{one.kind}: {self._names[one.label]}")
+                frame.emit(change.kind, change.track, **zone, **self._facts(change))
+                self.count(name, f"{change.kind}: {self._names[change.label]}")
         counts = self._occupancy.sources["count"][step.slot].tolist()
         for at, (frame, counted) in enumerate(zip(step.frames, counts, strict=True)):
             self.show(frame, map(str, counted), None if used is None else used[at].tolist())
         if self._windows is not None:
-            for window in self._windows.update(step, self._occupancy.sources["count"], found):
+            for window in self._windows.update(step, self._occupancy.sources["count"], changes):
                 if used is not None and not used[window.frame, window.area]:
                     continue
                 facts: dict[str, Any] = {
-                    "mean": round(window.mean, 4), "max": window.most, "entered": window.entered, "left": window.left,
-                    "from_s": round(window.from_s, 6), "to_s": round(window.to_s, 6),
-                }  # fmt: skip
+                    "mean": round(window.mean, 4),
+                    "max": window.peak,
+                    "entered": window.entered,
+                    "left": window.left,
+                    "from_s": round(window.from_s, 6),
+                    "to_s": round(window.to_s, 6),
+                }
                 step.frames[window.frame].emit("occupancy", **self.named(window.area), **facts)
 
     def finish(self, slot: int) -> None:
@@ -103,12 +113,12 @@ class Zone(ShapeAnalytics):
             if count:
                 self.count(self._shape_names[area], "inside at the end", n=count)
 
-    def _facts(self, one: Stay) -> dict[str, Any]:
-        facts: dict[str, Any] = {"label": self._names[one.label], "count": one.count}
-        if one.kind != "entered":
-            facts["dwell_s"] = round(one.dwell_s, 6)
-        if one.kind != "loitering":
-            facts["at_s"] = round(one.at_s, 6)
-        if one.unseen:
-            facts["appeared" if one.kind == "entered" else "lost"] = True
+    def _facts(self, stay: Stay) -> dict[str, Any]:
+        facts: dict[str, Any] = {"label": self._names[stay.label], "count": stay.count}
+        if stay.kind != "entered":
+            facts["dwell_s"] = round(stay.dwell_s, 6)
+        if stay.kind != "loitering":
+            facts["at_s"] = round(stay.at_s, 6)
+        if stay.unseen:
+            facts["appeared" if stay.kind == "entered" else "lost"] = True
         return facts

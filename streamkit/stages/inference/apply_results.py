@@ -81,10 +81,12 @@ class ApplyMasks(ApplyDetails, writes=("mask",)):
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
         """See `ApplyDetails.attach`."""
-        found = [None if value is None else value["mask"] for value in values]
+        pending_masks = [None if value is None else value["mask"] for value in values]
 
         def masks(rows: np.ndarray) -> np.ndarray:
-            return _objects([None if (one := found[row]) is None else read(one)[0] for row in rows.tolist()])
+            return _objects(
+                [None if (pending := pending_masks[row]) is None else read(pending)[0] for row in rows.tolist()]
+            )
 
         return table.with_columns(mask=LazyColumn(masks, np.arange(len(table)), object))
 
@@ -99,12 +101,15 @@ class ApplyPoints(ApplyDetails, writes=("keypoints",)):
 
     def attach(self, table: Detections, values: list[Any]) -> Detections:
         """See `ApplyDetails.attach`."""
-        found = [None if value is None else value["keypoints"] for value in values]
-        shape = (self._points or max((one.shape[1] for one in found if one is not None), default=0), 3)
+        pending_points = [None if value is None else value["keypoints"] for value in values]
+        shape = (
+            self._points or max((pending.shape[1] for pending in pending_points if pending is not None), default=0),
+            3,
+        )
 
         def points(rows: np.ndarray) -> np.ndarray:
-            mine = (found[row] for row in rows.tolist())
-            return _rows([None if one is None else read(one)[0] for one in mine], shape)
+            selected = (pending_points[row] for row in rows.tolist())
+            return _rows([None if pending is None else read(pending)[0] for pending in selected], shape)
 
         column = LazyColumn(points, np.arange(len(table)), np.float32, shape)
         return table.with_columns(keypoints=column, skeleton=self.model.skeleton)
@@ -153,9 +158,9 @@ class Mean:
 
     def add(self, result: np.ndarray, now_s: float, smoothing: float) -> np.ndarray:
         """Add a result; return the mean."""
-        kept = math.exp(-abs(now_s - self.at_s) / smoothing) if smoothing else 0.0
-        self.total = self.total * np.float32(kept) + result
-        self.weight = self.weight * kept + 1
+        decay = math.exp(-abs(now_s - self.at_s) / smoothing) if smoothing else 0.0
+        self.total = self.total * np.float32(decay) + result
+        self.weight = self.weight * decay + 1
         self.at_s = now_s
         return np.asarray(self.total / np.float32(self.weight))
 
@@ -179,20 +184,20 @@ class ApplyTracks(ApplyDetails, TrackCaches):
     def values(self, batch: Batch, states: Mapping[str, Any], table: Detections, results: Results) -> list[Any]:
         """See `ApplyDetails.values`: those of tracks are smoothed and kept."""
         values: list[Any] = [None] * len(table)
-        mine = np.flatnonzero(members(table, self.of))
-        found = super().values(batch, states, table, results)
+        selected = np.flatnonzero(members(table, self.of))
+        outputs = super().values(batch, states, table, results)
         tracks = track_ids(table)
-        for at, now_s, state in self.in_order(batch, states, table.batch_row[mine], self.track_ttl):
-            i = int(mine[at])
+        for at, now_s, state in self.in_order(batch, states, table.batch_row[selected], self.track_ttl):
+            i = int(selected[at])
             if tracks[i] < 0:
-                values[i] = None if found[i] is None else self.value(found[i])
+                values[i] = None if outputs[i] is None else self.value(outputs[i])
                 continue
-            known = state.get(tracks[i], now_s, self.track_ttl)
-            if found[i] is not None:
-                if known is None:
-                    known = state.known[tracks[i]] = Mean(np.zeros_like(found[i]), 0.0, now_s, now_s)
-                known.value = self.value(known.add(found[i], now_s, self.smoothing))
-            values[i] = None if known is None else known.value
+            mean = state.get(tracks[i], now_s, self.track_ttl)
+            if outputs[i] is not None:
+                if mean is None:
+                    mean = state.by_track[tracks[i]] = Mean(np.zeros_like(outputs[i]), 0.0, now_s, now_s)
+                mean.value = self.value(mean.add(outputs[i], now_s, self.smoothing))
+            values[i] = None if mean is None else mean.value
         return values
 
 
@@ -289,13 +294,13 @@ class ApplyFrameAttributes(AttributeName, ApplyResults, writes=("attributes",), 
 
     def apply(self, batch: Batch, states: Mapping[str, Any], results: Results) -> None:
         """Add the attribute."""
-        found = {row: result for (row, _), result in results.items()}
+        outputs = {row: result for (row, _), result in results.items()}
         for row, frame in enumerate(batch.frames):
             state = states[frame.source]
-            if row in found:
+            if row in outputs:
                 if not state:
-                    state.append(Mean(np.zeros_like(found[row]), 0.0, frame.pts_s, frame.pts_s))
-                state[0].value = self.value(state[0].add(found[row], frame.pts_s, self.smoothing))
+                    state.append(Mean(np.zeros_like(outputs[row]), 0.0, frame.pts_s, frame.pts_s))
+                state[0].value = self.value(state[0].add(outputs[row], frame.pts_s, self.smoothing))
             if state and state[0].value is not None:
                 frame.facts["attributes"] = {**frame.facts.get("attributes", {}), **state[0].value}
 
@@ -316,14 +321,17 @@ class ApplyRegions(ApplyResults, writes=(SEGMENTATION,)):
 
     def apply(self, batch: Batch, states: Mapping[str, Any], results: Results) -> None:
         """Set the fact `segmentation`: masks by label."""
-        names, size = self.model.labels, self.model.input.size
+        names = self.model.labels
+        size = self.model.input.size
         geometries = () if batch.geometry is None else batch.geometry  # None if the network ran on no frame
         for ((row, _), classes), geometry in zip(results.items(), geometries, strict=True):
             frame = batch.frames[row]
-            found: dict[str, Any] = dict(frame.facts.get(SEGMENTATION, {}))
+            mask_by_label: dict[str, Any] = dict(frame.facts.get(SEGMENTATION, {}))
             for number, mask in class_masks(classes, geometry, (frame.width, frame.height), size).items():
                 name = names[number] if number < len(names) else str(number)
                 wanted = name in self.labels if self.labels is not None else name != BACKGROUND
                 if wanted and rle.area(mask) >= self.min_share * frame.width * frame.height:
-                    found[f"{self.context.id.split('.', 1)[0]}.{name}" if name in found else name] = mask
-            frame.facts[SEGMENTATION] = found
+                    mask_by_label[f"{self.context.id.split('.', 1)[0]}.{name}" if name in mask_by_label else name] = (
+                        mask
+                    )
+            frame.facts[SEGMENTATION] = mask_by_label

@@ -98,10 +98,10 @@ class Embed(CropModelBase):
     def __post_init__(self) -> None:
         """Check that no option is given that `record: best` makes useless."""
         super().__post_init__()
-        unused = [one for one in fields(self) if one.name in _UNUSED_WITH_BEST]
-        given = [one.name for one in unused if getattr(self, one.name) != one.default]
-        if self.record == "best" and given:
-            raise ValueError(f"record: best runs on the best views only: leave out {', '.join(given)}")
+        unused = [option for option in fields(self) if option.name in _UNUSED_WITH_BEST]
+        set_options = [option.name for option in unused if getattr(self, option.name) != option.default]
+        if self.record == "best" and set_options:
+            raise ValueError(f"record: best runs on the best views only: leave out {', '.join(set_options)}")
 
     def parts(self) -> list[CompositePart]:
         """Return the parts from crop selection to the column; see `streamkit/core/crops.py`."""

@@ -82,36 +82,42 @@ class DetectionsFromFile(FrameStage):
             self._rows = self.read(frame.source)
         rows = self._rows
         _check_size(rows, frame)
-        mine = rows.rows_of(frame.index)
+        span = rows.rows_of(frame.index)
         table = Detections(
-            np.ascontiguousarray(rows.xyxy[mine]).copy(), rows.score[mine].copy(), rows.class_id[mine].copy(),
-            track_id=rows.track_id[mine].copy() if self.keep_ids else None, labels=rows.labels,
-        )  # fmt: skip
-        self._last, self._shown = max(self._last, frame.index), self._shown + len(table)
-        self._check_places(rows, frame, mine)
+            np.ascontiguousarray(rows.xyxy[span]).copy(),
+            rows.score[span].copy(),
+            rows.class_id[span].copy(),
+            track_id=rows.track_id[span].copy() if self.keep_ids else None,
+            labels=rows.labels,
+        )
+        self._last = max(self._last, frame.index)
+        self._shown = self._shown + len(table)
+        self._check_places(rows, frame, span)
         strong = table.score >= np.float32(self.min_score)
         if not strong.all():
             self.context.counters.add(WEAK, int((~strong).sum()))
             table = table[strong]
         frame.tables[self.context.id] = table
 
-    def _check_places(self, rows: BoxRows, frame: Frame, mine: slice) -> None:
+    def _check_places(self, rows: BoxRows, frame: Frame, span: slice) -> None:
         """Count boxes outside of the frame; warn about these and about more frames than images, once for a source."""
-        x1, y1, x2, y2 = rows.xyxy[mine].T
+        x1, y1, x2, y2 = rows.xyxy[span].T
         outside = (x2 <= 0) | (y2 <= 0) | (x1 >= frame.width) | (y1 >= frame.height)
         if outside.any():
             self.context.counters.add(BEYOND, int(outside.sum()))
             first = int(outside.argmax())
-            box = ", ".join(f"{value:g}" for value in rows.xyxy[mine][first])
+            box = ", ".join(f"{value:g}" for value in rows.xyxy[span][first])
             self._warn(
-                "outside", f"{rows.path}:{rows.line[mine][first]}: the box [{box}] is outside of {frame.source}, which "
+                "outside",
+                f"{rows.path}:{rows.line[span][first]}: the box [{box}] is outside of {frame.source}, which "
                 f"has {frame.width}x{frame.height}; if the file is for another size of the video, scale its boxes",
-            )  # fmt: skip
+            )
         if rows.by_place and rows.listed is not None and frame.index >= len(rows.listed):
             self._warn(
-                "more", f"{rows.path} lists {len(rows.listed)} images without frame_id, so image n is frame n, and "
+                "more",
+                f"{rows.path} lists {len(rows.listed)} images without frame_id, so image n is frame n, and "
                 f"{frame.source} has more frames; if the images are not the first frames, add frame_id to each",
-            )  # fmt: skip
+            )
 
     def _warn(self, what: str, text: str) -> None:
         if what not in self._warned:

@@ -70,14 +70,18 @@ class DetectorBase(DetectionOptions, Composite):
 
     def refuse(self, reason: str, names: tuple[str, ...]) -> None:
         """Check that options without effect have their defaults; raise ValueError that starts with the reason."""
-        given = [one.name for one in fields(self) if one.name in names and getattr(self, one.name) != one.default]
-        if given:
-            raise ValueError(f"{reason}: leave out {', '.join(sorted(given, key=names.index))}")
+        set_options = [
+            option.name
+            for option in fields(self)
+            if option.name in names and getattr(self, option.name) != option.default
+        ]
+        if set_options:
+            raise ValueError(f"{reason}: leave out {', '.join(sorted(set_options, key=names.index))}")
 
     def parts(self) -> list[CompositePart]:
         """Return the parts with their options."""
         if self.of is None:
-            return network_parts(self, select_regions(self), [self.postprocess_part()], own=("prompts",))
+            return network_parts(self, select_regions(self), [self.postprocess_part()], infer_options=("prompts",))
         return self.parts_of(self.of)
 
     def postprocess_part(self) -> CompositePart:
@@ -165,7 +169,7 @@ class Segment(DetectorBase):
         """See `DetectorBase.check_use`; few options apply to a semantic network."""
         name = self.model.name
         if self._is_semantic():
-            unused = tuple(one for one in _POSTPROCESS if one not in ("model", "labels"))
+            unused = tuple(option for option in _POSTPROCESS if option not in ("model", "labels"))
             self.refuse(f"{name} is a semantic network, which finds no objects", (*unused, "of", "pad", "batch"))
         else:
             self.refuse(f"min_share is for semantic networks, which {name} is not", ("min_share",))

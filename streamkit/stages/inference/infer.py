@@ -51,7 +51,9 @@ logger = logging.getLogger(__name__)
 
 UNTUNED = "batches before tuning"
 NOT_FINITE = "looks at outputs that were not finite"
-_OTHERS_AFTER_S, _PAUSE_S = 5.0, 1.0  # of runs of other sizes; the end of a file gives them for less
+# of runs of other sizes; the end of a file gives them for less
+_OTHERS_AFTER_S = 5.0
+_PAUSE_S = 1.0
 
 Threads = Annotated[Count | None, "CPU threads of one run; by default the machine's cores divided among the instances."]
 
@@ -71,8 +73,10 @@ class _Sustained:
     """
 
     def __init__(self, after_s: float, pause_s: float) -> None:
-        self._after_s, self._pause_s = after_s, pause_s
-        self._since_s, self._last_s = 0.0, -math.inf
+        self._after_s = after_s
+        self._pause_s = pause_s
+        self._since_s = 0.0
+        self._last_s = -math.inf
 
     def again(self, now_s: float) -> bool:
         """Note that it happens at this monotonic time, and return whether it has for `after_s`."""
@@ -174,7 +178,8 @@ class Infer(BatchStage):
 
     def _open_in(self, arithmetic: Arithmetic, session: Session | None = None) -> None:
         """Open the session in an arithmetic; for the fused engine, fall back to ONNX Runtime if it cannot be used."""
-        device, future = self.context.device, self.context.runtime.future
+        device = self.context.device
+        future = self.context.runtime.future
         if session is not None:
             self._begin_with(session)
             return
@@ -215,9 +220,12 @@ class Infer(BatchStage):
             self._begin()
 
     def _begin(self) -> None:
-        texts, device, work = tuple(self.prompts or ()), self.context.device, self._prepare
+        texts = tuple(self.prompts or ())
+        device = self.context.device
+        work = self._prepare
         work = work if device.kind == "cpu" else on_this_stream(work, device)
-        self._next, self._awaited = self.context.runtime.future(lambda dropped: work(texts)), texts
+        self._next = self.context.runtime.future(lambda dropped: work(texts))
+        self._awaited = texts
 
     def _prepare(self, texts: Sequence[str]) -> Prompts:
         if not self._card.takes_prompts:
@@ -228,9 +236,10 @@ class Infer(BatchStage):
         """Take the new prompts if they are ready."""
         if self._next is None or not self._next.ready:
             return
-        found, self._next = self._next, None
+        upcoming = self._next
+        self._next = None
         try:
-            self._prompts = found.result()
+            self._prompts = upcoming.result()
         except Exception as error:  # of the text encoder: the old prompts still work
             logger.error(f"{self.context.id}: the new prompts are not used: {describe(error)}")
         if self._awaited != tuple(self.prompts or ()):  # they have changed again meanwhile
@@ -274,7 +283,8 @@ class Infer(BatchStage):
 
     def _measure(self, session: Session) -> None:
         """Keep the rate of a tuned network for the next start, which plans processes with it."""
-        card, device = self._card, self.context.device
+        card = self._card
+        device = self.context.device
         file = rate_file(card.file, card.input.size, gpu_versions(device.index), session.arithmetic)
         batch = session.fixed_batch or self._sizes[-1]
         if session.is_warm(batch):
@@ -300,7 +310,8 @@ class Infer(BatchStage):
 
     def _report(self) -> None:
         """Report what slows this network down."""
-        session, name = self._session, self._card.file.name
+        session = self._session
+        name = self._card.file.name
         if self._card.derived and self._card.note:
             logger.warning(f"{name}: {self._card.note}")
         if session.fixed_batch is not None:
@@ -331,19 +342,23 @@ class Infer(BatchStage):
             raise ValueError("infer needs a tensor; put preprocess before it")
         if self._tuned is not None:
             if self._tuned.ready:
-                self._session, self._tuned = self._tuned.result(), None
+                self._session = self._tuned.result()
+                self._tuned = None
             else:
                 self.context.counters.add(UNTUNED)
         self._switch()
         prompts = self._prompts
         shared = {"shared": prompts.shared} if prompts.texts else {}
-        tensor, shapes, xp = batch.tensor, self._shapes(batch), batch.xp
+        tensor = batch.tensor
+        shapes = self._shapes(batch)
+        xp = batch.xp
         filled = self._filled(batch)
         lengths = steps(len(tensor), self._sizes)
         if self._others_due is not None and self._tuned is None and not all(map(self._session.is_warm, lengths)):
             self._tune_if_sustained(self._others_due)
 
-        geometry, labels = batch.geometry, prompts.texts or self._card.labels
+        geometry = batch.geometry
+        labels = prompts.texts or self._card.labels
 
         def run(rows: Any) -> dict[str, Any]:
             extra = self._family.extra_inputs(shapes[rows], xp)
@@ -366,7 +381,8 @@ class Infer(BatchStage):
             ends = list(accumulate(lengths, initial=0))
             parts = [run(slice(begin, end)) for begin, end in pairwise(ends)]
             batch.outputs = _joined(parts, lengths, xp)
-        batch.tensor, batch.prompts = None, prompts.texts
+        batch.tensor = None
+        batch.prompts = prompts.texts
         return batch
 
     def _compared(self, outputs: dict[str, Any], run: Run, images: Images, feeds: dict[str, Any]) -> dict[str, Any]:
@@ -386,17 +402,21 @@ class Infer(BatchStage):
                     "next run; set precision to choose yourself"
                 )
             return outputs
-        session, stays, self._trial = self._trial.session, self._stays, None
+        session = self._trial.session
+        stays = self._stays
+        self._trial = None
         if session is None or stays:
             return outputs
-        self._unused, self._tuned = self._tuned, None
+        self._unused = self._tuned
+        self._tuned = None
         self._begin_with(session)
         self._report()
         return run(session)
 
     def _go_on_in_f32(self) -> None:
         """Leave an arithmetic in which values overflowed, in this run and in later ones."""
-        card, device = self._card, self.context.device
+        card = self._card
+        device = self.context.device
         self.context.counters.add(NOT_FINITE)
         if self._pinned != "auto":
             if not self._stays:
@@ -455,10 +475,13 @@ _INFER = ("engine", "precision", "threads")
 
 
 def network_parts(
-    stage: Any, select: list[CompositePart], results: list[CompositePart], shared: tuple[str, ...] = (),
-    own: tuple[str, ...] = (),
+    stage: Any,
+    select: list[CompositePart],
+    results: list[CompositePart],
+    shared: tuple[str, ...] = (),
+    infer_options: tuple[str, ...] = (),
     few_rows: bool = False,
-) -> list[CompositePart]:  # fmt: skip
+) -> list[CompositePart]:
     """Return the parts of a composite: `select`, then `preprocess` and `infer` with its options, then `results`.
 
     Args:
@@ -466,14 +489,14 @@ def network_parts(
         select: the parts that choose what the network runs on.
         results: the parts that decode and apply the outputs.
         shared: further options of both `preprocess` and `infer`, such as `batch`.
-        own: further options of `infer`, such as `prompts`.
+        infer_options: further options of `infer`, such as `prompts`.
         few_rows: whether rows come few at a time, as the crops of tracks do.
     """
     both = {**pick_options(stage, ("model", *shared)), **({"few_rows": True} if few_rows else {})}
     return [
         *select,
         CompositePart("preprocess", Preprocess, both),
-        CompositePart("infer", Infer, {**both, **pick_options(stage, (*_INFER, *own))}),
+        CompositePart("infer", Infer, {**both, **pick_options(stage, (*_INFER, *infer_options))}),
         *results,
     ]
 
@@ -485,7 +508,8 @@ def pick_options(stage: Stage, names: tuple[str, ...]) -> dict[str, Any]:
 
 def check_task(stage: Any) -> None:
     """Check that the card's task is the stage's; raise ValueError."""
-    task, card = stage.name, stage.model
+    task = stage.name
+    card = stage.model
     if card.task != task:
         raise ValueError(
             f"{task} needs a card with task: {task}; "

@@ -135,7 +135,8 @@ class InferenceRegions:
         edge = {"left": 0, "top": 1, "right": 2, "foot": 3}.get(self.anchor)
         if self.areas is None or edge is None:
             return np.zeros(len(xyxy), bool)
-        outward, axis = (1 if edge > 1 else -1), edge % 2
+        outward = 1 if edge > 1 else -1
+        axis = edge % 2
         inner = within[:, edge] != (sizes_wh[:, axis] if edge > 1 else 0)
         return np.asarray(inner & ((xyxy[:, edge] - within[:, edge]) * outward > -_EDGE_NETWORK_PX / scale[:, axis]))
 
@@ -251,17 +252,26 @@ def merge_regions(
     within = crops.rects  # the polygon's rectangle that each region is a tile of; an object's crop is no tile
     if crops.row_id[0] == WHOLE_FRAME:
         within = np.concatenate([frames.rects(regions, row)[:, 1] for row in dict.fromkeys(rows.tolist())])
-    within, sizes, scale = within[region], frames.sizes_wh[frame], scale[region]
+    within = within[region]
+    sizes = frames.sizes_wh[frame]
+    scale = scale[region]
     inside = regions.inside(table.xyxy, sizes.astype(np.float64), frames.shape_scales[frame])
     inside &= ~regions.unseen(table.xyxy, within, sizes, scale)
     cut = views.is_cut_off(table.xyxy, crops.rects[region], within, scale)
-    mine = np.flatnonzero(inside)
-    kept, taken, left_out = views.merge(
-        table.xyxy[mine], table.score[mine], table.class_id[mine], frame[mine], region[mine], cut[mine],
-        iou=options.iou, agnostic=options.agnostic, top_k=options.top_k,
-        corners=table.extra["corners"][mine] if "corners" in table.extra else None,
-    )  # fmt: skip
-    made = table[mine[kept]]
-    row_id = np.arange(len(made), dtype=np.int32)
-    made = made.with_columns(batch_row=np.asarray(rows[made.batch_row], np.int32), row_id=row_id)
-    return made, {"nms": taken, "top_k": left_out, "roi": len(table) - len(mine)}
+    inside_rows = np.flatnonzero(inside)
+    merged_rows, suppressed, left_out = views.merge(
+        table.xyxy[inside_rows],
+        table.score[inside_rows],
+        table.class_id[inside_rows],
+        frame[inside_rows],
+        region[inside_rows],
+        cut[inside_rows],
+        iou=options.iou,
+        agnostic=options.agnostic,
+        top_k=options.top_k,
+        corners=table.extra["corners"][inside_rows] if "corners" in table.extra else None,
+    )
+    merged = table[inside_rows[merged_rows]]
+    row_id = np.arange(len(merged), dtype=np.int32)
+    merged = merged.with_columns(batch_row=np.asarray(rows[merged.batch_row], np.int32), row_id=row_id)
+    return merged, {"nms": suppressed, "top_k": left_out, "roi": len(table) - len(inside_rows)}

@@ -35,7 +35,7 @@ ON_HOST = "outputs copied to host: family without CUDA"
 _NO_RESULTS = np.zeros((0, 0), np.float32)
 _RESULTS_COPY = "the results go from device to host, one copy a batch"
 _CROP_COLUMNS = ("mask", "keypoints")
-_MOST_LATE = 64
+_MAX_LATE = 64
 """Batches whose masks or keypoints stay on the device while their tables are held, without being read."""
 _MakeTable = Callable[[], tuple[Detections, dict[str, int]]]
 """Returns a table, and how many boxes each cause removed."""
@@ -96,13 +96,13 @@ class DetectionOptions:
         if self.prompts and self.labels is not None:
             raise ValueError("prompts are the labels: leave labels out, or remove the prompts that you do not want")
         named = [*(self.labels or []), *(self.min_score if isinstance(self.min_score, dict) else [])]
-        known = self.prompts or self.model.labels
-        unknown = [f"no class {name!r}{did_you_mean(name, known)}" for name in named if name not in known]
+        classes = self.prompts or self.model.labels
+        unknown = [f"no class {name!r}{did_you_mean(name, classes)}" for name in named if name not in classes]
         if unknown:
             what = "prompts" if self.prompts else self.model.name
             raise ValueError(f"{what} has {' and '.join(unknown)}")
         if self.multi_label and not family_of(self.model).several:
-            reading = ", ".join(name for name, one in FAMILIES.items() if one.several)
+            reading = ", ".join(name for name, family in FAMILIES.items() if family.several)
             raise ValueError(
                 f"multi_label is for the families {reading}, and {self.model.name} is of family {self.model.family}; "
                 "leave it out"
@@ -142,21 +142,22 @@ class Postprocess(DetectionOptions, BatchStage):
         self._table = self.context.id.split(".", 1)[0]
         self._removed: deque[Mapping[str, int]] = deque()
         self._late: deque[weakref.ref[LateArray]] = deque()
-        self._known: list[str] = []
+        self._all_prompts: list[str] = []
         self.changed()
 
     def changed(self) -> None:
         """Compute the threshold of each class; learn new prompts, in the order of the changes."""
-        self._known = list(dict.fromkeys([*self._known, *(self.prompts or ())]))
+        self._all_prompts = list(dict.fromkeys([*self._all_prompts, *(self.prompts or ())]))
         self._of_prompts: dict[tuple[str, ...], _Classes] = {}
         self._classes = self._classes_of(self.model.labels)
 
     def _classes_of(self, labels: tuple[str, ...]) -> _Classes:
         """Return the classes of a network with these labels, and the options that they are decoded with."""
-        card, given = self.model, self.min_score
-        default = given if isinstance(given, (int, float)) else card.score
+        card = self.model
+        min_score = self.min_score
+        default = min_score if isinstance(min_score, (int, float)) else card.score
         scores = np.full(max(1, len(labels)), default, np.float32)
-        for name, score in given.items() if isinstance(given, dict) else ():
+        for name, score in min_score.items() if isinstance(min_score, dict) else ():
             if name in labels:
                 scores[labels.index(name)] = score
         wanted = labels if self.labels is None else self.labels
@@ -178,8 +179,8 @@ class Postprocess(DetectionOptions, BatchStage):
         if not texts:
             return self._classes
         if texts not in self._of_prompts:
-            self._known = list(dict.fromkeys([*self._known, *filter(None, texts)]))
-            ids = np.array([self._known.index(text) if text else -1 for text in texts], np.int32)
+            self._all_prompts = list(dict.fromkeys([*self._all_prompts, *filter(None, texts)]))
+            ids = np.array([self._all_prompts.index(text) if text else -1 for text in texts], np.int32)
             self._of_prompts = {texts: replace(self._classes_of(texts), ids=ids)}
         return self._of_prompts[texts]
 
@@ -197,20 +198,26 @@ class Postprocess(DetectionOptions, BatchStage):
         def take() -> Detections:
             # Branches may call this from two threads: `setdefault` accepts one result, and only that one is counted.
             if "made" not in table:
-                made, removed = make()
-                if table.setdefault("made", made) is made:
+                new_table, removed = make()
+                if table.setdefault("made", new_table) is new_table:
                     self._removed.append(removed)
             return table["made"]
 
         batch.tables[self._table] = take() if batch.xp is np else take
-        batch.outputs, batch.geometry, batch.rows, batch.crops, batch.prompts = {}, None, None, None, ()
+        batch.outputs = {}
+        batch.geometry = None
+        batch.rows = None
+        batch.crops = None
+        batch.prompts = ()
         self._count()
         return batch
 
     def _decode(self, batch: Batch, sizes: np.ndarray) -> _MakeTable:
         """Start to decode the outputs; the returned function makes the table."""
         assert batch.geometry is not None
-        geometry, outputs, classes = batch.geometry, batch.outputs, self._classes_in(batch)
+        geometry = batch.geometry
+        outputs = batch.outputs
+        classes = self._classes_in(batch)
         sizes = sizes if batch.rows is None else sizes[batch.rows]
         if isinstance(outputs, LazyOutputs):
             parts = [
@@ -227,7 +234,8 @@ class Postprocess(DetectionOptions, BatchStage):
             return self._decode_outputs(outputs, geometry, sizes, classes)
         self.context.counters.add(ON_HOST)
         outputs = self._family.used(outputs, len(geometry))
-        names, wait = list(outputs), fetch(list(outputs.values()))
+        names = list(outputs)
+        wait = fetch(list(outputs.values()))
         return lambda: self._decode_outputs(dict(zip(names, wait(), strict=True)), geometry, sizes, classes)()
 
     def _decode_outputs(
@@ -241,16 +249,16 @@ class Postprocess(DetectionOptions, BatchStage):
             self._bound(late)
 
         def make() -> tuple[Detections, dict[str, int]]:
-            made, counts, lost = table()
+            decoded, counts, lost = table()
             causes = dict(zip(CAUSES, counts[:, 1:].sum(axis=0).tolist(), strict=True))
-            return made.with_columns(skeleton=card.skeleton), causes | {NO_ROOM: lost}
+            return decoded.with_columns(skeleton=card.skeleton), causes | {NO_ROOM: lost}
 
         return make
 
     def _bound(self, late: LateArray) -> None:
         """Move what tables of earlier batches left on the device to the host, if many are still held."""
         self._late.append(weakref.ref(late))
-        if len(self._late) > _MOST_LATE and (oldest := self._late.popleft()()) is not None:
+        if len(self._late) > _MAX_LATE and (oldest := self._late.popleft()()) is not None:
             oldest.to_host()
 
     def _empty(self) -> tuple[Detections, dict[str, int]]:
@@ -259,11 +267,16 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def _merged(self, batch: Batch, make: _MakeTable) -> _MakeTable:
         """Make the table of the frames from that of their regions."""
-        crops, rows, geometry, options = batch.crops, batch.rows, batch.geometry, self._classes_in(batch).options
+        crops = batch.crops
+        rows = batch.rows
+        geometry = batch.geometry
+        options = self._classes_in(batch).options
         assert crops is not None
         assert rows is not None
         assert geometry is not None
-        regions, scale, frames = self._regions, geometry[:, :2], FrameGeometry.of(batch.frames)
+        regions = self._regions
+        scale = geometry[:, :2]
+        frames = FrameGeometry.of(batch.frames)
 
         def merge() -> tuple[Detections, dict[str, int]]:
             table, removed = make()
@@ -274,15 +287,16 @@ class Postprocess(DetectionOptions, BatchStage):
 
     def _renumbered(self, batch: Batch, make: _MakeTable) -> _MakeTable:
         """Number the classes of prompts by all prompts so far: a tracker below compares numbers over a change."""
-        ids, labels = self._classes_in(batch).ids, tuple(self._known)
+        ids = self._classes_in(batch).ids
+        labels = tuple(self._all_prompts)
         if ids is None:
             return make
 
-        def made() -> tuple[Detections, dict[str, int]]:
+        def renumbered() -> tuple[Detections, dict[str, int]]:
             table, causes = make()
             return table.with_columns(class_id=ids[table.class_id], labels=labels), causes
 
-        return made
+        return renumbered
 
     def close(self) -> None:
         """Add the remaining counts."""
@@ -297,23 +311,24 @@ class Postprocess(DetectionOptions, BatchStage):
 
 def _joined(parts: Sequence[tuple[int, _MakeTable]]) -> tuple[Detections, dict[str, int]]:
     """Make one table of those of several runs, each given with its first row."""
-    tables, causes = [], Counter[str]()
+    tables = []
+    causes = Counter[str]()
     for first, make in parts:
         table, removed = make()
         tables.append(table.with_columns(batch_row=table.batch_row + np.int32(first)))
         causes.update(removed)
-    made = Detections.concat(tables)
-    return made.with_columns(row_id=np.arange(len(made), dtype=np.int32)), causes
+    joined = Detections.concat(tables)
+    return joined.with_columns(row_id=np.arange(len(joined), dtype=np.int32)), causes
 
 
 def _of_frames(rows: np.ndarray, make: _MakeTable) -> _MakeTable:
     """Make the table of all frames from that of the frames that the network ran on."""
 
-    def made() -> tuple[Detections, dict[str, int]]:
+    def of_all_frames() -> tuple[Detections, dict[str, int]]:
         table, causes = make()
         return table.with_columns(batch_row=rows[table.batch_row]), causes
 
-    return made
+    return of_all_frames
 
 
 class PostprocessMasks(Postprocess, writes=("detections", "mask")):
@@ -339,12 +354,12 @@ class DecodeCrops(Postprocess, name="postprocess", writes=("results",), device_c
         sizes = np.array([(frame.width, frame.height) for frame in batch.frames], np.int64)
         make = self._decode(batch, sizes) if len(crops) else self._empty
 
-        def found() -> np.ndarray:
-            made, removed = make()
+        def results() -> np.ndarray:
+            rows, removed = make()
             self._removed.append(removed)
-            return best(made, crops.rects)
+            return best(rows, crops.rects)
 
-        batch.crops = replace(crops, results=found() if batch.xp is np else cache(found))
+        batch.crops = replace(crops, results=results() if batch.xp is np else cache(results))
         batch.tensor = batch.geometry = None
         batch.outputs = {}
         self._count()
@@ -367,15 +382,20 @@ def best(table: Detections, rects: np.ndarray) -> np.ndarray:
     for i, crop in enumerate(table.batch_row.tolist()):
         share = float(iou_matrix(table.xyxy[i : i + 1], rects[crop : crop + 1].astype(np.float32))[0, 0])
         if share > fills[crop]:
-            fills[crop], results[crop] = share, {name: columns[name][i : i + 1] for name in names}
+            fills[crop] = share
+            results[crop] = {name: columns[name][i : i + 1] for name in names}
     return results
 
 
 @dataclass(eq=False)
 class FetchVectors(
-    BatchStage, name="postprocess", reads=("outputs",), writes=("results",), splits_outputs=True,
+    BatchStage,
+    name="postprocess",
+    reads=("outputs",),
+    writes=("results",),
+    splits_outputs=True,
     device_copy=_RESULTS_COPY,
-):  # fmt: skip
+):
     """Start the copy of the network's results to the host, a vector per crop, and release the outputs."""
 
     model: Model
@@ -390,7 +410,8 @@ class FetchVectors(
         assert crops is not None
         results: Any = _NO_RESULTS
         if len(crops):
-            wait, finish = fetch([self._selected(batch, len(crops))]), self.finish
+            wait = fetch([self._selected(batch, len(crops))])
+            finish = self.finish
             results = cache(lambda: finish(wait()[0]))
         batch.crops = replace(crops, results=results)
         batch.tensor = None

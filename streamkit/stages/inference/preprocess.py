@@ -56,12 +56,12 @@ class Preprocess(BatchStage):
             raise ValueError("preprocess needs frames with pixels")
         total = sum(steps(len(frames), self._sizes))
         if batch.crops is None or total <= self._sizes[-1]:
-            batch.tensor, batch.geometry = self._made(frames, batch.crops, total)
+            batch.tensor, batch.geometry = self._preprocessed(frames, batch.crops, total)
         else:
             batch.tensor, batch.geometry = self._rows(frames, batch.crops, total, batch.xp)
         return batch
 
-    def _made(self, frames: list[Frame], crops: Crops | None, total: int) -> tuple[Array, np.ndarray]:
+    def _preprocessed(self, frames: list[Frame], crops: Crops | None, total: int) -> tuple[Array, np.ndarray]:
         from streamkit.ops.preprocess import preprocess
 
         rects = None if crops is None else crops.rects
@@ -83,6 +83,6 @@ class Preprocess(BatchStage):
             used = rows[rows < len(frames)]  # the rest is padding
             if not len(used):
                 return xp.zeros(spec.shape(len(rows)), spec.numpy_dtype)
-            return self._made([frames[row] for row in used.tolist()], crops.take(used), len(rows))[0]
+            return self._preprocessed([frames[row] for row in used.tolist()], crops.take(used), len(rows))[0]
 
         return LazyRows(make, spec.shape(total), spec.numpy_dtype), rect_geometry(spec, crops.rects)[1]

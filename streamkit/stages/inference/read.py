@@ -69,7 +69,7 @@ def _valid_pattern(value: Any) -> str:
     if not isinstance(value, str) or not value:
         what = "a name such as de, a mask such as AA-9999, or a regular expression"
         raise ValueError(f"must be text: {what}, got {value!r}")
-    return TextPattern(value).given
+    return TextPattern(value).pattern
 
 
 @dataclass(slots=True)
@@ -113,39 +113,42 @@ class SelectText(
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """See `SelectObjects.process`."""
-        made = super().process(batch, states)
-        crops, rows = made.crops, made.rows
+        selected = super().process(batch, states)
+        crops = selected.crops
+        rows = selected.rows
         assert crops is not None
         assert rows is not None
         if len(crops):
             quality = _qualities([batch.frames[row] for row in rows.tolist()], crops)
             corners = self._corners(batch, rows, crops) if self.crop == "corners" else None
-            made.crops = Crops(crops.rects, crops.row_id, corners=corners, quality=quality)
-        return made
+            selected.crops = Crops(crops.rects, crops.row_id, corners=corners, quality=quality)
+        return selected
 
     def first_query(self, now_s: float, quality: float) -> ReadingTimes:
         """See `SelectObjects.first_query`."""
         return ReadingTimes(now_s + self.every, 2 * self.every, quality, now_s)
 
-    def is_due(self, state: Any, track: int, known: Any, now_s: float, quality: float) -> bool:
+    def is_due(self, state: Any, track: int, query: Any, now_s: float, quality: float) -> bool:
         """See `SelectObjects.is_due`; the times are the same whether the text is sure or not."""
-        if quality > self.requery_ratio * known.quality:
-            known.due_s, known.interval_s = now_s + self.every, 2 * self.every
-            known.quality, known.series = quality, known.series + 1
+        if quality > self.requery_ratio * query.quality:
+            query.due_s = now_s + self.every
+            query.interval_s = 2 * self.every
+            query.quality = quality
+            query.series = query.series + 1
             return True
-        if now_s < known.due_s:
+        if now_s < query.due_s:
             return False
-        known.due_s = now_s + known.interval_s
-        known.interval_s = min(2 * known.interval_s, _LONGEST_INTERVAL * self.every)
-        return (track, known.series) not in state.sure
+        query.due_s = now_s + query.interval_s
+        query.interval_s = min(2 * query.interval_s, _LONGEST_INTERVAL * self.every)
+        return (track, query.series) not in state.sure
 
     def _corners(self, batch: Batch, rows: np.ndarray, crops: Crops) -> np.ndarray | None:
         """Return (m, 4, 2) the corners of each object, NaN for one without; None if the detector gives none."""
         table = batch.table(self.of.stage)
         places = {key: i for i, key in enumerate(zip(table.batch_row.tolist(), table.row_id.tolist(), strict=True))}
-        mine = np.array([places[key] for key in zip(rows.tolist(), crops.row_id.tolist(), strict=True)], np.intp)
-        found = corners_of(table, mine)
-        return None if found is None else reading_order(found).astype(np.float32)
+        selected = np.array([places[key] for key in zip(rows.tolist(), crops.row_id.tolist(), strict=True)], np.intp)
+        corners = corners_of(table, selected)
+        return None if corners is None else reading_order(corners).astype(np.float32)
 
 
 def corners_of(table: Detections, rows: np.ndarray) -> np.ndarray | None:
@@ -189,12 +192,14 @@ class FetchText(FetchVectors):
         super().open()
         more = self.letters
         labels = enumerate(self.model.labels)
-        self._allowed = None if more is None else [i for i, one in labels if one.isascii() or one.upper() in more]
+        self._allowed = (
+            None if more is None else [i for i, letter in labels if letter.isascii() or letter.upper() in more]
+        )
 
     def select(self, outputs: Mapping[str, Array]) -> Array:
         """See `FetchVectors.select`."""
-        found: Array = self._family.best(outputs, len(self.model.labels), self.model.blank, self._allowed)
-        return found
+        best: Array = self._family.best(outputs, len(self.model.labels), self.model.blank, self._allowed)
+        return best
 
     def finish(self, fetched: np.ndarray) -> np.ndarray:
         """Return them unchanged."""
@@ -231,7 +236,7 @@ class _SourceTexts(_SourceTracks):
     def sweep(self, now_s: float, track_ttl: float) -> None:
         """See `TrackCache.sweep`."""
         super().sweep(now_s, track_ttl)
-        self.sure.difference_update([pair for pair in self.sure if pair[0] not in self.known])
+        self.sure.difference_update([pair for pair in self.sure if pair[0] not in self.by_track])
 
 
 @dataclass(slots=True)
@@ -251,7 +256,7 @@ class _TrackText:
     series: int = 0
     votes: TextVotes = field(default_factory=TextVotes)
     vote: Vote = field(default_factory=lambda: Vote("", (), 0))
-    told: str | None = None
+    emitted: str | None = None
 
 
 @stage(
@@ -317,11 +322,11 @@ class Read(TrackCaches):
     def parts_before(options: dict[str, Any]) -> list[CompositePart]:
         """Return the parts that cut the objects out and run the network; they share the set of sure tracks."""
         shared = options["sure_tracks"] = SureTracks()
-        given = Read(**options)
-        select = {name: getattr(given, name) for name in _SELECT}
-        fetch = {"model": given.model, "letters": None if given._format is None else given._format.letters}
+        composite = Read(**options)
+        select = {name: getattr(composite, name) for name in _SELECT}
+        fetch = {"model": composite.model, "letters": None if composite._format is None else composite._format.letters}
         return network_parts(
-            given,
+            composite,
             [CompositePart("select", SelectText, {**select, "sure_tracks": shared})],
             [CompositePart("postprocess", FetchText, fetch)],
             ("batch",),
@@ -336,7 +341,7 @@ class Read(TrackCaches):
 
     def changed(self) -> None:
         """Apply `min_score`."""
-        self._least = self.model.score if self.min_score is None else self.min_score
+        self._min_score = self.model.score if self.min_score is None else self.min_score
 
     def new_state(self, source: str) -> TrackCache:
         """See `TrackCaches.new_state`."""
@@ -351,41 +356,45 @@ class Read(TrackCaches):
         table = batch.table(self.of.stage)
         readings = self._readings(batch)
         batch.crops = batch.rows = batch.geometry = None
-        mine = np.flatnonzero(members(table, self.of))
+        selected = np.flatnonzero(members(table, self.of))
         sides = np.maximum(visible_sides(table, frame_sizes(batch, table)), 0)
-        views, tracks = (np.prod(sides, axis=1) * table.score).tolist(), track_ids(table)
-        frames, ids = table.batch_row.tolist(), table.row_id.tolist()
+        views = (np.prod(sides, axis=1) * table.score).tolist()
+        tracks = track_ids(table)
+        frames = table.batch_row.tolist()
+        ids = table.row_id.tolist()
         values: list[Any] = [None] * len(table)
         state: Any
-        for at, now_s, state in self.in_order(batch, states, table.batch_row[mine], self.track_ttl):
-            row = int(mine[at])
-            reading, track = readings.get((frames[row], ids[row])), tracks[row]
+        for at, now_s, state in self.in_order(batch, states, table.batch_row[selected], self.track_ttl):
+            row = int(selected[at])
+            reading = readings.get((frames[row], ids[row]))
+            track = tracks[row]
             if track < 0:
                 values[row] = None if reading is None else self._value(self._in_format(reading.alone()))
                 continue
-            known = state.get(track, now_s, self.track_ttl)
-            if known is None and reading is not None:
-                known = state.known[track] = _TrackText(views[row], now_s)
+            track_text = state.get(track, now_s, self.track_ttl)
+            if track_text is None and reading is not None:
+                track_text = state.by_track[track] = _TrackText(views[row], now_s)
                 state.forget(track)
-            if reading is not None and self._add(reading, state.sure, track, known, views[row]):
-                state.sure.add((track, known.series))
-                if known.vote.text != known.told:
-                    self._tell(batch.frames[frames[row]], table.label[row], track, known)
-            values[row] = None if known is None else self._value(known.vote)
+            if reading is not None and self._add(reading, state.sure, track, track_text, views[row]):
+                state.sure.add((track, track_text.series))
+                if track_text.vote.text != track_text.emitted:
+                    self._tell(batch.frames[frames[row]], table.label[row], track, track_text)
+            values[row] = None if track_text is None else self._value(track_text.vote)
         batch.tables[self.of.stage] = add_attributes(table, values)
         return batch
 
     def _readings(self, batch: Batch) -> dict[tuple[int, int], _Reading]:
         """Return what was read of each crop, by the frame's row and the object's `row_id`."""
-        crops, rows = batch.crops, batch.rows
+        crops = batch.crops
+        rows = batch.rows
         assert crops is not None
         assert rows is not None
         if not len(crops):
             return {}
         weights = np.ones(len(crops)) if crops.quality is None else crops.quality
-        found = zip(crops.wait(), weights.tolist(), strict=True)
-        made = [_Reading(*self._text(best), weight) for best, weight in found]
-        return dict(zip(zip(rows.tolist(), crops.row_id.tolist(), strict=True), made, strict=True))
+        weighted = zip(crops.wait(), weights.tolist(), strict=True)
+        readings = [_Reading(*self._text(best), weight) for best, weight in weighted]
+        return dict(zip(zip(rows.tolist(), crops.row_id.tolist(), strict=True), readings, strict=True))
 
     def _text(self, best: np.ndarray) -> tuple[str, Sequence[float], float]:
         """Return the text of a crop, the score of each character, and its margin; see `_Reading`.
@@ -399,31 +408,34 @@ class Read(TrackCaches):
         text, each = normalized(characters, scores)
         return self._format.repaired(text, each) or text, each, margin
 
-    def _counts(self, sure: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
+    def _counts(self, sure: set[tuple[int, int]], track: int, track_text: _TrackText, view: float) -> bool:
         """Whether a reading counts: it is of a better view, which starts a series, or the series is not sure yet."""
-        if view > self.requery_ratio * known.quality:
-            known.quality, known.series = view, known.series + 1
+        if view > self.requery_ratio * track_text.quality:
+            track_text.quality = view
+            track_text.series = track_text.series + 1
             return True
-        if (track, known.series) not in sure:
+        if (track, track_text.series) not in sure:
             return True
         self.context.counters.add(IGNORED)
         return False
 
-    def _add(self, reading: _Reading, sure: set[tuple[int, int]], track: int, known: _TrackText, view: float) -> bool:
+    def _add(
+        self, reading: _Reading, sure: set[tuple[int, int]], track: int, track_text: _TrackText, view: float
+    ) -> bool:
         """Add a reading if it counts; return whether the text is sure with it."""
-        if not self._counts(sure, track, known, view):
+        if not self._counts(sure, track, track_text, view):
             return False
         if reading.text:
             weight = reading.weight
             if self._format is not None and not self._format.matches(reading.text):
                 self.context.counters.add(OTHER_FORMAT)
                 weight *= _OTHER_FORMAT_WEIGHT
-            known.votes.add(reading.text, reading.scores, weight, reading.margin)
-        vote = self._in_format(known.votes.result())
-        least = self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE)
-        is_sure = bool(vote.text) and vote.score >= least and vote.margin >= self.margin
-        if is_sure or known.told in (None, vote.text):
-            known.vote = vote
+            track_text.votes.add(reading.text, reading.scores, weight, reading.margin)
+        vote = self._in_format(track_text.votes.result())
+        lowest_sure = self.sure if vote.agreeing > 1 else max(self.sure, _SURE_AT_ONCE)
+        is_sure = bool(vote.text) and vote.score >= lowest_sure and vote.margin >= self.margin
+        if is_sure or track_text.emitted in (None, vote.text):
+            track_text.vote = vote
         return is_sure
 
     def _in_format(self, vote: Vote) -> Vote:
@@ -433,18 +445,24 @@ class Read(TrackCaches):
         text = self._format.repaired(vote.text, vote.scores)
         return Vote("", (), 0) if text is None else vote._replace(text=text)
 
-    def _tell(self, frame: Frame, label: str | None, track: int, known: _TrackText) -> None:
+    def _tell(self, frame: Frame, label: str | None, track: int, track_text: _TrackText) -> None:
         """Emit the event."""
-        text, score = known.vote.text, round(known.vote.score, 4)
-        data: dict[str, Any] = {"value": text, "score": score, "readings": len(known.votes), "attribute": self._name}
+        text = track_text.vote.text
+        score = round(track_text.vote.score, 4)
+        data: dict[str, Any] = {
+            "value": text,
+            "score": score,
+            "readings": len(track_text.votes),
+            "attribute": self._name,
+        }
         data |= {} if label is None else {"label": label}
-        data |= {} if known.told is None else {"before": known.told}
-        known.told = text
+        data |= {} if track_text.emitted is None else {"before": track_text.emitted}
+        track_text.emitted = text
         frame.emit("read", track, **data)
 
     def _value(self, vote: Vote) -> dict[str, Any] | None:
         """Return the attribute, as in records; None below `min_score`."""
-        if not vote.text or vote.score < self._least:
+        if not vote.text or vote.score < self._min_score:
             return None
         return {self._name: {"label": vote.text, "score": round(vote.score, 4)}}
 

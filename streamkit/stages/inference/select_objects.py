@@ -20,7 +20,8 @@ from streamkit.core.stage import StreamStage
 from streamkit.core.units import Of, Pixels, Score, Seconds
 from streamkit.ops.boxes import crop_rects
 
-INFERRED, TOO_SMALL = "objects inferred", "objects skipped: too small"
+INFERRED = "objects inferred"
+TOO_SMALL = "objects skipped: too small"
 UNTRACKED = "objects skipped: no track"
 WHOLE_FRAME = -1
 """The `row_id` of a crop that is a whole frame, or a region of one."""
@@ -67,22 +68,24 @@ class QueriedTrack:
 class TrackCache:
     """The tracks of one source: any values with `seen_s`. Those not seen for `track_ttl` seconds are dropped."""
 
-    known: dict[int, Any] = field(default_factory=dict)
+    by_track: dict[int, Any] = field(default_factory=dict)
     swept_s: float = -np.inf
 
     def get(self, track_id: int, now_s: float, track_ttl: float) -> Any:
         """Return the state of a track, or None, and mark the track as seen now."""
-        found = self.known.get(track_id)
-        if found is None or abs(now_s - found.seen_s) > track_ttl:
+        state = self.by_track.get(track_id)
+        if state is None or abs(now_s - state.seen_s) > track_ttl:
             return None
-        found.seen_s = now_s
-        return found
+        state.seen_s = now_s
+        return state
 
     def sweep(self, now_s: float, track_ttl: float) -> None:
         """Drop tracks not seen for long; most calls do nothing."""
         if abs(now_s - self.swept_s) >= track_ttl:
             self.swept_s = now_s
-            self.known = {key: one for key, one in self.known.items() if abs(now_s - one.seen_s) <= track_ttl}
+            self.by_track = {
+                key: state for key, state in self.by_track.items() if abs(now_s - state.seen_s) <= track_ttl
+            }
 
 
 class TrackCaches(StreamStage):
@@ -104,11 +107,13 @@ class TrackCaches(StreamStage):
             batch_row: (n,) the frame of each row.
             track_ttl: seconds after which an unseen track is dropped.
         """
-        rows, last = batch_row.tolist(), -1
+        rows = batch_row.tolist()
+        last = -1
         for i in np.argsort(batch_row, kind="stable").tolist():
             if rows[i] != last:
                 last = rows[i]
-                now_s, state = batch.frames[last].pts_s, states[batch.frames[last].source]
+                now_s = batch.frames[last].pts_s
+                state = states[batch.frames[last].source]
                 state.sweep(now_s, track_ttl)
             yield i, now_s, state
 
@@ -181,17 +186,18 @@ class SelectObjects(
         self, batch: Batch, states: Mapping[str, Any], table: Detections, quality: np.ndarray
     ) -> np.ndarray[Any, np.dtype[np.intp]]:
         """Return the rows to run on, frame by frame. A quality below 0 marks a row that is not eligible."""
-        views, tracks = quality.tolist(), track_ids(table)
+        views = quality.tolist()
+        tracks = track_ids(table)
         chosen: list[int] = []
         for i, now_s, state in self.in_order(batch, states, table.batch_row, self.track_ttl):
-            known = state.get(tracks[i], now_s, self.track_ttl) if tracks[i] >= 0 else None
+            query = state.get(tracks[i], now_s, self.track_ttl) if tracks[i] >= 0 else None
             if views[i] < 0:
                 continue
-            if known is not None:
-                if not self.is_due(state, tracks[i], known, now_s, views[i]):
+            if query is not None:
+                if not self.is_due(state, tracks[i], query, now_s, views[i]):
                     continue
             elif tracks[i] >= 0:
-                state.known[tracks[i]] = self.first_query(now_s, views[i])
+                state.by_track[tracks[i]] = self.first_query(now_s, views[i])
             chosen.append(i)
         return np.array(chosen, np.intp)
 
@@ -199,11 +205,12 @@ class SelectObjects(
         """Return the state of a track that the network runs on for the first time."""
         return QueriedTrack(now_s, quality, now_s)
 
-    def is_due(self, state: TrackCache, track: int, known: Any, now_s: float, quality: float) -> bool:
+    def is_due(self, state: TrackCache, track: int, query: Any, now_s: float, quality: float) -> bool:
         """Whether the network runs on a known track again, which is then noted in its state."""
-        if 0 <= now_s - known.queried_s < self.every and quality <= self.requery_ratio * known.quality:
+        if 0 <= now_s - query.queried_s < self.every and quality <= self.requery_ratio * query.quality:
             return False
-        known.queried_s, known.quality = now_s, max(known.quality, quality)
+        query.queried_s = now_s
+        query.quality = max(query.quality, quality)
         return True
 
     def _count(self, what: str, n: int) -> None:

@@ -16,9 +16,21 @@ from streamkit.stages.sinks.jsonl import LineSink
 # What spreadsheets treat as a formula, with blanks before it and the full-width forms of its signs.
 _FORMULA = re.compile("[\\t\\r\\n]|\\s*[=+\\-@\uff1d\uff0b\uff0d\uff20]")
 COLUMNS = (
-    "source", "frame", "pts_s", "label", "class_id", "score", "x1", "y1", "x2", "y2", "track_id", "stage", "time",
+    "source",
+    "frame",
+    "pts_s",
+    "label",
+    "class_id",
+    "score",
+    "x1",
+    "y1",
+    "x2",
+    "y2",
+    "track_id",
+    "stage",
+    "time",
     "error",
-)  # fmt: skip
+)
 
 
 @stage("csv")
@@ -39,8 +51,8 @@ class CsvSink(LineSink):
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
-        found = rows(frame)
-        self.lines.write(as_text(harmless(found) if self.escape_formulas else found), frame.time_s)
+        table_rows = rows(frame)
+        self.lines.write(as_text(harmless(table_rows) if self.escape_formulas else table_rows), frame.time_s)
 
     def header(self) -> bytes:
         """See `LineSink.header`."""
@@ -54,16 +66,23 @@ class CsvSink(LineSink):
 
 def rows(frame: Frame) -> list[list[Any]]:
     """Return the frame's rows, in the order of `COLUMNS`; None where there is no value."""
-    made = record(frame)
+    fields = record(frame)
     only = next(iter(frame.tables)) if len(frame.tables) == 1 else None
-    where = [made["source"], made["frame"], made["pts_s"]]
-    rest = [made.get("time"), made.get("error")]
-    found = []
-    for one in made["objects"]:
-        stage_id = one.get("stage", only)
-        columns = one.get("label"), one["class_id"], one["score"], *one["box"], one.get("track_id"), stage_id
-        found.append([*where, *columns, *rest])
-    return found or [[*where, *[None] * 9, *rest]]
+    where = [fields["source"], fields["frame"], fields["pts_s"]]
+    rest = [fields.get("time"), fields.get("error")]
+    lines = []
+    for detection in fields["objects"]:
+        stage_id = detection.get("stage", only)
+        columns = (
+            detection.get("label"),
+            detection["class_id"],
+            detection["score"],
+            *detection["box"],
+            detection.get("track_id"),
+            stage_id,
+        )
+        lines.append([*where, *columns, *rest])
+    return lines or [[*where, *[None] * 9, *rest]]
 
 
 def harmless(lines: list[list[Any]]) -> list[list[Any]]:

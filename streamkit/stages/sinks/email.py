@@ -84,16 +84,23 @@ class EmailSink(Emitter):
         """See `Emitter.client`."""
         context = self.context
         return EmailClient(
-            self._at, self._form, VARIABLES[self.send], self.max_per_hour, self.folder / "mails", self.batch_window,
-            self.tls, self.unencrypted, context.counters.add,
-        )  # fmt: skip
+            self._at,
+            self._form,
+            VARIABLES[self.send],
+            self.max_per_hour,
+            self.folder / "mails",
+            self.batch_window,
+            self.tls,
+            self.unencrypted,
+            context.counters.add,
+        )
 
 
 def _is_address(text: str) -> bool:
     """Whether it is one address, with or without a display name, that any server accepts."""
-    found = address_in(text)
-    name, at, host = found.rpartition("@")
-    return bool(name and at and host) and found.isascii() and text.isprintable() and " " not in found
+    mailbox = address_in(text)
+    name, at, host = mailbox.rpartition("@")
+    return bool(name and at and host) and mailbox.isascii() and text.isprintable() and " " not in mailbox
 
 
 def _on_this_machine(host: str) -> bool:

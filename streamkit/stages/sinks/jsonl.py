@@ -45,9 +45,13 @@ class LineSink(Sink):
     def open(self) -> None:
         """Check that the file can be written."""
         self.lines = LineFile(
-            self.path, header=self.header(), if_exists=self.if_exists, rotate=self.rotate, is_whole=self.is_whole,
+            self.path,
+            header=self.header(),
+            if_exists=self.if_exists,
+            rotate=self.rotate,
+            is_whole=self.is_whole,
             counters=self.context.counters,
-        )  # fmt: skip
+        )
         self.lines.open()
 
     def end(self, source: str) -> None:

@@ -46,7 +46,8 @@ class ParquetSink(Emitter):
     def check(self) -> None:
         """See `Emitter.check`."""
         roll = self.roll or {}
-        self._every_s, self._roll_bytes = roll.get("every", EVERY_S), roll.get("size", SIZE_BYTES)
+        self._every_s = roll.get("every", EVERY_S)
+        self._roll_bytes = roll.get("size", SIZE_BYTES)
         if self._every_s <= 0:
             raise ValueError(f"roll.every must be longer than 0s, got {self._every_s:g}s")
         age_s = self._spool_options.get("age")

@@ -62,7 +62,8 @@ class ImageSource(PacedSource):
 
     def _read(self, files: list[str]) -> Generator[Frame]:
 
-        context, part = self.context, frame_range(len(files), self.rate, self.start, self.end)
+        context = self.context
+        part = frame_range(len(files), self.rate, self.start, self.end)
         broken: dict[str, str] = {}
         none = True
         with uploader(context.device) as put:

@@ -214,13 +214,22 @@ class VideoSource(PacedSource):
         if self._live_clock is None:  # it stays over reconnections: a rate takes seconds to measure
             self._live_clock = LiveClock(self.clock, context.counters, mask(self.uri), real_time=is_live(self.uri))
         reader = VideoReader(
-            self.uri, context.device, shared_pool(context.device), context.counters,
-            threads=context.threads, low_delay=self.pace is not None, link=link,
-            spans=runtime.spans, on_packet=runtime.on_packet,
-            decoders=self.decoders if self._may_be_split() else 1, executor=runtime.executor,
-            ring=runtime.packet_buffer, stream=self.stream, file=runtime.file,
+            self.uri,
+            context.device,
+            shared_pool(context.device),
+            context.counters,
+            threads=context.threads,
+            low_delay=self.pace is not None,
+            link=link,
+            spans=runtime.spans,
+            on_packet=runtime.on_packet,
+            decoders=self.decoders if self._may_be_split() else 1,
+            executor=runtime.executor,
+            ring=runtime.packet_buffer,
+            stream=self.stream,
+            file=runtime.file,
             clock=self._live_clock,
-        )  # fmt: skip
+        )
         with closing(reader):
             context.runtime.facts.update(reader.info.facts())
             if not reader.info.live and not self.keyframes:
@@ -228,7 +237,9 @@ class VideoSource(PacedSource):
             yield from self.paced(self._decoded(reader), reader.step_s)
 
     def _decoded(self, reader: VideoReader) -> Generator[Frame]:
-        context, live, none = self.context, reader.info.live, True
+        context = self.context
+        live = reader.info.live
+        none = True
         for index, decoded, pts_s in self._sampled(reader):
             if none:  # a container may have them before a rotation
                 context.runtime.facts.update(width=decoded.width, height=decoded.height)
@@ -259,17 +270,17 @@ class VideoSource(PacedSource):
     @property
     def retry(self) -> Retry | None:
         """See `Source.retry`."""
-        given = self.reconnect
-        if given is False or (given is None and is_path(self.uri)):
+        reconnect = self.reconnect
+        if reconnect is False or (reconnect is None and is_path(self.uri)):
             return None
-        options: Reconnect = given if isinstance(given, dict) else {}
+        options: Reconnect = reconnect if isinstance(reconnect, dict) else {}
         return Retry(
             max_wait_s=options.get("max_backoff", 3.0),
             attempts=options.get("attempts"),
             give_up_s=options.get("give_up"),
             frozen_s=self.freeze_timeout or None,
-            first=given is not None or may_be_live(self.uri),
-            files=given is not None,
+            first=reconnect is not None or may_be_live(self.uri),
+            files=reconnect is not None,
         )
 
     def stop(self) -> None:
@@ -296,7 +307,9 @@ class VideoSource(PacedSource):
     def _repeated(self, reader: VideoReader) -> Iterator[tuple[int, DecodedFrame, float]]:
         """Yield the frames of every repetition, with index and time that keep increasing."""
         last = turns(self.loop)
-        index, pts_s, turn = -1, 0.0, 0
+        index = -1
+        pts_s = 0.0
+        turn = 0
         while turn < last:
             shift: tuple[int, float] | None = None if turn else (0, 0.0)
             # On a loop, frames are numbered on from turn to turn, so each turn takes other frames; and a live source is
@@ -307,12 +320,15 @@ class VideoSource(PacedSource):
                 if shift is None:
                     first = reader.first_frame or (number, decoded.pts_s)
                     shift = index + 1 - first[0], pts_s + reader.step_s - first[1]
-                index, pts_s, self._epoch = number + shift[0], decoded.pts_s + shift[1], turn
+                index = number + shift[0]
+                pts_s = decoded.pts_s + shift[1]
+                self._epoch = turn
                 yield index, decoded, pts_s
             if shift is None or index < 0:  # no frame at all: the loop would never end
                 return
             if reader.last_frame is not None:
-                index, pts_s = reader.last_frame[0] + shift[0], reader.last_frame[1] + shift[1]
+                index = reader.last_frame[0] + shift[0]
+                pts_s = reader.last_frame[1] + shift[1]
             turn += 1
 
 

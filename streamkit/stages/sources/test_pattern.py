@@ -21,7 +21,9 @@ _DEFAULTS = {"width": 640, "height": 360, "fps": 25.0, "frames": 250}
 _LARGEST = 16_384  # pixels of a side; a frame of that size takes 400 MB
 _ENDLESS = 10**9
 _BOUNDS = {"width": (2, _LARGEST), "height": (2, _LARGEST), "fps": (0.001, _ENDLESS), "frames": (0, _ENDLESS)}
-_BLACK, _WHITE, _STEP = 16, 235, 4
+_BLACK = 16
+_WHITE = 235
+_STEP = 4
 _COLOR = Color("bt601")
 
 
@@ -55,20 +57,23 @@ class TestPattern(PacedSource):
             SourceError: no frame was taken.
         """
         want = pattern_options(self.uri)
-        count, rate = int(want["frames"]) or None, want["fps"]
+        count = int(want["frames"]) or None
+        rate = want["fps"]
         whole = {"frames": count, "fps": rate, "duration_s": None if count is None else count / rate}
         self.expect(whole)
         yield from self.paced(self._painted(want, whole), 1 / rate)
 
     def _painted(self, want: dict[str, float], whole: dict[str, Any]) -> Generator[Frame]:
 
-        context, rate = self.context, want["fps"]
+        context = self.context
+        rate = want["fps"]
         width, height = int(want["width"]), int(want["height"])
-        paint, host = _Painter(width, height), shared_pool(Device("cpu"))
-        every_one = ((n, None, n / rate) for n in frame_range(whole["frames"], rate, self.start, self.end))
+        paint = _Painter(width, height)
+        host = shared_pool(Device("cpu"))
+        times = ((n, None, n / rate) for n in frame_range(whole["frames"], rate, self.start, self.end))
         none = True
         with uploader(context.device) as put:
-            for index, _, pts_s in sample_frames(every_one, self.every, self.fps):
+            for index, _, pts_s in sample_frames(times, self.every, self.fps):
                 none = False
                 surface = host.surface(width, height, _COLOR)
                 paint(index, surface.data)
@@ -90,15 +95,15 @@ def pattern_options(uri: str) -> dict[str, float]:
     Raises:
         SourceError: an unknown parameter, anything else after test://, or a value out of range.
     """
-    found: dict[str, float] = dict(_DEFAULTS)
+    options: dict[str, float] = dict(_DEFAULTS)
     parts = urlsplit(uri)
     word = (parts.netloc + parts.path).strip("/")
     if scheme(uri) != "test" or word or parts.fragment:
-        way = did_you_mean(word.partition("=")[0], found)
+        way = did_you_mean(word.partition("=")[0], options)
         raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{way}")
     for name, text in parse_qsl(urlsplit(uri).query, keep_blank_values=True):
-        if name not in found:
-            raise SourceError(f"{mask(uri)}: a test pattern has no parameter {name!r}, only {', '.join(found)}")
+        if name not in options:
+            raise SourceError(f"{mask(uri)}: a test pattern has no parameter {name!r}, only {', '.join(options)}")
         try:
             value = float(text)
         except ValueError:
@@ -107,8 +112,8 @@ def pattern_options(uri: str) -> dict[str, float]:
         if not low <= value <= high or (name != "fps" and value != int(value)):
             span = f"from {low} up" if high == _ENDLESS else f"from {low} to {high}"
             raise SourceError(f"{mask(uri)}: {name} must be a number {span}, got {text!r}")
-        found[name] = value
-    return found
+        options[name] = value
+    return options
 
 
 class _Painter:
@@ -118,7 +123,8 @@ class _Painter:
         import numpy as np
 
         rows, columns = nv12_shape(width, height)
-        self._rows, self._columns = rows * 2 // 3, columns
+        self._rows = rows * 2 // 3
+        self._columns = columns
         bars = _BLACK + (np.arange(columns + 256) % 256) * (_WHITE - _BLACK) // 255
         self._bars = np.broadcast_to(bars.astype(np.uint8), (self._rows, columns + 256))
         chroma: Any = np.empty((self._rows // 2, columns // 2, 2), np.uint8)

@@ -89,7 +89,8 @@ def cut_views(views: Iterable[ObjectView], max_size: int) -> None:
     new = {id(view): view for view in views if view.part is not None}
     stills = cut_out([view.part for view in new.values() if view.part is not None], max_size)
     for view, still in zip(new.values(), stills, strict=True):
-        view.part, view.still = None, still
+        view.part = None
+        view.still = still
 
 
 @dataclass(slots=True)

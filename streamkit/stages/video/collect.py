@@ -43,7 +43,10 @@ from streamkit.stages.video.known_images import FARTHEST, KnownImages, vector_te
 __all__ = ["Collect"]
 
 COLLECTED = "collected"
-TAKEN, DUPLICATE, OVER, FAILED = "images collected", "duplicate images", "images over budget", "images not written"
+TAKEN = "images collected"
+DUPLICATE = "duplicate images"
+OVER = "images over budget"
+FAILED = "images not written"
 REASONS = ("when", "disagreement", "low_score", "novelty", "random")
 _HASHED = 64  # pixels of the longer side of what is hashed
 
@@ -69,7 +72,7 @@ class _Candidate(NamedTuple):
     @property
     def subjects(self) -> list[Subject]:
         """The objects for which it is collected, each once."""
-        return list(dict.fromkeys(one for some in self.reasons.values() for one in some))
+        return list(dict.fromkeys(subject for subjects in self.reasons.values() for subject in subjects))
 
 
 @stage(
@@ -157,9 +160,9 @@ class Collect(FilesSink):
             )
         self._when = EventFilter(self.when)
         self._random = None if self.random is None else RandomFrames(self.random)
-        limits = [one for one in (self.novelty, self.same_vector) if one is not None]
+        limits = [limit for limit in (self.novelty, self.same_vector) if limit is not None]
         self._vector_step = min(limits) if limits else None
-        self._known = KnownImages()
+        self._collected = KnownImages()
         self._hits_s: dict[tuple[str, str], float] = {}
 
     # -------------------------------------------------------------------------------------------------- as a sink
@@ -220,19 +223,19 @@ class Collect(FilesSink):
 
     def _reasons(self, frame: Frame, chosen: bool) -> dict[str, list[Subject]]:
         """The reasons to collect the frame, each with its objects."""
-        found: dict[str, list[Subject]] = {}
+        reasons: dict[str, list[Subject]] = {}
         events = [event for event in frame.events if event in self._when and event.stage != self.context.id]
         if self.when is not None and events:
-            found["when"] = of_events(frame, events)
+            reasons["when"] = of_events(frame, events)
         if self.disagreement is not None and self._is_due(frame, "disagreement"):
-            found["disagreement"] = disagreeing(frame, self.disagreement)
+            reasons["disagreement"] = disagreeing(frame, self.disagreement)
         if self.low_score is not None and self._is_due(frame, "low_score"):
-            found["low_score"] = low_scores(frame, self.of, *self.low_score)
+            reasons["low_score"] = low_scores(frame, self.of, *self.low_score)
         if self.novelty is not None and self._is_due(frame, "novelty"):
-            found["novelty"] = novel(frame, self.of, self._known, self.novelty)
+            reasons["novelty"] = novel(frame, self.of, self._collected, self.novelty)
         if chosen:
-            found["random"] = []
-        return {reason: subjects for reason, subjects in found.items() if subjects or reason in ("when", "random")}
+            reasons["random"] = []
+        return {reason: subjects for reason, subjects in reasons.items() if subjects or reason in ("when", "random")}
 
     def _is_due(self, frame: Frame, reason: str) -> bool:
         last_s = self._hits_s.get((frame.source, reason))
@@ -248,12 +251,12 @@ class Collect(FilesSink):
         for reason, subjects in reasons.items():
             if reason == "when" and not subjects:
                 self.context.counters.add("events without an object")
-            for one in self._drawn_object(frame) if reason == "random" else subjects:
-                by_subject.setdefault(one, {})[reason] = [one]
-        for one, mine in by_subject.items():
-            box = frame.tables[one.stage].xyxy[one.row : one.row + 1]
+            for subject in self._drawn_object(frame) if reason == "random" else subjects:
+                by_subject.setdefault(subject, {})[reason] = [subject]
+        for subject, subject_reasons in by_subject.items():
+            box = frame.tables[subject.stage].xyxy[subject.row : subject.row + 1]
             if (part := parts_of(frame, box, self.pad)[0]) is not None:
-                yield _Candidate(part, mine)
+                yield _Candidate(part, subject_reasons)
 
     def _drawn_object(self, frame: Frame) -> list[Subject]:
         """One object of the frame, at random."""
@@ -269,8 +272,8 @@ class Collect(FilesSink):
     def _learn(self, new: NewLines) -> None:
         """Take what is in the folder, or what others have added."""
         if new.restarted:
-            self._known = KnownImages()
-        if unreadable := new.unreadable + self._known.add(new.lines):
+            self._collected = KnownImages()
+        if unreadable := new.unreadable + self._collected.add(new.lines):
             self.context.counters.add("unreadable lines", unreadable)
             self._warn(
                 f"{self.context.id}: {self.path}/{LINES} has lines that are damaged or none of collect; they are left "
@@ -278,7 +281,7 @@ class Collect(FilesSink):
             )
 
     def _is_over_budget(self) -> bool:
-        return self.at_most is not None and self._known.used(self.at_most, time.time()) >= self.at_most.count
+        return self.at_most is not None and self._collected.used(self.at_most, time.time()) >= self.at_most.count
 
     def _collect(self, frame: Frame, candidate: _Candidate) -> None:
         """Write an image and its line, unless it is a duplicate or the budget is used up; raise OutputError."""
@@ -299,16 +302,17 @@ class Collect(FilesSink):
         self._emit(frame, candidate, path)
 
     def _write(self, frame: Frame, candidate: _Candidate, hashes: Mapping[Subject | None, int]) -> Path:
-        part, reason = candidate.part, candidate.reason
+        part = candidate.part
+        reason = candidate.reason
         longest = max(part.rect[2] - part.rect[0], part.rect[3] - part.rect[1])
         (data,) = jpegs(cut_out([part], longest), longest, self.quality)
         source = re.sub(r"[^\w.-]", "_", frame.source)
-        path = self._kept.path(source, self.context.id, reason, frame.time_s, frame.pts_s)
+        path = self._retention.path(source, self.context.id, reason, frame.time_s, frame.pts_s)
         for name, table in frame.tables.items():
             self._folder.keep_classes(name, table.labels, _skeleton(table))
         line = self._line(frame, candidate, hashes)
         self._folder.add(path, data, line)
-        self._known.add([line])
+        self._collected.add([line])
         return path
 
     def _hashes(self, frame: Frame, candidate: _Candidate) -> dict[Subject | None, int]:
@@ -317,10 +321,10 @@ class Collect(FilesSink):
         That is there if there is no such object, or if a reason has none: a random frame is not its weak objects.
         """
         parts: dict[Subject | None, CropRequest] = {}
-        for one in candidate.subjects:
-            box = frame.tables[one.stage].xyxy[one.row : one.row + 1]
+        for subject in candidate.subjects:
+            box = frame.tables[subject.stage].xyxy[subject.row : subject.row + 1]
             if (part := parts_of(frame, box)[0]) is not None:
-                parts[one] = part
+                parts[subject] = part
         if not parts or not all(candidate.reasons.values()):
             parts[None] = candidate.part
         stills = cut_out(list(parts.values()), _HASHED)
@@ -332,17 +336,17 @@ class Collect(FilesSink):
         """Whether everything for which the image is collected looks like something known."""
         source = frame.source if self.duplicates == "source" else None
         return all(
-            self._known.has_hash(hash_, one is not None, source, self.hash_bits)
-            or (one is not None and self._has_vector(frame, one))
-            for one, hash_ in hashes.items()
+            self._collected.has_hash(hash_, subject is not None, source, self.hash_bits)
+            or (subject is not None and self._has_vector(frame, subject))
+            for subject, hash_ in hashes.items()
         )
 
-    def _has_vector(self, frame: Frame, one: Subject) -> bool:
-        table = frame.tables[one.stage]
+    def _has_vector(self, frame: Frame, subject: Subject) -> bool:
+        table = frame.tables[subject.stage]
         if self.same_vector is None or "embedding" not in table.extra:
             return False
-        vector = vectors_of(table)[one.row : one.row + 1]
-        return bool((self._known.distances(one.stage, vector) <= self.same_vector).any())
+        vector = vectors_of(table)[subject.row : subject.row + 1]
+        return bool((self._collected.distances(subject.stage, vector) <= self.same_vector).any())
 
     # ------------------------------------------------------------------------------------------------------ lines
 
@@ -351,12 +355,18 @@ class Collect(FilesSink):
         if self.capture == "object":
             part, rows = part_of(frame, candidate.part.rect)
         else:
-            part, rows = frame, {name: np.arange(len(table)) for name, table in frame.tables.items()}
+            part = frame
+            rows = {name: np.arange(len(table)) for name, table in frame.tables.items()}
         line: dict[str, Any] = {
-            "width": part.width, "height": part.height, "source": frame.source, "frame": frame.index,
-            "pts_s": round(frame.pts_s, 6), "collected": wall_clock(time.time()), "reason": candidate.reason,
+            "width": part.width,
+            "height": part.height,
+            "source": frame.source,
+            "frame": frame.index,
+            "pts_s": round(frame.pts_s, 6),
+            "collected": wall_clock(time.time()),
+            "reason": candidate.reason,
             "reasons": list(candidate.reasons),
-        }  # fmt: skip
+        }
         if frame.time_s is not None:
             line["time"] = wall_clock(frame.time_s)
         if self.capture == "object":
@@ -369,46 +379,51 @@ class Collect(FilesSink):
         return line
 
     def _objects(
-        self, frame: Frame, part: Frame, rows: Mapping[str, np.ndarray], candidate: _Candidate,
+        self,
+        frame: Frame,
+        part: Frame,
+        rows: Mapping[str, np.ndarray],
+        candidate: _Candidate,
         hashes: Mapping[Subject | None, int],
-    ) -> list[dict[str, Any]]:  # fmt: skip
+    ) -> list[dict[str, Any]]:
         """The objects of an image as in records, with the stage, reasons, hash and vector of each."""
         subjects = [Subject(name, row) for name in part.tables for row in rows[name].tolist()]
         vectors = self._new_vectors(frame, subjects if self.capture == "frame" else candidate.subjects)
-        made = record(part)["objects"]
-        for one, about in zip(subjects, made, strict=True):
-            about["stage"] = one.stage
-            if reasons := [reason for reason, some in candidate.reasons.items() if one in some]:
+        objects = record(part)["objects"]
+        for subject, about in zip(subjects, objects, strict=True):
+            about["stage"] = subject.stage
+            if reasons := [reason for reason, some in candidate.reasons.items() if subject in some]:
                 about["reasons"] = reasons
-            if one in hashes:
-                about["hash"] = f"{hashes[one]:016x}"
-            if one in vectors:
-                about["vector"] = vector_text(vectors[one])
-        return list(made)
+            if subject in hashes:
+                about["hash"] = f"{hashes[subject]:016x}"
+            if subject in vectors:
+                about["vector"] = vector_text(vectors[subject])
+        return list(objects)
 
     def _new_vectors(self, frame: Frame, subjects: Sequence[Subject]) -> dict[Subject, np.ndarray]:
         """The vectors that are not close to a known one: enough to tell later what is known."""
-        made: dict[Subject, np.ndarray] = {}
-        for one in subjects if self._vector_step is not None else ():
-            table = frame.tables[one.stage]
+        vectors: dict[Subject, np.ndarray] = {}
+        for subject in subjects if self._vector_step is not None else ():
+            table = frame.tables[subject.stage]
             if "embedding" not in table.extra:
                 continue
-            vector = vectors_of(table)[one.row]
+            vector = vectors_of(table)[subject.row]
             near = [
                 other
-                for key, other in made.items()
-                if key.stage == one.stage and 1 - other @ vector <= self._vector_step
+                for key, other in vectors.items()
+                if key.stage == subject.stage and 1 - other @ vector <= self._vector_step
             ]
-            if not near and self._known.distances(one.stage, vector[None])[0] > self._vector_step:
-                made[one] = vector
-        return made
+            if not near and self._collected.distances(subject.stage, vector[None])[0] > self._vector_step:
+                vectors[subject] = vector
+        return vectors
 
     def _emit(self, frame: Frame, candidate: _Candidate, path: Path) -> None:
         subjects = candidate.subjects
         about: dict[str, Any] = {"path": str(path), "reason": candidate.reason}
         track = None
         if len(subjects) == 1:
-            table, row = frame.tables[subjects[0].stage], subjects[0].row
+            table = frame.tables[subjects[0].stage]
+            row = subjects[0].row
             about["label"] = table.label[row]
             track = None if table.track_id is None or table.track_id[row] == -1 else int(table.track_id[row])
         frame.emit(COLLECTED, track, **about)

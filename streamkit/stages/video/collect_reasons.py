@@ -72,12 +72,21 @@ def disagreeing(frame: Frame, options: DisagreementOptions) -> list[Subject]:
         if table is None:  # it has not seen the frame
             return []
         both.append((of, np.flatnonzero(observed(table, of)), table))
-    (first, first_rows, one), (second, second_rows, other) = both
-    iou, min_score = options.get("iou", 0.5), options.get("min_score", 0.5)
-    found = disagreements(one[first_rows], other[second_rows], iou, min_score)
+    (first, first_rows, first_table), (second, second_rows, second_table) = both
+    iou = options.get("iou", 0.5)
+    min_score = options.get("min_score", 0.5)
+    differences = disagreements(first_table[first_rows], second_table[second_rows], iou, min_score)
     return [
-        *(Subject(first.stage, int(row)) for row in first_rows[found.first] if _compared(one, row, second)),
-        *(Subject(second.stage, int(row)) for row in second_rows[found.second] if _compared(other, row, first)),
+        *(
+            Subject(first.stage, int(row))
+            for row in first_rows[differences.first]
+            if _compared(first_table, row, second)
+        ),
+        *(
+            Subject(second.stage, int(row))
+            for row in second_rows[differences.second]
+            if _compared(second_table, row, first)
+        ),
     ]
 
 
@@ -86,13 +95,15 @@ def _compared(table: Detections, row: int, other: Of) -> bool:
     return not other.labels or table.label[row] in other.labels
 
 
-def novel(frame: Frame, of: Of | None, known: KnownImages, distance: float) -> list[Subject]:
+def novel(frame: Frame, of: Of | None, collected: KnownImages, distance: float) -> list[Subject]:
     """Return the objects whose vector is farther than `distance` from all that were collected."""
     return [
         Subject(name, row)
         for name, table in tables_of(frame, of)
         if "embedding" in table.extra and len(table)
-        for row in np.flatnonzero(observed(table, of) & (known.distances(name, vectors_of(table)) > distance)).tolist()
+        for row in np.flatnonzero(
+            observed(table, of) & (collected.distances(name, vectors_of(table)) > distance)
+        ).tolist()
     ]
 
 

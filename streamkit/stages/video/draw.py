@@ -76,13 +76,16 @@ class Trails(StreamStage, name="trails", reads="track_id"):
             if table.track_id is None:
                 continue
             table = table[np.flatnonzero(table.track_id >= 0)]
-            x, y, of = table.xyxy[:, ::2].mean(axis=1), table.xyxy[:, 3], table.track_id
+            x = table.xyxy[:, ::2].mean(axis=1)
+            y = table.xyxy[:, 3]
+            of = table.track_id
             assert of is not None
             columns = of.tolist(), x.tolist(), y.tolist(), table.class_id.tolist(), table.label
             for at, *values in zip(table.batch_row.tolist(), *columns, strict=True):
                 seen[at].append(_Foot(name, *values))
         for frame, objects in zip(batch.frames, seen, strict=True):
-            state, scale = states[frame.source], frame.shape_scale
+            state = states[frame.source]
+            scale = frame.shape_scale
             self._expire(state, frame.pts_s, frame._state.epoch)
             for foot in objects:
                 points = self._add(state, foot.at_scale(scale), _TRAIL_STEP * frame.height / scale[1])
@@ -96,19 +99,20 @@ class Trails(StreamStage, name="trails", reads="track_id"):
         """Drop trails that are too old; all of them if the source's time jumps back or it restarts."""
         if time_s < state.time_s or epoch != state.epoch:
             state.trails.clear()
-        state.time_s, state.epoch = time_s, epoch
+        state.time_s = time_s
+        state.epoch = epoch
         for key in [key for key, points in state.trails.items() if time_s - points[-1][0] > self.last]:
             del state.trails[key]
 
-    def _add(self, state: _Trails, one: _Foot, step: float) -> tuple[tuple[float, float], ...]:
+    def _add(self, state: _Trails, foot: _Foot, step: float) -> tuple[tuple[float, float], ...]:
         """Return the points of an object's trail; the last is its present position."""
-        points = state.trails.setdefault((one.table, one.track), deque())
+        points = state.trails.setdefault((foot.table, foot.track), deque())
         while points and state.time_s - points[0][0] > self.last:
             points.popleft()
         before = tuple((x, y) for _, x, y in points)
-        if not points or max(abs(one.x - points[-1][1]), abs(one.y - points[-1][2])) >= step:
-            points.append((state.time_s, one.x, one.y))
-        return (*before, (one.x, one.y))
+        if not points or max(abs(foot.x - points[-1][1]), abs(foot.y - points[-1][2])) >= step:
+            points.append((state.time_s, foot.x, foot.y))
+        return (*before, (foot.x, foot.y))
 
 
 @stage("draw", reads="pixels", writes="pixels", warms_up=True, draws_in_place=True)
@@ -150,11 +154,11 @@ class Draw(BatchStage):
         """Check `trail` and the zones and classes to hide."""
         if self.trail is not None and not self.trail > 0:
             raise ValueError(f"trail must be longer than 0s, got {self.trail:g}s; leave it out for none")
-        given = {name: value for name in ("pixelate", "blur") if (value := getattr(self, name)) is not None}
-        self._hidden = [hidden(name, value, smooth=name == "blur") for name, value in given.items()]
+        hide_options = {name: value for name in ("pixelate", "blur") if (value := getattr(self, name)) is not None}
+        self._hidden = [hidden(name, value, smooth=name == "blur") for name, value in hide_options.items()]
         self._zones = [
             (f"{name}.zone", by_name(value["zone"]), value.get("units", "pixels"))
-            for name, value in given.items()
+            for name, value in hide_options.items()
             if isinstance(value, dict) and "zone" in value
         ]
 
@@ -167,9 +171,19 @@ class Draw(BatchStage):
         """Prepare the style; letters are added to the atlas on first use."""
         self._atlas = Atlas()
         self._style = Style(
-            self.labels, self.scores, self.tracks, self.color, self.thickness, self.text_size, self.fill, self.only,
-            self.masks, self.min_keypoint_score, self.analytics, self.untracked,
-        )  # fmt: skip
+            self.labels,
+            self.scores,
+            self.tracks,
+            self.color,
+            self.thickness,
+            self.text_size,
+            self.fill,
+            self.only,
+            self.masks,
+            self.min_keypoint_score,
+            self.analytics,
+            self.untracked,
+        )
 
     def process(self, batch: Batch) -> Batch:
         """Replace the surface of each frame that has something drawn on it."""
@@ -177,19 +191,22 @@ class Draw(BatchStage):
             warn_outside(self.context, batch.frames, option, zones, units)
         surfaces = [None if frame.error else frame.surface for frame in batch.frames]
         self._atlas.begin()
-        tables, facts = [batch.table(name) for name in batch.tables], [frame.facts for frame in batch.frames]
+        tables = [batch.table(name) for name in batch.tables]
+        facts = [frame.facts for frame in batch.frames]
         shown = [(frame.shown, frame.width, frame.height) for frame in batch.frames]
         marks, ends = annotate(surfaces, tables, self._style, self._atlas, facts, shown)
         places = [i for i, surface in enumerate(surfaces) if surface is not None]
-        given = [surface for surface in surfaces if surface is not None]
+        originals = [surface for surface in surfaces if surface is not None]
         if self._hidden:
-            given = self._hide(batch, given, places, tables)
-        drawn = draw(given, marks, [ends[i] for i in places], self._atlas, in_place=self.in_place)
+            originals = self._hide(batch, originals, places, tables)
+        drawn = draw(originals, marks, [ends[i] for i in places], self._atlas, in_place=self.in_place)
         for place, surface in zip(places, drawn, strict=True):
             batch.frames[place].surface = surface
         return batch
 
-    def _hide(self, batch: Batch, given: list[Surface], places: list[int], tables: list[Detections]) -> list[Surface]:
+    def _hide(
+        self, batch: Batch, originals: list[Surface], places: list[int], tables: list[Detections]
+    ) -> list[Surface]:
         """Blur or pixelate the selected regions; frames without a surface are skipped."""
         row = np.full(len(batch.frames), -1, np.int32)
         row[places] = np.arange(len(places), dtype=np.int32)
@@ -197,6 +214,6 @@ class Draw(BatchStage):
         shown = [table.with_columns(batch_row=row[table.batch_row]) for table in shown]
         sizes = [(batch.frames[i].width, batch.frames[i].height) for i in places]
         scales = [batch.frames[i].shape_scale for i in places]
-        to_hide = regions(given, sizes, shown, self._hidden, scales)
+        to_hide = regions(originals, sizes, shown, self._hidden, scales)
         self.context.counters.add("regions hidden", len(to_hide.table))
-        return hide(given, to_hide.table, to_hide.masks, in_place=self.in_place)
+        return hide(originals, to_hide.table, to_hide.masks, in_place=self.in_place)

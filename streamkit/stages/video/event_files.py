@@ -30,18 +30,21 @@ class FilesSink(Sink, writes=("events",), target=""):
     files: ClassVar[str]
     """The word for the files, such as clips or snapshots."""
 
-    def begin_files(self, kept: FileRetention) -> None:
+    def begin_files(self, file_retention: FileRetention) -> None:
         """Begin with these files, and remove incomplete ones that a crash left."""
-        self._kept, self._warn = kept, LogOnce(logger.warning)
+        self._retention = file_retention
+        self._warn = LogOnce(logger.warning)
         self._checked_s = -CHECK_EVERY_S
-        self._unwritten, self._why = 0, ""  # files, and the reason for the last of them
-        kept.sweep()
+        # files, and the reason for the last of them
+        self._unwritten = 0
+        self._why = ""
+        file_retention.sweep()
 
     def has_room(self) -> bool:
         """Whether there is room for another file; logs a message if not."""
-        if self._kept.room():
+        if self._retention.room():
             return True
-        self._warn(self._kept.full())
+        self._warn(self._retention.full())
         return False
 
     def check_is_due(self) -> bool:
@@ -55,14 +58,15 @@ class FilesSink(Sink, writes=("events",), target=""):
     def failed(self, error: OutputError) -> None:
         """Log why a file was not written, without its name, so that each reason is logged once."""
         self._unwritten, self._why = self._unwritten + 1, str(error).rpartition(": ")[2]
-        self._warn(f"{self.context.id}: {self.files} under {self._kept.root} cannot be written: {self._why}")
+        self._warn(f"{self.context.id}: {self.files} under {self._retention.root} cannot be written: {self._why}")
 
     def raise_failed(self) -> None:
         """Raise OutputError if files were not written; called at the end of the run."""
         if self._unwritten:
             word = self.files if self._unwritten > 1 else self.files.removesuffix("s")
             raise OutputError(
-                f"{self.context.id}: {self._unwritten} {word} under {self._kept.root} could not be written: {self._why}"
+                f"{self.context.id}: {self._unwritten} {word} under {self._retention.root} could not be written: "
+                f"{self._why}"
             )
 
 

@@ -12,7 +12,7 @@ from streamkit.core.detections import Detections
 from streamkit.ops import rle
 from streamkit.ops.boxes import Rect, area, clip
 
-_LEAST_SHARE = 0.5
+_MIN_SHARE = 0.5
 """Objects of which less than this share is in the part are left out."""
 
 
@@ -30,8 +30,9 @@ def objects_within(table: Detections, rect: Rect) -> tuple[Detections, np.ndarra
     offset = np.array([left, top], np.float32)
     boxes = clip(table.xyxy - np.tile(offset, 2), np.array([right - left, bottom - top], np.float32))
     whole = area(table.xyxy)
-    rows = np.flatnonzero((whole > 0) & (area(boxes) >= _LEAST_SHARE * whole))
-    chosen, more = table[rows], dict[str, Any]()
+    rows = np.flatnonzero((whole > 0) & (area(boxes) >= _MIN_SHARE * whole))
+    chosen = table[rows]
+    more = dict[str, Any]()
     if "keypoints" in chosen.extra:
         more["keypoints"] = _moved_points(chosen.extra["keypoints"], offset, rect)
     if "corners" in chosen.extra:
@@ -45,11 +46,12 @@ def objects_within(table: Detections, rect: Rect) -> tuple[Detections, np.ndarra
 def part_of(frame: Frame, rect: Rect) -> tuple[Frame, dict[str, np.ndarray]]:
     """Return a frame, without pixels, of the size and with the objects of a part; and the rows of each table."""
     left, top, right, bottom = rect
-    tables, rows = {}, {}
+    tables = {}
+    rows = {}
     for name, table in frame.tables.items():
         tables[name], rows[name] = objects_within(table, rect)
-    made = Frame(frame.source, frame.index, frame.pts_s, right - left, bottom - top, tables=tables)
-    return made, rows
+    part = Frame(frame.source, frame.index, frame.pts_s, right - left, bottom - top, tables=tables)
+    return part, rows
 
 
 def _moved_points(points: np.ndarray, offset: np.ndarray, rect: Rect) -> np.ndarray:

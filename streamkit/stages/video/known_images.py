@@ -66,12 +66,12 @@ class KnownImages:
         source = line["source"]
         if "hash" in line:
             self._hashes.setdefault((source, False), array("Q")).append(int(line["hash"], 16))
-        for one in line["objects"]:
-            if "hash" in one:
-                self._hashes.setdefault((source, True), array("Q")).append(int(one["hash"], 16))
-            if "vector" in one:
-                vector = np.frombuffer(base64.b64decode(one["vector"]), "<f2").astype(np.float32)
-                self._add_vector(one["stage"], vector)
+        for entry in line["objects"]:
+            if "hash" in entry:
+                self._hashes.setdefault((source, True), array("Q")).append(int(entry["hash"], 16))
+            if "vector" in entry:
+                vector = np.frombuffer(base64.b64decode(entry["vector"]), "<f2").astype(np.float32)
+                self._add_vector(entry["stage"], vector)
 
     def used(self, rate: Rate, now_s: float) -> int:
         """The number of images collected in the present period: since midnight (UTC) for a day."""
@@ -88,15 +88,15 @@ class KnownImages:
             source: the source whose images are compared; None for all.
             bits: number of bits that may differ.
         """
-        found = (hashes for key, hashes in self._hashes.items() if key[1] == of_object and source in (None, key[0]))
-        return any((hash_distances(hash_, hashes) <= bits).any() for hashes in found)
+        compared = (hashes for key, hashes in self._hashes.items() if key[1] == of_object and source in (None, key[0]))
+        return any((hash_distances(hash_, hashes) <= bits).any() for hashes in compared)
 
     def distances(self, stage: str, vectors: np.ndarray) -> np.ndarray:
         """The cosine distance, (n,), of each vector to the nearest known one of this detector; NaN if it is NaN."""
-        known = self._vectors.get((stage, vectors.shape[1]))
-        if known is None or not known.count:
+        collected = self._vectors.get((stage, vectors.shape[1]))
+        if collected is None or not collected.count:
             return np.where(np.isnan(vectors).any(axis=1), np.nan, FARTHEST)
-        return np.asarray(1 - (vectors @ known.rows[: known.count].T).max(axis=1))
+        return np.asarray(1 - (vectors @ collected.rows[: collected.count].T).max(axis=1))
 
     def _add_vector(self, stage: str, vector: np.ndarray) -> None:
         key = stage, len(vector)

@@ -103,7 +103,7 @@ class Record(EventFileSink):
     def write(self, frame: Frame) -> None:
         """Check the frame for events, and write the packets up to it."""
         if self.check_is_due():
-            self._kept.tidy(self._checked_s)
+            self._retention.tidy(self._checked_s)
             self._check_room()
         if self.orders and (order := self.orders.pop(frame.source, None)) is not None:
             frame.emit(MANUAL, **order)
@@ -153,15 +153,15 @@ class Record(EventFileSink):
             return None
         if recording.end is None:
             first = recording.ring.keyframe_before(packet.number, round(self.before * TICKS_PER_S))
-            begun = None if first is None else recording.ring.get(first)
-            if begun is None:
+            keyframe = None if first is None else recording.ring.get(first)
+            if keyframe is None:
                 self._count_without("no keyframe yet", len(named))
                 return None
             recording.event = frame.events[named[0]]
-            if not self._begin(recording, frame, begun, packet.pts):
+            if not self._begin(recording, frame, keyframe, packet.pts):
                 self._count_without("clip not started", len(named))
                 return None
-            recording.cursor = begun.number
+            recording.cursor = keyframe.number
         after = max(1, round(self.after * TICKS_PER_S))  # the event's own frame is in its clip, also with after: 0s
         recording.end = max(recording.end or 0, packet.pts + after)
         return packet
@@ -169,7 +169,12 @@ class Record(EventFileSink):
     def _mark(self, recording: _Recording, frame: Frame, named: Sequence[int], packet: BufferedPacket) -> None:
         """Add `clip` and `clip_s` to the events."""
         clip = next(
-            (one for one in (recording.clip, recording.previous) if one is not None and one.contains(packet)), None
+            (
+                candidate
+                for candidate in (recording.clip, recording.previous)
+                if candidate is not None and candidate.contains(packet)
+            ),
+            None,
         )
         if clip is None:
             self._count_without("frame not recorded", len(named))
@@ -189,7 +194,7 @@ class Record(EventFileSink):
         if frame.time_s is not None:
             tags["creation_time"] = wall_clock(frame.time_s - ago_s)
         try:
-            path = self._kept.path(event.source, event.stage, event.kind, frame.time_s, frame.pts_s)
+            path = self._retention.path(event.source, event.stage, event.kind, frame.time_s, frame.pts_s)
             recording.clip = Clip(path, first, tags)
         except OutputError as error:
             self.failed(error)
@@ -238,7 +243,8 @@ class Record(EventFileSink):
 
     def _finish(self, recording: _Recording, frame: Frame | None) -> None:
         """Complete and count the file, and emit `recorded` on the frame."""
-        clip, recording.clip = recording.clip, None
+        clip = recording.clip
+        recording.clip = None
         if clip is None:
             return
         try:
@@ -248,13 +254,16 @@ class Record(EventFileSink):
             return
         recording.previous = clip
         self.context.counters.add("clips recorded")
-        self._kept.tidy_soon()
+        self._retention.tidy_soon()
         if frame is not None:
             frame.events = list(frame.events)
             frame.emit(
-                RECORDED, clip=str(clip.path), start_s=round(recording.first_s, 3),
-                duration_s=round(clip.duration_s, 3), bytes=clip.bytes,
-            )  # fmt: skip
+                RECORDED,
+                clip=str(clip.path),
+                start_s=round(recording.first_s, 3),
+                duration_s=round(clip.duration_s, 3),
+                bytes=clip.bytes,
+            )
 
     def _end(self, source: str, frame: Frame | None) -> None:
         """Complete the source's clip with the packets there are."""

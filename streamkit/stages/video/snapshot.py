@@ -22,7 +22,9 @@ from streamkit.stages.video.event_files import EVENT_NAMES, EventFileSink, add_t
 __all__ = ["Snapshot"]
 
 SAVED = "saved"
-WRITTEN, FAILED, GIVEN_UP = "snapshots written", "snapshots failed", "snapshots given up"
+WRITTEN = "snapshots written"
+FAILED = "snapshots failed"
+ABANDONED = "snapshots given up"
 
 
 @dataclass(slots=True, eq=False)
@@ -84,7 +86,7 @@ class Snapshot(EventFileSink):
             raise ValueError(f"path must {why}, got {self.path!r}")
         if not self.when:
             raise ValueError("when must name an event, as in crossing.crossed")
-        if self.capture == "frame" and any(one is not None for one in (self.before, self.after, self.of)):
+        if self.capture == "frame" and any(option is not None for option in (self.before, self.after, self.of)):
             raise ValueError(
                 "before, after and of apply to the best view of an object; leave them out with capture: frame"
             )
@@ -105,17 +107,20 @@ class Snapshot(EventFileSink):
 
     def flush(self) -> None:
         """Process events and views of a batch's frames, in their order, and write what is due."""
-        frames, self._frames = self._frames, []
+        frames = self._frames
+        self._frames = []
         due: list[tuple[_PendingSnapshot, Frame | None]] = []
         for frame, seen in zip(frames, self._views_of(frames), strict=True):
-            due += [(one, frame) for one in self._update(frame, seen)]
-        cut_views([*self._views_in_memory(), *(one.view for one, _ in due if one.view is not None)], self.max_size)
+            due += [(pending, frame) for pending in self._update(frame, seen)]
+        cut_views(
+            [*self._views_in_memory(), *(pending.view for pending, _ in due if pending.view is not None)], self.max_size
+        )
         self._save(due)
-        self._kept.tidy(time.monotonic())
+        self._retention.tidy(time.monotonic())
 
     def end(self, source: str) -> None:
         """Write snapshots that wait for better views of the source; no frame is left to carry `saved`."""
-        self._save([(one, None) for one in self._waiting.pop(source, [])])
+        self._save([(pending, None) for pending in self._waiting.pop(source, [])])
         self._views.end(source)
 
     def close(self) -> None:
@@ -135,31 +140,32 @@ class Snapshot(EventFileSink):
         if self.capture == "frame":
             return [{} for _ in frames]
         sources = {*self._waiting, *(frame.source for frame in frames if any(map(self._named, frame.events)))}
-        found = [
+        views_by_frame = [
             dict(views_of(frame, self.of, self.pad, self.max_size))
             if self._before_s > 0 or frame.source in sources
             else {}
             for frame in frames
         ]
-        measure([view for views in found for view in views.values()])
-        return found
+        measure([view for views in views_by_frame for view in views.values()])
+        return views_by_frame
 
     def _named(self, event: Event) -> bool:
         return event in self._when and event.stage != self.context.id
 
     def _update(self, frame: Frame, seen: dict[int, ObjectView]) -> list[_PendingSnapshot]:
         """Process the frame's views and events, and return the snapshots to write now."""
-        source, now_s = frame.source, frame.pts_s
+        source = frame.source
+        now_s = frame.pts_s
         waiting = self._waiting.setdefault(source, [])
         for track, view in seen.items():
             self._views.offer((source, track), view)
-            for one in waiting:
-                if one.event.track_id == track and view.better(one.view):
-                    one.view = view
+            for pending in waiting:
+                if pending.event.track_id == track and view.better(pending.view):
+                    pending.view = view
         waiting += [self._pending(frame, event, seen) for event in frame.events if self._named(event)]
         self._free_bytes -= sum(view.bytes for view in seen.values())
-        due = [one for one in waiting if not one.event.pts_s <= now_s < one.until_s]
-        self._waiting[source] = [one for one in waiting if one not in due]
+        due = [pending for pending in waiting if not pending.event.pts_s <= now_s < pending.until_s]
+        self._waiting[source] = [pending for pending in waiting if pending not in due]
         self._views.sweep(source, now_s)
         due += self._limit(source)
         if not self._waiting[source]:
@@ -168,7 +174,8 @@ class Snapshot(EventFileSink):
 
     def _pending(self, frame: Frame, event: Event, seen: dict[int, ObjectView]) -> _PendingSnapshot:
         """Return the snapshot of an event, with the best view so far."""
-        now_s, track = frame.pts_s, event.track_id
+        now_s = frame.pts_s
+        track = event.track_id
         if self.capture == "frame" and (part := whole(frame)) is not None:
             size = still_bytes(part, self.max_size)
             self._free_bytes -= size
@@ -182,7 +189,10 @@ class Snapshot(EventFileSink):
 
     def _views_in_memory(self) -> list[ObjectView]:
         """Return every view in memory, once."""
-        views = [*self._views.best.values(), *(one.view for some in self._waiting.values() for one in some)]
+        views = [
+            *self._views.best.values(),
+            *(pending.view for snapshots in self._waiting.values() for pending in snapshots),
+        ]
         return list({id(view): view for view in views if view is not None}.values())
 
     def _limit(self, source: str) -> list[_PendingSnapshot]:
@@ -206,26 +216,26 @@ class Snapshot(EventFileSink):
         """Write snapshots and emit `saved` on the frame, if there is one; give up those without a view."""
         count = self.context.counters.add
         ready: list[tuple[_PendingSnapshot, Frame | None, ObjectView, StillImage]] = []
-        for one, frame in due:
-            if one.view is not None and one.view.still is not None:
-                ready.append((one, frame, one.view, one.view.still))
+        for pending, frame in due:
+            if pending.view is not None and pending.view.still is not None:
+                ready.append((pending, frame, pending.view, pending.view.still))
             elif self.capture == "frame":
-                count(f"{GIVEN_UP}: the frame has no pixels")
-            elif one.event.track_id is None:
-                count(f"{GIVEN_UP}: the event has no object; capture: frame saves the frame")
+                count(f"{ABANDONED}: the frame has no pixels")
+            elif pending.event.track_id is None:
+                count(f"{ABANDONED}: the event has no object; capture: frame saves the frame")
             else:
-                count(f"{GIVEN_UP}: the object was not seen")
+                count(f"{ABANDONED}: the object was not seen")
         if ready and self.check_is_due():
             self._has_room = self.has_room()
         if ready and not self._has_room:
-            count(f"{GIVEN_UP}: disk full", len(ready))
+            count(f"{ABANDONED}: disk full", len(ready))
             return
         stills = [still for *_, still in ready]
         if stills and on_device(stills[0]):
             count("snapshots to host", len(stills))
-        for (one, frame, view, _), made in zip(ready, jpegs(stills, self.max_size, self.quality), strict=True):
+        for (pending, frame, view, _), jpeg in zip(ready, jpegs(stills, self.max_size, self.quality), strict=True):
             try:
-                path = self._write(one, view, made)
+                path = self._write(pending, view, jpeg)
             except OutputError as error:
                 count(FAILED)
                 self.failed(error)
@@ -234,22 +244,22 @@ class Snapshot(EventFileSink):
             if frame is None:
                 count("snapshots without an event: their source ended")
             else:
-                self._emit_saved(frame, one.event, view, str(path))
+                self._emit_saved(frame, pending.event, view, str(path))
 
-    def _write(self, one: _PendingSnapshot, view: ObjectView, made: bytes) -> Path:
+    def _write(self, pending: _PendingSnapshot, view: ObjectView, jpeg: bytes) -> Path:
         """Write a file; raise OutputError."""
-        event = one.event
+        event = pending.event
         track = "none" if event.track_id is None else str(event.track_id)
-        path = self._kept.path(
-            event.source, event.stage, event.kind, one.time_s, event.pts_s, label=view.label, track_id=track
+        path = self._retention.path(
+            event.source, event.stage, event.kind, pending.time_s, event.pts_s, label=view.label, track_id=track
         )
-        AtomicFile(path).write(made)
+        AtomicFile(path).write(jpeg)
         return path
 
     def _emit_saved(self, frame: Frame, event: Event, view: ObjectView, path: str) -> None:
         """Emit `saved`; if the event is of this frame, add the path to its data."""
-        for place, own in enumerate(frame.events):
-            if own is event:
+        for place, frame_event in enumerate(frame.events):
+            if frame_event is event:
                 add_to_event(frame, place, {"snapshot": path})
         about: dict[str, Any] = {"path": path, "label": view.label}
         if view.box is not None:

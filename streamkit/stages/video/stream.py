@@ -64,10 +64,14 @@ class Stream(Sink):
         self._push: Push | None = None
         self._format: Any = None
         self._before_s: float | None = None
-        self._zero_s, self._sent_s, self._next_s = 0.0, -1.0, float("-inf")
-        self._wait_s, self._again_s = _FIRST_WAIT_S, 0.0
+        self._zero_s = 0.0
+        self._sent_s = -1.0
+        self._next_s = float("-inf")
+        self._wait_s = _FIRST_WAIT_S
+        self._again_s = 0.0
         self._times = self._under_way = 0
-        self._inform, self._warn = LogOnce(logger.info), LogOnce(logger.warning)
+        self._inform = LogOnce(logger.info)
+        self._warn = LogOnce(logger.warning)
 
     def probe(self) -> None:
         """Check that the encoder is available, and that FFmpeg has the protocol."""
@@ -90,7 +94,8 @@ class Stream(Sink):
         if frame.error is not None or frame.surface is None:
             count("frames not streamed: no pixels")
             return
-        before_s, self._before_s = self._before_s, frame.pts_s
+        before_s = self._before_s
+        self._before_s = frame.pts_s
         if before_s is None:
             count("frames not streamed: first frame")
             return
@@ -139,9 +144,15 @@ class Stream(Sink):
         encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, gop, live=True)
         context = self.context
         encoder = make_encoder(
-            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters,
+            self._chosen,
+            encoding,
+            surface,
+            rate,
+            context.device,
+            context.threads,
+            context.counters,
             frame.pixel_aspect,
-        )  # fmt: skip
+        )
         self._times += 1
         if self._times > 1:
             context.counters.add("stream reconnects")
@@ -185,7 +196,8 @@ class Stream(Sink):
         self._wait_s = min(2 * self._wait_s, self.max_backoff)
 
     def _disconnect(self) -> None:
-        push, self._push = self._push, None
+        push = self._push
+        self._push = None
         if push is not None:
             push.close()
             kind = "frames streamed" if push.connected else "frames not streamed: no connection"

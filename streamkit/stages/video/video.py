@@ -70,8 +70,13 @@ class Video(Sink):
         self._file: AtomicFile | None = None
         self._held: Frame | None = None
         self._broken: OutputError | None = None
-        self._source, self._span, self._parts = "", (0.0, 0.0), 0
-        self._ticks, self._zero, self._began, self._limit = 0, 0.0, 0.0, 0.0
+        self._source = ""
+        self._span = (0.0, 0.0)
+        self._parts = 0
+        self._ticks = 0
+        self._zero = 0.0
+        self._began = 0.0
+        self._limit = 0.0
         self._shift: float | None = None
         self._sparse = False
         self._recent: deque[int] = deque(maxlen=REORDERED)  # ticks of the file's last frames
@@ -109,7 +114,10 @@ class Video(Sink):
         try:
             self._write(frame)
         except OutputError as error:
-            self._broken, self._video, self._file, self._held = error, None, None, None
+            self._broken = error
+            self._video = None
+            self._file = None
+            self._held = None
             raise
 
     def close(self) -> None:
@@ -148,17 +156,18 @@ class Video(Sink):
         return choose_encoder(self.encoder, self.codec, self.preset, self.context.device)
 
     def _address(self) -> str:
-        found = self.context.runtime.addresses.get(self._source)
-        if found is None or not Path(found).is_file():
+        address = self.context.runtime.addresses.get(self._source)
+        if address is None or not Path(address).is_file():
             raise OutputError(f"encoder: copy works for files only, and {self._source} is not a file; set encoder: cpu")
-        return found
+        return address
 
     # ----------------------------------------------------------------------------------------------------- writing
 
     def _write(self, frame: Frame) -> None:
         if self._chosen == "copy":
             first = self._span[0] if self._source else frame.pts_s
-            self._source, self._span = frame.source, (first, frame.pts_s)
+            self._source = frame.source
+            self._span = (first, frame.pts_s)
             return
         if self._held is not None:
             step = frame.pts_s - self._held.pts_s
@@ -193,16 +202,19 @@ class Video(Sink):
 
     def _encode_held(self, rate: Fraction) -> None:
         """Begin a file with the held frame."""
-        frame, self._held = self._held, None
+        frame = self._held
+        self._held = None
         assert frame is not None
         assert frame.surface is not None
-        live, surface = frame.time_s is not None, frame.surface
+        live = frame.time_s is not None
+        surface = frame.surface
         self._place(frame)
         assert self._file is not None
         if self._shift is None and frame.pts_s < 0:
             logger.info(f"{frame.source} begins at {frame.pts_s:.3f} s: in its video file, this is 0 s")
         self._shift = min(0.0, frame.pts_s) if self._shift is None else self._shift
-        self._began, self._zero = frame.pts_s, frame.pts_s if live else self._shift
+        self._began = frame.pts_s
+        self._zero = frame.pts_s if live else self._shift
         self._limit = self.segment if self.segment is not None else _SEGMENT_S if live else float("inf")
         self._format = _format_of(frame, surface)
         self._ticks = round((frame.pts_s - self._zero) / TIME_BASE)
@@ -230,9 +242,15 @@ class Video(Sink):
         encoding = Encoding(self.codec, self.quality, self.bitrate, self.preset, self.gop, sparse=self._sparse)
         context = self.context
         return make_encoder(
-            self._chosen, encoding, surface, rate, context.device, context.threads, context.counters,
+            self._chosen,
+            encoding,
+            surface,
+            rate,
+            context.device,
+            context.threads,
+            context.counters,
             frame.pixel_aspect,
-        )  # fmt: skip
+        )
 
 
 def _format_of(frame: Frame, surface: Surface) -> tuple[int, int, Color, Fraction]:

@@ -12,16 +12,19 @@ def test_direction_names_the_sides_and_arrows():
     places = {1: right, 2: [(300, 300 - 3 * i) for i in range(60)], 3: [(200, 200)] * 60}
     events = told(Direction(), walk(places))
     assert [(kind, track, data["direction"]) for _, kind, track, data in events] == [
-        ("changed", 1, "right"), ("changed", 2, "up"),
-    ]  # fmt: skip
+        ("changed", 1, "right"),
+        ("changed", 2, "up"),
+    ]
     arrows = {"in": ((0, 0), (100, 5)), "out": ((100, 5), (0, 0))}
     events = told(
         Direction(directions=arrows, wrong=("out",), tolerance=20), walk({1: right + right[::-1], 2: places[2]})
     )
-    found = [(kind, track, data["direction"], data.get("before")) for _, kind, track, data in events]
-    assert found == [
-        ("changed", 1, "in", None), ("changed", 1, "out", "in"), ("wrong_way", 1, "out", "in"),
-    ]  # fmt: skip
+    changes = [(kind, track, data["direction"], data.get("before")) for _, kind, track, data in events]
+    assert changes == [
+        ("changed", 1, "in", None),
+        ("changed", 1, "out", "in"),
+        ("wrong_way", 1, "out", "in"),
+    ]
 
 
 def test_a_track_at_the_tolerance_moves_in_the_direction():

@@ -9,10 +9,10 @@ from streamkit.testing.kit import detections, frames, run_stage
 
 
 def standing(n, places, **options):
-    given = frames(n, pixels=np.full((120, 200, 3), 60, np.uint8), **options)
-    for frame in given:
+    footage = frames(n, pixels=np.full((120, 200, 3), 60, np.uint8), **options)
+    for frame in footage:
         frame.detections = detections([[x - 4, y - 20, x + 4, y] for x, y in places], label=["person"] * len(places))
-    return given
+    return footage
 
 
 @pytest.fixture(autouse=True)
@@ -22,17 +22,17 @@ def folder(tmp_path, monkeypatch):
 
 
 def picture(path):
-    found = cv2.imread(str(path))
-    assert found is not None
-    return found[..., ::-1].astype(int)
+    bgr = cv2.imread(str(path))
+    assert bgr is not None
+    return bgr[..., ::-1].astype(int)
 
 
 def test_the_picture_shows_where_objects_stood(folder):
     run_stage(Heatmap(path="out/{source}-heat.png"), standing(30, [(50, 60), (50, 60), (150, 60)]))
-    found = picture(folder / "out" / "test-heat.png")
-    assert found.shape == (120, 200, 3)
-    assert found[60, 50, 0] > found[60, 50, 2] + 60, "red where two stood"
-    assert abs(found[110, 100] - 60).max() <= 3, "the source's picture elsewhere"
+    heat = picture(folder / "out" / "test-heat.png")
+    assert heat.shape == (120, 200, 3)
+    assert heat[60, 50, 0] > heat[60, 50, 2] + 60, "red where two stood"
+    assert abs(heat[110, 100] - 60).max() <= 3, "the source's picture elsewhere"
     assert not [path for path in (folder / "out").iterdir() if path.name != "test-heat.png"]
 
 
@@ -43,42 +43,44 @@ def test_each_source_has_its_own_and_one_without_frames_none(folder):
 
 def test_time_counts_and_not_frames(folder):
     for name, n, step_s in (("slow", 11, 0.4), ("fast", 101, 0.04)):
-        given = standing(n, [(50, 60)], source=name, step_s=step_s)
-        for frame in given[n // 2 :]:
+        footage = standing(n, [(50, 60)], source=name, step_s=step_s)
+        for frame in footage[n // 2 :]:
             frame.detections = detections([[146, 40, 154, 60]], label=["person"])
-        run_stage(Heatmap(path="{source}.png"), given)
+        run_stage(Heatmap(path="{source}.png"), footage)
     assert np.abs(picture(folder / "slow.png") - picture(folder / "fast.png")).mean() < 3
 
 
 def test_only_some_classes_and_no_background(folder):
-    given = standing(10, [(50, 60)])
-    run_stage(Heatmap(path="{source}.png", labels=("car",), background=False), given)
+    footage = standing(10, [(50, 60)])
+    run_stage(Heatmap(path="{source}.png", labels=("car",), background=False), footage)
     assert not picture(folder / "test.png").any()
-    assert all(frame._state.counters is None or not frame._state.counters["pixels to host"] for frame in given)
+    assert all(frame._state.counters is None or not frame._state.counters["pixels to host"] for frame in footage)
 
 
 def test_it_is_written_every_so_often_and_when_asked(folder):
     done = run_stage(Heatmap(path="{source}.png", every=1.0), standing(60, [(50, 60)]), batch=1)
     assert [(e.frame, e.kind, e.data) for f in done for e in f.events] == [
-        (25, "saved", {"path": "test.png"}), (50, "saved", {"path": "test.png"}),
-    ]  # fmt: skip
-    stage, given = Heatmap(path="{source}.png"), standing(3, [(50, 60)], source="live")
+        (25, "saved", {"path": "test.png"}),
+        (50, "saved", {"path": "test.png"}),
+    ]
+    stage = Heatmap(path="{source}.png")
+    footage = standing(3, [(50, 60)], source="live")
     stage.open()
-    stage.process(given[0])
+    stage.process(footage[0])
     assert not (folder / "live.png").exists()
     stage.now = 1
     stage.changed()
-    stage.process(given[1])
+    stage.process(footage[1])
     assert (folder / "live.png").exists()
-    assert [event.kind for event in given[1].events] == ["saved"]
+    assert [event.kind for event in footage[1].events] == ["saved"]
     stage.close()
 
 
 def test_where_time_goes_back_every_goes_on_from_where_it_was(folder):
-    given = standing(5, [(50, 60)])
-    for frame, pts_s in zip(given, (100.0, 101.5, 2.0, 2.4, 3.0), strict=True):
+    footage = standing(5, [(50, 60)])
+    for frame, pts_s in zip(footage, (100.0, 101.5, 2.0, 2.4, 3.0), strict=True):
         frame.pts_s = pts_s
-    done = run_stage(Heatmap(path="{source}.png", every=2.0), given)
+    done = run_stage(Heatmap(path="{source}.png", every=2.0), footage)
     assert [event.pts_s for frame in done for event in frame.events] == [3.0], "1.5 s, and a second more after it"
 
 

@@ -23,36 +23,39 @@ PLANE = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), 
 
 def seen(source, objects, start_s=0.0, seconds=2.0, step_s=0.1, label="person"):
     """Frames of a camera on which objects stand still: {track: (look, x, y)}; a look is a number or a vector."""
-    given = frames(round(seconds / step_s), source, step_s=step_s)
-    for frame in given:
+    footage = frames(round(seconds / step_s), source, step_s=step_s)
+    for frame in footage:
         frame.pts_s += start_s
         boxes = [[x - 5, y - 30, x + 5, y] for _, x, y in objects.values()]
         looks = [LOOKS[look] if isinstance(look, int) else look for look, _, _ in objects.values()]
         frame.tables = {
             "detect": detections(
-                boxes, track_id=list(objects), label=[label] * len(boxes), labels=("person", "car"),
+                boxes,
+                track_id=list(objects),
+                label=[label] * len(boxes),
+                labels=("person", "car"),
                 embedding=np.array(looks, np.float32).reshape(-1, 16),
             )
-        }  # fmt: skip
-    return given
+        }
+    return footage
 
 
 def merged(*cameras):
     """The frames of several cameras in order of their time, with consecutive numbers for each camera."""
-    given = sorted((frame for one in cameras for frame in one), key=lambda frame: frame.pts_s)
+    footage = sorted((frame for camera_frames in cameras for frame in camera_frames), key=lambda frame: frame.pts_s)
     counts = {}
-    for frame in given:
+    for frame in footage:
         frame.index = counts[frame.source] = counts.get(frame.source, -1) + 1
-    return given
+    return footage
 
 
 def identities(done):
     """The last identity of each track by source and track, of all that it had."""
     return {
-        (frame.source, int(track)): int(one)
+        (frame.source, int(track)): int(identity)
         for frame in done
-        for track, one in zip(frame.detections.track_id, frame.detections.extra["identity"], strict=True)
-        if one >= 0
+        for track, identity in zip(frame.detections.track_id, frame.detections.extra["identity"], strict=True)
+        if identity >= 0
     }
 
 
@@ -60,9 +63,9 @@ def events(done, kind):
     return [(e.source, e.track_id, e.data) for frame in done for e in frame.events if e.kind == kind]
 
 
-def mixed(one, other, share):
+def mixed(look, other_look, share):
     """A vector between two looks."""
-    vector = (1 - share) * LOOKS[one] + share * LOOKS[other]
+    vector = (1 - share) * LOOKS[look] + share * LOOKS[other_look]
     return vector / np.linalg.norm(vector)
 
 
@@ -70,19 +73,19 @@ def mixed(one, other, share):
 
 
 def test_one_look_is_one_identity_on_all_cameras():
-    given = merged(seen("a", {1: (0, 100, 100), 2: (1, 300, 100)}), seen("b", {1: (1, 50, 50), 7: (0, 90, 90)}))
-    found = identities(run_stage(Identify(), given, batch=2))
-    assert found["a", 1] == found["b", 7]
-    assert found["a", 2] == found["b", 1]
-    assert sorted(set(found.values())) == [1, 2]
+    footage = merged(seen("a", {1: (0, 100, 100), 2: (1, 300, 100)}), seen("b", {1: (1, 50, 50), 7: (0, 90, 90)}))
+    identity_by_track = identities(run_stage(Identify(), footage, batch=2))
+    assert identity_by_track["a", 1] == identity_by_track["b", 7]
+    assert identity_by_track["a", 2] == identity_by_track["b", 1]
+    assert sorted(set(identity_by_track.values())) == [1, 2]
 
 
 def test_two_tracks_of_a_camera_never_share_an_identity():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50), 2: (0, 90, 90)}))
-    done = run_stage(Identify(), given, batch=2)
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50), 2: (0, 90, 90)}))
+    done = run_stage(Identify(), footage, batch=2)
     for frame in done:
-        mine = [one for one in frame.detections.extra["identity"].tolist() if one >= 0]
-        assert len(set(mine)) == len(mine)
+        present = [identity for identity in frame.detections.extra["identity"].tolist() if identity >= 0]
+        assert len(set(present)) == len(present)
     assert len(set(identities(done).values())) == 2
 
 
@@ -91,43 +94,43 @@ def test_a_lost_track_that_comes_back_beside_its_successor_loses_the_identity():
     second = seen("a", {2: (0, 100, 100)}, 9.0, seconds=1.0)
     both = seen("a", {1: (0, 100, 100), 2: (0, 200, 100)}, 10.0, seconds=4.0)
     done = run_stage(Identify(), merged(first, second, both), batch=1)
-    assert {int(one) for frame in done[95:100] for one in frame.detections.extra["identity"]} == {1}
-    found = identities(done)
-    assert found == {("a", 1): 1, ("a", 2): 2}
+    assert {int(identity) for frame in done[95:100] for identity in frame.detections.extra["identity"]} == {1}
+    identity_by_track = identities(done)
+    assert identity_by_track == {("a", 1): 1, ("a", 2): 2}
     for frame in done:
-        mine = [one for one in frame.detections.extra["identity"].tolist() if one >= 0]
-        assert len(set(mine)) == len(mine)
+        present = [identity for identity in frame.detections.extra["identity"].tolist() if identity >= 0]
+        assert len(set(present)) == len(present)
 
 
 def test_who_comes_back_gets_the_same_number():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("a", {5: (0, 200, 100)}, 30.0))
-    assert identities(run_stage(Identify(), given)) == {("a", 1): 1, ("a", 5): 1}
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("a", {5: (0, 200, 100)}, 30.0))
+    assert identities(run_stage(Identify(), footage)) == {("a", 1): 1, ("a", 5): 1}
 
 
 def test_classes_are_not_mixed():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, label="car"))
-    assert len(set(identities(run_stage(Identify(), given)).values())) == 2
-    only = run_stage(Identify(labels=("person",)), given)
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, label="car"))
+    assert len(set(identities(run_stage(Identify(), footage)).values())) == 2
+    only = run_stage(Identify(labels=("person",)), footage)
     assert identities(only) == {("a", 1): 1}
 
 
 @pytest.mark.parametrize(("share", "same"), [(0.3, True), (0.45, False)])
 def test_the_threshold_decides(share, same):
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, share), 50, 50)}))
-    found = identities(run_stage(Identify(min_similarity=0.9), given, batch=2))
-    assert (found["a", 1] == found["b", 1]) is same
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, share), 50, 50)}))
+    identity_by_track = identities(run_stage(Identify(min_similarity=0.9), footage, batch=2))
+    assert (identity_by_track["a", 1] == identity_by_track["b", 1]) is same
 
 
 def test_a_better_match_that_comes_later_wins():
-    given = merged(
+    footage = merged(
         seen("a", {1: (0, 100, 100)}, seconds=4.0),
         seen("b", {1: (mixed(0, 1, 0.4), 50, 50)}, seconds=4.0),
         seen("c", {1: (mixed(0, 1, 0.45), 50, 50)}, 1.0, seconds=3.0),
         seen("a", {1: (0, 100, 100), 2: (mixed(0, 1, 0.42), 50, 50)}, 4.0, seconds=2.0),
         seen("b", {1: (mixed(0, 1, 0.4), 50, 50)}, 4.0, seconds=2.0),
     )
-    found = identities(run_stage(Identify(), given, batch=1))
-    assert found["a", 2] == found["b", 1] != found["a", 1]
+    identity_by_track = identities(run_stage(Identify(), footage, batch=1))
+    assert identity_by_track["a", 2] == identity_by_track["b", 1] != identity_by_track["a", 1]
 
 
 @pytest.mark.parametrize("start_s", [0.0, 100.0])
@@ -143,8 +146,8 @@ def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better(start_s):
 
 
 def test_an_object_without_a_vector_has_no_identity():
-    given = merged(seen("a", {1: (np.full(16, np.nan), 100, 100), 2: (0, 200, 100)}))
-    assert identities(run_stage(Identify(), given)) == {("a", 2): 1}
+    footage = merged(seen("a", {1: (np.full(16, np.nan), 100, 100), 2: (0, 200, 100)}))
+    assert identities(run_stage(Identify(), footage)) == {("a", 2): 1}
 
 
 # --------------------------------------------------------------------------------------------------- time and place
@@ -162,21 +165,21 @@ def test_nobody_is_faster_than_the_travel_time():
 
 def test_the_place_on_the_ground_tells_twins_apart():
     planes = {"a": PLANE, "b": PLANE}
-    given = merged(
+    footage = merged(
         seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95), 9: (0, 95, 105)})
     )  # fmt: skip
-    found = identities(run_stage(Identify(planes=planes), given, batch=2))
-    assert found["a", 1] == found["b", 9]
-    assert found["a", 2] == found["b", 8]
-    assert found["a", 1] != found["a", 2]
+    identity_by_track = identities(run_stage(Identify(planes=planes), footage, batch=2))
+    assert identity_by_track["a", 1] == identity_by_track["b", 9]
+    assert identity_by_track["a", 2] == identity_by_track["b", 8]
+    assert identity_by_track["a", 1] != identity_by_track["a", 2]
 
 
 def test_objects_at_different_places_are_two_however_alike():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 400, 100)}))
-    assert len(set(identities(run_stage(Identify(planes={"a": PLANE, "b": PLANE}), given, batch=2)).values())) == 2
-    assert len(set(identities(run_stage(Identify(planes={"a": PLANE}), given, batch=2)).values())) == 1
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 400, 100)}))
+    assert len(set(identities(run_stage(Identify(planes={"a": PLANE, "b": PLANE}), footage, batch=2)).values())) == 2
+    assert len(set(identities(run_stage(Identify(planes={"a": PLANE}), footage, batch=2)).values())) == 1
     later = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 600, 100)}, 3.0))
-    slow, fast = (Identify(planes={"a": PLANE, "b": PLANE}, max_speed_kmh=one) for one in (30.0, 200.0))
+    slow, fast = (Identify(planes={"a": PLANE, "b": PLANE}, max_speed_kmh=speed) for speed in (30.0, 200.0))
     assert len(set(identities(run_stage(slow, later)).values())) == 2
     assert len(set(identities(run_stage(fast, later)).values())) == 1
 
@@ -185,7 +188,8 @@ def test_objects_at_different_places_are_two_however_alike():
 def test_who_walks_away_from_the_place_of_an_identity_has_another_one(x, parted):
     """Two people of one look meet; one of them walks on, which one camera sees."""
     stage = Identify(planes={"a": PLANE, "b": PLANE})
-    meets, goes = seen("b", {1: (0, 100, 100)}, seconds=2.0), seen("b", {1: (0, x, 100)}, 2.0, seconds=6.0)
+    meets = seen("b", {1: (0, 100, 100)}, seconds=2.0)
+    goes = seen("b", {1: (0, x, 100)}, 2.0, seconds=6.0)
     done = run_stage(stage, merged(seen("a", {1: (0, 100, 100)}, seconds=8.0), meets, goes), batch=2)
     assert len(set(identities([frame for frame in done if frame.pts_s < 2.0]).values())) == 1
     assert len(set(identities(done).values())) == 1 + parted
@@ -193,45 +197,46 @@ def test_who_walks_away_from_the_place_of_an_identity_has_another_one(x, parted)
 
 
 def test_at_one_place_a_worse_look_is_enough():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, 0.45), 105, 100)}))
-    assert len(set(identities(run_stage(Identify(min_similarity=0.9), given, batch=2)).values())) == 2
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, 0.45), 105, 100)}))
+    assert len(set(identities(run_stage(Identify(min_similarity=0.9), footage, batch=2)).values())) == 2
     planes = {"a": PLANE, "b": PLANE}
-    assert len(set(identities(run_stage(Identify(min_similarity=0.9, planes=planes), given, batch=2)).values())) == 1
+    assert len(set(identities(run_stage(Identify(min_similarity=0.9, planes=planes), footage, batch=2)).values())) == 1
 
 
 def test_cameras_that_are_not_in_step_are_compared_at_the_same_time():
     """One camera is a second behind; a car of 20 m/s is 20 m away by then."""
 
     def driving(source, late_s):
-        given = seen(source, {1: (0, 0, 100)}, seconds=3.0)
-        for frame in given:
+        footage = seen(source, {1: (0, 0, 100)}, seconds=3.0)
+        for frame in footage:
             x = 10 * 20 * frame.pts_s
             frame.detections = frame.detections.with_columns(xyxy=np.array([[x - 5, 70, x + 5, 100]], np.float32))
-        return [(frame.pts_s + late_s, frame) for frame in given]
+        return [(frame.pts_s + late_s, frame) for frame in footage]
 
-    given = [f for _, f in sorted([*driving("a", 0.0), *driving("b", 1.0)], key=lambda one: one[0])]
-    done = run_stage(Identify(planes={"a": PLANE, "b": PLANE}, min_similarity=1.0), given, batch=1)
-    found = identities(done)
-    assert found["a", 1] == found["b", 1]
+    footage = [f for _, f in sorted([*driving("a", 0.0), *driving("b", 1.0)], key=lambda timed_frame: timed_frame[0])]
+    done = run_stage(Identify(planes={"a": PLANE, "b": PLANE}, min_similarity=1.0), footage, batch=1)
+    identity_by_track = identities(done)
+    assert identity_by_track["a", 1] == identity_by_track["b", 1]
 
 
 def test_a_file_with_a_homography_is_a_plane(tmp_path):
     path = tmp_path / "b.txt"
     path.write_text("0.1 0 0\n0 0.1 0\n0 0 1\n")
-    given = merged(seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95)}))
-    found = identities(run_stage(Identify(planes={"a": PLANE, "b": {"file": str(path)}}), given, batch=2))
-    assert found["a", 2] == found["b", 8]
+    footage = merged(seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95)}))
+    identity_by_track = identities(run_stage(Identify(planes={"a": PLANE, "b": {"file": str(path)}}), footage, batch=2))
+    assert identity_by_track["a", 2] == identity_by_track["b", 8]
 
 
 # ------------------------------------------------------------------------------------------------------------ events
 
 
 def test_seen_and_left_tell_the_path():
-    given = merged(
-        seen("gate", {1: (0, 100, 100)}, seconds=4.0), seen("yard", {3: (0, 50, 50)}, 10.0, seconds=5.0),
+    footage = merged(
+        seen("gate", {1: (0, 100, 100)}, seconds=4.0),
+        seen("yard", {3: (0, 50, 50)}, 10.0, seconds=5.0),
         seen("yard", {}, 15.0, seconds=10.0),
-    )  # fmt: skip
-    done = run_stage(Identify(left_after=7.0), given)
+    )
+    done = run_stage(Identify(left_after=7.0), footage)
     first, second = events(done, "seen")
     assert first == ("gate", 1, {"identity": 1, "label": "person", "new": True})
     assert second[:2] == ("yard", 3)
@@ -243,8 +248,8 @@ def test_seen_and_left_tell_the_path():
         {"source": "yard", "from_s": 10.0, "to_s": pytest.approx(14.9)},
     ]
     assert data["stayed_s"] == pytest.approx(14.9)
-    told = [sentence(event) for frame in done for event in frame.events]
-    assert told == [
+    sentences = [sentence(event) for frame in done for event in frame.events]
+    assert sentences == [
         "Person 1 was seen for the first time, at gate.",
         "Person 1 was seen at yard, 6.1 s after gate.",
         "Person 1 left after 15 s: gate for 3.9 s, then yard for 4.9 s.",
@@ -254,9 +259,11 @@ def test_seen_and_left_tell_the_path():
 @pytest.mark.parametrize(("back_s", "cameras"), [(103.0, ["gate", "yard"]), (105.0, ["gate", "yard", "gate"])])
 def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back_s, cameras):
     sightings = merged(
-        seen("gate", {1: (0, 100, 100)}, 100.0), seen("yard", {1: (0, 50, 50)}, 101.0, seconds=6.0),
-        seen("gate", {2: (0, 100, 100)}, back_s), seen("yard", {}, 107.0, seconds=10.0),
-    )  # fmt: skip
+        seen("gate", {1: (0, 100, 100)}, 100.0),
+        seen("yard", {1: (0, 50, 50)}, 101.0, seconds=6.0),
+        seen("gate", {2: (0, 100, 100)}, back_s),
+        seen("yard", {}, 107.0, seconds=10.0),
+    )
     ((_, _, left),) = events(run_stage(Identify(left_after=7.0), sightings), "left")
     assert [stay["source"] for stay in left["path"]] == cameras
     assert max(stay["to_s"] for stay in left["path"] if stay["source"] == "gate") == pytest.approx(back_s + 1.9)
@@ -264,17 +271,17 @@ def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back
 
 
 def test_a_glimpse_is_no_event():
-    given = merged(seen("a", {1: (0, 100, 100)}, seconds=0.8), seen("a", {}, 0.8, seconds=10.0))
-    done = run_stage(Identify(left_after=5.0), given)
+    footage = merged(seen("a", {1: (0, 100, 100)}, seconds=0.8), seen("a", {}, 0.8, seconds=10.0))
+    done = run_stage(Identify(left_after=5.0), footage)
     assert identities(done) == {("a", 1): 1}
     assert [event for frame in done for event in frame.events] == []
 
 
 def test_who_has_left_and_comes_back_is_not_new():
-    given = merged(
+    footage = merged(
         seen("a", {1: (0, 100, 100)}), seen("a", {}, 2.0, seconds=10.0), seen("a", {2: (0, 100, 100)}, 12.0)
-    )  # fmt: skip
-    done = run_stage(Identify(left_after=5.0), given)
+    )
+    done = run_stage(Identify(left_after=5.0), footage)
     assert [data.get("new") for _, _, data in events(done, "seen")] == [True, None]
     assert events(done, "seen")[1][2]["before"] == "a"
 
@@ -282,37 +289,41 @@ def test_who_has_left_and_comes_back_is_not_new():
 # -------------------------------------------------------------------------------------------------------- forgetting
 
 
-def counts_of(stage, given, **options):
-    done = run_stage(stage, given, **options)
+def counts_of(stage, footage, **options):
+    done = run_stage(stage, footage, **options)
     return identities(done), dict(stage.context.counters.values)
 
 
 def test_an_identity_is_forgotten_after_a_time():
-    given = merged(
+    footage = merged(
         seen("a", {1: (0, 100, 100)}), seen("a", {}, 5.0, seconds=20.0, step_s=1.0), seen("a", {2: (0, 100, 100)}, 30.0)
     )
-    found, counted = counts_of(Identify(forget=10.0, left_after=5.0), given)
-    assert found == {("a", 1): 1, ("a", 2): 2}
+    identity_by_track, counted = counts_of(Identify(forget=10.0, left_after=5.0), footage)
+    assert identity_by_track == {("a", 1): 1, ("a", 2): 2}
     assert counted["identities: forgotten, unseen"] == 1
     assert counted["identities: new"] == 2
 
 
 def test_beyond_the_limit_the_oldest_is_forgotten():
-    given = merged(*(seen("a", {n: (n, 100, 100)}, 10.0 * n) for n in range(4)), seen("a", {9: (0, 100, 100)}, 50.0),
-                   seen("a", {10: (3, 100, 100)}, 60.0))  # fmt: skip
-    found, counted = counts_of(Identify(max_identities=3), given)
-    assert found["a", 9] == 5
-    assert found["a", 10] == found["a", 3]
+    footage = merged(
+        *(seen("a", {n: (n, 100, 100)}, 10.0 * n) for n in range(4)),
+        seen("a", {9: (0, 100, 100)}, 50.0),
+        seen("a", {10: (3, 100, 100)}, 60.0),
+    )
+    identity_by_track, counted = counts_of(Identify(max_identities=3), footage)
+    assert identity_by_track["a", 9] == 5
+    assert identity_by_track["a", 10] == identity_by_track["a", 3]
     assert counted["identities: forgotten, limit"] == 2
 
 
 def test_an_object_that_is_in_view_is_never_forgotten_though_another_file_is_ahead():
-    behind, ahead = seen("a", {1: (0, 100, 100)}, seconds=4.0), seen("b", {1: (1, 100, 100)}, seconds=4.0)
+    behind = seen("a", {1: (0, 100, 100)}, seconds=4.0)
+    ahead = seen("b", {1: (1, 100, 100)}, seconds=4.0)
     for frame in ahead:
         frame.pts_s *= 10
-    given = [frame for pair in zip(behind, ahead, strict=True) for frame in pair]
-    found, counted = counts_of(Identify(left_after=4.0, forget=5.0), given, batch=1)
-    assert sorted(found.values()) == [1, 2]
+    footage = [frame for pair in zip(behind, ahead, strict=True) for frame in pair]
+    identity_by_track, counted = counts_of(Identify(left_after=4.0, forget=5.0), footage, batch=1)
+    assert sorted(identity_by_track.values()) == [1, 2]
     assert "identities: forgotten, unseen" not in counted
 
 
@@ -329,45 +340,48 @@ def test_a_camera_that_has_stopped_holds_no_identity():
 
 
 def test_per_source_the_other_sources_change_nothing():
-    one = seen("a", {1: (0, 100, 100), 2: (1, 200, 100)})
-    other = seen("b", {1: (1, 100, 100), 2: (2, 200, 100)})
-    alone = identities(run_stage(Identify(per_source=True), one, batch=3))
-    found = identities(run_stage(Identify(per_source=True), merged(one, other), batch=5))
-    assert {key: value for key, value in found.items() if key[0] == "a"} == alone
-    assert {found["b", 1], found["b", 2]} == {1, 2}
+    camera_a = seen("a", {1: (0, 100, 100), 2: (1, 200, 100)})
+    camera_b = seen("b", {1: (1, 100, 100), 2: (2, 200, 100)})
+    alone = identities(run_stage(Identify(per_source=True), camera_a, batch=3))
+    identity_by_track = identities(run_stage(Identify(per_source=True), merged(camera_a, camera_b), batch=5))
+    assert {key: value for key, value in identity_by_track.items() if key[0] == "a"} == alone
+    assert {identity_by_track["b", 1], identity_by_track["b", 2]} == {1, 2}
 
 
 def test_per_source_nobody_leaves_on_the_frames_of_another_source():
-    one = merged(seen("a", {1: (0, 100, 100)}, seconds=3.0), seen("a", {}, 3.0, seconds=5.0))
-    other = seen("b", {1: (0, 100, 100)}, 8.1, seconds=9.0)
-    done = run_stage(Identify(per_source=True, left_after=4.0), [*one, *other], batch=1)
+    camera_a = merged(seen("a", {1: (0, 100, 100)}, seconds=3.0), seen("a", {}, 3.0, seconds=5.0))
+    camera_b = seen("b", {1: (0, 100, 100)}, 8.1, seconds=9.0)
+    done = run_stage(Identify(per_source=True, left_after=4.0), [*camera_a, *camera_b], batch=1)
     assert [source for source, _, _ in events(done, "left")] == ["a"]
-    cut = run_stage(Identify(per_source=True, left_after=4.0), [*one[:60], *other], batch=1)
+    cut = run_stage(Identify(per_source=True, left_after=4.0), [*camera_a[:60], *camera_b], batch=1)
     assert events(cut, "left") == []
 
 
 def test_live_sources_and_files_have_no_common_time():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 100, 100)}))
-    for frame in given:
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 100, 100)}))
+    for frame in footage:
         frame.time_s = 1.7e9 + frame.pts_s if frame.source == "a" else None
     logged = collect()
-    run_stage(Identify(), given)
+    run_stage(Identify(), footage)
     assert any("they have no common time" in text for text in logged)
 
 
 def test_a_source_that_another_process_reads_begins_with_new_tracks():
-    given = merged(seen("a", {1: (0, 100, 100)}), seen("a", {1: (1, 100, 100)}, 2.1))
+    footage = merged(seen("a", {1: (0, 100, 100)}), seen("a", {1: (1, 100, 100)}, 2.1))
     stage = Identify()
-    kept = stage.update
+    update = stage.update
 
     def restarted(step):
         for frame in step.frames:  # as the process that died and its successor count
             frame._state.ordinal = frame.index if frame.pts_s < 2 else frame.index - 20
-        return kept(step)
+        return update(step)
 
     stage.update = restarted
-    done = run_stage(stage, given, batch=1)
-    assert {int(one) for frame in done for one in frame.detections.extra["identity"] if one >= 0} == {1, 2}
+    done = run_stage(stage, footage, batch=1)
+    assert {int(identity) for frame in done for identity in frame.detections.extra["identity"] if identity >= 0} == {
+        1,
+        2,
+    }
 
 
 # ------------------------------------------------------------------------------------------------------------ errors
@@ -378,7 +392,7 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
 
 
 @pytest.mark.parametrize(
-    ("stages", "told"),
+    ("stages", "message"),
     [
         ("  identify: {}", "identify reads embedding, which no earlier stage writes; put embed above it"),
         (
@@ -413,19 +427,22 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
         (LOOK + "  identify: {left_after: 1s}", "forget must be in ascending order, got 2 s, 1 s and 3600 s"),
         (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),
     ],
-)  # fmt: skip
-def test_mistakes_are_told(stages, told):
-    found = problems_of(HEAD + stages)
-    assert any(told in problem for problem in found), found
+)
+def test_mistakes_are_told(stages, message):
+    problems = problems_of(HEAD + stages)
+    assert any(message in problem for problem in problems), problems
 
 
 def test_what_a_homography_file_must_hold(tmp_path):
     path = tmp_path / "h.txt"
-    for text, told in (("1 2 3", "got 3 numbers"), ("1 2 3 4 5 6 7 8 x", "could not convert"),
-                       ("1 2 3 2 4 6 0 0 1", "three rows of three numbers, which do not depend on each other"),
-                       ("nan 0 0 0 1 0 0 0 1", "must be a homography")):  # fmt: skip
+    for text, message in (
+        ("1 2 3", "got 3 numbers"),
+        ("1 2 3 4 5 6 7 8 x", "could not convert"),
+        ("1 2 3 2 4 6 0 0 1", "three rows of three numbers, which do not depend on each other"),
+        ("nan 0 0 0 1 0 0 0 1", "must be a homography"),
+    ):
         path.write_text(text)
-        with pytest.raises(ValueError, match=told):
+        with pytest.raises(ValueError, match=message):
             Identify(planes={"a": {"file": str(path)}})
 
 
@@ -435,7 +452,8 @@ def test_what_a_homography_file_must_hold(tmp_path):
 def crowded(cameras, per_camera, length):
     """Batches of a frame of each camera at 25 frames a second, without end; every 2.5 s one of its tracks is new."""
     looks = unit(RNG.normal(size=(4096, length)).astype(np.float32))
-    labels, sources = ("person",), [f"cam{n}" for n in range(cameras)]
+    labels = ("person",)
+    sources = [f"cam{n}" for n in range(cameras)]
     rows = np.repeat(np.arange(cameras, dtype=np.int32), per_camera)
     boxes = np.tile(np.float32([100, 100, 140, 200]), (len(rows), 1))
     first = np.tile(np.arange(per_camera), cameras)
@@ -443,13 +461,18 @@ def crowded(cameras, per_camera, length):
         turn = n + np.repeat(np.arange(cameras), per_camera) * 61 // cameras + 7 * first
         track = first + per_camera * (turn // (62 * per_camera))
         table = Detections(
-            boxes, np.ones(len(rows), np.float32), np.zeros(len(rows), np.int32), rows, track.astype(np.int64), labels,
+            boxes,
+            np.ones(len(rows), np.float32),
+            np.zeros(len(rows), np.int32),
+            rows,
+            track.astype(np.int64),
+            labels,
             {"embedding": looks[(rows * 131 + track * 17) % len(looks)]},
-        )  # fmt: skip
-        made = [Frame(source, n, n * 0.04, 640, 360) for source in sources]
-        for frame in made:
+        )
+        camera_frames = [Frame(source, n, n * 0.04, 640, 360) for source in sources]
+        for frame in camera_frames:
             frame._state.ordinal = n
-        yield Batch(made, tables={"detect": table}, sequence=n)
+        yield Batch(camera_frames, tables={"detect": table}, sequence=n)
 
 
 @pytest.mark.alone
@@ -457,15 +480,16 @@ def test_a_batch_of_64_sources_costs_two_milliseconds_beside_a_gallery_of_ten_th
     stage = Identify()
     stage.open()
     states = {f"cam{n}": stage.new_state(f"cam{n}") for n in range(64)}
-    matcher, label = stage._matcher(""), stage._names.number("person")
+    matcher = stage._matcher("")
+    label = stage._names.number("person")
     for n, look in enumerate(unit(RNG.normal(size=(9_000, 256)).astype(np.float32)), 1):
         matcher.gallery.add(IdentityEntry(n, "person"), label, look)
     matcher.gallery["seen_s"][:] = 0
     spent = []
     for batch in itertools.islice(crowded(64, 10, 256), 500):
-        begun = time.perf_counter()
+        started_s = time.perf_counter()
         stage.process(batch, states)
-        spent.append(time.perf_counter() - begun)
+        spent.append(time.perf_counter() - started_s)
     assert len(matcher.gallery) > 9_600
     spent = np.array(spent[350:]) * 1e3  # the first tracks are all new
     print(f"{np.median(spent):.2f} ms a batch, mean {spent.mean():.2f} ms, 95 % within {np.quantile(spent, 0.95):.2f}")

@@ -24,8 +24,13 @@ stages:
     crossed = [event for event in events if event["kind"] == "crossed"]
     counted = [event["data"] for event in events if event["kind"] == "counted"]
     assert crossed
-    assert [(one["from_s"], one["to_s"]) for one in counted] == [(0.0, 1.0), (1.0, 2.0)]
-    counts = Counter(f"line_counter {one['data']['direction']}: {one['data']['label']}" for one in crossed)
+    assert [(counted_window["from_s"], counted_window["to_s"]) for counted_window in counted] == [
+        (0.0, 1.0),
+        (1.0, 2.0),
+    ]
+    counts = Counter(
+        f"line_counter {crossing['data']['direction']}: {crossing['data']['label']}" for crossing in crossed
+    )
     assert {name: n for name, n in outcome.report["counts"].items() if name in counts} == dict(counts)
 
 

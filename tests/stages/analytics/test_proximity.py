@@ -27,8 +27,9 @@ def test_it_takes_time_to_meet():
     gaps = [40, 40, 90, 40, 40, 40, 40, 90]
     events = told(Proximity(distance=50, near_for=2.0), walk(line(*gaps), step_s=1.0))
     assert [(f, k, d.get("since_s"), d.get("together_s")) for f, k, _, d in events] == [
-        (5, "met", 3.0, None), (7, "parted", None, 4.0),
-    ]  # fmt: skip
+        (5, "met", 3.0, None),
+        (7, "parted", None, 4.0),
+    ]
 
 
 def test_one_that_is_lost_has_parted_when_last_seen():
@@ -39,8 +40,10 @@ def test_one_that_is_lost_has_parted_when_last_seen():
 def test_where_time_goes_back_all_have_parted_when_last_seen():
     events = told(Proximity(distance=50), walk(line(40, 40, 40, 40, 40), times=[10.0, 11.0, 12.0, 1.0, 2.0]))
     assert [(f, k, d.get("together_s"), d.get("since_s")) for f, k, _, d in events] == [
-        (0, "met", None, 10.0), (3, "parted", 2.0, None), (3, "met", None, 1.0),
-    ]  # fmt: skip
+        (0, "met", None, 10.0),
+        (3, "parted", 2.0, None),
+        (3, "met", None, 1.0),
+    ]
 
 
 def test_in_metres_and_in_shares():

@@ -15,27 +15,31 @@ from streamkit.testing.kit import frames, run_nodes, run_stage
 
 
 def test_a_crowd():
-    assert told('when: "count(person) > 2 for 2s", clear: "count(person) < 2", cooldown: 3s', people(
-        3, 3, 2, 3, 3, 3, 2, 1, 3, 3, 3, 3
-    )) == [(5, "r", "raised", None), (7, "r", "cleared", None), (10, "r", "raised", None)]  # fmt: skip
+    assert told(
+        'when: "count(person) > 2 for 2s", clear: "count(person) < 2", cooldown: 3s',
+        people(3, 3, 2, 3, 3, 3, 2, 1, 3, 3, 3, 3),
+    ) == [(5, "r", "raised", None), (7, "r", "cleared", None), (10, "r", "raised", None)]
 
 
 def test_nobody_is_there():
     assert told('when: "absent(person) for 2s"', people(1, 0, 0, 0, 0, 1)) == [
-        (3, "r", "raised", None), (5, "r", "cleared", None),
-    ]  # fmt: skip
+        (3, "r", "raised", None),
+        (5, "r", "cleared", None),
+    ]
 
 
 def test_what_an_event_has():
     stages = '  r: {stage: rule, when: "count(person) > 1 and score > 0.5 for 1s"}\n'
-    given = scene(*[[("person", 7, 50), ("person", 8, 90)]] * 3, [("person", 8, 90)])
-    found = [event for frame in run_nodes(nodes(stages), given) for event in frame.events]
-    assert [(event.kind, event.stage, event.track_id) for event in found] == [
-        ("raised", "r", 7), ("raised", "r", 8), ("cleared", "r", 8),
-    ]  # fmt: skip
+    footage = scene(*[[("person", 7, 50), ("person", 8, 90)]] * 3, [("person", 8, 90)])
+    events = [event for frame in run_nodes(nodes(stages), footage) for event in frame.events]
+    assert [(event.kind, event.stage, event.track_id) for event in events] == [
+        ("raised", "r", 7),
+        ("raised", "r", 8),
+        ("cleared", "r", 8),
+    ]
     values = {"count(person)": 2, "score": 1}
-    assert found[0].data == {"rule": "r", "label": "person", "since_s": 0.0, "values": values}
-    assert found[2].data == {
+    assert events[0].data == {"rule": "r", "label": "person", "since_s": 0.0, "values": values}
+    assert events[2].data == {
         "rule": "r",
         "label": "person",
         "lasted_s": 2.0,
@@ -60,55 +64,61 @@ def test_an_event_has_the_label_that_its_track_has_now():
 
 
 def test_each_track_has_its_own_state_and_is_forgotten():
-    given = scene([("car", 1, 50)], [("car", 1, 50), ("car", 2, 90)], [("car", 2, 90)], [], [], [], [("car", 1, 50)])
-    found = told('when: class == "car" and age_s >= 1, track_ttl: 1500ms', given)
-    assert found == [
-        (1, "r", "raised", 1), (2, "r", "raised", 2), (3, "r", "cleared", 1), (4, "r", "cleared", 2),
-    ]  # fmt: skip
+    footage = scene([("car", 1, 50)], [("car", 1, 50), ("car", 2, 90)], [("car", 2, 90)], [], [], [], [("car", 1, 50)])
+    changes = told('when: class == "car" and age_s >= 1, track_ttl: 1500ms', footage)
+    assert changes == [
+        (1, "r", "raised", 1),
+        (2, "r", "raised", 2),
+        (3, "r", "cleared", 1),
+        (4, "r", "cleared", 2),
+    ]
 
 
 def test_a_track_that_is_lost_is_cleared_with_its_last_sight():
     stages = "  r: {stage: rule, when: car, track_ttl: 1s}\n"
-    given = scene([("car", 1, 50)], [("car", 1, 50)], [], [], [])
-    event = next(e for f in run_nodes(nodes(stages), given) for e in f.events if e.kind == "cleared")
+    footage = scene([("car", 1, 50)], [("car", 1, 50)], [], [], [])
+    event = next(e for f in run_nodes(nodes(stages), footage) for e in f.events if e.kind == "cleared")
     assert (event.frame, event.track_id, event.data) == (
-        3, 1, {"rule": "r", "label": "car", "lasted_s": 1.0, "lost": True},
-    )  # fmt: skip
+        3,
+        1,
+        {"rule": "r", "label": "car", "lasted_s": 1.0, "lost": True},
+    )
 
 
 def test_a_pause_and_a_loop_begin_anew():
-    given = people(1, 1, 1, 1, 1)
-    for frame, at_s in zip(given, (0, 2, 13, 15, 16), strict=True):
+    footage = people(1, 1, 1, 1, 1)
+    for frame, at_s in zip(footage, (0, 2, 13, 15, 16), strict=True):
         frame.pts_s = at_s
-    assert told('when: "present(person) for 3s"', given) == [(16, "r", "raised", None)]
-    assert told('when: "present(person) for 3s", max_frame_gap: 20s', given) == [(13, "r", "raised", None)]
-    given = people(1, 1, 1, 1, 1)
-    for frame in given[2:]:
+    assert told('when: "present(person) for 3s"', footage) == [(16, "r", "raised", None)]
+    assert told('when: "present(person) for 3s", max_frame_gap: 20s', footage) == [(13, "r", "raised", None)]
+    footage = people(1, 1, 1, 1, 1)
+    for frame in footage[2:]:
         frame._state.epoch = 1
-    assert told('when: "present(person) for 2s"', given) == [(4, "r", "raised", None)]
+    assert told('when: "present(person) for 2s"', footage) == [(4, "r", "raised", None)]
 
 
-def at(given, *times):
-    for frame, at_s in zip(given, times, strict=True):
+def at(footage, *times):
+    for frame, at_s in zip(footage, times, strict=True):
         frame.pts_s = at_s
-    return given
+    return footage
 
 
 @pytest.mark.parametrize("batch", [1, 32])
 def test_time_that_goes_back_takes_nothing_off_a_cool_down(batch):
-    given = at(people(1, 0, 0, 1, 1, 1), 100, 101, 103, 1, 8.9, 9)
-    found = told('when: "present(person)", cooldown: 10s', given, batch=batch)
-    assert found == [(100, "r", "raised", None), (101, "r", "cleared", None), (9, "r", "raised", None)]
+    footage = at(people(1, 0, 0, 1, 1, 1), 100, 101, 103, 1, 8.9, 9)
+    changes = told('when: "present(person)", cooldown: 10s', footage, batch=batch)
+    assert changes == [(100, "r", "raised", None), (101, "r", "cleared", None), (9, "r", "raised", None)]
 
 
 def test_where_time_goes_back_what_must_last_begins_anew_and_what_is_raised_stays():
-    given = at(people(1, 1, 1, 1, 0), 100, 102, 1, 3, 4)
-    assert told('when: "present(person) for 3s"', given) == []
+    footage = at(people(1, 1, 1, 1, 0), 100, 102, 1, 3, 4)
+    assert told('when: "present(person) for 3s"', footage) == []
     stages = "  r: {stage: rule, when: present(person), max_frame_gap: 20s}\n"
-    events = [event for frame in run_nodes(nodes(stages), given) for event in frame.events]
+    events = [event for frame in run_nodes(nodes(stages), footage) for event in frame.events]
     assert [(event.kind, event.pts_s, event.data.get("lasted_s")) for event in events] == [
-        ("raised", 100, None), ("cleared", 4, 5.0),
-    ]  # fmt: skip
+        ("raised", 100, None),
+        ("cleared", 4, 5.0),
+    ]
 
 
 @pytest.mark.parametrize("batch", [1, 32])
@@ -119,40 +129,48 @@ def test_where_time_goes_back_a_source_s_tracks_are_forgotten_and_no_other_s(bat
         [("car", 1, 150)],
         [("car", 1, 150)],
     ]
-    one, other = at(scene(*cars), 100, 101, 1, 2), at(scene(*cars, source="b"), 100, 101, 102, 102.5)
+    first = at(scene(*cars), 100, 101, 1, 2)
+    second = at(scene(*cars, source="b"), 100, 101, 102, 102.5)
     rules = (
         "  r:\n    stage: rule\n    rules:\n      two: {when: occupancy(zone.door) == 2}\n"
         "      old: {when: car and age_s >= 1}\n"
     )
     shows = nodes(ZONE + rules)
-    found = [
+    changes = [
         (event.source, event.pts_s, event.data["rule"], event.kind, event.track_id, event.data.get("lost"))
-        for frame in run_nodes(shows, [f for both in zip(one, other, strict=True) for f in both], batch=batch)
-        for event in frame.events if event.stage == "r"
-    ]  # fmt: skip
-    assert [each[1:] for each in found if each[0] == "a"] == [
-        (100, "two", "raised", None, None), (101, "old", "raised", 1, None), (101, "old", "raised", 2, None),
-        (1, "two", "cleared", None, None), (1, "old", "cleared", 1, True), (1, "old", "cleared", 2, True),
+        for frame in run_nodes(shows, [f for both in zip(first, second, strict=True) for f in both], batch=batch)
+        for event in frame.events
+        if event.stage == "r"
+    ]
+    assert [each[1:] for each in changes if each[0] == "a"] == [
+        (100, "two", "raised", None, None),
+        (101, "old", "raised", 1, None),
+        (101, "old", "raised", 2, None),
+        (1, "two", "cleared", None, None),
+        (1, "old", "cleared", 1, True),
+        (1, "old", "cleared", 2, True),
         (2, "old", "raised", 1, None),
-    ]  # fmt: skip
-    assert [each[1:] for each in found if each[0] == "b"] == [
-        (100, "two", "raised", None, None), (101, "old", "raised", 1, None), (101, "old", "raised", 2, None),
+    ]
+    assert [each[1:] for each in changes if each[0] == "b"] == [
+        (100, "two", "raised", None, None),
+        (101, "old", "raised", 1, None),
+        (101, "old", "raised", 2, None),
         (102.5, "two", "cleared", None, None),
-    ]  # fmt: skip
+    ]
 
 
 def test_a_frame_that_nobody_looked_at_says_nothing():
-    given = people(2, 0, 0, 2, 0, 0)
-    for frame in given:
+    footage = people(2, 0, 0, 2, 0, 0)
+    for frame in footage:
         frame._state.skipped_detectors = frozenset({"detect"}) if frame.index in (1, 2, 4) else frozenset()
-    assert told('when: "count(person) > 1 for 3s"', given) == [(3, "r", "raised", None), (5, "r", "cleared", None)]
+    assert told('when: "count(person) > 1 for 3s"', footage) == [(3, "r", "raised", None), (5, "r", "cleared", None)]
 
 
 def test_what_is_predicted_counts_unless_told():
-    given = scene([("car", 1, 50, {"predicted": True}), ("car", 2, 90, {"predicted": False})])
-    assert told("when: count(car) == 2", given)
-    assert told("when: count(car) == 1, predicted: false", given)
-    assert told("when: car, predicted: false", given) == [(0, "r", "raised", 2)]
+    footage = scene([("car", 1, 50, {"predicted": True}), ("car", 2, 90, {"predicted": False})])
+    assert told("when: count(car) == 2", footage)
+    assert told("when: count(car) == 1, predicted: false", footage)
+    assert told("when: car, predicted: false", footage) == [(0, "r", "raised", 2)]
 
 
 def test_the_source_and_states_of_their_own():
@@ -165,50 +183,52 @@ def test_the_source_and_states_of_their_own():
 @pytest.mark.parametrize("batch", [1, 2, 7, [3, 1, 5]])
 def test_batches_change_nothing(batch):
     rng = np.random.default_rng(5)
-    given = []
+    footage = []
     for i in range(40):
         objects = [(str(rng.choice(["car", "person"])), t, float(rng.uniform(50, 400))) for t in range(rng.integers(5))]
         frame = scene(objects, source="ab"[i % 2])[0]
-        frame.index, frame.pts_s = i // 2, i // 2 * 0.5
-        given.append(frame)
+        frame.index = i // 2
+        frame.pts_s = i // 2 * 0.5
+        footage.append(frame)
     rules = (
         "  r:\n    stage: rule\n    rules:\n      a: {when: count(person in zone.door) > 0 for 1s, clear_for: 500ms}\n"
         "      b: {when: car and x1 > 100, cooldown: 2s}\n      c: {when: event(zone.entered)}\n"
     )
-    made = nodes(ZONE + rules)
-    expected = shown(made, given, batch=4)
+    rule_nodes = nodes(ZONE + rules)
+    expected = shown(rule_nodes, footage, batch=4)
     assert len(expected) > 20
-    assert sorted(shown(made, given, batch=batch), key=str) == sorted(expected, key=str)
+    assert sorted(shown(rule_nodes, footage, batch=batch), key=str) == sorted(expected, key=str)
 
 
 def engine(**options):
     areas = {"": ((0, 0), (999, 0), (999, 999), (0, 999))}
-    facts, seen = Facts(), Scope(zones={"zone": ZoneScope(areas)}, columns=frozenset({"color"}))
+    facts = Facts()
+    seen = Scope(zones={"zone": ZoneScope(areas)}, columns=frozenset({"color"}))
     rules = [make_rule(name, {"when": text}, seen, facts) for name, text in options.items()]
     return RuleEngine(rules, seen, facts, track_ttl_s=1.0)
 
 
 def test_a_source_that_ends_leaves_nothing_behind():
-    made = engine(a="present(car)", b="car", c="count(in_zone(zone)) > 0")
+    rule_engine = engine(a="present(car)", b="car", c="count(in_zone(zone)) > 0")
     for _ in range(2):
-        made.begin(0)
+        rule_engine.begin(0)
         for frame in scene([("car", 1, 50)], [("car", 1, 50)]):
             batch = Batch([frame], tables=frame.tables)
-            found = [(one.rule, one.kind) for one in made.step(batch, {"a": 0})]
-            assert found == ([("a", "raised"), ("c", "raised"), ("b", "raised")] if frame.index == 0 else [])
-        assert sorted(made.end(0), key=str) == [("a", None), ("b", 1), ("c", None)]
-    assert len(made._contexts.tracks) == 0
+            changes = [(change.rule, change.kind) for change in rule_engine.step(batch, {"a": 0})]
+            assert changes == ([("a", "raised"), ("c", "raised"), ("b", "raised")] if frame.index == 0 else [])
+        assert sorted(rule_engine.end(0), key=str) == [("a", None), ("b", 1), ("c", None)]
+    assert len(rule_engine._contexts.tracks) == 0
 
 
 def test_memory_is_bounded():
-    made = engine(b='car and color == "red"', c="age_s > 100")
-    made.begin(0)
+    rule_engine = engine(b='car and color == "red"', c="age_s > 100")
+    rule_engine.begin(0)
     for index in range(300):
         frame = scene([("car", 10 * index + i, 50, {"color": f"{index}-{i}"}) for i in range(10)])[0]
         frame.pts_s = index * 0.5
-        list(made.step(Batch([frame], tables=frame.tables), {"a": 0}))
-    assert len(made._contexts.tracks) <= 40
-    assert made._contexts.tracks.rows <= 64
+        list(rule_engine.step(Batch([frame], tables=frame.tables), {"a": 0}))
+    assert len(rule_engine._contexts.tracks) <= 40
+    assert rule_engine._contexts.tracks.rows <= 64
 
 
 def test_nothing_to_look_at():
@@ -217,8 +237,8 @@ def test_nothing_to_look_at():
 
 
 def test_one_rule_of_several_can_be_named():
-    made = nodes("  r:\n    stage: rule\n    rules: {a: {when: present(person)}, b: {when: absent(person)}}\n")
-    event = run_nodes(made, people(1))[0].events[0]
+    rule_nodes = nodes("  r:\n    stage: rule\n    rules: {a: {when: present(person)}, b: {when: absent(person)}}\n")
+    event = run_nodes(rule_nodes, people(1))[0].events[0]
     for name, named in (
         ("r", True),
         ("r.raised", True),
@@ -239,42 +259,48 @@ def test_without_cel_python(monkeypatch):
 def test_a_rule_may_speak_of_another_s_events():
     first = "  r:\n    stage: rule\n    rules: {a: {when: present(car)}, b: {when: present(person)}}\n"
     second = "  s: {stage: rule, when: 'event(r.raised, rule == \"b\")'}\n"
-    found = shown(nodes(first + second), people(0, 1, 1))
-    assert found == [(1, "b", "raised", None), (1, "s", "raised", None), (2, "s", "cleared", None)]
+    changes = shown(nodes(first + second), people(0, 1, 1))
+    assert changes == [(1, "b", "raised", None), (1, "s", "raised", None), (2, "s", "cleared", None)]
 
 
 def test_the_report():
     stage = RuleStage(rules={"crowd": {"when": "present(person)"}, "empty": {"when": "absent(person)"}})
-    given = people(1, 0, 1)
-    given[2].pts_s = 100
-    run_stage(stage, given, stage_id="r")
+    footage = people(1, 0, 1)
+    footage[2].pts_s = 100
+    run_stage(stage, footage, stage_id="r")
     assert dict(stage.context.counters.values) == {
-        "r crowd raised": 2, "r crowd cleared": 1, "r empty raised": 1, "r empty cleared": 1,
-        "r restarts after max_frame_gap": 1, "r crowd raised at the end": 1,
-    }  # fmt: skip
+        "r crowd raised": 2,
+        "r crowd cleared": 1,
+        "r empty raised": 1,
+        "r empty cleared": 1,
+        "r restarts after max_frame_gap": 1,
+        "r crowd raised at the end": 1,
+    }
 
 
 def test_a_pause_is_longer_than_the_longest():
-    given = people(1, 1)
-    given[1].pts_s = 10.0
-    assert told('when: "present(person) for 10s"', given) == [(10, "r", "raised", None)]
-    given[1].pts_s = 10.25
-    assert told('when: "present(person) for 10s"', given) == []
+    footage = people(1, 1)
+    footage[1].pts_s = 10.0
+    assert told('when: "present(person) for 10s"', footage) == [(10, "r", "raised", None)]
+    footage[1].pts_s = 10.25
+    assert told('when: "present(person) for 10s"', footage) == []
 
 
 def test_what_must_last_and_cool_down_counts_to_the_very_time():
-    given = people(3, 3, 3, 0, 0, 0, 3, 3, 3, 3, 3)
-    assert told('when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', given) == [
-        (2, "r", "raised", None), (5, "r", "cleared", None), (9, "r", "raised", None),
-    ]  # fmt: skip
+    footage = people(3, 3, 3, 0, 0, 0, 3, 3, 3, 3, 3)
+    assert told('when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', footage) == [
+        (2, "r", "raised", None),
+        (5, "r", "cleared", None),
+        (9, "r", "raised", None),
+    ]
 
 
 def test_a_schedule_opens_and_closes_at_its_minute():
-    given = people(*[1] * 6)
-    for frame, minute in zip(given, (29, 29.99, 30, 39, 39.99, 40), strict=True):
+    footage = people(*[1] * 6)
+    for frame, minute in zip(footage, (29, 29.99, 30, 39, 39.99, 40), strict=True):
         frame.time_s = MONDAY + minute * 60
     rule = "when: present(person), schedule: {hours: '00:30-00:40', zone: UTC}"
-    assert told(rule, given) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
+    assert told(rule, footage) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
 
 
 @pytest.mark.parametrize(

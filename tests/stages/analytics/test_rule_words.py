@@ -11,56 +11,70 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.testing.kit import run_nodes
 
 
-@pytest.mark.parametrize("zone", [
-    "debounce: 0.1", "margin: 25", "labels: [person]", "anchor: left", "track_ttl: 120ms",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "zone",
+    [
+        "debounce: 0.1",
+        "margin: 25",
+        "labels: [person]",
+        "anchor: left",
+        "track_ttl: 120ms",
+    ],
+)
 def test_who_is_in_a_zone_is_what_the_zone_says(zone):
     rng = np.random.default_rng(3)
-    place, given = rng.uniform(60, 340, 6), []
+    place = rng.uniform(60, 340, 6)
+    footage = []
     for _ in range(80):
         place = np.clip(place + rng.normal(0, 22, 6), 20, 620)
         seen = [i for i in range(6) if rng.uniform() > 0.15]
-        given.append([(("person", "car")[i % 2], i, float(place[i])) for i in seen])
-    given = scene(*given, step_s=0.04)
-    for frame in given[50:]:
+        footage.append([(("person", "car")[i % 2], i, float(place[i])) for i in seen])
+    footage = scene(*footage, step_s=0.04)
+    for frame in footage[50:]:
         frame.pts_s -= 1.5
     stage = f"  zone: {{polygon: {{door: [[100, 0], [300, 0], [300, 360], [100, 360]]}}, {zone}}}\n"
     rules = "".join(f"      n{n}: {{when: occupancy(zone.door) > {n}}}\n" for n in range(6))
-    known = now = 0
+    reported = now = 0
     changes = 0
-    for frame in run_nodes(nodes(f"{stage}  r:\n    stage: rule\n    rules:\n{rules}"), given, batch=5):
+    for frame in run_nodes(nodes(f"{stage}  r:\n    stage: rule\n    rules:\n{rules}"), footage, batch=5):
         for event in frame.events:
             if event.stage == "zone":
-                known, changes = event.data["count"], changes + 1
+                reported = event.data["count"]
+                changes = changes + 1
             else:
                 now += 1 if event.kind == "raised" else -1
-        assert now == known
+        assert now == reported
     assert changes > 10
 
 
 def test_who_is_in_a_zone_by_class_and_for_how_long():
-    given = scene(*[[("person", 1, 200), ("car", 2, 210), ("person", 3, 400)]] * 4)
-    assert told("when: count(person in zone.door) == 1 and count(car in zone.door) == 1", given, ZONE)[0][0] == 0
-    assert told("when: count(in_zone(zone.door)) == 2 and count(not in_zone(zone.door)) == 1", given, ZONE)
-    assert told("when: person in zone.door and dwell_s(zone.door) >= 2", given, ZONE) == [(2, "r", "raised", 1)]
-    assert told('when: \'"person" in "zone.door" for 1s\'', given, ZONE) == [(1, "r", "raised", 1)]
+    footage = scene(*[[("person", 1, 200), ("car", 2, 210), ("person", 3, 400)]] * 4)
+    assert told("when: count(person in zone.door) == 1 and count(car in zone.door) == 1", footage, ZONE)[0][0] == 0
+    assert told("when: count(in_zone(zone.door)) == 2 and count(not in_zone(zone.door)) == 1", footage, ZONE)
+    assert told("when: person in zone.door and dwell_s(zone.door) >= 2", footage, ZONE) == [(2, "r", "raised", 1)]
+    assert told('when: \'"person" in "zone.door" for 1s\'', footage, ZONE) == [(1, "r", "raised", 1)]
 
 
 LINE = "  line: {stage: line_counter, line: [[200, 0], [200, 360]]}\n"
 
 
 def test_events():
-    given = scene(*[[("person", 1, x), ("car", 2, 500 - x)] for x in (100, 150, 190, 230, 260, 400)])
-    one, other = (3, "raised"), (5, "raised")
-    assert [(at, kind) for at, _, kind, _ in told("when: event(line.crossed)", given, LINE)] == [
-        one, (4, "cleared"), other,
-    ]  # fmt: skip
-    ways = {way: told(f"when: 'event(line.crossed, direction == \"{way}\")'", given, LINE)[0] for way in ("in", "out")}
-    assert sorted((at, kind) for at, _, kind, _ in ways.values()) == [one, other]
-    assert told("when: 'events(line.crossed, label == \"car\") == 1'", given, LINE) == [(5, "r", "raised", None)]
-    assert told("when: 'event(line.crossed, label == \"dog\" or number > 3)'", given, LINE) == []
-    assert told("when: car and event(line.crossed)", given, LINE) == [(5, "r", "raised", 2)]
-    assert told("when: count(person and event(line)) == 1", given, LINE)[0] == (3, "r", "raised", None)
+    footage = scene(*[[("person", 1, x), ("car", 2, 500 - x)] for x in (100, 150, 190, 230, 260, 400)])
+    first = (3, "raised")
+    last = (5, "raised")
+    assert [(at, kind) for at, _, kind, _ in told("when: event(line.crossed)", footage, LINE)] == [
+        first,
+        (4, "cleared"),
+        last,
+    ]
+    ways = {
+        way: told(f"when: 'event(line.crossed, direction == \"{way}\")'", footage, LINE)[0] for way in ("in", "out")
+    }
+    assert sorted((at, kind) for at, _, kind, _ in ways.values()) == [first, last]
+    assert told("when: 'events(line.crossed, label == \"car\") == 1'", footage, LINE) == [(5, "r", "raised", None)]
+    assert told("when: 'event(line.crossed, label == \"dog\" or number > 3)'", footage, LINE) == []
+    assert told("when: car and event(line.crossed)", footage, LINE) == [(5, "r", "raised", 2)]
+    assert told("when: count(person and event(line)) == 1", footage, LINE)[0] == (3, "r", "raised", None)
 
 
 def test_speed_and_heading_and_further_columns():
@@ -68,27 +82,35 @@ def test_speed_and_heading_and_further_columns():
         "  speed: {points: [[0, 0], [99, 0], [99, 99], [0, 99]], ground: [[0, 0], [9, 0], [9, 9], [0, 9]]}\n"
         "  direction: {directions: {north: [[0, 100], [0, 0]], east: [[0, 0], [100, 0]]}, tolerance: 30}\n"
     )
-    made = nodes(f"{stages}  r:\n    stage: rule\n    rules:\n"
-                 "      fast: {when: car and speed > 50}\n      same: {when: speed_kmh > 50 and heading < 45}\n"
-                 "      east: {when: direction == \"east\"}\n      slow: {when: not (speed > 50)}\n"
-                 "      many: {when: count(speed > 50) == 2}\n".replace('"', "'"))[-1:]  # fmt: skip
+    rule_nodes = nodes(
+        f"{stages}  r:\n    stage: rule\n    rules:\n"
+        "      fast: {when: car and speed > 50}\n      same: {when: speed_kmh > 50 and heading < 45}\n"
+        '      east: {when: direction == "east"}\n      slow: {when: not (speed > 50)}\n'
+        "      many: {when: count(speed > 50) == 2}\n".replace('"', "'")
+    )[-1:]
     columns = [
-        {"speed_kmh": 80.0, "heading_deg": 100.0}, {"speed_kmh": 60.0, "heading_deg": 5.0},
-        {"speed_kmh": np.nan, "heading_deg": np.nan}, {"speed_kmh": 10.0, "heading_deg": 180.0},
-    ]  # fmt: skip
+        {"speed_kmh": 80.0, "heading_deg": 100.0},
+        {"speed_kmh": 60.0, "heading_deg": 5.0},
+        {"speed_kmh": np.nan, "heading_deg": np.nan},
+        {"speed_kmh": 10.0, "heading_deg": 180.0},
+    ]
     labels = ("car", "bike", "car", "car")
-    given = scene([(labels[i], i, 50 * i + 50, columns[i]) for i in range(4)])
-    assert {(rule, track) for _, rule, _, track in shown(made, given)} == {
-        ("fast", 0), ("same", 1), ("east", 0), ("slow", 3), ("many", None),
-    }  # fmt: skip
+    footage = scene([(labels[i], i, 50 * i + 50, columns[i]) for i in range(4)])
+    assert {(rule, track) for _, rule, _, track in shown(rule_nodes, footage)} == {
+        ("fast", 0),
+        ("same", 1),
+        ("east", 0),
+        ("slow", 3),
+        ("many", None),
+    }
 
 
 def test_directions_in_shares_of_the_picture():
     stages = "  direction: {units: share, directions: {up: [[0, 1], [1, 0]]}, tolerance: 10}\n"
-    made = nodes(f"{stages}  r: {{stage: rule, when: 'direction == \"up\"'}}\n")[-1:]
+    rule_nodes = nodes(f"{stages}  r: {{stage: rule, when: 'direction == \"up\"'}}\n")[-1:]
     steep = float(np.degrees(np.arctan2(640, 360)))  # the diagonal of a picture of 640 x 360
-    given = scene([("car", i, 50, {"heading_deg": steep + off}) for i, off in enumerate((0, 9, 11, -11, 360))])
-    assert [track for *_, track in shown(made, given)] == [0, 1, 4]
+    footage = scene([("car", i, 50, {"heading_deg": steep + off}) for i, off in enumerate((0, 9, 11, -11, 360))])
+    assert [track for *_, track in shown(rule_nodes, footage)] == [0, 1, 4]
 
 
 def test_a_heading_at_the_tolerance_is_a_direction():
@@ -105,11 +127,15 @@ def test_attributes_of_objects_and_of_frames():
         "      many: {when: 'count(attributes.color == \"red\") == 2'}\n"
         "      dull: {when: 'frame.weather == \"blue\" and frame.weather.score > 0.1'}\n"
     )
-    made = nodes(f"{stages}  r:\n    stage: rule\n    rules:\n{rules}")[-1:]
+    rule_nodes = nodes(f"{stages}  r:\n    stage: rule\n    rules:\n{rules}")[-1:]
     colors = [{"color": {"label": "red", "score": 0.9}}, {"color": {"label": "red", "score": 0.3}}, None, {}]
-    given = scene([("car", i, 50, {"attributes": one}) for i, one in enumerate(colors)])
-    given[0].facts["attributes"] = {"weather": {"label": "blue", "score": 0.4}}
-    assert shown(made, given) == [(0, "many", "raised", None), (0, "dull", "raised", None), (0, "red", "raised", 0)]
+    footage = scene([("car", i, 50, {"attributes": attributes}) for i, attributes in enumerate(colors)])
+    footage[0].facts["attributes"] = {"weather": {"label": "blue", "score": 0.4}}
+    assert shown(rule_nodes, footage) == [
+        (0, "many", "raised", None),
+        (0, "dull", "raised", None),
+        (0, "red", "raised", 0),
+    ]
 
 
 def test_columns_of_plugins():
@@ -128,24 +154,27 @@ def test_columns_of_plugins():
         class Plate(FrameStage):
             """Reads plates."""
 
-    made = [build(read_text(text, folder=ROOT, registry=registry)).nodes["r"]]
+    rule_nodes = [build(read_text(text, folder=ROOT, registry=registry)).nodes["r"]]
     for values, rule in (
-        (["AB 1", None, "x"], "text"), ([9, 3, 4], "number"), ([True, False, False], "truth"),
-        ([2, -1, 4], "low"), ([-1.0, np.nan, 4.0], "low"),  # an integer's -1 is no value
-    ):  # fmt: skip
-        given = scene([("car", i, 50, {"plate": one}) for i, one in enumerate(values)])
-        assert shown(made, given) == [(0, rule, "raised", 0)]
+        (["AB 1", None, "x"], "text"),
+        ([9, 3, 4], "number"),
+        ([True, False, False], "truth"),
+        ([2, -1, 4], "low"),
+        ([-1.0, np.nan, 4.0], "low"),  # an integer's -1 is no value
+    ):
+        footage = scene([("car", i, 50, {"plate": plate}) for i, plate in enumerate(values)])
+        assert shown(rule_nodes, footage) == [(0, rule, "raised", 0)]
 
 
 def test_a_schedule():
-    given = people(3, 3, 3, 3, 3)
-    for frame, hour in zip(given, (21.5, 22.0, 24 + 5.9, 24 + 6, 24 + 12), strict=True):
+    footage = people(3, 3, 3, 3, 3)
+    for frame, hour in zip(footage, (21.5, 22.0, 24 + 5.9, 24 + 6, 24 + 12), strict=True):
         frame.time_s = MONDAY + hour * 3600
     rule = 'when: present(person), schedule: {days: [mon], hours: "22:00-06:00", zone: UTC}'
     stages = f"  r: {{stage: rule, {rule}}}\n"
-    found = [event for frame in run_nodes(nodes(stages), given) for event in frame.events]
-    assert [(event.frame, event.kind) for event in found] == [(1, "raised"), (3, "cleared")]
-    assert found[1].data["closed"] is True
+    events = [event for frame in run_nodes(nodes(stages), footage) for event in frame.events]
+    assert [(event.frame, event.kind) for event in events] == [(1, "raised"), (3, "cleared")]
+    assert events[1].data["closed"] is True
 
 
 def test_without_a_wall_clock_the_schedule_goes_by_the_machine_s():

@@ -15,8 +15,8 @@ def test_speed_in_km_h_and_events_with_some_slack():
     times = np.arange(0, 20, 0.1)
     speed = np.where(times < 8, 5.0, 2.0)  # metres a second
     x = 20 + np.cumsum(speed) * 0.1 * 10 * 0.8
-    given_ = walk({7: [(float(v), 100.0) for v in x]}, times=times.tolist(), label="car")
-    done = run_stage(Speed(**FLAT, limit_kmh=10), given_)
+    driving = walk({7: [(float(v), 100.0) for v in x]}, times=times.tolist(), label="car")
+    done = run_stage(Speed(**FLAT, limit_kmh=10), driving)
     column = np.array([frame.detections.extra["speed_kmh"][0] for frame in done])
     assert np.isnan(column[:5]).all()
     assert column[10:75] == pytest.approx(5 * 0.8 * 3.6, rel=1e-3)
@@ -30,7 +30,9 @@ def test_speed_in_km_h_and_events_with_some_slack():
 
 def test_speed_through_a_real_camera_s_plane():
     """A camera 6 m above a road, tilted down by 20 degrees: who drives away at 54 km/h is measured so all the way."""
-    tilt, focal, height = np.radians(20), 500.0, 6.0
+    tilt = np.radians(20)
+    focal = 500.0
+    height = 6.0
 
     def seen(x, y):  # metres to the right and away
         depth = y * np.cos(tilt) + height * np.sin(tilt)

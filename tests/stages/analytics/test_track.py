@@ -22,61 +22,61 @@ from streamkit.testing.kit import detections, run_stage
 
 @pytest.mark.parametrize("method", METHODS)
 def test_objects_keep_their_numbers(method):
-    found = track(walkers(20, [(0, 0), (0, 200), (300, 100)]), method=method)
-    assert found == [[1, 2, 3]] * 20
+    ids_by_frame = track(walkers(20, [(0, 0), (0, 200), (300, 100)]), method=method)
+    assert ids_by_frame == [[1, 2, 3]] * 20
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_later_object_counts_when_it_has_been_seen_for_long_enough(method):
-    given = walkers(20, [(0, 0), (0, 200)])
-    for frame in given[:5]:
+    footage = walkers(20, [(0, 0), (0, 200)])
+    for frame in footage[:5]:
         without(frame, 1)
-    found = track(given, method=method, confirm=0.1)
-    assert found[:5] == [[1]] * 5
-    assert found[5:8] == [[1, -1]] * 3
-    assert found[8:] == [[1, 2]] * 12
+    ids_by_frame = track(footage, method=method, confirm=0.1)
+    assert ids_by_frame[:5] == [[1]] * 5
+    assert ids_by_frame[5:8] == [[1, -1]] * 3
+    assert ids_by_frame[8:] == [[1, 2]] * 12
 
 
 def test_a_flicker_gets_no_number():
-    given = walkers(20, [(0, 0), (0, 200)])
-    for frame in given:
+    footage = walkers(20, [(0, 0), (0, 200)])
+    for frame in footage:
         if frame.index not in (7, 8):
             without(frame, 1)
-    assert {i for row in track(given) for i in row} == {1, -1}
+    assert {i for row in track(footage) for i in row} == {1, -1}
 
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort"])
 def test_a_hidden_object_is_known_again(method):
-    given = walkers(60, [(0, 0), (0, 200)])
-    for frame in given[20:45]:
+    footage = walkers(60, [(0, 0), (0, 200)])
+    for frame in footage[20:45]:
         without(frame, 0)
-    found = track(given, method=method)
-    assert found[:20] == [[1, 2]] * 20
-    assert found[20:45] == [[2]] * 25
-    assert found[45:] == [[1, 2]] * 15
+    ids_by_frame = track(footage, method=method)
+    assert ids_by_frame[:20] == [[1, 2]] * 20
+    assert ids_by_frame[20:45] == [[2]] * 25
+    assert ids_by_frame[45:] == [[1, 2]] * 15
 
 
 def test_one_that_is_hidden_for_longer_than_max_lost_gets_a_new_number():
-    given = walkers(60, [(0, 0), (0, 200)])
-    for frame in given[20:45]:
+    footage = walkers(60, [(0, 0), (0, 200)])
+    for frame in footage[20:45]:
         without(frame, 0)
-    assert track(given, track_ttl=0.9)[-1] == [3, 2]
-    assert track(given, track_ttl=1.2)[-1] == [1, 2]
+    assert track(footage, track_ttl=0.9)[-1] == [3, 2]
+    assert track(footage, track_ttl=1.2)[-1] == [1, 2]
 
 
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from([1 / 60, 1 / 25, 1 / 12, 1 / 8]), st.integers(5, 15), st.sampled_from(METHODS))
 def test_the_frame_rate_changes_nothing(step_s, hidden, method):
     """What is hidden for a time is found again or not by that time, whatever the frames in it."""
-    given = walkers(round(4 / step_s), [(0, 0), (0, 200)], step_s=step_s, speed=20)
-    for frame in given:
+    footage = walkers(round(4 / step_s), [(0, 0), (0, 200)], step_s=step_s, speed=20)
+    for frame in footage:
         if 1 <= frame.pts_s < 1 + hidden / 10:
             without(frame, 0)
-    last = track(given, method=method, track_ttl=1.0 + step_s / 2)[-1]
-    gone_s = hidden / 10
-    if gone_s < 0.8:
+    last = track(footage, method=method, track_ttl=1.0 + step_s / 2)[-1]
+    hidden_s = hidden / 10
+    if hidden_s < 0.8:
         assert last == [1, 2]
-    if gone_s > 1.2:
+    if hidden_s > 1.2:
         assert last == [3, 2]
 
 
@@ -86,14 +86,14 @@ def test_batches_and_other_sources_change_nothing(sizes, method, seed):
     rng = np.random.default_rng(seed)
     alone = {}
     for name, count in (("a", 3), ("b", 5)):
-        made = walkers(12, rng.uniform(0, 300, (count, 2)), name, size=(60, 60))
-        for frame in made:
+        walking = walkers(12, rng.uniform(0, 300, (count, 2)), name, size=(60, 60))
+        for frame in walking:
             without(frame, *np.flatnonzero(rng.random(count) < 0.2))
-        alone[name] = made
+        alone[name] = walking
     mixed = [frame for pair in zip(alone["a"], alone["b"], strict=True) for frame in pair]
-    found = run_stage(Track(method=method), mixed, batch=sizes)
-    for name, made in alone.items():
-        assert ids([frame for frame in found if frame.source == name]) == track(made, batch=1, method=method)
+    tracked = run_stage(Track(method=method), mixed, batch=sizes)
+    for name, walking in alone.items():
+        assert ids([frame for frame in tracked if frame.source == name]) == track(walking, batch=1, method=method)
 
 
 def test_each_source_counts_from_one():
@@ -102,67 +102,67 @@ def test_each_source_counts_from_one():
 
 
 def test_two_detectors_of_a_source_share_no_number():
-    given = walkers(5, [(0, 0)])
-    for frame in given:
+    footage = walkers(5, [(0, 0)])
+    for frame in footage:
         frame.tables["faces"] = detections([[5, 5, 20, 20]], [0.9], labels=("face",))
-    for frame in run_stage(Track(), given):
+    for frame in run_stage(Track(), footage):
         assert frame.tables["detect"].track_id.tolist() == [1]
         assert frame.tables["faces"].track_id.tolist() == [2]
 
 
 def test_another_class_is_another_track_unless_classes_do_not_count():
-    given = walkers(20, [(0, 0)])
-    for frame in given[10:]:
+    footage = walkers(20, [(0, 0)])
+    for frame in footage[10:]:
         frame.detections = frame.detections.with_columns(class_id=np.array([1], np.int32))
-    assert track(given)[-1] == [2]
-    assert track(given, class_aware=False)[-1] == [1]
+    assert track(footage)[-1] == [2]
+    assert track(footage, class_aware=False)[-1] == [1]
 
 
 def test_weak_objects_keep_tracks_up_but_begin_none():
-    given = walkers(20, [(0, 0), (0, 200)])
-    for frame in given:
+    footage = walkers(20, [(0, 0), (0, 200)])
+    for frame in footage:
         score = [0.2 if frame.index > 5 else 0.9, 0.2]
         frame.detections = frame.detections.with_columns(score=np.array(score, np.float32))
-    assert track(given) == [[1, -1]] * 20
-    assert track(given, method="sort")[-1] == [-1, -1]
+    assert track(footage) == [[1, -1]] * 20
+    assert track(footage, method="sort")[-1] == [-1, -1]
 
 
 def test_boxes_that_are_no_boxes_have_no_track():
-    given = walkers(6, [(0, 0), (100, 100), (200, 0)])
-    for frame in given:
+    footage = walkers(6, [(0, 0), (100, 100), (200, 0)])
+    for frame in footage:
         boxes = frame.detections.xyxy.copy()
         boxes[1:] = [[np.nan, 0, 5, 5], [50, 50, 50, 40]]
         frame.detections = frame.detections.with_columns(xyxy=boxes)
-    assert track(given) == [[1, -1, -1]] * 6
+    assert track(footage) == [[1, -1, -1]] * 6
 
 
 def test_a_second_box_of_an_object_has_no_track():
-    given = walkers(10, [(0, 0), (2, 3), (30, 0)])
-    for frame in given:
+    footage = walkers(10, [(0, 0), (2, 3), (30, 0)])
+    for frame in footage:
         frame.detections = frame.detections.with_columns(score=np.array([0.8, 0.9, 0.7], np.float32))
-    assert track(given) == [[-1, 1, 2]] * 10
+    assert track(footage) == [[-1, 1, 2]] * 10
 
 
 # ----------------------------------------------------------------------------------------------------------- resets
 
 
 def test_a_long_gap_and_time_that_runs_back_end_all_tracks():
-    given = walkers(15, [(0, 0)], speed=0)
-    for frame in given[5:]:
+    footage = walkers(15, [(0, 0)], speed=0)
+    for frame in footage[5:]:
         frame.pts_s += 20
-    for frame in given[10:]:
+    for frame in footage[10:]:
         frame.pts_s -= 30
-    found = track(given, batch=3)
-    assert found == [[1]] * 5 + [[2]] * 5 + [[3]] * 5
-    assert track(given[:10], max_frame_gap=30.0)[-1] == [2], "longer than track_ttl"
-    assert track(given[:10], max_frame_gap=30.0, track_ttl=25.0)[-1] == [1]
+    ids_by_frame = track(footage, batch=3)
+    assert ids_by_frame == [[1]] * 5 + [[2]] * 5 + [[3]] * 5
+    assert track(footage[:10], max_frame_gap=30.0)[-1] == [2], "longer than track_ttl"
+    assert track(footage[:10], max_frame_gap=30.0, track_ttl=25.0)[-1] == [1]
 
 
 def test_a_source_that_begins_anew_has_new_tracks():
-    given = walkers(10, [(0, 0)], speed=0)
-    for frame in given[5:]:
+    footage = walkers(10, [(0, 0)], speed=0)
+    for frame in footage[5:]:
         frame._state.epoch = 1
-    assert track(given) == [[1]] * 5 + [[2]] * 5
+    assert track(footage) == [[1]] * 5 + [[2]] * 5
 
 
 def test_a_file_that_loops_begins_anew(run_pipeline):
@@ -179,7 +179,8 @@ def test_a_file_that_loops_begins_anew(run_pipeline):
 
 
 def test_a_source_that_ends_and_comes_back_goes_on_counting():
-    stage, states = opened(), {}
+    stage = opened()
+    states = {}
     for _ in range(2):
         states["a"] = stage.new_state("a")
         for frame in walkers(3, [(0, 0)]):
@@ -197,9 +198,9 @@ def opened(**options):
     return stage
 
 
-def batched(given):
-    tables = [frame.tables["detect"] for frame in given]
-    return Batch(list(given), tables={"detect": Detections.concat(tables, rows=range(len(tables)))})
+def batched(footage):
+    tables = [frame.tables["detect"] for frame in footage]
+    return Batch(list(footage), tables={"detect": Detections.concat(tables, rows=range(len(tables)))})
 
 
 def test_sources_that_come_and_go_leave_nothing():
@@ -209,7 +210,7 @@ def test_sources_that_come_and_go_leave_nothing():
         states = {name: stage.new_state(name) for name in names}
         stage.process(batched([walkers(1, [(0, 0)], name)[0] for name in names]), states)
     assert len(stage._pool.lanes) <= 4
-    assert len(stage._known) == 2
+    assert len(stage._tokens) == 2
 
 
 # ---------------------------------------------------------------------------------------------------------- options
@@ -217,14 +218,16 @@ def test_sources_that_come_and_go_leave_nothing():
 
 def test_smooth_boxes_tremble_less():
     rng = np.random.default_rng(0)
-    made = {}
+    boxes_by_smooth = {}
     for smooth in (False, True):
-        given = walkers(60, [(100, 100)], speed=0)
-        for frame in given:
+        footage = walkers(60, [(100, 100)], speed=0)
+        for frame in footage:
             boxes = frame.detections.xyxy + rng.normal(0, 2, (1, 4)).astype(np.float32)
             frame.detections = frame.detections.with_columns(xyxy=boxes)
-        made[smooth] = np.array([frame.detections.xyxy[0] for frame in run_stage(Track(smooth=smooth), given)])[20:]
-    assert made[True].std(axis=0).max() < 0.5 * made[False].std(axis=0).min()
+        boxes_by_smooth[smooth] = np.array(
+            [frame.detections.xyxy[0] for frame in run_stage(Track(smooth=smooth), footage)]
+        )[20:]
+    assert boxes_by_smooth[True].std(axis=0).max() < 0.5 * boxes_by_smooth[False].std(axis=0).min()
 
 
 def check(text):
@@ -267,14 +270,15 @@ def test_without_numba_it_says_what_to_install(monkeypatch):
 def crowd(sources, objects, count):
     """Batches of a frame of each source, on which objects go their ways."""
     rng = np.random.default_rng(0)
-    place, speed = rng.uniform(100, 1800, (sources, objects, 2)), rng.normal(0, 3, (sources, objects, 2))
+    place = rng.uniform(100, 1800, (sources, objects, 2))
+    speed = rng.normal(0, 3, (sources, objects, 2))
     for i in range(count):
         corner = place + speed * i + rng.normal(0, 1, place.shape)
         boxes = np.concatenate([corner, corner + np.array([40, 80])], axis=-1).astype(np.float32).reshape(-1, 4)
         score = rng.uniform(0.4, 0.95, len(boxes)).astype(np.float32)
         rows = np.repeat(np.arange(sources, dtype=np.int32), objects)
-        made = [Frame(f"s{s}", i, i / 30, 1920, 1080) for s in range(sources)]
-        yield Batch(made, tables={"detect": Detections(boxes, score, np.zeros(len(boxes), np.int32), rows)})
+        source_frames = [Frame(f"s{s}", i, i / 30, 1920, 1080) for s in range(sources)]
+        yield Batch(source_frames, tables={"detect": Detections(boxes, score, np.zeros(len(boxes), np.int32), rows)})
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -284,17 +288,17 @@ def test_a_batch_of_64_sources_takes_milliseconds(method):
     states = {f"s{s}": stage.new_state(f"s{s}") for s in range(64)}
     spent = []
     for batch in crowd(64, 30, 40):
-        begun = time.thread_time()
+        started_s = time.thread_time()
         stage.process(batch, states)
-        spent.append(time.thread_time() - begun)
+        spent.append(time.thread_time() - started_s)
     assert statistics.median(spent[5:]) <= 0.004
 
 
 def test_frames_stay_as_they_were():
-    given = walkers(5, [(0, 0)])
-    before = [dataclasses.replace(frame, tables=dict(frame.tables)) for frame in given]
-    boxes = [frame.detections.xyxy.copy() for frame in given]
-    run_stage(Track(method="botsort"), given)
-    for frame, old, box in zip(given, before, boxes, strict=True):
+    footage = walkers(5, [(0, 0)])
+    before = [dataclasses.replace(frame, tables=dict(frame.tables)) for frame in footage]
+    boxes = [frame.detections.xyxy.copy() for frame in footage]
+    run_stage(Track(method="botsort"), footage)
+    for frame, old, box in zip(footage, before, boxes, strict=True):
         assert frame.tables == old.tables
         np.testing.assert_array_equal(frame.detections.xyxy, box)

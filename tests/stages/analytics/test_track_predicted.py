@@ -12,10 +12,10 @@ from streamkit.testing.kit import run_stage
 
 
 def test_lost_objects_are_given_as_predicted_where_they_are_expected():
-    given = walkers(40, [(0, 0), (0, 200)])
-    for frame in given[20:30]:
+    footage = walkers(40, [(0, 0), (0, 200)])
+    for frame in footage[20:30]:
         without(frame, 0)
-    done = run_stage(Track(predicted=True), given)
+    done = run_stage(Track(predicted=True), footage)
     for frame in done:
         table = frame.detections
         assert sorted(table.track_id.tolist()) == [1, 2]
@@ -30,31 +30,33 @@ def test_lost_objects_are_given_as_predicted_where_they_are_expected():
 def test_predicted_objects_are_in_the_table_of_their_detector():
     walk = walkers(30, [(0, 0), (0, 200)])
     for frame in walk:
-        cars, people = frame.detections[:1], frame.detections[1:]
+        cars = frame.detections[:1]
+        people = frame.detections[1:]
         frame.tables = {
             "cars": cars[:0] if frame.index >= 20 else cars,
             "people": people[:0] if 10 <= frame.index < 20 else people,
         }
     for frame in run_stage(Track(predicted=True), walk, batch=4):
-        cars, people = frame.tables["cars"], frame.tables["people"]
+        cars = frame.tables["cars"]
+        people = frame.tables["people"]
         assert (cars.track_id.tolist(), people.track_id.tolist()) == ([1], [2])
         assert cars.extra["predicted"].tolist() == [frame.index >= 20]
         assert people.extra["predicted"].tolist() == [10 <= frame.index < 20]
 
 
 def test_predicted_may_be_a_time():
-    given = walkers(40, [(0, 0), (0, 200)])
-    for frame in given[20:]:
+    footage = walkers(40, [(0, 0), (0, 200)])
+    for frame in footage[20:]:
         without(frame, 0)
-    shown = [len(row) for row in track(given, predicted=0.2)]
+    shown = [len(row) for row in track(footage, predicted=0.2)]
     assert shown == [2] * 25 + [1] * 15
 
 
 def test_what_has_left_the_picture_is_not_predicted():
-    given = walkers(60, [(500, 0), (0, 200)], speed=150)
-    for frame in given[20:]:
+    footage = walkers(60, [(500, 0), (0, 200)], speed=150)
+    for frame in footage[20:]:
         without(frame, 0)
-    done = run_stage(Track(predicted=5), given)
+    done = run_stage(Track(predicted=5), footage)
     assert len(done[22].detections) == 2
     assert len(done[-1].detections) == 1
     tables = [frame.detections for frame in done]
@@ -64,13 +66,13 @@ def test_what_has_left_the_picture_is_not_predicted():
 @pytest.mark.parametrize("way", [(0, 1), (0, -1), (1, 0), (-1, 0)])
 def test_what_has_left_the_picture_on_any_side_is_not_predicted(way):
     """It is in the middle of 640 x 360 pixels, and leaves at 300 pixels a second."""
-    given = walkers(60, [(300, 140)], speed=0)
-    for frame in given:
+    footage = walkers(60, [(300, 140)], speed=0)
+    for frame in footage:
         boxes = frame.detections.xyxy + np.tile(np.array(way) * 300 * frame.pts_s, 2).astype(np.float32)
         frame.detections = frame.detections.with_columns(xyxy=boxes)
-    for frame in given[15:]:
+    for frame in footage[15:]:
         without(frame, 0)
-    done = run_stage(Track(predicted=5), given)
+    done = run_stage(Track(predicted=5), footage)
     shown = [frame.detections.xyxy for frame in done[15:]]
     assert len(shown[0]) == 1
     assert len(shown[-1]) == 0
@@ -81,23 +83,23 @@ def test_what_has_left_the_picture_on_any_side_is_not_predicted(way):
 
 
 def test_a_predicted_object_has_the_score_and_the_class_that_it_was_seen_with():
-    given = walkers(20, [(0, 0)])
-    for frame in given:
+    footage = walkers(20, [(0, 0)])
+    for frame in footage:
         score = np.array([0.9 if frame.index < 9 else 0.7], np.float32)
         frame.detections = frame.detections.with_columns(score=score, class_id=np.array([1], np.int32))
-    for frame in given[10:]:
+    for frame in footage[10:]:
         without(frame, 0)
-    table = run_stage(Track(predicted=True), given)[12].detections
+    table = run_stage(Track(predicted=True), footage)[12].detections
     assert table.score.tolist() == [np.float32(0.7)]
     assert table.label == ["person"]
 
 
-def skipping(given, n):
-    for frame in given:
+def skipping(footage, n):
+    for frame in footage:
         if frame.index % n:
             frame.tables = {"detect": frame.detections[:0]}
             frame._state.skipped_detectors = frozenset({"detect"})
-    return given
+    return footage
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -113,10 +115,10 @@ def test_frames_that_the_detector_left_out_have_what_is_expected(method, n):
 
 
 def test_a_frame_that_was_looked_at_and_shows_nothing_has_nothing():
-    given = walkers(10, [(0, 0)])
-    for frame in given[6:]:
+    footage = walkers(10, [(0, 0)])
+    for frame in footage[6:]:
         without(frame, 0)
-    assert track(given)[6:] == [[]] * 4
+    assert track(footage)[6:] == [[]] * 4
 
 
 def test_predicted_rows_meet_their_twins_where_branches_meet():
@@ -132,31 +134,32 @@ def test_predicted_rows_meet_their_twins_where_branches_meet():
 # ------------------------------------------------------------------------------------------------------------ looks
 
 
-def dressed(given, looks):
+def dressed(footage, looks):
     """Give the objects of each frame embeddings, (frames, objects, d)."""
-    for frame, look in zip(given, looks, strict=True):
+    for frame, look in zip(footage, looks, strict=True):
         frame.detections = frame.detections.with_columns(embedding=np.array(look, np.float32))
-    return given
+    return footage
 
 
 def test_looks_find_a_lost_object_again_wherever_it_is():
-    red, blue = [1.0, 0.0, 0.1], [0.0, 1.0, 0.1]
-    made = []
+    red = [1.0, 0.0, 0.1]
+    blue = [0.0, 1.0, 0.1]
+    last_ids = []
     for appearance in (False, True):
-        given = walkers(60, [(0, 0), (0, 200)], speed=0)
-        dressed(given, [[red, blue]] * 60)
-        for frame in given[20:40]:
+        footage = walkers(60, [(0, 0), (0, 200)], speed=0)
+        dressed(footage, [[red, blue]] * 60)
+        for frame in footage[20:40]:
             without(frame, 0)
-        for frame in given[40:]:
+        for frame in footage[40:]:
             boxes = frame.detections.xyxy.copy()
             boxes[0] += [400, 150, 400, 150]
             frame.detections = frame.detections.with_columns(xyxy=boxes)
-        made.append(track(given, appearance=appearance)[-1])
-    assert made == [[3, 2], [1, 2]]
+        last_ids.append(track(footage, appearance=appearance)[-1])
+    assert last_ids == [[3, 2], [1, 2]]
 
 
 def test_objects_without_looks_are_matched_without():
-    given = walkers(10, [(0, 0), (0, 200)])
-    dressed(given, [[[np.nan, np.nan], [1, 0]]] * 10)
-    assert track(given, appearance=True) == [[1, 2]] * 10
+    footage = walkers(10, [(0, 0), (0, 200)])
+    dressed(footage, [[[np.nan, np.nan], [1, 0]]] * 10)
+    assert track(footage, appearance=True) == [[1, 2]] * 10
     assert track(walkers(10, [(0, 0)]), appearance=True) == [[1]] * 10

@@ -34,7 +34,8 @@ stages:
         assert count["all"] >= count["left"] >= 0
     assert {"entered", "loitering", "overcrowded"} <= kinds
     counters = outcome.report["counts"]
-    entered, left = counters["zone all entered: car"], counters.get("zone all left: car", 0)
+    entered = counters["zone all entered: car"]
+    left = counters.get("zone all left: car", 0)
     assert counters["zone all inside at the end"] == entered - left == count["all"]
 
 
@@ -53,7 +54,7 @@ stages:
         limit=24,
     )
     assert outcome.code == 0
-    told = [
+    warnings = [
         f"{what} is outside of the frame, {picture}: no object can be in it"
         for what, pictures in (
             ("zone.polygon.near", ["320x240 of small"]),
@@ -63,7 +64,7 @@ stages:
         )
         for picture in pictures
     ]
-    assert sorted(one for one in outcome.logged if "outside" in one) == sorted(told)
+    assert sorted(text for text in outcome.logged if "outside" in text) == sorted(warnings)
 
 
 def test_each_kind_of_event_has_its_own_facts():

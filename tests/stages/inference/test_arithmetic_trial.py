@@ -26,7 +26,8 @@ from streamkit.models.session import Session
 from streamkit.ops.preprocess import preprocess
 from streamkit.stages.inference.arithmetic_trial import ArithmeticTrial, compare_on_files
 
-FUSED, TF32 = Arithmetic("fused", "f16"), Arithmetic("onnxruntime", "tf32")
+FUSED = Arithmetic("fused", "f16")
+TF32 = Arithmetic("onnxruntime", "tf32")
 
 
 class SessionOnCpu(Session):
@@ -82,9 +83,9 @@ def broken_in_f16(open_session):
     return open_broken
 
 
-def compare_until_decided(trial: ArithmeticTrial, street, most: int = 5) -> None:
+def compare_until_decided(trial: ArithmeticTrial, street, limit: int = 5) -> None:
     feeds, reference, images = street
-    for _ in range(most):
+    for _ in range(limit):
         trial.compare(reference, lambda session: session.run(feeds), images, feeds)
 
 
@@ -116,7 +117,8 @@ def with_layers(open_session, checks, large=()):
     def open_reporting(arithmetic: Arithmetic) -> Session:
         session = open_session(arithmetic)
         if arithmetic == FUSED:
-            names, check = next(large), next(checks)
+            names = next(large)
+            check = next(checks)
             session.large_tensors = lambda feeds: names
             session.check_layers = lambda feeds: check
         return session

@@ -36,7 +36,8 @@ def mobilenet(test_data, tmp_path_factory):
 
 
 COLOR = load_card(find_card("color"))
-RED, BLUE = (176, 30, 36), (32, 72, 140)
+RED = (176, 30, 36)
+BLUE = (32, 72, 140)
 
 
 def painted(*colors, size=(120, 80)):
@@ -52,13 +53,13 @@ def painted(*colors, size=(120, 80)):
 
 def film(colors, *, tracks=(7,), step_s=0.1, source="test"):
     """A frame for each of `colors`, in which the tracked objects have that colour."""
-    made = []
+    film_frames = []
     for i, color in enumerate(colors):
         rgb, boxes = painted(*[color] * len(tracks))
         (frame,) = frames(1, source, pixels=rgb, start=i, step_s=step_s)
         frame.detections = detections(boxes, track_id=list(tracks), label=["car"] * len(tracks))
-        made.append(frame)
-    return made
+        film_frames.append(frame)
+    return film_frames
 
 
 def classify(**options):
@@ -67,29 +68,29 @@ def classify(**options):
 
 def labels(done, name="classify"):
     columns = [frame.detections.extra["attributes"] for frame in done]
-    return [[None if one is None else one[name]["label"] for one in column] for column in columns]
+    return [[None if attribute is None else attribute[name]["label"] for attribute in column] for column in columns]
 
 
-def run(given, batch=4, stage_id="", **options):
-    table = next(iter(given[0].tables))
-    return run_stage(classify(**{"of": Of(table), **options}), given, batch=batch, stage_id=stage_id)
+def run(footage, batch=4, stage_id="", **options):
+    table = next(iter(footage[0].tables))
+    return run_stage(classify(**{"of": Of(table), **options}), footage, batch=batch, stage_id=stage_id)
 
 
 def test_each_object_has_its_own_answer():
     rgb, boxes = painted(RED, BLUE)
-    given = frames(2, pixels=rgb)
-    given[0].detections = detections(boxes, label=["car", "car"])
-    given[1].detections = detections(boxes[::-1], label=["car", "bus"])
-    assert labels(run(given)) == [["red", "blue"], ["blue", "red"]]
-    done = run(given, of=Of("detect", ("bus",)))
+    footage = frames(2, pixels=rgb)
+    footage[0].detections = detections(boxes, label=["car", "car"])
+    footage[1].detections = detections(boxes[::-1], label=["car", "bus"])
+    assert labels(run(footage)) == [["red", "blue"], ["blue", "red"]]
+    done = run(footage, of=Of("detect", ("bus",)))
     assert labels(done) == [[None, None], [None, "red"]]
-    assert given[0].detections.extra == {}
+    assert footage[0].detections.extra == {}
 
 
 def test_the_record():
     (frame,) = run(film([RED]), stage_id="color")
-    (made,) = record(frame)["objects"]
-    assert made["attributes"] == {"color": {"label": "red", "score": pytest.approx(0.95, abs=0.05)}}
+    (detection,) = record(frame)["objects"]
+    assert detection["attributes"] == {"color": {"label": "red", "score": pytest.approx(0.95, abs=0.05)}}
     assert '"attributes":{"color":{"label":"red","score":0.9' in line(frame).decode()
     nothing = run(film([RED]), min_score=1.0)
     assert "attributes" not in record(nothing[0])["objects"][0]
@@ -109,32 +110,34 @@ def test_answers_are_smoothed_over_time_whatever_the_frame_rate():
     turned = []
     for step in (0.1, 0.05):
         again = [color for color in change for _ in range(round(0.1 / step))]
-        found = [one for (one,) in labels(run(film(again, step_s=step), every=0.0, smoothing=1.0))]
-        turned.append(found.index("blue") * step)
-        assert found == ["red"] * found.index("blue") + ["blue"] * (len(found) - found.index("blue"))
+        answers = [answer for (answer,) in labels(run(film(again, step_s=step), every=0.0, smoothing=1.0))]
+        turned.append(answers.index("blue") * step)
+        assert answers == ["red"] * answers.index("blue") + ["blue"] * (len(answers) - answers.index("blue"))
     assert turned[0] == pytest.approx(turned[1], abs=0.11)
     assert 1.1 < turned[0] < 2.0
 
 
 def test_a_track_that_is_gone_is_forgotten():
-    given = film([RED] + [BLUE] * 40)
-    for frame in given[1:30]:
+    footage = film([RED] + [BLUE] * 40)
+    for frame in footage[1:30]:
         frame.detections = detections([], track_id=[])
-    assert labels(run(given, every=60, track_ttl=5))[30:] == [["red"]] * 11
-    assert labels(run(given, every=60, track_ttl=2))[30:] == [["blue"]] * 11
+    assert labels(run(footage, every=60, track_ttl=5))[30:] == [["red"]] * 11
+    assert labels(run(footage, every=60, track_ttl=2))[30:] == [["blue"]] * 11
 
 
 def test_a_source_that_ends_takes_its_tracks_along():
-    given = [*film([RED] * 2), *film([BLUE] * 2, source="b")]
-    assert labels(run(given, every=60, batch=2)) == [["red"], ["red"], ["blue"], ["blue"]]
+    footage = [*film([RED] * 2), *film([BLUE] * 2, source="b")]
+    assert labels(run(footage, every=60, batch=2)) == [["red"], ["red"], ["blue"], ["blue"]]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 32])
 def test_batches_change_nothing(batch):
-    given = [one for pair in zip(film([RED, BLUE] * 8), film([BLUE, RED] * 8, source="b"), strict=True) for one in pair]
-    expected = run(given, batch=5, every=0.25)
-    found = run(given, batch=batch, every=0.25)
-    for a, b in zip(expected, found, strict=True):
+    footage = [
+        frame for pair in zip(film([RED, BLUE] * 8), film([BLUE, RED] * 8, source="b"), strict=True) for frame in pair
+    ]
+    expected = run(footage, batch=5, every=0.25)
+    done = run(footage, batch=batch, every=0.25)
+    for a, b in zip(expected, done, strict=True):
         assert a.detections.extra["attributes"].tolist() == b.detections.extra["attributes"].tolist()
 
 
@@ -146,35 +149,37 @@ def test_a_second_stage_adds_its_own():
 
 
 def test_frames_without_objects_and_objects_without_a_picture():
-    given = film([RED] * 4)
-    given[1].detections = detections([], track_id=[])
-    given[2].detections = detections([[500, 500, 600, 600]], track_id=[9])
-    assert labels(run(given)) == [["red"], [], [None], ["red"]]
+    footage = film([RED] * 4)
+    footage[1].detections = detections([], track_id=[])
+    footage[2].detections = detections([[500, 500, 600, 600]], track_id=[9])
+    assert labels(run(footage)) == [["red"], [], [None], ["red"]]
     empty = frames(3, pixels=True)
     assert all(len(frame.detections) == 0 for frame in run_stage(classify(of=None), empty))
 
 
 def test_a_frame_that_fails_leaves_the_others_theirs():
-    given = film([RED, BLUE, RED])
-    given[1].surface = None
-    done = run_stage(classify(of=Of("test"), every=0.0, smoothing=0.0), rename(given), on_error="skip")
+    footage = film([RED, BLUE, RED])
+    footage[1].surface = None
+    done = run_stage(classify(of=Of("test"), every=0.0, smoothing=0.0), rename(footage), on_error="skip")
     assert [frame.error is None for frame in done] == [True, False, True]
     assert labels([done[0], done[2]]) == [["red"], ["red"]]
 
 
-def rename(given):
-    for frame in given:
+def rename(footage):
+    for frame in footage:
         frame.tables = {"test": frame.detections}
-    return given
+    return footage
 
 
 def test_whole_frames():
-    given = [frames(1, pixels=np.full((40, 60, 3), color, np.uint8), start=i, step_s=0.5)[0] for i, color in
-             enumerate([RED, BLUE, BLUE, BLUE])]  # fmt: skip
-    done = run_stage(classify(of=None, every=1.0, smoothing=0.0), given, stage_id="scene")
-    found = [record(frame)["attributes"]["scene"]["label"] for frame in done]
-    assert found == ["red", "red", "blue", "blue"]
-    assert all(frame.facts == {} for frame in given)
+    footage = [
+        frames(1, pixels=np.full((40, 60, 3), color, np.uint8), start=i, step_s=0.5)[0]
+        for i, color in enumerate([RED, BLUE, BLUE, BLUE])
+    ]
+    done = run_stage(classify(of=None, every=1.0, smoothing=0.0), footage, stage_id="scene")
+    answers = [record(frame)["attributes"]["scene"]["label"] for frame in done]
+    assert answers == ["red", "red", "blue", "blue"]
+    assert all(frame.facts == {} for frame in footage)
 
 
 # --------------------------------------------------------------------------------------------------- a real network
@@ -184,30 +189,31 @@ def street(test_data, n=6, step=6):
     """Frames of a real film with the boxes of nobody's network: parts of the picture of all sizes."""
     import av
 
-    made = []
+    pictures = []
     with av.open(str(test_data / "videos" / "carnd_test_video.mp4")) as file:
         for frame in itertools.islice(file.decode(video=0), 0, n * step, step):
-            made.append(frame.to_ndarray(format="rgb24"))
-    color, rng = Color(), np.random.default_rng(3)
-    given = []
-    for i, rgb in enumerate(made):
+            pictures.append(frame.to_ndarray(format="rgb24"))
+    color = Color()
+    rng = np.random.default_rng(3)
+    footage = []
+    for i, rgb in enumerate(pictures):
         surface = Surface(from_rgb(rgb, color), color)
         (frame,) = frames(1, width=rgb.shape[1], height=rgb.shape[0], start=i)
         frame.surface = surface
         corner = rng.uniform(-20, (rgb.shape[1] - 60, rgb.shape[0] - 60), (5, 2))
         frame.detections = detections(np.concatenate([corner, corner + rng.uniform(40, 300, (5, 2))], axis=1))
-        given.append(frame)
-    return given
+        footage.append(frame)
+    return footage
 
 
-def plain(given, card, pad=0.1):
+def plain(footage, card, pad=0.1):
     """The probabilities of each box, as a loop with OpenCV and ONNX Runtime gives them."""
     import cv2
     import onnxruntime as ort
 
     session = ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
-    found = []
-    for frame in given:
+    probabilities = []
+    for frame in footage:
         rgb = reference.rgb(frame.surface, frame.width, frame.height)  # not rounded to whole levels
         for left, top, right, bottom in crop_rects(
             frame.detections.xyxy, [[frame.width, frame.height]] * len(frame.detections), pad
@@ -216,27 +222,29 @@ def plain(given, card, pad=0.1):
             crop = (crop - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
             logits = session.run(None, {"input": crop.transpose(2, 0, 1)[None].astype(np.float32)})[0][0]
             powers = np.exp(logits - logits.max())
-            found.append(powers / powers.sum())
-    return np.array(found)
+            probabilities.append(powers / powers.sum())
+    return np.array(probabilities)
 
 
 def test_it_answers_as_a_plain_loop_does(mobilenet, test_data):
-    given = street(test_data)
-    expected = plain(given, mobilenet)
-    done = run(given, model=mobilenet, pad=0.1, min_score=0.0, stage_id="kind")
-    found = [one["kind"] for frame in done for one in frame.detections.extra["attributes"]]
-    assert len(found) == len(expected) == 30
-    scores = np.array([one["score"] for one in found])
-    same = [one["label"] == mobilenet.labels[best] for one, best in zip(found, expected.argmax(axis=1), strict=True)]
+    footage = street(test_data)
+    expected = plain(footage, mobilenet)
+    done = run(footage, model=mobilenet, pad=0.1, min_score=0.0, stage_id="kind")
+    answers = [attribute["kind"] for frame in done for attribute in frame.detections.extra["attributes"]]
+    assert len(answers) == len(expected) == 30
+    scores = np.array([answer["score"] for answer in answers])
+    same = [
+        answer["label"] == mobilenet.labels[best] for answer, best in zip(answers, expected.argmax(axis=1), strict=True)
+    ]
     assert np.mean(same) >= 0.96  # two close ones may change places
     assert np.abs(scores - expected.max(axis=1))[same].max() <= 0.03
     assert np.abs(scores - expected.max(axis=1))[same].mean() <= 0.005
 
 
 def test_a_batch_of_one_answers_as_32_do(mobilenet, test_data):
-    given = street(test_data, 3)
-    one, many = (run(given, model=mobilenet, batch=n, stage_id="kind") for n in (1, 32))
-    for a, b in zip(one, many, strict=True):
+    footage = street(test_data, 3)
+    singly, batched = (run(footage, model=mobilenet, batch=n, stage_id="kind") for n in (1, 32))
+    for a, b in zip(singly, batched, strict=True):
         for left, right in zip(a.detections.extra["attributes"], b.detections.extra["attributes"], strict=True):
             assert left["kind"]["label"] == right["kind"]["label"]
             assert left["kind"]["score"] == pytest.approx(right["kind"]["score"], abs=2e-4)
@@ -271,23 +279,24 @@ stages:
 
 def attributes(run):
     return [
-        [one.get("attributes", {}).get("color", {}).get("label") for one in made["objects"]]
-        for name in sorted(run.records) for made in sorted(run.records[name], key=lambda made: made["frame"])
-    ]  # fmt: skip
+        [detection.get("attributes", {}).get("color", {}).get("label") for detection in frame_record["objects"]]
+        for name in sorted(run.records)
+        for frame_record in sorted(run.records[name], key=lambda frame_record: frame_record["frame"])
+    ]
 
 
 @pytest.mark.parametrize("every", ["0", "500ms"])
 def test_a_pipeline_of_any_batch_size_says_the_same(every, run_pipeline, root):
-    one, many = (
+    singly, batched = (
         run_pipeline(PIPELINE.format(root=root, size=size, every=every), extra=[Numbered], limit=16) for size in (1, 7)
     )
-    assert one.code == many.code == 0
-    for name in one.records:
-        assert one.records[name] == many.records[name]
-    found = [label for row in attributes(one) for label in row if label]
-    assert len(found) > 20
-    asked = one.report["counts"]["objects inferred"]
-    assert asked > len(found) if every == "0" else asked < 4 * len(found)
+    assert singly.code == batched.code == 0
+    for name in singly.records:
+        assert singly.records[name] == batched.records[name]
+    answers = [label for row in attributes(singly) for label in row if label]
+    assert len(answers) > 20
+    inferred = singly.report["counts"]["objects inferred"]
+    assert inferred > len(answers) if every == "0" else inferred < 4 * len(answers)
 
 
 @pytest.mark.gpu
@@ -303,15 +312,17 @@ def test_the_gpu_says_what_the_cpu_says(every, run_pipeline, root):
             assert a["attributes"]["scene"]["label"] == b["attributes"]["scene"]["label"]
             if len(a["objects"]) != len(b["objects"]):
                 break  # one near the threshold came or went: from here on `numbered` gives other ids
-            for one in a["objects"]:
-                twin = min(b["objects"], key=lambda o: np.abs(np.subtract(o["box"], one["box"])).max(), default=None)
-                if twin is None or np.abs(np.subtract(twin["box"], one["box"])).max() > 0.5:
+            for cpu_object in a["objects"]:
+                gpu_object = min(
+                    b["objects"], key=lambda o: np.abs(np.subtract(o["box"], cpu_object["box"])).max(), default=None
+                )
+                if gpu_object is None or np.abs(np.subtract(gpu_object["box"], cpu_object["box"])).max() > 0.5:
                     continue
                 total += 1
                 same += (
-                    one.get("attributes", {}).get("color", {}).get("label")
-                    == twin.get("attributes", {}).get("color", {}).get("label")
-                    and np.dot(one.get("embedding", [1]), twin.get("embedding", [1])) > 0.99
+                    cpu_object.get("attributes", {}).get("color", {}).get("label")
+                    == gpu_object.get("attributes", {}).get("color", {}).get("label")
+                    and np.dot(cpu_object.get("embedding", [1]), gpu_object.get("embedding", [1])) > 0.99
                 )
     assert total > 30
     assert same / total >= 0.97
@@ -328,7 +339,7 @@ stages:
   collect: {{}}
 """
     cpu, gpu = (run_pipeline(text, device=device, limit=40) for device in ("cpu", "cuda"))
-    both = [one.records["a"] for one in (cpu, gpu)]
+    both = [outcome.records["a"] for outcome in (cpu, gpu)]
     pairs = [(a["attributes"]["scene"], b["attributes"]["scene"]) for a, b in zip(*both, strict=True)]
     assert np.mean([a["label"] == b["label"] for a, b in pairs]) >= 0.95
     assert max(abs(a["score"] - b["score"]) for a, b in pairs if a["label"] == b["label"]) <= 0.02

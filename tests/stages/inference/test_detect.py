@@ -31,11 +31,11 @@ def card():
 @pytest.fixture(scope="module")
 def street() -> list[Frame]:
     """Frames 0, 20, 40 and 60 of the street that ships."""
-    found = []
+    street_frames = []
     source = VideoSource(uri=str(ROOT / "samples" / "street.mp4"), every=20, end=2.5)
     for frame in run_stage(source):
-        found.append(frame)
-    return found[:4]
+        street_frames.append(frame)
+    return street_frames[:4]
 
 
 def context(sizes=(1, 2, 4)) -> Context:
@@ -159,8 +159,8 @@ def test_each_filter_keeps_what_it_says(card, outputs, options, keeps):
 def test_top_k_keeps_the_best_of_each_frame(card, outputs, street):
     plain = read(card, outputs)[0].table("detect").split(len(street))
     table = read(card, outputs, top_k=2)[0].table("detect").split(len(street))
-    for one, all_ in zip(table, plain, strict=True):
-        np.testing.assert_array_equal(one.score, all_.score[:2])
+    for best, all_ in zip(table, plain, strict=True):
+        np.testing.assert_array_equal(best.score, all_.score[:2])
 
 
 def test_what_is_removed_is_counted(card, outputs):
@@ -184,20 +184,37 @@ def test_detect_is_its_three_parts_with_their_options(card):
     stage = Detect(model=card, min_score=0.5, threads=2, top_k=7, engine="fused")
     parts = {part.name: part for part in stage.parts()}
     assert {name: part.type for name, part in parts.items()} == {
-        "preprocess": Preprocess, "infer": Infer, "postprocess": Postprocess,
-    }  # fmt: skip
+        "preprocess": Preprocess,
+        "infer": Infer,
+        "postprocess": Postprocess,
+    }
     assert parts["preprocess"].options == {"model": card}
     assert parts["infer"].options == {
-        "model": card, "engine": "fused", "precision": "auto", "threads": 2, "prompts": None,
-    }  # fmt: skip
+        "model": card,
+        "engine": "fused",
+        "precision": "auto",
+        "threads": 2,
+        "prompts": None,
+    }
     assert parts["postprocess"].options == {
-        "model": card, "min_score": 0.5, "iou": None, "class_agnostic": False, "multi_label": False,
-        "labels": None, "prompts": None, "top_k": 7, "min_size": 0.0,
-        "max_size": None, "roi": None, "units": "pixels", "anchor": "foot", "tiles": None,
-    }  # fmt: skip
-    asked = {f.name for f in dataclasses.fields(Detect)}
-    given = {name for part in parts.values() for name in part.options}
-    assert asked - {"of", "pad", "batch", "every"} == given  # no option is lost on the way; these are for crops
+        "model": card,
+        "min_score": 0.5,
+        "iou": None,
+        "class_agnostic": False,
+        "multi_label": False,
+        "labels": None,
+        "prompts": None,
+        "top_k": 7,
+        "min_size": 0.0,
+        "max_size": None,
+        "roi": None,
+        "units": "pixels",
+        "anchor": "foot",
+        "tiles": None,
+    }
+    fields = {f.name for f in dataclasses.fields(Detect)}
+    part_options = {name for part in parts.values() for name in part.options}
+    assert fields - {"of", "pad", "batch", "every"} == part_options  # no option is lost on the way; these are for crops
     look = Detect(model=card, every=3).parts()[0]
     assert (look.name, look.options["every"]) == ("regions", 3)
 
@@ -220,10 +237,10 @@ def test_detect_finds_the_same_in_any_batch(card, outputs, street, batch):
     frames = run_stage(Detect(model=card), copies(street), batch=batch)
     wanted = read(card, outputs)[0].table("detect").split(len(street))
     for frame, table in zip(frames, wanted, strict=True):
-        found = frame.tables["detect"]
-        assert found.label == table.label
-        np.testing.assert_allclose(found.xyxy, table.xyxy, atol=0.05)
-        np.testing.assert_allclose(found.score, table.score, atol=1e-4)
+        detected = frame.tables["detect"]
+        assert detected.label == table.label
+        np.testing.assert_allclose(detected.xyxy, table.xyxy, atol=0.05)
+        np.testing.assert_allclose(detected.score, table.score, atol=1e-4)
 
 
 @pytest.mark.gpu

@@ -15,21 +15,21 @@ from streamkit.testing.kit import detections, frames, run_stage
 def street(root, n=3):
     import av
 
-    made = []
+    street_frames = []
     with av.open(str(root / "samples" / "street.mp4")) as file:
         for i, frame in enumerate(file.decode(video=0)):
             if i >= n * 20:
                 break
             if i % 20 == 0:
-                made += frames(1, pixels=frame.to_ndarray(format="rgb24"), start=i)
-    return made
+                street_frames += frames(1, pixels=frame.to_ndarray(format="rgb24"), start=i)
+    return street_frames
 
 
-def within(given, boxes, **options):
-    for frame in given:
+def within(street_frames, boxes, **options):
+    for frame in street_frames:
         frame.tables = {"area": detections(boxes)}
     stage = Detect(load_card(find_card("demo")), of=Of("area"), pad=0.0, **options)
-    return run_stage(stage, given, stage_id="inside", batch=2)
+    return run_stage(stage, street_frames, stage_id="inside", batch=2)
 
 
 def test_a_crop_that_is_the_whole_picture_finds_what_the_picture_has(root):
@@ -45,14 +45,15 @@ def test_a_crop_that_is_the_whole_picture_finds_what_the_picture_has(root):
 def test_objects_lie_where_they_are_in_the_picture_and_once_only(root):
     half = [[0, 0, 400, 360], [240, 0, 640, 360]]
     whole = run_stage(Detect(load_card(find_card("demo"))), street(root), stage_id="inside")
-    once, twice = within(street(root), half[:1]), within(street(root), [half[0], half[0], half[1]])
+    once = within(street(root), half[:1])
+    twice = within(street(root), [half[0], half[0], half[1]])
     for a, b, c in zip(whole, once, twice, strict=True):
-        mine = b.tables["inside"]
-        assert (mine.xyxy[:, 2] <= 402).all()
+        inside = b.tables["inside"]
+        assert (inside.xyxy[:, 2] <= 402).all()
         assert len(c.tables["inside"]) <= len(a.tables["inside"]) * 1.4 + 2
         for box in a.tables["inside"].xyxy[a.tables["inside"].xyxy[:, 2] < 380].tolist():
             if box[2] - box[0] > 20:
-                assert np.abs(mine.xyxy - box).max(axis=1).min() < 12
+                assert np.abs(inside.xyxy - box).max(axis=1).min() < 12
 
 
 def test_no_objects_to_look_into(root):
@@ -61,24 +62,24 @@ def test_no_objects_to_look_into(root):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("tiles: {size: [64, 64]}, of: detect", "with of, the network sees crops of objects: leave out tiles"),
         ("pad: 0.3", "crops are made with of: leave out pad"),
         ("of: detect.dog", "detect has no class 'dog'"),
     ],
 )
-def test_what_check_refuses(options, told, root):
+def test_what_check_refuses(options, message, root):
     stages = f"  detect: {{model: demo}}\n  b: {{stage: detect, model: demo, {options}}}"
     text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
     config = read_text(text, folder=root)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         build(config)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_the_size_of_a_run_changes_no_result(device, run_pipeline):
-    found = []
+    records = []
     for size in (2, 32):
         text = f"""
 sources: {{a: samples/street.mp4}}
@@ -92,12 +93,12 @@ stages:
 """
         outcome = run_pipeline(text, device=device, limit=12)
         assert outcome.code == 0
-        found.append(outcome.records["a"])
-    kinds = [one for record in found[0] for one in record["objects"]]
-    assert {"detect", "inside", "tiled"} <= {one["stage"] for one in kinds}
-    assert sum("attributes" in one for one in kinds) > 12
-    assert sum("embedding" in one for one in kinds) > 2
+        records.append(outcome.records["a"])
+    kinds = [detection for record in records[0] for detection in record["objects"]]
+    assert {"detect", "inside", "tiled"} <= {detection["stage"] for detection in kinds}
+    assert sum("attributes" in detection for detection in kinds) > 12
+    assert sum("embedding" in detection for detection in kinds) > 2
     if device == "cpu":
-        assert found[0] == found[1]
+        assert records[0] == records[1]
     else:
-        assert sum(len(one["objects"]) for one in found[1]) == pytest.approx(len(kinds), rel=0.02)
+        assert sum(len(frame_record["objects"]) for frame_record in records[1]) == pytest.approx(len(kinds), rel=0.02)

@@ -24,23 +24,28 @@ BOXES = [[[10.25, 20.5, 30.75, 60.0], [100.0, 40.0, 140.5, 90.25]], [], [[11.0, 
 
 def objects() -> list[Detections]:
     return [
-        detections(boxes, [0.5 + 0.25 * i for i in range(len(boxes))], track_id=list(range(7, 7 + len(boxes))),
-                   label=["person"] * len(boxes), labels=("person",))
+        detections(
+            boxes,
+            [0.5 + 0.25 * i for i in range(len(boxes))],
+            track_id=list(range(7, 7 + len(boxes))),
+            label=["person"] * len(boxes),
+            labels=("person",),
+        )
         for boxes in BOXES
-    ]  # fmt: skip
+    ]
 
 
 def written(folder: Path, form: str) -> Path:
     """The objects in a file, by the product's own writer of the format."""
-    made = frames(len(BOXES))
-    for frame, table in zip(made, objects(), strict=True):
+    detected = frames(len(BOXES))
+    for frame, table in zip(detected, objects(), strict=True):
         frame.tables["detect"] = table
     path = folder / {"mot": "test.txt", "jsonl": "test.jsonl", "coco": "test.json"}[form]
     if form == "jsonl":
-        path.write_bytes(b"".join(map(line, made)))
+        path.write_bytes(b"".join(map(line, detected)))
         return path
     kind = {"mot": MotPart, "coco": CocoPart}[form]
-    run_stage(kind(str(path), **({"tracked": True} if form == "mot" else {"labels": ("person",)})), made)
+    run_stage(kind(str(path), **({"tracked": True} if form == "mot" else {"labels": ("person",)})), detected)
     return path
 
 
@@ -48,11 +53,11 @@ def written(folder: Path, form: str) -> Path:
 def test_what_the_formats_write_comes_back(form, tmp_path):
     done = run_stage(DetectionsFromFile(str(written(tmp_path, form)), keep_ids=True), frames(3))
     for frame, table in zip(done, objects(), strict=True):
-        found = frame.detections
-        np.testing.assert_array_equal(found.xyxy, table.xyxy)
-        np.testing.assert_array_equal(found.score, table.score)
-        assert found.track_id.tolist() == table.track_id.tolist()
-        assert found.label == table.label
+        detected = frame.detections
+        np.testing.assert_array_equal(detected.xyxy, table.xyxy)
+        np.testing.assert_array_equal(detected.score, table.score)
+        assert detected.track_id.tolist() == table.track_id.tolist()
+        assert detected.label == table.label
 
 
 def test_ids_stay_in_the_file_by_default(tmp_path):
@@ -179,28 +184,32 @@ def test_a_file_next_to_the_yaml_is_found_first(tmp_path, monkeypatch):
 
 def test_boxes_of_one_video_are_refused_for_several(tmp_path):
     two = "device: cpu\nsources: {a: 'test://?frames=3', b: 'test://?frames=2'}\n"
-    one = written(tmp_path, "jsonl")
+    path = written(tmp_path, "jsonl")
     with pytest.raises(ConfigError, match=r"has the boxes of one source, for 2; write \"\{source\}\" into the path"):
-        build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {one}}}}}"))
-    records = [json.loads(text) for text in one.read_text().splitlines()]
+        build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {path}}}}}"))
+    records = [json.loads(text) for text in path.read_text().splitlines()]
     both = [json.dumps({**record, "source": name}) for name in "ab" for record in records]
-    one.write_text("\n".join(both))
-    build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {one}}}}}"))
+    path.write_text("\n".join(both))
+    build(read_text(f"{two}stages: {{boxes: {{stage: detections, path: {path}}}}}"))
 
 
 def records_of(path: Path, stages: dict, batch: int = 3) -> list[dict]:
     """The records that these stages write of the drawn street."""
     pipeline = {
-        "batch": batch, "sources": {"street": "samples/street.mp4"}, "stages": {**stages, "jsonl": {"path": str(path)}},
-    }  # fmt: skip
+        "batch": batch,
+        "sources": {"street": "samples/street.mp4"},
+        "stages": {**stages, "jsonl": {"path": str(path)}},
+    }
     streamkit.Pipeline(pipeline, device="cpu", limit=60).run()
     return [json.loads(record) for record in path.read_text().splitlines()]
 
 
 @pytest.mark.parametrize("batch", [1, 32])
 def test_records_of_a_detector_come_back_and_give_the_same_tracks_and_events(batch, root, tmp_path):
-    boxes, again = tmp_path / "boxes.jsonl", tmp_path / "again.jsonl"
-    detect, read = {"detect": {"model": "demo"}}, {"detect": {"stage": "detections", "path": str(boxes)}}
+    boxes = tmp_path / "boxes.jsonl"
+    again = tmp_path / "again.jsonl"
+    detect = {"detect": {"model": "demo"}}
+    read = {"detect": {"stage": "detections", "path": str(boxes)}}
     track = {"track": {}, "door": {"stage": "line_counter", "line": [[320, 0], [320, 360]]}}
     detected = records_of(boxes, detect)
     assert sum(len(record["objects"]) for record in detected) > 500
@@ -255,13 +264,13 @@ def test_sources_whose_frames_have_no_fixed_numbers_are_refused(source, text, tm
         build(read_text(f"device: cpu\nsources: {{a: {source}}}\n{stages}"))
 
 
-def told(path: Path, given: list) -> tuple[list[str], dict[str, int]]:
+def logs_and_counts(path: Path, footage: list) -> tuple[list[str], dict[str, int]]:
     """What the stage logs and counts."""
     texts: list[str] = []
     stage = DetectionsFromFile(str(path))
     stage.context = Context(id="boxes", counters=Counters(), log=texts.append)
     stage.open()
-    for frame in given:
+    for frame in footage:
         stage.process(frame)
     stage.close()
     return texts, Counters.total([stage.context.counters])
@@ -269,13 +278,13 @@ def told(path: Path, given: list) -> tuple[list[str], dict[str, int]]:
 
 def test_a_file_without_boxes_is_said(tmp_path):
     (tmp_path / "a.txt").write_text("")
-    assert told(tmp_path / "a.txt", frames(1)) == ([f"boxes: {tmp_path}/a.txt has no boxes"], {})
+    assert logs_and_counts(tmp_path / "a.txt", frames(1)) == ([f"boxes: {tmp_path}/a.txt has no boxes"], {})
 
 
 def test_boxes_outside_of_the_frame_are_counted_and_said_once(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("1,-1,-5,2,30,40\n1,-1,700,2,30,40\n2,-1,10,365,30,40\n2,-1,600,300,90,90\n")
-    texts, counts = told(path, frames(2, width=640, height=360))
+    texts, counts = logs_and_counts(path, frames(2, width=640, height=360))
     assert texts == [
         f"boxes: {path}:2: the box [700, 2, 730, 42] is outside of test, which has 640x360; if the file is for another "
         "size of the video, scale its boxes"
@@ -286,13 +295,13 @@ def test_boxes_outside_of_the_frame_are_counted_and_said_once(tmp_path):
 def test_fewer_images_than_frames_are_said_once(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(coco(images=[{"id": 1, "file_name": "10.jpg"}, {"id": 2, "file_name": "20.jpg"}]))
-    texts, _ = told(path, frames(4))
+    texts, _ = logs_and_counts(path, frames(4))
     assert texts[0] == (
         f"boxes: {path} lists 2 images without frame_id, so image n is frame n, and test has more frames; if the "
         "images are not the first frames, add frame_id to each"
     )
     assert [text for text in texts if "images without" in text] == texts[:1]
-    assert not [text for text in told(path, frames(2))[0] if "images without" in text]
+    assert not [text for text in logs_and_counts(path, frames(2))[0] if "images without" in text]
 
 
 def test_videos_of_a_coco_file_are_told_by_their_number(tmp_path):

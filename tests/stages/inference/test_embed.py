@@ -37,45 +37,46 @@ def people(test_data):
     import av
 
     rows = np.loadtxt(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt", delimiter=",", usecols=range(7))
-    made = []
+    people_frames = []
     with av.open(str(test_data / "videos" / "vtest_480x360.mp4")) as film:
         for i, frame in enumerate(film.decode(video=0)):
             if i > PAIRS[-1][1]:
                 break
             if i in {i for pair in PAIRS for i in pair}:
                 rgb = frame.to_ndarray(format="rgb24")
-                (one,) = frames(1, width=rgb.shape[1], height=rgb.shape[0], start=i)
-                one.surface = Surface(from_rgb(rgb, Color()), Color())
-                mine = rows[rows[:, 0] == i + 1]
-                xyxy = np.concatenate([mine[:, 2:4], mine[:, 2:4] + mine[:, 4:6]], axis=1) / 1.6
-                one.tables = {"detect": detections(xyxy, track_id=i * 100 + np.arange(len(xyxy)))}
-                made.append(one)
-    for first, second in zip(made[::2], made[1::2], strict=True):
-        a, b = first.tables["detect"], second.tables["detect"]
+                (people_frame,) = frames(1, width=rgb.shape[1], height=rgb.shape[0], start=i)
+                people_frame.surface = Surface(from_rgb(rgb, Color()), Color())
+                people_rows = rows[rows[:, 0] == i + 1]
+                xyxy = np.concatenate([people_rows[:, 2:4], people_rows[:, 2:4] + people_rows[:, 4:6]], axis=1) / 1.6
+                people_frame.tables = {"detect": detections(xyxy, track_id=i * 100 + np.arange(len(xyxy)))}
+                people_frames.append(people_frame)
+    for first, second in zip(people_frames[::2], people_frames[1::2], strict=True):
+        a = first.tables["detect"]
+        b = second.tables["detect"]
         overlap = iou_matrix(b.xyxy, a.xyxy)
         best = overlap.argmax(axis=1)
         second.tables = {
             "detect": b.with_columns(track_id=np.where(overlap.max(axis=1) > 0.7, a.track_id[best], b.track_id))
         }
-    return made
+    return people_frames
 
 
-def embed(given, batch=4, **options):
+def embed(footage, batch=4, **options):
     options = {"model": LOOK, "of": Of("detect"), "min_size": 0.0, **options}
-    return run_stage(Embed(**options), given, batch=batch)
+    return run_stage(Embed(**options), footage, batch=batch)
 
 
-def given_blocks():
+def block_frames():
     rgb = np.full((60, 120, 3), 90, np.uint8)
     rgb[:, 40:80] = (176, 30, 36)
-    made = frames(3, pixels=rgb)
-    for frame in made:
+    footage = frames(3, pixels=rgb)
+    for frame in footage:
         frame.tables = {"detect": detections([[0, 0, 40, 60], [42, 0, 78, 60], [80, 0, 120, 60], [0, 0, 4, 4]])}
-    return made
+    return footage
 
 
 def test_vectors_have_length_1_and_tell_apart():
-    for frame in embed(given_blocks(), min_size=16.0):
+    for frame in embed(block_frames(), min_size=16.0):
         vectors = frame.detections.extra["embedding"]
         assert vectors.shape == (4, 9)
         assert vectors.dtype == np.float32
@@ -87,10 +88,10 @@ def test_vectors_have_length_1_and_tell_apart():
 
 
 def test_a_record_has_them_when_asked_for():
-    plain, asked = (embed(given_blocks(), record=record, min_size=16.0) for record in (False, True))
-    assert all("embedding" not in one for one in record(plain[0])["objects"])
-    objects = record(asked[0])["objects"]
-    np.testing.assert_allclose(objects[1]["embedding"], asked[0].detections.extra["embedding"][1])
+    plain, recorded = (embed(block_frames(), record=record, min_size=16.0) for record in (False, True))
+    assert all("embedding" not in detection for detection in record(plain[0])["objects"])
+    objects = record(recorded[0])["objects"]
+    np.testing.assert_allclose(objects[1]["embedding"], recorded[0].detections.extra["embedding"][1])
     assert "embedding" not in objects[3]
     table = Detections.concat([frame.detections for frame in plain], rows=range(3))
     from streamkit.core.data import Batch
@@ -100,40 +101,40 @@ def test_a_record_has_them_when_asked_for():
 
 
 def test_frames_without_objects_have_a_column_of_the_same_width():
-    given = given_blocks()
-    given[0].tables = {"detect": detections([])}
-    done = embed(given)
+    footage = block_frames()
+    footage[0].tables = {"detect": detections([])}
+    done = embed(footage)
     assert done[0].detections.extra["embedding"].shape == (0, 9)
     both = Detections.concat([frame.detections for frame in done])
     assert both.extra["embedding"].shape == (8, 9)
 
 
-def plain(given, card):
+def plain(footage, card):
     import cv2
     import onnxruntime as ort
 
     session = ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
-    found = []
-    for frame in given:
+    vectors = []
+    for frame in footage:
         rgb = reference.rgb(frame.surface, frame.width, frame.height)
         rects = crop_rects(frame.tables["detect"].xyxy, [[frame.width, frame.height]] * len(frame.tables["detect"]))
         for left, top, right, bottom in rects.tolist():
             crop = cv2.resize(rgb[top:bottom, left:right], (128, 256), interpolation=cv2.INTER_LINEAR)[..., ::-1]
             vector = session.run(None, {session.get_inputs()[0].name: crop[None].astype(np.float32)})[0].ravel()
-            found.append(vector / np.linalg.norm(vector))
-    return np.array(found)
+            vectors.append(vector / np.linalg.norm(vector))
+    return np.array(vectors)
 
 
 def test_it_answers_as_a_plain_loop_does(reid, test_data):
-    given = people(test_data)
-    expected = plain(given, reid)
-    found = np.concatenate(
-        [f.detections.extra["embedding"] for f in embed(given, model=reid, every=0.0, smoothing=0.0)]
+    footage = people(test_data)
+    expected = plain(footage, reid)
+    vectors = np.concatenate(
+        [f.detections.extra["embedding"] for f in embed(footage, model=reid, every=0.0, smoothing=0.0)]
     )
-    assert found.shape == expected.shape
-    assert found.shape[1] == 256
-    assert len(found) > 15
-    assert (found * expected).sum(axis=1).min() >= 0.999
+    assert vectors.shape == expected.shape
+    assert vectors.shape[1] == 256
+    assert len(vectors) > 15
+    assert (vectors * expected).sum(axis=1).min() >= 0.999
 
 
 def test_people_are_nearer_to_themselves_than_to_others(reid, test_data):
@@ -149,9 +150,9 @@ def test_people_are_nearer_to_themselves_than_to_others(reid, test_data):
 
 @pytest.mark.parametrize("batch", [1, 32])
 def test_batches_change_nothing(batch, reid, test_data):
-    given = people(test_data)
+    footage = people(test_data)
     columns = [
-        np.concatenate([frame.detections.extra["embedding"] for frame in embed(given, model=reid, batch=n)])
+        np.concatenate([frame.detections.extra["embedding"] for frame in embed(footage, model=reid, batch=n)])
         for n in (3, batch)
     ]
     np.testing.assert_allclose(columns[0], columns[1], atol=1e-5)
@@ -169,9 +170,9 @@ stages:
     cpu, gpu = (run_pipeline(text, device=device, limit=30) for device in ("cpu", "cuda"))
     pairs = 0
     for a, b in zip(cpu.records["a"], gpu.records["a"], strict=True):
-        for one in a["objects"]:
-            for twin in b["objects"]:
-                if np.abs(np.subtract(one["box"], twin["box"])).max() < 0.02 and "embedding" in one:
+        for cpu_object in a["objects"]:
+            for gpu_object in b["objects"]:
+                if np.abs(np.subtract(cpu_object["box"], gpu_object["box"])).max() < 0.02 and "embedding" in cpu_object:
                     pairs += 1
-                    assert np.dot(one["embedding"], twin["embedding"]) > 0.99
+                    assert np.dot(cpu_object["embedding"], gpu_object["embedding"]) > 0.99
     assert pairs > 10

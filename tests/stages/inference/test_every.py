@@ -30,8 +30,8 @@ def street():
     return run_stage(VideoSource(uri=str(ROOT / "samples" / "street.mp4"), every=5, end=2))[:8]
 
 
-def tables(card, given, **options):
-    done = run_stage(Detect(model=card, **options), [dataclasses.replace(f) for f in given], batch=3)
+def tables(card, footage, **options):
+    done = run_stage(Detect(model=card, **options), [dataclasses.replace(f) for f in footage], batch=3)
     return [frame.tables["detect"] for frame in done], [frame._state.skipped_detectors for frame in done]
 
 
@@ -39,24 +39,24 @@ def tables(card, given, **options):
 @pytest.mark.parametrize("every", [2, 3, 5])
 def test_the_frames_that_are_looked_at_are_as_without_it(card, street, every, roi):
     whole, none = tables(card, street, roi=roi)
-    found, skipped = tables(card, street, roi=roi, every=every)
+    tables_by_frame, skipped = tables(card, street, roi=roi, every=every)
     assert none == [frozenset()] * 8
     for i in range(8):
         if i % every:
             assert skipped[i] == {"detect"}
-            assert len(found[i]) == 0
-            assert found[i].labels == whole[i].labels
+            assert len(tables_by_frame[i]) == 0
+            assert tables_by_frame[i].labels == whole[i].labels
         else:
             assert not skipped[i]
-            np.testing.assert_array_equal(found[i].xyxy, whole[i].xyxy)
-            np.testing.assert_array_equal(found[i].score, whole[i].score)
-    assert sum(map(len, found)) > 10
+            np.testing.assert_array_equal(tables_by_frame[i].xyxy, whole[i].xyxy)
+            np.testing.assert_array_equal(tables_by_frame[i].score, whole[i].score)
+    assert sum(map(len, tables_by_frame)) > 10
 
 
 def test_each_source_has_its_turns(card, street):
     mixed = [dataclasses.replace(frame, source=name) for frame in street[:4] for name in "ab"]
     _, skipped = tables(card, mixed, every=2)
-    assert [bool(one) for one in skipped] == [False, False, True, True] * 2
+    assert [bool(detectors) for detectors in skipped] == [False, False, True, True] * 2
 
 
 def test_frames_between_cost_no_inference_and_have_what_the_tracker_expects(run_pipeline):
@@ -79,16 +79,16 @@ def test_frames_between_cost_no_inference_and_have_what_the_tracker_expects(run_
     """
     done = run_pipeline(text, extra=[Spy])
     assert done.code == 0
-    looked = {name: list(range(0, len(found), 3)) for name, found in done.records.items()}
+    looked = {name: list(range(0, len(records), 3)) for name, records in done.records.items()}
     assert sum(rows) == sum(map(len, looked.values()))
     assert done.report["counts"]["frames skipped: every"] == sum(map(len, done.records.values())) - sum(rows)
-    for name, found in done.records.items():
-        assert [record["frame"] for record in found] == sorted(record["frame"] for record in found)
-        for i, record in enumerate(found):
+    for name, records in done.records.items():
+        assert [record["frame"] for record in records] == sorted(record["frame"] for record in records)
+        for i, record in enumerate(records):
             flags = {o.get("predicted", False) for o in record["objects"]}
             assert flags == {i not in looked[name]}
-        known = {o["track_id"] for o in found[-1]["objects"] if "track_id" in o}
-        assert len(known) >= 5
+        track_ids = {o["track_id"] for o in records[-1]["objects"] if "track_id" in o}
+        assert len(track_ids) >= 5
 
 
 def test_a_frame_that_fails_is_no_turn_of_another(card, street):
@@ -119,13 +119,13 @@ def test_two_detectors_have_turns_of_their_own_where_branches_meet(run_pipeline)
       track: {from: [cars, people]}
       collect: {}
     """
-    found = run_pipeline(text).records["a"]
-    assert len(found) == 15
-    for record in found:
+    records = run_pipeline(text).records["a"]
+    assert len(records) == 15
+    for record in records:
         for name, every in (("cars", 2), ("people", 3)):
             flags = {o.get("predicted", False) for o in record["objects"] if o["stage"] == name}
             assert flags == {record["frame"] % every != 0}
-    numbers = [{o["track_id"] for o in found[4]["objects"] if o["stage"] == name} for name in ("cars", "people")]
+    numbers = [{o["track_id"] for o in records[4]["objects"] if o["stage"] == name} for name in ("cars", "people")]
     assert not numbers[0] & numbers[1]
 
 
@@ -139,16 +139,16 @@ def test_tracks_on_a_gpu_are_those_of_the_cpu(run_pipeline, every):
       track: {{}}
       collect: {{}}
     """
-    found = {device: run_pipeline(text, device=device).records for device in ("cpu", "cuda")}
+    records_by_device = {device: run_pipeline(text, device=device).records for device in ("cpu", "cuda")}
     same = whole = 0
-    for name, records in found["cpu"].items():
-        for one, other in zip(records, found["cuda"][name], strict=True):
-            flags = [{o.get("predicted", False) for o in side["objects"]} for side in (one, other)]
-            assert flags[0] == flags[1] == {bool(one["frame"] % every) if name == "a" else next(iter(flags[0]))}
-            boxes = {o["track_id"]: o["box"] for o in one["objects"] if "track_id" in o}
-            for o in other["objects"]:
+    for name, records in records_by_device["cpu"].items():
+        for cpu_record, gpu_record in zip(records, records_by_device["cuda"][name], strict=True):
+            flags = [{o.get("predicted", False) for o in side["objects"]} for side in (cpu_record, gpu_record)]
+            assert flags[0] == flags[1] == {bool(cpu_record["frame"] % every) if name == "a" else next(iter(flags[0]))}
+            boxes = {o["track_id"]: o["box"] for o in cpu_record["objects"] if "track_id" in o}
+            for o in gpu_record["objects"]:
                 if "track_id" in o:
                     whole += 1
-                    mine = boxes.get(o["track_id"])
-                    same += mine is not None and np.abs(np.array(mine) - o["box"]).max() < 2
+                    box = boxes.get(o["track_id"])
+                    same += box is not None and np.abs(np.array(box) - o["box"]).max() < 2
     assert same >= 0.95 * whole > 500  # a row near a threshold may come or go

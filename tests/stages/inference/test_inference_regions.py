@@ -59,60 +59,61 @@ def tables(card, frames, batch=4, **options):
     return [f.tables["detect"] for f in run_stage(Detect(model=card, **options), copies(frames), batch=batch)]
 
 
-def near(one, other, atol=0.05):
+def near(table, other_table, atol=0.05):
     """Whether two tables hold the same objects, in any order."""
-    if len(one) != len(other):
+    if len(table) != len(other_table):
         return False
-    first, second = (t[np.lexsort(np.round(t.xyxy).T)] for t in (one, other))
+    first, second = (t[np.lexsort(np.round(t.xyxy).T)] for t in (table, other_table))
     return np.allclose(first.xyxy, second.xyxy, atol=atol) and first.label == second.label
 
 
 def test_tiles_find_what_each_part_of_the_picture_has(card, street, wall):
-    (found,) = tables(card, [wall], tiles=Tiles((street[0].width, street[0].height), 0.0, full_frame=False))
+    (tiled,) = tables(card, [wall], tiles=Tiles((street[0].width, street[0].height), 0.0, full_frame=False))
     alone = tables(card, street)
-    assert len(found) == sum(map(len, alone))
+    assert len(tiled) == sum(map(len, alone))
     for i, table in enumerate(alone):
         corner = np.array([i % 2 * street[0].width, i // 2 * street[0].height])
         size = street[0].width, street[0].height
-        middle = found.center - corner
-        mine = found[((middle >= 0) & (middle < size)).all(axis=1)]
+        middle = tiled.center - corner
+        within_part = tiled[((middle >= 0) & (middle < size)).all(axis=1)]
         # Boxes are clipped at the whole picture's border only.
-        mine = mine.with_columns(
-            xyxy=np.clip(mine.xyxy, np.tile(corner, 2), np.tile(corner + size, 2), dtype=np.float32)
+        within_part = within_part.with_columns(
+            xyxy=np.clip(within_part.xyxy, np.tile(corner, 2), np.tile(corner + size, 2), dtype=np.float32)
         )
         shifted = table.with_columns(xyxy=table.xyxy + np.tile(corner, 2).astype(np.float32))
-        assert near(mine, shifted, atol=0.1)
-    assert (np.diff(found.score) <= 0).all()
-    assert found.row_id.tolist() == list(range(len(found)))
+        assert near(within_part, shifted, atol=0.1)
+    assert (np.diff(tiled.score) <= 0).all()
+    assert tiled.row_id.tolist() == list(range(len(tiled)))
 
 
 def test_overlapping_tiles_count_nothing_twice_and_find_small_objects(card, street, wall):
     alone = sum(map(len, tables(card, street)))
     whole = len(tables(card, [wall])[0])
-    (found,) = tables(card, [wall], tiles=Tiles((480, 360), 0.3))
+    (tiled,) = tables(card, [wall], tiles=Tiles((480, 360), 0.3))
     assert whole < 0.7 * alone, "or tiles would be of no use here"
-    assert 0.9 * alone <= len(found) <= 1.1 * alone
+    assert 0.9 * alone <= len(tiled) <= 1.1 * alone
 
 
 def test_the_size_of_the_batch_changes_nothing(card, street):
     options = {"tiles": Tiles((320, 240), 0.2), "roi": ((40.0, 40.0), (600.0, 60.0), (620.0, 350.0), (20.0, 350.0))}
     wanted = tables(card, street, batch=2, **options)
     for batch in (1, 3, 4):
-        for one, other in zip(wanted, tables(card, street, batch=batch, **options), strict=True):
-            np.testing.assert_array_equal(one.xyxy, other.xyxy)
-            np.testing.assert_array_equal(one.score, other.score)
+        for expected, detected in zip(wanted, tables(card, street, batch=batch, **options), strict=True):
+            np.testing.assert_array_equal(expected.xyxy, detected.xyxy)
+            np.testing.assert_array_equal(expected.score, detected.score)
 
 
 def test_a_roi_keeps_the_objects_whose_anchor_is_inside(card, street):
     roi = ((100.0, 100.0), (500.0, 100.0), (500.0, 340.0), (100.0, 340.0))
-    plain, found = tables(card, street), tables(card, street, roi=roi)
-    assert sum(map(len, found)) > 3
-    for table in found:
+    plain = tables(card, street)
+    in_roi = tables(card, street, roi=roi)
+    assert sum(map(len, in_roi)) > 3
+    for table in in_roi:
         feet = table.foot
         assert ((feet >= [100, 100]) & (feet <= [500, 340])).all()
     # What lies well inside is found either way.
     inner = sum(int(((t.xyxy[:, :2] > 130) & (t.xyxy[:, 2:] < [470, 320])).all(axis=1).sum()) for t in plain)
-    seen = sum(int(((t.xyxy[:, :2] > 130) & (t.xyxy[:, 2:] < [470, 320])).all(axis=1).sum()) for t in found)
+    seen = sum(int(((t.xyxy[:, :2] > 130) & (t.xyxy[:, 2:] < [470, 320])).all(axis=1).sum()) for t in in_roi)
     assert inner > 2
     assert abs(seen - inner) <= max(2, inner // 4)
 
@@ -130,8 +131,8 @@ def test_an_object_that_goes_on_beyond_the_roi_does_not_stand_in_it(anchor, unse
     seen = InferenceRegions(roi=((100.0, 0.0), (500.0, 0.0), (500.0, 200.0), (100.0, 200.0)), anchor=anchor)
     boxes = np.array([[150, 50, 190, 199.5], [400, 0, 499, 150], [150, 50, 190, 195]], np.float32)
     within = np.tile(seen.parts(640, 360)[0], (3, 1))
-    found = seen.unseen(boxes, within, np.tile([640, 360], (3, 1)), np.ones((3, 2), np.float32))
-    assert found.tolist() == unseen
+    is_unseen = seen.unseen(boxes, within, np.tile([640, 360], (3, 1)), np.ones((3, 2), np.float32))
+    assert is_unseen.tolist() == unseen
     # At the picture's own border nothing is hidden.
     assert not seen.unseen(boxes, within, np.tile([500, 200], (3, 1)), np.ones((3, 2), np.float32)).any()
 
@@ -141,9 +142,9 @@ def test_several_areas_in_shares_of_the_picture(card, street):
         "left": ((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),
         "right": ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0)),
     }
-    found = tables(card, street, roi=areas, units="share", anchor="center")
+    in_areas = tables(card, street, roi=areas, units="share", anchor="center")
     plain = tables(card, street)
-    assert sum(map(len, found)) >= 0.9 * sum(map(len, plain))
+    assert sum(map(len, in_areas)) >= 0.9 * sum(map(len, plain))
     (left,) = tables(card, street[:1], roi={"left": areas["left"]}, units="share", anchor="center")
     assert len(left)
     assert (left.center[:, 0] <= street[0].width / 2).all()
@@ -218,8 +219,8 @@ def problems(stage: str) -> list[str]:
     ],
 )
 def test_what_cannot_be_meant_is_refused_with_its_place(stage, text):
-    (found,) = problems(stage)
-    assert text in found
+    (problem,) = problems(stage)
+    assert text in problem
 
 
 def test_views_of_any_size_of_picture():
@@ -251,5 +252,5 @@ def test_pixels_beside_the_roi_are_not_seen(card, street):
     grey = from_rgb(np.full((frame.height, frame.width, 3), 90, np.uint8), Color())
     other.data[:, : frame.width // 2] = grey[:, : frame.width // 2]
     right = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0))
-    one, two = tables(card, [frame, dataclasses.replace(frame, surface=other)], roi=right, units="share")
-    np.testing.assert_array_equal(one.xyxy, two.xyxy)
+    plain, changed = tables(card, [frame, dataclasses.replace(frame, surface=other)], roi=right, units="share")
+    np.testing.assert_array_equal(plain.xyxy, changed.xyxy)

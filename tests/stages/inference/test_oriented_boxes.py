@@ -37,13 +37,13 @@ def card(tmp_path_factory):
     return load_card(blob_card("yolov8_obb", tmp_path_factory.mktemp("card")))
 
 
-def gap(found, wanted):
+def gap(corners, wanted):
     """The largest distance of a corner from the nearest wanted one, (4, 2) each: the order may begin anywhere."""
-    gaps = np.linalg.norm(np.asarray(found)[:, None] - np.asarray(wanted)[None], axis=2)
+    gaps = np.linalg.norm(np.asarray(corners)[:, None] - np.asarray(wanted)[None], axis=2)
     return max(gaps.min(axis=0).max(), gaps.min(axis=1).max())
 
 
-def assert_found(table, objects, scale=SCALE, shift=(0, 0)):
+def assert_detected(table, objects, scale=SCALE, shift=(0, 0)):
     """Check that the corners are those of the objects, to a source pixel, and the boxes their hulls."""
     assert len(table) == len(objects)
     for color, *box in objects:
@@ -57,15 +57,17 @@ def assert_found(table, objects, scale=SCALE, shift=(0, 0)):
 
 def test_the_corners_in_a_frame_are_those_of_the_rectangles(card):
     (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
-    assert_found(done.detections, OBJECTS)
+    assert_detected(done.detections, OBJECTS)
 
 
 def test_a_batch_of_32_equals_its_frames_one_by_one(card):
-    turned = [[(*one[:5], one[5] + 0.05 * i) for one in OBJECTS] for i in range(32)]
-    given = [dataclasses.replace(frames(1, pixels=rotated_picture(*one))[0], index=i) for i, one in enumerate(turned)]
-    one, many = (run_stage(Detect(model=card), given, batch=size) for size in (1, 32))
-    for objects, alone, together in zip(turned, one, many, strict=True):
-        assert_found(alone.detections, objects)
+    turned = [[(*box[:5], box[5] + 0.05 * i) for box in OBJECTS] for i in range(32)]
+    footage = [
+        dataclasses.replace(frames(1, pixels=rotated_picture(*objects))[0], index=i) for i, objects in enumerate(turned)
+    ]
+    singly, batched = (run_stage(Detect(model=card), footage, batch=size) for size in (1, 32))
+    for objects, alone, together in zip(turned, singly, batched, strict=True):
+        assert_detected(alone.detections, objects)
         np.testing.assert_array_equal(together.detections.extra["corners"], alone.detections.extra["corners"])
 
 
@@ -74,22 +76,23 @@ def test_the_gpu_finds_the_same_corners(card, tmp_path, run_pipeline):
     import cv2
 
     for i in range(6):
-        scene = rotated_picture(*((*one[:5], one[5] + 0.1 * i) for one in OBJECTS))
+        scene = rotated_picture(*((*box[:5], box[5] + 0.1 * i) for box in OBJECTS))
         cv2.imwrite(str(tmp_path / f"{i}.png"), scene[..., ::-1])
     text = (
         f"sources: {{a: {tmp_path}/*.png}}\nstages:\n  detect: {{model: {card.path}}}\n  draw: {{}}\n  collect: {{}}\n"
     )
     cpu, gpu = (run_pipeline(text, device=device) for device in ("cpu", "cuda"))
     for source, records in cpu.records.items():
-        for one, other in zip(records, gpu.records[source], strict=True):
-            assert len(one["objects"]) == len(other["objects"]) == 4
-            for mine, theirs in zip(one["objects"], other["objects"], strict=True):
-                np.testing.assert_allclose(mine["corners"], theirs["corners"], atol=0.5)
+        for cpu_record, gpu_record in zip(records, gpu.records[source], strict=True):
+            assert len(cpu_record["objects"]) == len(gpu_record["objects"]) == 4
+            for cpu_object, gpu_object in zip(cpu_record["objects"], gpu_record["objects"], strict=True):
+                np.testing.assert_allclose(cpu_object["corners"], gpu_object["corners"], atol=0.5)
 
 
 def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
     box = np.float32([50, 40, 30, 10, 0.9, 0.6])
-    geometry, sizes = np.float32([[0.5, 0.25, 4, 2]]), np.array([[300, 400]])
+    geometry = np.float32([[0.5, 0.25, 4, 2]])
+    sizes = np.array([[300, 400]])
     reads = family("yolov8_obb")
     packed = reads.read({"o": box.reshape(1, 6, 1)}, geometry, sizes, (96, 64), ReadOptions(np.float32([0.5])))
     table = unpack(packed.rows, packed.counts, ("ship",), reads.columns)
@@ -102,8 +105,9 @@ def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
 
 def test_neighbours_whose_hulls_overlap_are_all_kept_and_copies_are_not():
     row = [[40 + 9 * i, 60 - 9 * i, 60, 8, 0.9 - 0.1 * i, math.pi / 4] for i in range(3)]  # parked side by side
-    row += [[one[0] + 1, one[1] + 1, one[2], one[3], 0.5, one[5] + 0.02] for one in row]
-    reads, output = family("yolov8_obb"), np.float32(row).T[None]
+    row += [[box[0] + 1, box[1] + 1, box[2], box[3], 0.5, box[5] + 0.02] for box in row]
+    reads = family("yolov8_obb")
+    output = np.float32(row).T[None]
     options = ReadOptions(np.float32([0.1]), iou=0.45)
     packed = reads.read({"o": output}, np.float32([[1, 1, 0, 0]]), np.array([[200, 200]]), (200, 200), options)
     assert packed.counts[0, 0] == 3
@@ -129,8 +133,8 @@ def test_tiles_merge_what_two_of_them_see(card):
     (done,) = run_stage(Detect(model=card, tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=scene))
     table = done.detections
     for half in (0, 1):
-        mine = table[np.flatnonzero(table.center[:, 0] // 256 == half)]
-        assert_found(mine, OBJECTS, shift=(256 * half, 0))
+        half_table = table[np.flatnonzero(table.center[:, 0] // 256 == half)]
+        assert_detected(half_table, OBJECTS, shift=(256 * half, 0))
 
 
 def test_an_object_that_a_tile_cuts_off_is_reported_once():
@@ -138,35 +142,36 @@ def test_an_object_that_a_tile_cuts_off_is_reported_once():
     from streamkit.ops.views import merge
 
     quarter = math.pi / 4
-    whole, part = rotated_corners(100, 100, 80, 8, quarter), rotated_corners(124, 124, 12, 8, quarter)
+    whole = rotated_corners(100, 100, 80, 8, quarter)
+    part = rotated_corners(124, 124, 12, 8, quarter)
     beside = rotated_corners(93, 107, 80, 8, quarter)  # parallel to it: the hulls overlap, the boxes do not
     corners = np.float32([whole, part, beside])
     hulls = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
     cut = np.array([False, True, True])
     columns = hulls, np.float32([0.8, 0.9, 0.7]), np.zeros(3, np.int32), np.zeros(3, np.int32), np.array([0, 1, 1]), cut
-    kept, taken, _ = merge(*columns, iou=0.45, agnostic=False, top_k=9, corners=corners)
-    assert (kept.tolist(), taken) == ([0, 2], 1)
+    merged_rows, suppressed, _ = merge(*columns, iou=0.45, agnostic=False, top_k=9, corners=corners)
+    assert (merged_rows.tolist(), suppressed) == ([0, 2], 1)
 
 
 def test_it_detects_within_objects(card):
-    given = frames(1, pixels=np.tile(rotated_picture(*OBJECTS), (1, 2, 1)))
-    given[0].tables["area"] = detections([[256, 0, 512, 192]])
-    (done,) = run_stage(Detect(model=card, of=Of("area"), pad=0.0), given, stage_id="inside")
-    assert_found(done.tables["inside"], OBJECTS, shift=(256, 0))
+    footage = frames(1, pixels=np.tile(rotated_picture(*OBJECTS), (1, 2, 1)))
+    footage[0].tables["area"] = detections([[256, 0, 512, 192]])
+    (done,) = run_stage(Detect(model=card, of=Of("area"), pad=0.0), footage, stage_id="inside")
+    assert_detected(done.tables["inside"], OBJECTS, shift=(256, 0))
 
 
 def test_trackers_and_zones_work_on_the_hull(card):
-    turned = [[(*one[:5], one[5] + 0.02 * i) for one in OBJECTS] for i in range(4)]
-    given = []
+    turned = [[(*box[:5], box[5] + 0.02 * i) for box in OBJECTS] for i in range(4)]
+    footage = []
     for i, objects in enumerate(turned):
         (frame,) = frames(1, pixels=rotated_picture(*objects), start=i)
-        given.append(frame)
-    done = run_stage(Track(predicted=True), run_stage(Detect(model=card), given))
+        footage.append(frame)
+    done = run_stage(Track(predicted=True), run_stage(Detect(model=card), footage))
     ids = [
         dict(zip(map(tuple, np.round(f.detections.center / 60).tolist()), f.detections.track_id.tolist(), strict=True))
         for f in done
     ]
-    assert all(len(set(one.values()) - {-1}) == 4 for one in ids[1:])
+    assert all(len(set(ids_by_place.values()) - {-1}) == 4 for ids_by_place in ids[1:])
     assert done[-1].detections.extra["corners"].shape == (4, 4, 2)
     left = run_stage(Zone(polygon=((0, 0), (128, 0), (128, 192), (0, 192))), done)
     assert {event.kind for frame in left for event in frame.events} <= {"entered"}
@@ -175,21 +180,21 @@ def test_trackers_and_zones_work_on_the_hull(card):
 
 def test_records_have_the_corners(card):
     (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
-    made = record(done)["objects"]
-    assert len(made) == 4
-    for one, corners in zip(made, done.detections.extra["corners"], strict=True):
-        np.testing.assert_allclose(one["corners"], corners, atol=0.006)
-        assert all(round(value, 2) == value for corner in one["corners"] for value in corner)
-        x, y = zip(*one["corners"], strict=True)
-        assert one["box"] == pytest.approx([min(x), min(y), max(x), max(y)], abs=0.011)
+    recorded = record(done)["objects"]
+    assert len(recorded) == 4
+    for detection, corners in zip(recorded, done.detections.extra["corners"], strict=True):
+        np.testing.assert_allclose(detection["corners"], corners, atol=0.006)
+        assert all(round(value, 2) == value for corner in detection["corners"] for value in corner)
+        x, y = zip(*detection["corners"], strict=True)
+        assert detection["box"] == pytest.approx([min(x), min(y), max(x), max(y)], abs=0.011)
 
 
 def test_an_object_of_another_detector_has_no_corners(card):
     (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
     other = detections([[1, 2, 3, 4]], labels=("red",))
     done.tables = {"both": type(other).concat([done.detections, other])}
-    made = record(done)["objects"]
-    assert ["corners" in one for one in made] == [True] * 4 + [False]
+    recorded = record(done)["objects"]
+    assert ["corners" in detection for detection in recorded] == [True] * 4 + [False]
 
 
 def test_all_forms_of_records_carry_them(card):
@@ -201,13 +206,13 @@ def test_all_forms_of_records_carry_them(card):
     from streamkit.io.formats import avro, protobuf
 
     (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
-    made = orjson.loads(orjson.dumps(record(done), option=orjson.OPT_SERIALIZE_NUMPY))
+    frame_record = orjson.loads(orjson.dumps(record(done), option=orjson.OPT_SERIALIZE_NUMPY))
     schema = fastavro.parse_schema(avro.record_schema("frames"))
-    read = fastavro.schemaless_reader(io.BytesIO(avro.encoder("frames")(made)), schema)
-    told = protobuf.message_class("frames").FromString(protobuf.encoder("frames")(made))
-    for one, row, message in zip(made["objects"], read["objects"], told.objects, strict=True):
-        assert [[corner["x"], corner["y"]] for corner in row["corners"]] == one["corners"]
-        assert [[corner.x, corner.y] for corner in message.corners] == one["corners"]
+    read = fastavro.schemaless_reader(io.BytesIO(avro.encoder("frames")(frame_record)), schema)
+    decoded = protobuf.message_class("frames").FromString(protobuf.encoder("frames")(frame_record))
+    for detection, row, message in zip(frame_record["objects"], read["objects"], decoded.objects, strict=True):
+        assert [[corner["x"], corner["y"]] for corner in row["corners"]] == detection["corners"]
+        assert [[corner.x, corner.y] for corner in message.corners] == detection["corners"]
         assert row["extra"] is None
 
 
@@ -222,9 +227,9 @@ def test_tables_of_batch_have_a_column_of_corners(card, tmp_path):
     assert column.type == pa.list_(pa.struct([("x", pa.float32()), ("y", pa.float32())]))
     values = np.full((2, 4, 2), np.nan, np.float32)
     values[0] = rotated_corners(20, 30, 10, 4, 0.5)
-    found = column.array(values).to_pylist()
-    np.testing.assert_allclose([[one["x"], one["y"]] for one in found[0]], values[0], atol=0.006)
-    assert found[1] is None
+    stored = column.array(values).to_pylist()
+    np.testing.assert_allclose([[corner["x"], corner["y"]] for corner in stored[0]], values[0], atol=0.006)
+    assert stored[1] is None
 
 
 # ----------------------------------------------------------------------------------------------------------- drawing
@@ -232,10 +237,10 @@ def test_tables_of_batch_have_a_column_of_corners(card, tmp_path):
 
 def drawn(card, **options):
     plain = np.repeat(np.repeat(rotated_picture(*OBJECTS[1:2]), 2, 0), 2, 1)
-    made = run_stage(Detect(model=card), frames(1, pixels=plain))
-    before = rgb(made[0]).astype(int)
-    (done,) = run_stage(Draw(labels=False, scores=False, **options), made)
-    return np.abs(rgb(done).astype(int) - before).sum(axis=2) > 40, made[0].detections.extra["corners"][0]
+    detected = run_stage(Detect(model=card), frames(1, pixels=plain))
+    before = rgb(detected[0]).astype(int)
+    (done,) = run_stage(Draw(labels=False, scores=False, **options), detected)
+    return np.abs(rgb(done).astype(int) - before).sum(axis=2) > 40, detected[0].detections.extra["corners"][0]
 
 
 def test_the_outline_is_that_of_the_rotated_box(card):
@@ -284,8 +289,8 @@ def test_a_small_image_scales_the_corners():
     from streamkit.ops.thumbnail import _scaled
 
     corners = np.float32([rotated_corners(50, 40, 30, 10, 0.5)])
-    made = _scaled(detections([[30, 25, 70, 55]], corners=corners), np.float32([0.5, 0.25]))
-    np.testing.assert_allclose(made.extra["corners"], corners * [0.5, 0.25])
+    scaled = _scaled(detections([[30, 25, 70, 55]], corners=corners), np.float32([0.5, 0.25]))
+    np.testing.assert_allclose(scaled.extra["corners"], corners * [0.5, 0.25])
 
 
 # ------------------------------------------------------------------------------------------------------------- check

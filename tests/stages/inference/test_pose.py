@@ -31,8 +31,8 @@ def people(test_data) -> list[Frame]:
     return frames_of([test_data / "videos" / "one-by-one-person-detection.mp4"], 12)
 
 
-def copies(given):
-    return [dataclasses.replace(frame, tables={}, events=[], facts={}) for frame in given]
+def copies(footage):
+    return [dataclasses.replace(frame, tables={}, events=[], facts={}) for frame in footage]
 
 
 def plain_points(card, rgb):
@@ -42,21 +42,21 @@ def plain_points(card, rgb):
     ort.set_default_logger_severity(4)
     session = ort.InferenceSession(card.file, providers=["CPUExecutionProvider"])
     tensor, (scale_x, scale_y, left, top) = reference.tensor(rgb, check_model(card).input)
-    (found,) = session.run(None, {session.get_inputs()[0].name: tensor})
-    y, x, score = found[0, 0].T
+    (keypoints,) = session.run(None, {session.get_inputs()[0].name: tensor})
+    y, x, score = keypoints[0, 0].T
     return np.stack([(x * 192 - left) / scale_x, (y * 192 - top) / scale_y, score], axis=1)
 
 
 def test_a_person_of_the_whole_picture(movenet, people):
     done = run_stage(Pose(model=movenet), copies(people), batch=4)
-    found = 0
-    for given, frame in zip(people, done, strict=True):
-        wanted = plain_points(movenet, reference.rgb(given.surface, given.width, given.height))
+    posed = 0
+    for source_frame, frame in zip(people, done, strict=True):
+        wanted = plain_points(movenet, reference.rgb(source_frame.surface, source_frame.width, source_frame.height))
         table = frame.tables["pose"]
         assert len(table) == (wanted[:, 2].mean() >= 0.2) or abs(wanted[:, 2].mean() - 0.2) < 0.02
         if not len(table):
             continue
-        found += 1
+        posed += 1
         points = table.extra["keypoints"]
         assert points.shape == (1, 17, 3)
         assert table.score[0] == pytest.approx(points[0, :, 2].mean(), abs=1e-5)
@@ -69,12 +69,12 @@ def test_a_person_of_the_whole_picture(movenet, people):
         assert x1 == pytest.approx(max(0, seen[:, 0].min()), abs=0.01)
         assert y2 == pytest.approx(min(frame.height, seen[:, 1].max()), abs=0.01)
         assert table.skeleton.names[0] == "nose"
-    assert found >= 4
+    assert posed >= 4
 
 
 def test_batches_change_nothing(movenet, people):
-    one, many = (run_stage(Pose(model=movenet), copies(people), batch=n) for n in (1, 5))
-    assert [record(frame) for frame in one] == [record(frame) for frame in many]
+    singly, batched = (run_stage(Pose(model=movenet), copies(people), batch=n) for n in (1, 5))
+    assert [record(frame) for frame in singly] == [record(frame) for frame in batched]
 
 
 def test_the_people_of_a_detector(movenet, test_data, folder, run_pipeline):
@@ -95,9 +95,9 @@ stages:
     posed = [o for o in people if "keypoints" in o]
     assert len(posed) >= 0.8 * len(people)
     inside = 0
-    for one in posed:
-        x1, y1, x2, y2 = one["box"]
-        points = np.array(one["keypoints"])
+    for person in posed:
+        x1, y1, x2, y2 = person["box"]
+        points = np.array(person["keypoints"])
         assert points.shape == (17, 3)
         sure = points[points[:, 2] > 0.3, :2]
         inside += len(sure) > 0 and ((sure >= [x1 - 6, y1 - 6]) & (sure <= [x2 + 6, y2 + 6])).all()
@@ -120,9 +120,9 @@ def test_a_network_of_yolov8_pose(tmp_path):
         wanted = [[20 + 20 * i, (20 + 10 * i - 8) * 2, 0.2 + 0.2 * i] for i in range(4)]
         np.testing.assert_allclose(points, [wanted], atol=1e-3)
         assert table.skeleton.edges == ((0, 1), (1, 2))
-        (found,) = record(frame)["objects"]
-        assert found["keypoints"][1] == [40.0, 44.0, 0.4]
-        assert found["label"] == "thing"
+        (pose,) = record(frame)["objects"]
+        assert pose["keypoints"][1] == [40.0, 44.0, 0.4]
+        assert pose["label"] == "thing"
     black = frames(1, pixels=np.zeros((96, 128, 3), np.uint8))
     assert len(run_stage(Pose(model=card), black)[0].tables["pose"]) == 0
 
@@ -195,13 +195,14 @@ stages:
     assert gpu.report["counts"].get("pixels to host", 0) == 0
     errors = []
     for source in "ab":
-        for one, other in zip(cpu.records[source], gpu.records[source], strict=True):
-            for found in one["objects"]:
-                near = [o for o in other["objects"] if same(o, found)]
-                if near and "keypoints" in found:
-                    mine, theirs = np.array(found["keypoints"]), np.array(near[0]["keypoints"])
-                    sure = mine[:, 2] > 0.3
-                    errors.append(np.abs(mine - theirs)[sure, :2].max(initial=0))
+        for cpu_record, gpu_record in zip(cpu.records[source], gpu.records[source], strict=True):
+            for person in cpu_record["objects"]:
+                near = [o for o in gpu_record["objects"] if same(o, person)]
+                if near and "keypoints" in person:
+                    cpu_points = np.array(person["keypoints"])
+                    gpu_points = np.array(near[0]["keypoints"])
+                    sure = cpu_points[:, 2] > 0.3
+                    errors.append(np.abs(cpu_points - gpu_points)[sure, :2].max(initial=0))
     assert len(errors) > 100
     assert np.mean(np.array(errors) <= 1) > 0.97
 

@@ -59,12 +59,12 @@ def test_new_prompts_that_cannot_be_used_change_nothing(tmp_path):
     running.listen(lambda shown: seen.extend(set(f.tables["detect"].label) for f, _ in shown))
     with going(running):
         until(lambda: len(seen) > 2)
-        for prompts, told in (
+        for prompts, message in (
             ([], "detect: demo-words finds what prompts name"),
             (["van", "Van"], "prompts has 'van' and 'Van', which are the same; remove one"),
             ("van", "prompts must be a list"),
         ):
-            with pytest.raises(ConfigError, match=told):
+            with pytest.raises(ConfigError, match=message):
                 running.set("detect", {"prompts": prompts})
         with pytest.raises(ConfigError, match="prompts has no class 'person'"):
             running.set("detect", {"prompts": ["van"], "min_score": {"person": 0.5}})
@@ -90,7 +90,7 @@ def test_an_edit_of_prompts_in_the_yaml_is_no_new_pipeline(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("model: demo, prompts: [car]", "and takes no prompts; leave prompts out"),
         ("model: demo-words", "demo-words finds what prompts name; add prompts"),
@@ -100,11 +100,11 @@ def test_an_edit_of_prompts_in_the_yaml_is_no_new_pipeline(tmp_path):
         ("model: demo-words-crop, prompts: [car]", "detect needs a card with task: detect"),
     ],
 )
-def test_a_wrong_yaml_is_refused(options, told, tmp_path):
+def test_a_wrong_yaml_is_refused(options, message, tmp_path):
     (tmp_path / "p.yaml").write_text(f"sources: {{a: {sample_video()}}}\nstages: {{detect: {{{options}}}}}")
     with pytest.raises(ConfigError) as caught:
         build(read(tmp_path / "p.yaml"))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_stages_below_know_the_prompts_as_labels(tmp_path):

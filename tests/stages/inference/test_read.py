@@ -28,10 +28,10 @@ class Scripted(Read):
     def open(self):
         super().open()
         self.texts = iter(SCRIPT)
-        ASKED.clear()
+        RUN_AT_S.clear()
 
     def process(self, batch, states):
-        ASKED.extend(batch.frames[row].pts_s for row in batch.rows.tolist())
+        RUN_AT_S.extend(batch.frames[row].pts_s for row in batch.rows.tolist())
         return super().process(batch, states)
 
     def _text(self, best):
@@ -40,20 +40,20 @@ class Scripted(Read):
 
 
 SCRIPT: list[tuple] = []  # texts, the score of each character, and their margin, 1 by default
-ASKED: list[float] = []
+RUN_AT_S: list[float] = []
 
 
 def run(script, *, n=20, step_s=0.25, batch=1, box=(10, 10, 58, 26), track=7, boxes=None, **options):
     SCRIPT[:] = script
-    given = frames(n, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=step_s)
-    for i, frame in enumerate(given):
-        one = box if boxes is None else boxes[i]
-        frame.detections = detections([one], track_id=None if track is None else [track], label=["plate"])
+    footage = frames(n, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=step_s)
+    for i, frame in enumerate(footage):
+        frame_box = box if boxes is None else boxes[i]
+        frame.detections = detections([frame_box], track_id=None if track is None else [track], label=["plate"])
     stage = Scripted(**{"model": PLATES, "of": Of("detect"), **options})
-    return run_stage(stage, given, batch=batch, stage_id="plate")
+    return run_stage(stage, footage, batch=batch, stage_id="plate")
 
 
-def told(done):
+def read_events(done):
     return [(frame.pts_s, event.data) for frame in done for event in frame.events]
 
 
@@ -64,16 +64,16 @@ def texts(done):
 
 @pytest.mark.parametrize("height", [12, 20, 40])
 def test_plates_are_read_exactly_with_few_runs_of_the_network(height):
-    found = score(PLATES, height, 12, seed=height, fps=8.0)
-    assert found.exact == 1.0
-    assert found.wrong == 0
-    assert found.calls <= 1.2
+    scores = score(PLATES, height, 12, seed=height, fps=8.0)
+    assert scores.exact == 1.0
+    assert scores.wrong == 0
+    assert scores.calls <= 1.2
 
 
 def test_two_readings_that_agree_are_sure_and_end_the_readings():
     done = run([("AB12", 0.9)] * 20)
-    assert ASKED == [0.0, 0.25]
-    ((at_s, data),) = told(done)
+    assert RUN_AT_S == [0.0, 0.25]
+    ((at_s, data),) = read_events(done)
     assert at_s == 0.25
     assert data == {"value": "AB12", "score": 0.9, "readings": 2, "attribute": "plate", "label": "plate"}
     assert texts(done) == ["AB12"] * 20
@@ -81,15 +81,15 @@ def test_two_readings_that_agree_are_sure_and_end_the_readings():
 
 def test_a_text_that_is_hardly_ahead_of_another_one_is_not_sure():
     done = run([("AB12", 0.99, 0.4)] * 20)
-    assert told(done) == []
-    assert len(ASKED) > 2, "it is read again"
+    assert read_events(done) == []
+    assert len(RUN_AT_S) > 2, "it is read again"
     assert texts(done) == ["AB12"] * 20
-    assert len(told(run([("AB12", 0.99, 0.4)] * 20, margin=0.4))) == 1
+    assert len(read_events(run([("AB12", 0.99, 0.4)] * 20, margin=0.4))) == 1
 
 
 def test_readings_with_a_margin_make_a_text_sure():
     done = run([("AB12", 0.9, 0.2), ("AB12", 0.9, 0.7), ("AB12", 0.9, 0.7)] + [("XX", 0.1, 0.0)] * 20)
-    assert [at_s for at_s, _ in told(done)] == [0.75]
+    assert [at_s for at_s, _ in read_events(done)] == [0.75]
 
 
 def typeset(text, *, background=235, ink=30, **_):
@@ -109,29 +109,30 @@ def test_plates_of_an_unknown_typeface_give_no_events(monkeypatch):
 
 
 def test_a_perfect_reading_needs_no_second_one():
-    assert [at_s for at_s, _ in told(run([("AB12", 0.995)] * 20))] == [0.0]
-    assert ASKED == [0.0]
+    assert [at_s for at_s, _ in read_events(run([("AB12", 0.995)] * 20))] == [0.0]
+    assert RUN_AT_S == [0.0]
 
 
 def test_the_times_between_readings_double_until_the_text_is_sure():
     done = run([("AB12", 0.3)] * 20, n=40)
-    assert ASKED == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75]
-    assert told(done) == []
+    assert RUN_AT_S == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75]
+    assert read_events(done) == []
     assert texts(done) == [None] * 40  # below the card's score
     run([("AB12", 0.3)] * 20, n=40, every=1.0)
-    assert ASKED == [0.0, 1.0, 3.0, 7.0]
+    assert RUN_AT_S == [0.0, 1.0, 3.0, 7.0]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 20])
 def test_batches_change_no_result(batch):
     script = [("AB12", 0.9), ("AB12", 0.9), ("XXXX", 0.9), ("YYYY", 0.9), ("ZZZZ", 0.9)]
     done = run(script, batch=batch)
-    assert [(at_s, data["value"]) for at_s, data in told(done)] == [(0.25, "AB12")]
+    assert [(at_s, data["value"]) for at_s, data in read_events(done)] == [(0.25, "AB12")]
     assert texts(done) == ["AB12"] * 20
-    assert len(ASKED) == (5 if batch == 20 else 2)
+    assert len(RUN_AT_S) == (5 if batch == 20 else 2)
 
 
-SMALL, LARGE = (10, 10, 34, 18), (4, 4, 60, 36)
+SMALL = (10, 10, 34, 18)
+LARGE = (4, 4, 60, 36)
 
 
 @pytest.mark.parametrize("batch", [1, 7])
@@ -140,34 +141,34 @@ def test_a_better_view_may_change_a_sure_text(batch):
     if batch == 7:  # one reading of the first series was under way, and one of the second
         script = [*script[:2], ("????", 0.9), *script[2:], ("????", 0.9)]
     done = run(script, boxes=[SMALL] * 10 + [LARGE] * 10, batch=batch)
-    assert [(at_s, data["value"], data.get("before")) for at_s, data in told(done)] == [
+    assert [(at_s, data["value"], data.get("before")) for at_s, data in read_events(done)] == [
         (0.25, "AB12", None),
         (2.75, "XB12", "AB12"),
     ]
     assert texts(done) == ["AB12"] * 11 + ["XB12"] * 9
     if batch == 1:
-        assert ASKED == [0.0, 0.25, 2.5, 2.75]
+        assert RUN_AT_S == [0.0, 0.25, 2.5, 2.75]
 
 
 def test_a_better_view_that_agrees_is_one_reading():
     done = run([("AB12", 0.9)] * 3, boxes=[SMALL] * 10 + [LARGE] * 10)
-    assert ASKED == [0.0, 0.25, 2.5]
-    assert len(told(done)) == 1
+    assert RUN_AT_S == [0.0, 0.25, 2.5]
+    assert len(read_events(done)) == 1
 
 
 def test_a_track_that_is_gone_is_read_anew():
     SCRIPT[:] = [("AB12", 0.995), ("CD34", 0.995)]
-    given = frames(4, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=6.0)
-    for i, frame in enumerate(given):
+    footage = frames(4, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=6.0)
+    for i, frame in enumerate(footage):
         here = i in (0, 3)
         frame.detections = detections([[10, 10, 58, 26]] * here, track_id=[7] * here, label=["plate"] * here)
-    done = run_stage(Scripted(model=PLATES, of=Of("detect")), given, batch=1, stage_id="plate")
-    assert [data["value"] for _, data in told(done)] == ["AB12", "CD34"]
+    done = run_stage(Scripted(model=PLATES, of=Of("detect")), footage, batch=1, stage_id="plate")
+    assert [data["value"] for _, data in read_events(done)] == ["AB12", "CD34"]
 
 
 def test_texts_in_another_format_give_nothing():
     done = run([("WXYY", 0.99)] * 20, pattern="AA-99")
-    assert told(done) == []
+    assert read_events(done) == []
     assert texts(done) == [None] * 20
     assert texts(run([("A812", 0.99)] * 20, pattern="AA-99")) == ["AB12"] * 20
 
@@ -175,30 +176,30 @@ def test_texts_in_another_format_give_nothing():
 def test_without_a_tracker_each_object_is_read_on_each_frame():
     done = run([("AB12", 0.9), ("CD34", 0.9), ("EF56", 0.1)], n=3, track=None)
     assert texts(done) == ["AB12", "CD34", None]
-    assert told(done) == []
+    assert read_events(done) == []
 
 
 def test_the_record():
     done = run([("AB12", 0.995)] * 3, n=1)
-    made = record(done[0])
-    assert made["objects"][0]["attributes"] == {"plate": {"label": "AB12", "score": 0.995}}
-    assert made["events"][0]["kind"] == "read"
-    assert made["events"][0]["stage"] == "plate"
-    assert made["events"][0]["track_id"] == 7
+    frame_record = record(done[0])
+    assert frame_record["objects"][0]["attributes"] == {"plate": {"label": "AB12", "score": 0.995}}
+    assert frame_record["events"][0]["kind"] == "read"
+    assert frame_record["events"][0]["stage"] == "plate"
+    assert frame_record["events"][0]["track_id"] == 7
 
 
 def test_corners_straighten_what_a_box_cuts_at_an_angle():
     rng = np.random.default_rng(3)
-    given = film("B-AB 1234", 24, rng, fps=4.0)
-    tilted = [frame.detections.extra["corners"][0] for frame in given]
-    assert all(abs(one[0, 1] - one[1, 1]) > 1 for one in tilted)
-    found = {}
+    footage = film("B-AB 1234", 24, rng, fps=4.0)
+    tilted = [frame.detections.extra["corners"][0] for frame in footage]
+    assert all(abs(corners[0, 1] - corners[1, 1]) > 1 for corners in tilted)
+    plate_by_crop = {}
     for crop in ("corners", "box"):
         stage = Read(model=PLATES, of=Of("detect"), pattern=PATTERN, crop=crop, sure=1.0)
-        done = run_stage(stage, given, batch=1, stage_id="plate")
-        found[crop] = done[-1].detections.extra["attributes"][0]["plate"]
-    assert found["corners"]["label"] == "BAB1234"
-    assert found["corners"]["score"] != found["box"]["score"]
+        done = run_stage(stage, footage, batch=1, stage_id="plate")
+        plate_by_crop[crop] = done[-1].detections.extra["attributes"][0]["plate"]
+    assert plate_by_crop["corners"]["label"] == "BAB1234"
+    assert plate_by_crop["corners"]["score"] != plate_by_crop["box"]["score"]
 
 
 def test_four_sure_key_points_are_corners():
@@ -207,9 +208,9 @@ def test_four_sure_key_points_are_corners():
     points[1] = points[0]
     points[1, 2, 2] = 0.1
     table = detections([[1, 2, 9, 6]] * 2, keypoints=points)
-    found = corners_of(table, np.array([0, 1]))
-    assert found[0].tolist() == [[1, 2], [9, 2], [9, 6], [1, 6]]
-    assert np.isnan(found[1]).all()
+    corners = corners_of(table, np.array([0, 1]))
+    assert corners[0].tolist() == [[1, 2], [9, 2], [9, 6], [1, 6]]
+    assert np.isnan(corners[1]).all()
     assert corners_of(detections([[1, 2, 9, 6]], keypoints=np.zeros((1, 17, 3))), np.array([0])) is None
     assert corners_of(detections([[1, 2, 9, 6]]), np.array([0])) is None
 
@@ -218,7 +219,7 @@ ABOVE = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("{stage: read, of: detect, model: color}", "read needs a card with task: read; color has task: classify"),
         ("{stage: read, of: detect, model: plates, pattern: 'AB['}", "pattern must be a name (any, at"),
@@ -229,10 +230,10 @@ ABOVE = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\
         ("{stage: read, of: detect, model: plates, paterm: de}", "did you mean 'pattern'?"),
     ],
 )
-def test_mistakes(options, told):
+def test_mistakes(options, message):
     with pytest.raises(ConfigError) as caught:
         build(read_text(ABOVE + options))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_an_event_can_trigger_other_stages():
@@ -256,16 +257,16 @@ def test_the_gpu_reads_what_the_cpu_reads(run_pipeline, root):
     assert gpu.code == 0
     assert gpu.report["counts"].get("pixels to host", 0) == 0
     assert gpu.report["counts"]["objects inferred"] == cpu.report["counts"]["objects inferred"]
-    found = 0
+    compared = 0
     for a, b in zip(cpu.records["a"], gpu.records["a"], strict=True):
-        for one, other in zip(a["objects"], b["objects"], strict=True):
-            first, second = (both.get("attributes", {}).get("plate") for both in (one, other))
+        for cpu_object, gpu_object in zip(a["objects"], b["objects"], strict=True):
+            first, second = (both.get("attributes", {}).get("plate") for both in (cpu_object, gpu_object))
             assert (first is None) == (second is None)
             if first is not None:
                 assert first["label"] == second["label"]
                 assert first["score"] == pytest.approx(second["score"], abs=0.02)
-                found += 1
-    assert found > 200
+                compared += 1
+    assert compared > 200
 
 
 def test_an_edit_of_a_live_option_needs_no_new_pipeline():
@@ -279,9 +280,10 @@ def test_an_edit_of_a_live_option_needs_no_new_pipeline():
 
 def test_the_sure_tracks_of_a_source_are_gone_with_it():
     shared = SureTracks()
-    one, other = shared.setdefault("a", set()), shared.setdefault("a", set())
-    assert one is other
-    del one, other
+    first = shared.setdefault("a", set())
+    second = shared.setdefault("a", set())
+    assert first is second
+    del first, second
     assert len(shared) == 0
 
 

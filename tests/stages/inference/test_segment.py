@@ -44,8 +44,8 @@ def deeplab(test_data, folder):
 @pytest.fixture(scope="module")
 def pictures(test_data) -> list[Frame]:
     """Real pictures of several sizes."""
-    found = frames_of([*sorted((test_data / "coco" / "val2017").glob("*.jpg"))[:10]])
-    return found + frames_of([test_data / "videos" / "one-by-one-person-detection.mp4"], 3)
+    coco_frames = frames_of([*sorted((test_data / "coco" / "val2017").glob("*.jpg"))[:10]])
+    return coco_frames + frames_of([test_data / "videos" / "one-by-one-person-detection.mp4"], 3)
 
 
 def copies(frames):
@@ -71,19 +71,21 @@ def plain_masks(card, frame):
     rows, prototypes = session_of(card).run(None, {"images": tensor})
     rows = rows[0].T
     score = rows[:, 4:84].max(axis=1)
-    rows, score = rows[score >= card.score], score[score >= card.score]
+    rows = rows[score >= card.score]
+    score = score[score >= card.score]
     order = np.argsort(-score, kind="stable")
-    rows, score = rows[order], score[order]
+    rows = rows[order]
+    score = score[order]
     scale_x, scale_y, left, top = geometry
     boxes = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], axis=1)
-    kept = []
+    picked = []
     for i, row in enumerate(rows):
         c = row[4:84].argmax()
-        near = [j for j in kept if rows[j][4:84].argmax() == c and reference.overlap(boxes[i], boxes[j]) > card.iou]
+        near = [j for j in picked if rows[j][4:84].argmax() == c and reference.overlap(boxes[i], boxes[j]) > card.iou]
         if not near:
-            kept.append(i)
-    found = []
-    for i in kept:
+            picked.append(i)
+    instances = []
+    for i in picked:
         x1, y1, x2, y2 = (boxes[i] - [left, top, left, top]) / [scale_x, scale_y, scale_x, scale_y]
         logits = np.tensordot(rows[i][84:], prototypes[0], 1)
         whole = cv2.resize(logits, (320, 320), interpolation=cv2.INTER_LINEAR)
@@ -93,26 +95,28 @@ def plain_masks(card, frame):
         mask = cv2.remap(whole, *grid, cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE) > 0
         x, y = np.arange(frame.width) + 0.5, np.arange(frame.height)[:, None] + 0.5
         mask &= (x >= x1) & (x < x2) & (y >= y1) & (y < y2)
-        found.append((score[i], int(rows[i][4:84].argmax()), (x1, y1, x2, y2), mask))
-    return found
+        instances.append((score[i], int(rows[i][4:84].argmax()), (x1, y1, x2, y2), mask))
+    return instances
 
 
 def test_instance_masks_are_the_authors(seg, pictures):
     frames = run_stage(Segment(model=seg), copies(pictures), batch=4)
-    compared, overlaps = 0, []
-    for given, frame in zip(pictures, frames, strict=True):
+    compared = 0
+    overlaps = []
+    for picture, frame in zip(pictures, frames, strict=True):
         table = frame.tables["segment"]
-        wanted = plain_masks(seg, given)
+        wanted = plain_masks(seg, picture)
         for score, class_id, box, mask in wanted:
             if score < 0.5 or mask.sum() < 1000:
                 continue
             compared += 1
             same = [
-                i for i in range(len(table))
+                i
+                for i in range(len(table))
                 if table.class_id[i] == class_id and reference.overlap(table.xyxy[i].astype(float), np.array(box)) > 0.9
-            ]  # fmt: skip
+            ]
             if same:
-                overlaps.append(rle.iou(table.extra["mask"][same[0]], rle.encode(mask, given.width, given.height)))
+                overlaps.append(rle.iou(table.extra["mask"][same[0]], rle.encode(mask, picture.width, picture.height)))
     # Two ways of making the tensor move each box a little, and weak or small masks with it.
     assert compared > 20
     assert len(overlaps) >= 0.97 * compared
@@ -132,8 +136,8 @@ def test_masks_agree_with_those_that_people_drew(seg, test_data):
     for number, frame in zip(ids, frames, strict=True):
         table = frame.tables["segment"]
         truth = [a for a in coco.loadAnns(coco.getAnnIds(number, iscrowd=False)) if a["area"] > 4000]
-        for one in truth:
-            drawn = coco.annToRLE(one)
+        for annotation in truth:
+            drawn = coco.annToRLE(annotation)
             drawn = {"size": drawn["size"], "counts": drawn["counts"].decode()}
             near = [rle.iou(mask, drawn) for mask in table.extra["mask"]]
             if near and max(near) > 0.5:
@@ -143,13 +147,13 @@ def test_masks_agree_with_those_that_people_drew(seg, test_data):
 
 
 def test_batches_and_records(seg, pictures):
-    one, many = (run_stage(Segment(model=seg), copies(pictures), batch=n) for n in (1, 5))
-    for first, second in zip(one, many, strict=True):
+    singly, batched = (run_stage(Segment(model=seg), copies(pictures), batch=n) for n in (1, 5))
+    for first, second in zip(singly, batched, strict=True):
         assert record(first) == record(second)
-        for found in record(first)["objects"]:
-            assert found["mask"]["size"] == [first.height, first.width]
-            x1, y1, x2, y2 = found["box"]
-            part, left, top = rle.crop(found["mask"])
+        for segmented in record(first)["objects"]:
+            assert segmented["mask"]["size"] == [first.height, first.width]
+            x1, y1, x2, y2 = segmented["box"]
+            part, left, top = rle.crop(segmented["mask"])
             if part.size:
                 assert left >= x1 - 1
                 assert top >= y1 - 1
@@ -174,10 +178,10 @@ stages:
     assert not any("mask" in o for o in others)
     large = [o for o in people if min(o["box"][2] - o["box"][0], o["box"][3] - o["box"][1]) > 60]
     assert sum("mask" in o for o in large) >= 0.9 * len(large) > 5
-    for found in large:
-        if "mask" in found:
-            x1, y1, x2, y2 = found["box"]
-            share = rle.area(found["mask"]) / ((x2 - x1) * (y2 - y1))
+    for person in large:
+        if "mask" in person:
+            x1, y1, x2, y2 = person["box"]
+            share = rle.area(person["mask"]) / ((x2 - x1) * (y2 - y1))
             assert 0.1 < share < 1.3  # the crop reaches a little beyond the box
     assert outcome.report["counts"]["objects inferred"] <= len(people)
 
@@ -211,14 +215,15 @@ def sampled(monkeypatch):
     """How many masks were sampled, by call."""
     from streamkit.ops import masks
 
-    asked, right = [], masks._run_ends
+    mask_counts = []
+    right = masks._run_ends
 
-    def counted(*given):
-        asked.append(len(given[1]))
-        return right(*given)
+    def counted(*arguments):
+        mask_counts.append(len(arguments[1]))
+        return right(*arguments)
 
     monkeypatch.setattr(masks, "_run_ends", counted)
-    return asked
+    return mask_counts
 
 
 SEEN: list[int] = []
@@ -263,7 +268,8 @@ stages:
 def test_a_loop_makes_the_masks_of_the_frames_that_it_reads(sampled, seg, folder, test_data):
     import streamkit
 
-    video, some = f"{test_data}/videos/vtest_480x360.mp4", {}
+    video = f"{test_data}/videos/vtest_480x360.mp4"
+    some = {}
     stages = {"segment": {"model": f"{folder}/seg.yaml"}}
     for frame in streamkit.run(video, stages=stages, device="cpu", limit=6):
         if frame.index == 3:
@@ -280,18 +286,20 @@ def test_outputs_of_crops_are_kept_one_run_at_a_time(seg, test_data, folder, run
     from streamkit.models.session import Session
 
     card_of("nano", test_data, folder)
-    held, most, right = [], [0], Session.run
+    held = []
+    peak = [0]
+    right = Session.run
 
     def run(self, feeds):
         if len(self.outputs) == 2:  # of the network for masks
-            most[0] = max(most[0], sum(ref() is not None for ref in held))
+            peak[0] = max(peak[0], sum(ref() is not None for ref in held))
         outputs = right(self, feeds)
         if len(self.outputs) == 2:
             held.extend(weakref.ref(array) for array in outputs.values())
         return outputs
 
     monkeypatch.setattr(Session, "run", run)
-    found = []
+    records = []
     for batch in (2, 32):
         text = f"""
 sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
@@ -304,12 +312,12 @@ stages:
         outcome = run_pipeline(text, limit=8)
         assert outcome.code == 0
         assert outcome.report["counts"]["objects inferred"] > 24
-        found.append(outcome.records["a"])
+        records.append(outcome.records["a"])
         if batch == 2:
             assert len(held) > 24
-            assert most[0] <= 2 * (os.cpu_count() or 1)  # two arrays for each thread of the lane
-    assert found[0] == found[1]
-    assert sum("mask" in o for r in found[0] for o in r["objects"]) > 16
+            assert peak[0] <= 2 * (os.cpu_count() or 1)  # two arrays for each thread of the lane
+    assert records[0] == records[1]
+    assert sum("mask" in o for r in records[0] for o in r["objects"]) > 16
 
 
 # ------------------------------------------------------------------------------------------------- classes of places
@@ -317,32 +325,33 @@ stages:
 
 def test_the_classes_of_places_are_the_networks(deeplab, pictures):
     frames = run_stage(Segment(model=deeplab), copies(pictures), batch=4)
-    session, spec = session_of(deeplab), check_model(deeplab).input
+    session = session_of(deeplab)
+    spec = check_model(deeplab).input
     agree = []
-    for given, frame in zip(pictures, frames, strict=True):
+    for picture, frame in zip(pictures, frames, strict=True):
         assert frame.tables == {}
-        rgb = reference.rgb(given.surface, given.width, given.height)
+        rgb = reference.rgb(picture.surface, picture.width, picture.height)
         tensor, _ = reference.tensor(rgb, spec)
         classes = session.run(None, {session.get_inputs()[0].name: tensor})[0][0].argmax(axis=2)
-        across = ((np.arange(given.width) + 0.5) * 257 / given.width).astype(int)
-        down = ((np.arange(given.height) + 0.5) * 257 / given.height).astype(int)
+        across = ((np.arange(picture.width) + 0.5) * 257 / picture.width).astype(int)
+        down = ((np.arange(picture.height) + 0.5) * 257 / picture.height).astype(int)
         wanted = classes[down][:, across]
-        found = np.zeros_like(wanted)
+        drawn_classes = np.zeros_like(wanted)
         for label, mask in frame.facts["segmentation"].items():
             assert label != "background"
-            found[rle.decode(mask)] = deeplab.labels.index(label)
-        agree.append((found == wanted).mean())
+            drawn_classes[rle.decode(mask)] = deeplab.labels.index(label)
+        agree.append((drawn_classes == wanted).mean())
     assert min(agree) > 0.99
     assert any(frame.facts["segmentation"] for frame in frames)
 
 
 def test_which_classes_are_kept(deeplab, pictures):
     plain = run_stage(Segment(model=deeplab), copies(pictures))
-    known = {label for frame in plain for label in frame.facts["segmentation"]}
-    assert len(known) > 2
-    one = sorted(known)[0]
-    for frame in run_stage(Segment(model=deeplab, labels=[one, "background"]), copies(pictures)):
-        assert set(frame.facts["segmentation"]) <= {one, "background"}
+    labels = {label for frame in plain for label in frame.facts["segmentation"]}
+    assert len(labels) > 2
+    label = sorted(labels)[0]
+    for frame in run_stage(Segment(model=deeplab, labels=[label, "background"]), copies(pictures)):
+        assert set(frame.facts["segmentation"]) <= {label, "background"}
         assert "background" in frame.facts["segmentation"]
     for before, frame in zip(plain, run_stage(Segment(model=deeplab, min_share=0.05), copies(pictures)), strict=True):
         pixels = frame.width * frame.height
@@ -392,17 +401,23 @@ stages:
 """
     cpu, gpu = (run_pipeline(text, device=device, limit=120) for device in ("cpu", "cuda"))
     assert gpu.report["counts"].get("pixels to host", 0) == 0
-    overlaps, missing, places = [], 0, []
+    overlaps = []
+    missing = 0
+    places = []
     for source in "ab":
-        for one, other in zip(cpu.records[source], gpu.records[source], strict=True):
-            for found in one["objects"]:
-                near = [o for o in other["objects"] if o["label"] == found["label"] and close(o["box"], found["box"])]
-                if near and rle.area(found["mask"]) > 50:
-                    overlaps.append(rle.iou(near[0]["mask"], found["mask"]))
-                missing += not near and found["score"] > 0.32
-            for label, mask in one["segmentation"].items():
+        for cpu_record, gpu_record in zip(cpu.records[source], gpu.records[source], strict=True):
+            for cpu_object in cpu_record["objects"]:
+                near = [
+                    o
+                    for o in gpu_record["objects"]
+                    if o["label"] == cpu_object["label"] and close(o["box"], cpu_object["box"])
+                ]
+                if near and rle.area(cpu_object["mask"]) > 50:
+                    overlaps.append(rle.iou(near[0]["mask"], cpu_object["mask"]))
+                missing += not near and cpu_object["score"] > 0.32
+            for label, mask in cpu_record["segmentation"].items():
                 if rle.area(mask) > 2000:
-                    places.append(rle.iou(mask, other["segmentation"][label]))
+                    places.append(rle.iou(mask, gpu_record["segmentation"][label]))
     assert len(overlaps) > 100
     assert missing <= 0.01 * len(overlaps)
     assert np.mean(np.array(overlaps) >= 0.98) > 0.99
@@ -417,7 +432,9 @@ def test_columns_that_nobody_reads_stay_on_the_gpu(stage_name, name, column, seg
 
     tiny_pose(folder)
     video = f"{test_data}/videos/one-by-one-person-detection.mp4"
-    crossed, tables, objects = [], [], 0
+    crossed = []
+    tables = []
+    objects = 0
     for reads in (False, True):
         before = traffic.so_far().to_host
         for frame in streamkit.run(
@@ -434,8 +451,8 @@ def test_columns_that_nobody_reads_stay_on_the_gpu(stage_name, name, column, seg
         crossed.append(traffic.so_far().to_host - before)
     assert objects > 60
     assert crossed[0] < crossed[1]
-    one = next(table for table in tables if len(table))
-    assert len(one.extra[column]) == len(one)  # long after the run, from its device
+    filled = next(table for table in tables if len(table))
+    assert len(filled.extra[column]) == len(filled)  # long after the run, from its device
     assert len(pickle.loads(pickle.dumps(tables[-1])).extra[column]) == len(tables[-1])
 
 
@@ -444,8 +461,9 @@ def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_
     import streamkit
     from streamkit.stages.inference import postprocess
 
-    monkeypatch.setattr(postprocess, "_MOST_LATE", 2)
-    moved, right = [], LateArray.to_host
+    monkeypatch.setattr(postprocess, "_MAX_LATE", 2)
+    moved = []
+    right = LateArray.to_host
     monkeypatch.setattr(LateArray, "to_host", lambda self: (moved.append(self), right(self))[1])
     video = f"{test_data}/videos/one-by-one-person-detection.mp4"
     stages = {"segment": {"model": f"{folder}/seg.yaml"}}
@@ -455,9 +473,10 @@ def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_
     wanted = [frame.detections for frame in streamkit.run(video, stages=stages, device="cpu", limit=300)]
     pairs = [
         (mask, other)
-        for table, like in zip(tables, wanted, strict=True) if len(table) == len(like) == 1
+        for table, like in zip(tables, wanted, strict=True)
+        if len(table) == len(like) == 1
         for mask, other in zip(table.extra["mask"], like.extra["mask"], strict=True)
-    ]  # fmt: skip
+    ]
     assert len(pairs) > 20
     assert np.mean([rle.iou(mask, other) for mask, other in pairs]) > 0.97
 
@@ -465,7 +484,7 @@ def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_
 @pytest.mark.gpu
 def test_the_gpu_gives_crops_the_same_masks_run_by_run(seg, test_data, folder, run_pipeline):
     card_of("nano", test_data, folder)
-    found = []
+    masked = []
     for batch in (4, 64):
         text = f"""
 sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
@@ -476,12 +495,16 @@ stages:
 """
         outcome = run_pipeline(text, device="cuda", limit=24)
         assert outcome.code == 0
-        found.append([o for r in outcome.records["a"] for o in r["objects"] if "mask" in o])
-    assert len(found[0]) == pytest.approx(len(found[1]), rel=0.02)
-    assert len(found[0]) > 48
-    pairs = [(one, other) for one, other in zip(*found, strict=False) if one["box"] == other["box"]]
-    assert len(pairs) > 0.9 * len(found[0])
-    assert np.mean([rle.iou(one["mask"], other["mask"]) for one, other in pairs]) > 0.98
+        masked.append([o for r in outcome.records["a"] for o in r["objects"] if "mask" in o])
+    assert len(masked[0]) == pytest.approx(len(masked[1]), rel=0.02)
+    assert len(masked[0]) > 48
+    pairs = [
+        (small_batch, large_batch)
+        for small_batch, large_batch in zip(*masked, strict=False)
+        if small_batch["box"] == large_batch["box"]
+    ]
+    assert len(pairs) > 0.9 * len(masked[0])
+    assert np.mean([rle.iou(small_batch["mask"], large_batch["mask"]) for small_batch, large_batch in pairs]) > 0.98
 
 
 def close(a, b) -> bool:

@@ -22,35 +22,38 @@ ROOT = Path(__file__).resolve().parents[3]
 BOX = [10, 10, 50, 50]
 
 
-def asked(given, batch=4, **options):
+def select(footage, batch=4, **options):
     """The (frame index, row_id) of each crop, with the instance: the selection itself, without what follows it."""
     stage = SelectObjects(of=options.pop("of", Of("detect")), **options)
     stage.context = type(stage.context)("x")
     from streamkit.testing.kit import _batches
 
-    states, found = {}, []
-    for one in _batches(given, (batch,)):
-        for frame in one.frames:
+    states = {}
+    selected = []
+    for batch_of_frames in _batches(footage, (batch,)):
+        for frame in batch_of_frames.frames:
             states.setdefault(frame.source, stage.new_state(frame.source))
-        made = stage.process(one, states)
-        assert made.rows.dtype == np.int32
-        assert (np.diff(made.rows) >= 0).all()
-        pairs = zip(made.rows.tolist(), made.crops.row_id.tolist(), strict=True)
-        found += [(one.frames[row].source, one.frames[row].index, row_id) for row, row_id in pairs]
-    return found, stage
+        selection = stage.process(batch_of_frames, states)
+        assert selection.rows.dtype == np.int32
+        assert (np.diff(selection.rows) >= 0).all()
+        pairs = zip(selection.rows.tolist(), selection.crops.row_id.tolist(), strict=True)
+        selected += [
+            (batch_of_frames.frames[row].source, batch_of_frames.frames[row].index, row_id) for row, row_id in pairs
+        ]
+    return selected, stage
 
 
 def film(n=10, step_s=0.1, source="test", box=BOX, tracks=(7,), **more):
-    made = frames(n, source, step_s=step_s)
-    for frame in made:
+    footage = frames(n, source, step_s=step_s)
+    for frame in footage:
         frame.detections = detections([box] * len(tracks), track_id=list(tracks), label=["car"] * len(tracks), **more)
-    return made
+    return footage
 
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
 def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
-    found, stage = asked(film(25), batch, every=1.0)
-    assert [index for _, index, _ in found] == [0, 10, 20]
+    crops, stage = select(film(25), batch, every=1.0)
+    assert [index for _, index, _ in crops] == [0, 10, 20]
     assert stage.context.counters[INFERRED] == 3
 
 
@@ -81,30 +84,30 @@ def test_whole_frames_are_asked_about_every_so_often(every, times_s, rows):
 
 def test_the_frame_rate_changes_nothing():
     times = [
-        [index * step for _, index, _ in asked(film(n, step), every=1.0)[0]] for n, step in ((40, 0.1), (80, 0.05))
+        [index * step for _, index, _ in select(film(n, step), every=1.0)[0]] for n, step in ((40, 0.1), (80, 0.05))
     ]
     np.testing.assert_allclose(times[0], times[1])
 
 
 def test_each_source_has_tracks_of_its_own():
     mixed = [frame for pair in zip(film(3), film(3, source="b"), strict=True) for frame in pair]
-    assert asked(mixed, every=60)[0] == [("test", 0, 0), ("b", 0, 0)]
+    assert select(mixed, every=60)[0] == [("test", 0, 0), ("b", 0, 0)]
 
 
 def test_without_tracks_every_object_of_every_frame_is_asked_about():
-    given = frames(3)
-    for frame in given:
+    footage = frames(3)
+    for frame in footage:
         frame.detections = detections([BOX, BOX])
-    assert len(asked(given, every=60)[0]) == 6
-    assert len(asked(film(3, tracks=(-1, 7)), every=60)[0]) == 3 + 1
+    assert len(select(footage, every=60)[0]) == 6
+    assert len(select(film(3, tracks=(-1, 7)), every=60)[0]) == 3 + 1
 
 
 def test_what_the_tracker_has_no_track_for_is_left_out_and_counted_where_that_is_wanted():
-    found, stage = asked(film(3, tracks=(-1, 7)), every=60, untracked=False)
-    assert found == [("test", 0, 1)]
+    crops, stage = select(film(3, tracks=(-1, 7)), every=60, untracked=False)
+    assert crops == [("test", 0, 1)]
     assert stage.context.counters[UNTRACKED] == 3
     assert stage.context.counters[TOO_SMALL] == 0
-    assert len(asked(film(3, tracks=(-1, -1), box=[10, 10, 12, 12]), untracked=False, min_size=16)[0]) == 0
+    assert len(select(film(3, tracks=(-1, -1), box=[10, 10, 12, 12]), untracked=False, min_size=16)[0]) == 0
 
 
 def test_classify_and_embed_leave_out_what_has_no_track():
@@ -113,69 +116,69 @@ def test_classify_and_embed_leave_out_what_has_no_track():
 
 
 def test_a_better_view_is_asked_about_at_once():
-    given = film(5)
-    for frame, side, score in zip(given, [20, 25, 30, 30, 31], [0.5, 0.5, 0.5, 1, 1], strict=True):
+    footage = film(5)
+    for frame, side, score in zip(footage, [20, 25, 30, 30, 31], [0.5, 0.5, 0.5, 1, 1], strict=True):
         frame.detections = detections([[10, 10, 10 + side, 10 + side]], [score], track_id=[7])
     # 200, 312, 450: more than twice the first; 900: not more than twice 450; 961 is.
-    assert [index for _, index, _ in asked(given, every=60, requery_ratio=2.0)[0]] == [0, 2, 4]
-    assert [index for _, index, _ in asked(given, every=60, requery_ratio=9.0)[0]] == [0]
+    assert [index for _, index, _ in select(footage, every=60, requery_ratio=2.0)[0]] == [0, 2, 4]
+    assert [index for _, index, _ in select(footage, every=60, requery_ratio=9.0)[0]] == [0]
 
 
 def test_a_track_that_was_gone_for_long_begins_anew():
-    given = film(31)
-    for frame in given[2:29]:
+    footage = film(31)
+    for frame in footage[2:29]:
         frame.detections = detections([BOX], track_id=[8])
-    assert [i for _, i, _ in asked(given, every=60, track_ttl=2)[0]] == [0, 2, 29]
-    assert [i for _, i, _ in asked(given, every=60, track_ttl=5)[0]] == [0, 2]
+    assert [i for _, i, _ in select(footage, every=60, track_ttl=2)[0]] == [0, 2, 29]
+    assert [i for _, i, _ in select(footage, every=60, track_ttl=5)[0]] == [0, 2]
 
 
 @pytest.mark.parametrize(("away_s", "times"), [(9.9, 1), (10.1, 2)])
 def test_a_track_begins_anew_after_ten_seconds_unless_another_time_is_set(away_s, times):
     sightings = film(2, away_s)
-    assert len(asked(sightings, every=60)[0]) == times
+    assert len(select(sightings, every=60)[0]) == times
 
 
 def test_what_is_forgotten_is_let_go():
-    given = frames(200, step_s=0.1)
-    for frame in given:
+    footage = frames(200, step_s=0.1)
+    for frame in footage:
         frame.detections = detections([BOX], track_id=[frame.index])
     stage = SelectObjects(of=Of("detect"), track_ttl=1.0)
     stage.context = type(stage.context)("x")
     from streamkit.testing.kit import _batches
 
     states = {"test": stage.new_state("test")}
-    for one in _batches(given, (7,)):
-        stage.process(one, states)
-    assert len(states["test"].known) <= 22
+    for batch in _batches(footage, (7,)):
+        stage.process(batch, states)
+    assert len(states["test"].by_track) <= 22
 
 
 def test_small_objects_are_counted_and_asked_about_once_they_are_large():
-    given = film(4)
-    for frame, side in zip(given, [8, 12, 16, 20], strict=True):
+    footage = film(4)
+    for frame, side in zip(footage, [8, 12, 16, 20], strict=True):
         frame.detections = detections([[0, 0, side, 90]], track_id=[7])
-    found, stage = asked(given, every=60, min_size=16, requery_ratio=99)
-    assert [index for _, index, _ in found] == [2]
+    crops, stage = select(footage, every=60, min_size=16, requery_ratio=99)
+    assert [index for _, index, _ in crops] == [2]
     assert stage.context.counters[TOO_SMALL] == 2
     beside = film(1, box=[700, 10, 900, 50])
-    assert asked(beside)[0] == []
+    assert select(beside)[0] == []
 
 
 def test_what_a_tracker_only_predicts_is_not_asked_about():
-    given = film(3, predicted=np.array([True]))
-    assert asked(given)[0] == []
+    footage = film(3, predicted=np.array([True]))
+    assert select(footage)[0] == []
 
 
 def test_labels():
-    given = frames(1)
-    given[0].detections = detections([BOX, BOX, BOX], label=["car", "person", "car"])
-    assert [row_id for _, _, row_id in asked(given, of=Of("detect", ("car",)))[0]] == [0, 2]
-    assert [row_id for _, _, row_id in asked(given, of=Of("detect", ("person", "dog")))[0]] == [1]
+    footage = frames(1)
+    footage[0].detections = detections([BOX, BOX, BOX], label=["car", "person", "car"])
+    assert [row_id for _, _, row_id in select(footage, of=Of("detect", ("car",)))[0]] == [0, 2]
+    assert [row_id for _, _, row_id in select(footage, of=Of("detect", ("person", "dog")))[0]] == [1]
 
 
 def test_time_that_jumps_back_asks_again():
-    given = film(3)
-    given[2].pts_s = -50.0
-    assert [index for _, index, _ in asked(given, every=60)[0]] == [0, 2]
+    footage = film(3)
+    footage[2].pts_s = -50.0
+    assert [index for _, index, _ in select(footage, every=60)[0]] == [0, 2]
 
 
 # ------------------------------------------------------------------------------------------------- what check refuses
@@ -197,7 +200,7 @@ def problems(text, root):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "messages"),
     [
         ("  c: {stage: classify, model: color, of: detect.car}", []),
         ("  c: {stage: classify, model: color, of: {stage: detect, labels: [car, person]}}", []),
@@ -253,8 +256,8 @@ def problems(text, root):
         ),
     ],
 )
-def test_what_check_says(text, told, root):
-    assert problems(text, root) == told
+def test_what_check_says(text, messages, root):
+    assert problems(text, root) == messages
 
 
 def test_of_without_any_detector(root):
@@ -276,7 +279,7 @@ def test_the_graph_shows_what_crosses(root):
 
 
 @pytest.mark.parametrize(
-    ("value", "found"),
+    ("value", "parsed"),
     [
         ("detect", Of("detect")),
         ("detect.traffic light", Of("detect", ("traffic light",))),
@@ -285,9 +288,9 @@ def test_the_graph_shows_what_crosses(root):
         ({"stage": "detect"}, Of("detect")),
     ],
 )
-def test_the_forms_of_of(value, found):
-    assert Of.read(value) == found
-    assert Of.read(found) is found
+def test_the_forms_of_of(value, parsed):
+    assert Of.read(value) == parsed
+    assert Of.read(parsed) is parsed
     assert str(Of("detect", ("a", "b"))) == "detect.a|b"
 
 
@@ -320,7 +323,9 @@ def test_of_many_objects_only_a_runs_crops_are_alive_at_once(monkeypatch):
     from streamkit.models.session import Session
     from streamkit.ops import preprocess
 
-    happened, cut, run = [], preprocess.preprocess, Session.run
+    happened = []
+    cut = preprocess.preprocess
+    run = Session.run
 
     def cutting(*args, **options):
         happened.append(("cut", options["batch"]))
@@ -335,18 +340,18 @@ def test_of_many_objects_only_a_runs_crops_are_alive_at_once(monkeypatch):
     color = load_card(find_card("color"))
     answers = []
     for batch in (4, 64):
-        (found,) = run_stage(Classify(model=color, of=Of("detect"), batch=batch), [crowd()])
-        asked = [one for one in happened if one[0] == "cut"]
-        answers.append(found.detections.extra["attributes"].tolist())
+        (frame,) = run_stage(Classify(model=color, of=Of("detect"), batch=batch), [crowd()])
+        cuts = [call for call in happened if call[0] == "cut"]
+        answers.append(frame.detections.extra["attributes"].tolist())
         if batch == 4:
-            at = happened.index(asked[0])  # what comes before warms the network
+            at = happened.index(cuts[0])  # what comes before warms the network
             assert happened[at:] == [("cut", 4), ("run", 4)] * 12 + [("cut", 2), ("run", 2)]
         else:
-            assert asked == [("cut", 50)], "as many as a run takes are cut in one go"
+            assert cuts == [("cut", 50)], "as many as a run takes are cut in one go"
         happened.clear()
-    for one, other in zip(*answers, strict=True):
-        assert one["classify"]["label"] == other["classify"]["label"]
-        assert one["classify"]["score"] == pytest.approx(other["classify"]["score"], abs=2e-4)
+    for small_batch, large_batch in zip(*answers, strict=True):
+        assert small_batch["classify"]["label"] == large_batch["classify"]["label"]
+        assert small_batch["classify"]["score"] == pytest.approx(large_batch["classify"]["score"], abs=2e-4)
 
 
 def test_a_stage_between_sees_all_crops_as_an_array():
@@ -371,6 +376,6 @@ stages:
 """
     nodes = build(read_text(text, folder=ROOT, registry=registry)).nodes
     chain = [node for id_, node in nodes.items() if id_.startswith("c.")]
-    (found,) = run_nodes(chain, [crowd()])
+    (frame,) = run_nodes(chain, [crowd()])
     assert [(kind, shape[0]) for kind, shape in seen] == [(np.ndarray, 50)]
-    assert len(found.detections.extra["attributes"]) == 50
+    assert len(frame.detections.extra["attributes"]) == 50

@@ -23,19 +23,21 @@ class LaterFuture(Future):
 
     at_once = False
     held = True
-    made: list["LaterFuture"]
+    instances: list["LaterFuture"]
 
     def __init__(self, work):
-        self._work, self.ready = work, False
-        self.made.append(self)
+        self._work = work
+        self.ready = False
+        self.instances.append(self)
 
     def finish(self):
-        self._result, self.ready = self._work(lambda: False), True
+        self._result = self._work(lambda: False)
+        self.ready = True
 
 
 def begin(monkeypatch, *, held=True) -> Infer:
     """The demo network in a stage that tunes it beside its first frames, in batches of 1, 2 and 4."""
-    monkeypatch.setattr(LaterFuture, "made", [], raising=False)
+    monkeypatch.setattr(LaterFuture, "instances", [], raising=False)
     monkeypatch.setattr(LaterFuture, "held", held)
     monkeypatch.setattr(infer_module, "Session", CpuSession)
     monkeypatch.setattr(infer_module, "on_this_stream", lambda work, device: work)
@@ -73,17 +75,17 @@ def untuned(stage: Infer) -> int:
 
 
 def test_files_tune_the_largest_size_and_smaller_batches_run_as_it(opened):
-    (tuned,) = LaterFuture.made
+    (tuned,) = LaterFuture.instances
     expected = opened.process(batch(2, 2)).outputs
     assert untuned(opened) == 1
     tuned.finish()
-    found = opened.process(batch(2, 2)).outputs
+    outputs = opened.process(batch(2, 2)).outputs
     session = opened._session
     assert (session.warmed, session.rows) == ([(4,)], [4, 4])
-    assert found.keys() == expected.keys()
+    assert outputs.keys() == expected.keys()
     for name, value in expected.items():
-        np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-4)
-        assert len(found[name]) == 2
+        np.testing.assert_allclose(outputs[name], value, rtol=1e-4, atol=1e-4)
+        assert len(outputs[name]) == 2
     opened.process(batch(4, 4))
     assert untuned(opened) == 2
     opened.process(batch(4, 4))
@@ -92,7 +94,7 @@ def test_files_tune_the_largest_size_and_smaller_batches_run_as_it(opened):
 
 def test_a_few_cameras_tune_every_size(monkeypatch):
     stage = begin(monkeypatch, held=False)
-    LaterFuture.made[0].finish()
+    LaterFuture.instances[0].finish()
     for _ in range(2):
         stage.process(batch(1, 1))
     assert (stage._session.warmed, stage._session.rows) == ([(1, 2, 4)], [4, 2, 1, 1, 1])
@@ -101,19 +103,20 @@ def test_a_few_cameras_tune_every_size(monkeypatch):
 
 
 def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
-    LaterFuture.made[0].finish()
+    LaterFuture.instances[0].finish()
     opened.process(batch(1, 1))
     for pause_s in (4.0, 4.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.4):  # a pause of more than 1 s restarts the 5 s
         clock[0] += pause_s
         opened.process(batch(1, 1))
-        assert len(LaterFuture.made) == 1
+        assert len(LaterFuture.instances) == 1
     opened.process(batch(1, 1))
     clock[0] += 0.5
     opened.process(batch(1, 1))
     opened.process(batch(1, 1))
     opened.process(batch(4, 4))
-    first, others = LaterFuture.made
-    session, before = opened._session, len(opened._session.rows)
+    first, others = LaterFuture.instances
+    session = opened._session
+    before = len(opened._session.rows)
     others.finish()
     assert session.warmed == [(4,), (1, 2, 4)]
     assert session.rows[before:] == [2, 1]  # the largest is warm already
@@ -122,21 +125,21 @@ def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
         opened.process(batch(1, 1))
     assert session.rows[-2:] == [1, 1]
     assert untuned(opened) == counted
-    assert LaterFuture.made == [first, others]
+    assert LaterFuture.instances == [first, others]
 
 
 def test_sizes_that_cannot_be_tuned_run_as_before(opened, clock, monkeypatch, caplog):
-    LaterFuture.made[0].finish()
+    LaterFuture.instances[0].finish()
     for _ in range(10):
         opened.process(batch(1, 1))
         clock[0] += 0.9
     monkeypatch.setattr(opened._session, "_open", lambda: 1 / 0)
     with caplog.at_level(logging.WARNING):
-        LaterFuture.made[1].finish()
+        LaterFuture.instances[1].finish()
     assert "infer: batches of 1, 2 run slower than they could: the network could not be tuned for them: " in caplog.text
     opened.process(batch(1, 1))
     assert opened._session.rows[-1] == 4
-    assert len(LaterFuture.made) == 2
+    assert len(LaterFuture.instances) == 2
     counted = untuned(opened)
     opened.process(batch(1, 1))
     assert untuned(opened) == counted  # no tuning is under way
@@ -146,15 +149,15 @@ def test_runs_of_a_batch_are_joined_row_by_row(monkeypatch):
     stage = begin(monkeypatch)
     stage._sizes = (2, 8)
     images = batch(4, 4)
-    given = images.tensor
+    tensor = images.tensor
 
     def run(feeds):
-        ((_, part),) = [(name, one) for name, one in feeds.items() if one.ndim == 4]
+        ((_, part),) = [(name, array) for name, array in feeds.items() if array.ndim == 4]
         return {"means": part.mean((1, 2, 3)), "priors": np.arange(10.0).reshape(5, 2), "scale": np.array(2.0)}
 
     monkeypatch.setattr(stage._session, "run", run)
-    found = stage.process(images).outputs
-    np.testing.assert_array_equal(found["means"], given.mean((1, 2, 3)))
-    assert found["priors"].tolist() == np.arange(10.0).reshape(5, 2).tolist()
-    assert found["scale"] == 2.0
+    outputs = stage.process(images).outputs
+    np.testing.assert_array_equal(outputs["means"], tensor.mean((1, 2, 3)))
+    assert outputs["priors"].tolist() == np.arange(10.0).reshape(5, 2).tolist()
+    assert outputs["scale"] == 2.0
     stage.close()

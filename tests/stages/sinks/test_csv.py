@@ -21,10 +21,10 @@ def table(n, labels=("car",), tracked=True):
 
 
 def sink(path, **options):
-    made = CsvSink(path=str(path), **options)
-    made.context = Context(id="csv")
-    made.open()
-    return made
+    csv_sink = CsvSink(path=str(path), **options)
+    csv_sink.context = Context(id="csv")
+    csv_sink.open()
+    return csv_sink
 
 
 def read(path):
@@ -44,9 +44,21 @@ def test_rows(tmp_path):
     assert path.read_text().splitlines()[0] == ",".join(COLUMNS)
     rows = read(path)
     assert rows[0] == {
-        "source": "street", "frame": "0", "pts_s": "0.0", "label": "car", "class_id": "0", "score": "0.5", "x1": "1.0",
-        "y1": "2.0", "x2": "3.46", "y2": "48.0", "track_id": "", "stage": "detect", "time": "", "error": "",
-    }  # fmt: skip
+        "source": "street",
+        "frame": "0",
+        "pts_s": "0.0",
+        "label": "car",
+        "class_id": "0",
+        "score": "0.5",
+        "x1": "1.0",
+        "y1": "2.0",
+        "x2": "3.46",
+        "y2": "48.0",
+        "track_id": "",
+        "stage": "detect",
+        "time": "",
+        "error": "",
+    }
     assert [(r["frame"], r["track_id"], r["stage"], r["label"]) for r in rows[1:]] == [
         ("0", "0", "detect", "car"),
         ("1", "", "", ""),
@@ -113,9 +125,20 @@ def test_options_that_are_refused():
 
 
 FORMULAS = [
-    "=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "\n=1", " =1", "=cmd|'/C calc'!A0",
-    "\uff1d1", "\uff0b1", "\uff0d1", "\uff201",
-]  # fmt: skip
+    "=1+1",
+    "+1",
+    "-1",
+    "@SUM(A1)",
+    "\t=1",
+    "\r=1",
+    "\n=1",
+    " =1",
+    "=cmd|'/C calc'!A0",
+    "\uff1d1",
+    "\uff0b1",
+    "\uff0d1",
+    "\uff201",
+]
 PLAIN = ["car", "a=1", "1-2", "'=1", "", "(1)", "é"]
 
 
@@ -127,9 +150,9 @@ def test_text_that_a_spreadsheet_would_run_is_made_harmless_where_that_is_asked_
     out.write(Frame(text, 0, -0.5, 64, 48, tables={text: table(1, labels=(text,))}))
     out.write(Frame(text, 1, 0.0, 64, 48, error=text))
     out.close()
-    found, failed = read(path)
+    row, failed = read(path)
     plain = " ".join(text.split())
     wanted = " ".join(f"'{text}".split()) if guarded and text in FORMULAS else plain
-    assert (found["label"], found["source"], found["stage"]) == (wanted, wanted, wanted)
+    assert (row["label"], row["source"], row["stage"]) == (wanted, wanted, wanted)
     assert failed["error"] == wanted
-    assert (found["pts_s"], found["x1"], found["track_id"]) == ("-0.5", "1.0", ""), "numbers are numbers"
+    assert (row["pts_s"], row["x1"], row["track_id"]) == ("-0.5", "1.0", ""), "numbers are numbers"

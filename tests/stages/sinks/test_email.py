@@ -39,7 +39,7 @@ def test_what_is_right_passes():
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"url": "mail.example.com"}, "url must begin with smtp:// or smtps://, as in smtp://host"),
         ({"url": "stmp://me:hunter2@h"}, "did you mean 'smtp'?"),
@@ -66,7 +66,7 @@ def test_what_is_right_passes():
         ({"when": "alarms"}, "no stage writes the event 'alarms'"),
     ],
 )
-def test_mistakes_are_told_with_the_way_out(changed, told):
-    found = problems(**changed)
-    assert told in found
-    assert "hunter2" not in found
+def test_mistakes_are_told_with_the_way_out(changed, message):
+    problem = problems(**changed)
+    assert message in problem
+    assert "hunter2" not in problem

@@ -22,10 +22,10 @@ def frame(index, source="street", n=2, **kwargs):
 
 
 def sink(path, **options):
-    made = JsonlSink(path=str(path), **options)
-    made.context = Context(id="jsonl")
-    made.open()
-    return made
+    jsonl_sink = JsonlSink(path=str(path), **options)
+    jsonl_sink.context = Context(id="jsonl")
+    jsonl_sink.open()
+    return jsonl_sink
 
 
 def read(path):
@@ -72,15 +72,15 @@ def test_half_a_record_is_removed(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"path": "{sorce}.jsonl"}, "placeholder"),
         ({"path": ""}, "must name a file"),
         ({"path": "-", "rotate": {"every": 60.0}}, "standard output"),
     ],
 )
-def test_options_that_are_refused(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_options_that_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         JsonlSink(**options)
 
 
@@ -176,14 +176,14 @@ def test_a_full_disk():
 
 def test_memory_is_flat_over_many_frames(tmp_path):
     out = sink(tmp_path / "a.jsonl")
-    one = frame(0)
+    repeated = frame(0)
     for _ in range(2000):
-        out.write(one)
+        out.write(repeated)
     tracemalloc.start()
     try:
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(10_000):
-            out.write(one)
+            out.write(repeated)
         grown = tracemalloc.get_traced_memory()[0] - before
     finally:
         tracemalloc.stop()

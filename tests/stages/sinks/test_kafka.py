@@ -35,7 +35,7 @@ def test_what_is_right_passes(options):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"topic": "a b"}, "topic must be of letters from a to z, digits, dots, _ and -, at most 249, as in cameras."),
         ({"topic": "cameras/{source}"}, "got 'cameras/{source}'"),
@@ -48,8 +48,8 @@ def test_what_is_right_passes(options):
         ({"settings": {"error_cb": "x"}}, "settings must be librdkafka settings, as its CONFIGURATION.md lists them: "),
     ],
 )
-def test_mistakes_are_told_with_the_way_out(options, told):
-    found = problems(**options)
-    assert found.startswith("pipeline.yaml:1:")
-    assert told in found
-    assert "hunter2" not in found
+def test_mistakes_are_told_with_the_way_out(options, message):
+    problem = problems(**options)
+    assert problem.startswith("pipeline.yaml:1:")
+    assert message in problem
+    assert "hunter2" not in problem

@@ -21,8 +21,8 @@ def write(path, rgb):
     assert cv2.imwrite(str(path), rgb[..., ::-1])
 
 
-def frames(uri, device=None, **given):
-    source = ImageSource(uri=str(uri), **given)
+def frames(uri, device=None, **options):
+    source = ImageSource(uri=str(uri), **options)
     source.context = Context(id="shots", device=device or Device())
     return source, source.frames()
 
@@ -31,8 +31,8 @@ def frames(uri, device=None, **given):
 @pytest.mark.parametrize("size", [(40, 30), (41, 31)])
 def test_a_picture_keeps_its_colours(tmp_path, suffix, size):
     write(tmp_path / f"a.{suffix}", picture(*size))
-    _, made = frames(tmp_path)
-    (frame,) = made
+    _, stream = frames(tmp_path)
+    (frame,) = stream
     assert (frame.width, frame.height) == size
     assert frame.surface.color == Color("bt601", True, 0.5, 0.5)
     got = to_rgb(frame.surface, *size).astype(int)
@@ -42,11 +42,11 @@ def test_a_picture_keeps_its_colours(tmp_path, suffix, size):
 def test_order_times_and_turns(tmp_path):
     for i in (1, 2, 10):
         write(tmp_path / f"shot{i}.png", picture(shade=20 * i))
-    _, made = frames(tmp_path / "shot*.png", rate=2.0, loop=2)
-    found = list(made)
-    assert [f.index for f in found] == list(range(6))
-    assert [f.pts_s for f in found] == [0, 0.5, 1, 1.5, 2, 2.5]
-    blue = [int(to_rgb(f.surface, 40, 30)[0, 0, 2]) for f in found]
+    _, stream = frames(tmp_path / "shot*.png", rate=2.0, loop=2)
+    images = list(stream)
+    assert [f.index for f in images] == list(range(6))
+    assert [f.pts_s for f in images] == [0, 0.5, 1, 1.5, 2, 2.5]
+    blue = [int(to_rgb(f.surface, 40, 30)[0, 0, 2]) for f in images]
     assert blue == pytest.approx([20, 40, 200] * 2, abs=4)
 
 
@@ -81,10 +81,13 @@ def dozen(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize(("given", "indices"), TAKEN)
-def test_what_is_taken(dozen, given, indices):
-    for made in (frames(dozen, rate=2.0, **given)[1], pattern("test://?width=16&height=16&fps=2&frames=12", **given)):
-        assert [(f.index, f.pts_s) for f in made] == [(i, i / 2) for i in indices]
+@pytest.mark.parametrize(("options", "indices"), TAKEN)
+def test_what_is_taken(dozen, options, indices):
+    for stream in (
+        frames(dozen, rate=2.0, **options)[1],
+        pattern("test://?width=16&height=16&fps=2&frames=12", **options),
+    ):
+        assert [(f.index, f.pts_s) for f in stream] == [(i, i / 2) for i in indices]
 
 
 @pytest.mark.parametrize(
@@ -110,16 +113,19 @@ def test_the_number_of_frames_is_expected_before_the_first(dozen, options, count
 
 
 def test_a_part_shows_its_own_pictures_in_every_turn(dozen):
-    found = list(frames(dozen, rate=2.0, start=1.0, end=2.0, loop=2)[1])
-    assert [(f.index, f.pts_s) for f in found] == [(2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
-    assert [int(to_rgb(f.surface, 40, 30)[0, 0, 2]) for f in found] == pytest.approx([40, 60] * 2, abs=4)
+    images = list(frames(dozen, rate=2.0, start=1.0, end=2.0, loop=2)[1])
+    assert [(f.index, f.pts_s) for f in images] == [(2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
+    assert [int(to_rgb(f.surface, 40, 30)[0, 0, 2]) for f in images] == pytest.approx([40, 60] * 2, abs=4)
 
 
-@pytest.mark.parametrize(("given", "text"), NOTHING)
-def test_not_one_picture_is_an_error(dozen, given, text):
-    for made in (frames(dozen, rate=2.0, **given)[1], pattern("test://?width=16&height=16&fps=2&frames=12", **given)):
+@pytest.mark.parametrize(("options", "text"), NOTHING)
+def test_not_one_picture_is_an_error(dozen, options, text):
+    for stream in (
+        frames(dozen, rate=2.0, **options)[1],
+        pattern("test://?width=16&height=16&fps=2&frames=12", **options),
+    ):
         with pytest.raises(SourceError, match=text):
-            next(made)
+            next(stream)
 
 
 def test_an_endless_loop_over_nothing_ends(dozen):
@@ -148,34 +154,34 @@ def test_a_broken_picture_fails_alone(tmp_path):
     whole = (tmp_path / "1.jpg").read_bytes()
     (tmp_path / "1.jpg").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "2.jpg").write_bytes(b"no picture at all")
-    source, made = frames(tmp_path)
-    found = [next(made) for _ in range(4)]
+    source, stream = frames(tmp_path)
+    images = [next(stream) for _ in range(4)]
     with pytest.raises(SourceError, match=r"1\.jpg: the JPEG is truncated; .*2\.jpg: this is not an image"):
-        next(made)
-    assert [f.error is None for f in found] == [True, False, False, True]
-    assert str(tmp_path / "2.jpg") in found[2].error
+        next(stream)
+    assert [f.error is None for f in images] == [True, False, False, True]
+    assert str(tmp_path / "2.jpg") in images[2].error
     assert source.context.counters["unreadable images"] == 2
 
 
 def test_no_such_picture(tmp_path):
-    _, made = frames(tmp_path / "a.jpg")
-    assert "No such file" in next(made).error
+    _, stream = frames(tmp_path / "a.jpg")
+    assert "No such file" in next(stream).error
     with pytest.raises(SourceError, match="No such file"):
-        next(made)
+        next(stream)
 
 
-def pattern(uri, device=None, **given):
-    source = TestPattern(uri=uri, **given)
+def pattern(uri, device=None, **options):
+    source = TestPattern(uri=uri, **options)
     source.context = Context(id="test", device=device or Device())
     return source.frames()
 
 
 def test_the_pattern_is_the_same_in_every_run_and_moves():
-    one = [f.surface.data.copy() for f in pattern("test://?width=64&height=36&frames=10")]
-    two = [f.surface.data.copy() for f in pattern("test://?width=64&height=36&frames=10")]
-    assert len(one) == 10
-    assert all((a == b).all() for a, b in zip(one, two, strict=True))
-    assert all((a != b).any() for a, b in itertools.pairwise(one))
+    first_run = [f.surface.data.copy() for f in pattern("test://?width=64&height=36&frames=10")]
+    second_run = [f.surface.data.copy() for f in pattern("test://?width=64&height=36&frames=10")]
+    assert len(first_run) == 10
+    assert all((a == b).all() for a, b in zip(first_run, second_run, strict=True))
+    assert all((a != b).any() for a, b in itertools.pairwise(first_run))
 
 
 def test_the_pattern_has_bars_from_black_to_white_and_a_white_box():
@@ -191,26 +197,26 @@ def test_the_pattern_has_bars_from_black_to_white_and_a_white_box():
 
 
 def test_the_patterns_frames():
-    found = list(pattern("test://?width=63&height=35&fps=50&frames=3"))
-    assert [(f.index, f.pts_s, f.width, f.height) for f in found] == [
+    images = list(pattern("test://?width=63&height=35&fps=50&frames=3"))
+    assert [(f.index, f.pts_s, f.width, f.height) for f in images] == [
         (0, 0.0, 63, 35),
         (1, 0.02, 63, 35),
         (2, 0.04, 63, 35),
     ]
-    assert found[0].surface.data.shape == (54, 64)
+    assert images[0].surface.data.shape == (54, 64)
 
 
 def test_a_pattern_without_an_end():
-    made = pattern("test://?width=16&height=16&frames=0")
-    assert [next(made).index for _ in range(300)][-1] == 299
-    made.close()
+    stream = pattern("test://?width=16&height=16&frames=0")
+    assert [next(stream).index for _ in range(300)][-1] == 299
+    stream.close()
     assert TestPattern(uri="test://?frames=0").unbounded
 
 
 def test_an_endless_pattern_with_an_end():
-    given = {"start": 20.0, "end": 20.2}
-    assert [f.index for f in pattern("test://?width=16&height=16&frames=0", **given)] == list(range(500, 505))
-    assert not TestPattern(uri="test://?frames=0", **given).unbounded
+    options = {"start": 20.0, "end": 20.2}
+    assert [f.index for f in pattern("test://?width=16&height=16&frames=0", **options)] == list(range(500, 505))
+    assert not TestPattern(uri="test://?frames=0", **options).unbounded
 
 
 @pytest.mark.parametrize(
@@ -236,20 +242,20 @@ def test_both_come_to_the_device(tmp_path):
 
     write(tmp_path / "a.png", picture(41, 31))
     for make in (lambda d: frames(tmp_path, device=d)[1], lambda d: pattern("test://?width=66&height=34&frames=9", d)):
-        for one, other in zip(make(Device()), make(Device("cuda")), strict=True):
-            assert isinstance(other.surface.data, cupy.ndarray)
-            other.surface.ready.synchronize()
-            np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+        for host_frame, device_frame in zip(make(Device()), make(Device("cuda")), strict=True):
+            assert isinstance(device_frame.surface.data, cupy.ndarray)
+            device_frame.surface.ready.synchronize()
+            np.testing.assert_array_equal(device_frame.surface.data.get(), host_frame.surface.data)
 
 
 def test_a_picture_above_the_limit_has_failed_and_the_others_go_on(tmp_path):
     write(tmp_path / "a.png", picture(40, 30))
     write(tmp_path / "b.png", picture(80, 30))
     write(tmp_path / "c.png", picture(40, 30))
-    source, made = frames(tmp_path, max_megapixels=0.0012)
-    found = [next(made) for _ in range(3)]
+    source, stream = frames(tmp_path, max_megapixels=0.0012)
+    images = [next(stream) for _ in range(3)]
     with pytest.raises(SourceError, match=r"b\.png: 80x30 is 0\.0 megapixels, and the limit is 0\.0012; raise max_meg"):
-        next(made)
-    assert [(f.index, f.width, f.error is None) for f in found] == [(0, 40, True), (1, 0, False), (2, 40, True)]
+        next(stream)
+    assert [(f.index, f.width, f.error is None) for f in images] == [(0, 40, True), (1, 0, False), (2, 40, True)]
     assert source.context.counters["unreadable images"] == 1
     assert len(list(frames(tmp_path, max_megapixels=0.0024)[1])) == 3

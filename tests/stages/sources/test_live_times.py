@@ -42,9 +42,15 @@ def read(sent, *, ring=None, **options):
 
 @pytest.mark.parametrize(
     ("fault", "b_frames", "clock"),
-    [*((fault, 0, "auto") for fault in BOGUS), *((fault, 2, "auto") for fault in BOGUS), ("right", 2, "sender"),
-     ("right", 2, "arrival"), ("stands still", 0, "sender"), ("set back", 0, "arrival")],
-)  # fmt: skip
+    [
+        *((fault, 0, "auto") for fault in BOGUS),
+        *((fault, 2, "auto") for fault in BOGUS),
+        ("right", 2, "sender"),
+        ("right", 2, "arrival"),
+        ("stands still", 0, "sender"),
+        ("set back", 0, "arrival"),
+    ],
+)
 def test_times_rise_and_stay_near_real_time(fault, b_frames, clock):
     """Without a reconnection, as with `reconnect: false`."""
     taken, counts = read(frames(FRAMES, rate=RATE, b_frames=b_frames, stamp=BOGUS[fault]), clock=clock)

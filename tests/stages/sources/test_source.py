@@ -18,8 +18,8 @@ from streamkit.media.surfaces import shared_pool
 from streamkit.stages.sources.source import VideoSource
 
 
-def frames(uri, **given):
-    source = VideoSource(uri=str(uri), **given)
+def frames(uri, **source_options):
+    source = VideoSource(uri=str(uri), **source_options)
     source.context = Context(id="cam")
     return source.frames()
 
@@ -39,7 +39,7 @@ def test_a_frame_says_what_it_is(clip):
 
 
 @pytest.mark.parametrize(
-    ("given", "indices"),
+    ("source_options", "indices"),
     [
         ({"start": 1.0}, list(range(25, 50))),
         ({"start": 1.01}, list(range(26, 50))),
@@ -61,11 +61,11 @@ def test_a_frame_says_what_it_is(clip):
         ({"every": 15, "decoders": 3}, [0, 15, 30, 45]),
     ],
 )
-def test_what_is_taken(clip, given, indices):
-    found = list(frames(clip, **given))
-    assert [f.index for f in found] == indices
-    assert {type(f.index) for f in found} == {int}
-    assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in indices])
+def test_what_is_taken(clip, source_options, indices):
+    taken = list(frames(clip, **source_options))
+    assert [f.index for f in taken] == indices
+    assert {type(f.index) for f in taken} == {int}
+    assert [f.pts_s for f in taken] == pytest.approx([i / 25 for i in indices])
 
 
 def test_a_start_in_the_middle_shows_the_same_pixels(clip):
@@ -75,10 +75,10 @@ def test_a_start_in_the_middle_shows_the_same_pixels(clip):
 
 
 def test_on_a_loop_index_and_time_go_on(clip):
-    found = list(frames(clip, loop=3))
-    assert [f.index for f in found] == list(range(150))
-    assert [f.pts_s for f in found] == pytest.approx([i / 25 for i in range(150)])
-    assert (found[0].surface.data == found[50].surface.data).all()
+    taken = list(frames(clip, loop=3))
+    assert [f.index for f in taken] == list(range(150))
+    assert [f.pts_s for f in taken] == pytest.approx([i / 25 for i in range(150)])
+    assert (taken[0].surface.data == taken[50].surface.data).all()
 
 
 def test_an_endless_loop_is_closed(clip):
@@ -88,7 +88,7 @@ def test_an_endless_loop_is_closed(clip):
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("source_options", "text"),
     [
         ({"start": 100.0}, r"a\.mp4: no frame between start 100 s and end; the video is 2 s long$"),
         ({"start": 9.0, "loop": True}, "no frame between start 9 s and end; the video"),
@@ -98,9 +98,9 @@ def test_an_endless_loop_is_closed(clip):
         ({"start": 1.7, "keyframes": True, "loop": True}, r"no keyframe between start 1\.7 s and end"),
     ],
 )
-def test_not_one_picture_is_an_error(clip, given, text):
+def test_not_one_picture_is_an_error(clip, source_options, text):
     with pytest.raises(SourceError, match=text):
-        list(frames(clip, **given))
+        list(frames(clip, **source_options))
 
 
 def test_what_does_not_go_with_keyframes():
@@ -111,9 +111,9 @@ def test_what_does_not_go_with_keyframes():
 
 
 def test_keyframes_play_at_their_own_times(clip):
-    found = list(frames(clip, keyframes=True, pace="realtime", pace_seed=1))
-    assert [f.index for f in found] == [0, 10, 20, 30, 40]
-    assert [b.due_s - a.due_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 4)
+    taken = list(frames(clip, keyframes=True, pace="realtime", pace_seed=1))
+    assert [f.index for f in taken] == [0, 10, 20, 30, 40]
+    assert [b.due_s - a.due_s for a, b in itertools.pairwise(taken)] == pytest.approx([0.4] * 4)
 
 
 def test_keyframes_in_a_pipeline(run_pipeline, clip):
@@ -123,21 +123,21 @@ def test_keyframes_in_a_pipeline(run_pipeline, clip):
     """
     outcome = run_pipeline(text)
     assert (outcome.code, outcome.logged) == (0, [])
-    assert [one["frame"] for one in outcome.records["a"]] == [0, 10, 20, 30, 40]
-    assert [one["frame"] for one in outcome.records["b"]] == list(range(50))
+    assert [frame_record["frame"] for frame_record in outcome.records["a"]] == [0, 10, 20, 30, 40]
+    assert [frame_record["frame"] for frame_record in outcome.records["b"]] == list(range(50))
 
 
 def test_keyframes_of_a_camera(rtsp, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 150, options={"g": "10", "bf": "0"})
     source = VideoSource(uri=rtsp({"a": path}).url("a"), keyframes=True)
     source.context = Context(id="cam")
-    made = source.frames()
-    found = [next(made) for _ in range(4)]
+    stream = source.frames()
+    taken = [next(stream) for _ in range(4)]
     source.stop()
-    made.close()
-    assert [b.index - a.index for a, b in itertools.pairwise(found)] == [10] * 3
-    assert [b.pts_s - a.pts_s for a, b in itertools.pairwise(found)] == pytest.approx([0.4] * 3, abs=0.01)
-    assert all(f.due_s is not None and f.time_s is not None for f in found)
+    stream.close()
+    assert [b.index - a.index for a, b in itertools.pairwise(taken)] == [10] * 3
+    assert [b.pts_s - a.pts_s for a, b in itertools.pairwise(taken)] == pytest.approx([0.4] * 3, abs=0.01)
+    assert all(f.due_s is not None and f.time_s is not None for f in taken)
 
 
 def test_what_no_video_can_be():
@@ -149,20 +149,20 @@ def test_what_no_video_can_be():
 
 def test_a_time_that_does_not_start_at_zero(test_data):
     path = test_data / "videos" / "codec" / "test_non_zero_start.mp4"
-    found = list(frames(path, start=0.2))
-    assert [f.index for f in found] == list(range(6, 12))
-    assert found[0].pts_s == pytest.approx(8.3330078125 + 0.2)
+    taken = list(frames(path, start=0.2))
+    assert [f.index for f in taken] == list(range(6, 12))
+    assert taken[0].pts_s == pytest.approx(8.3330078125 + 0.2)
 
 
 def test_a_file_plays_as_a_camera_would(clip):
     begin = time.monotonic()
-    found = []
+    taken = []
     for frame in frames(clip, pace=100.0, end=0.4, pace_seed=3):
         assert time.monotonic() >= frame.due_s
-        found.append(frame)
-    steps = [b.due_s - a.due_s for a, b in itertools.pairwise(found)]
+        taken.append(frame)
+    steps = [b.due_s - a.due_s for a, b in itertools.pairwise(taken)]
     assert steps == pytest.approx([0.01] * 9)
-    assert begin <= found[0].due_s
+    assert begin <= taken[0].due_s
     assert time.monotonic() - begin >= 0.09
 
 
@@ -187,10 +187,10 @@ def test_the_phase_is_of_the_seed_and_the_source():
 def test_stop_ends_a_wait(clip):
     source = VideoSource(uri=str(clip), pace=0.001, pace_seed=0)
     source.context = Context(id="cam")
-    made = source.frames()
+    stream = source.frames()
     timer = threading.Timer(0.2, source.stop)
     timer.start()
-    assert list(made) == []
+    assert list(stream) == []
     timer.join()
 
 
@@ -205,11 +205,11 @@ def test_its_facts_have_the_size_that_frames_have(tmp_path, rotation, size):
 def test_closing_gives_everything_back(tmp_path):
     keep = shared_pool(Device())
     # the pool is the whole process's: a size of its own tells this video's pictures from what other tests still hold
-    made = frames(write(tmp_path / "a.mp4", 70, 50, options={"g": "10", "bf": "2"}))
-    frame = next(made)
+    stream = frames(write(tmp_path / "a.mp4", 70, 50, options={"g": "10", "bf": "2"}))
+    frame = next(stream)
     assert "70x50" in keep.held
-    made.close()
-    del frame, made
+    stream.close()
+    del frame, stream
     assert "70x50" not in keep.held
 
 
@@ -235,7 +235,7 @@ def test_sources_are_registered_and_described():
 @pytest.fixture
 def server(clip):
     class Quiet(http.server.SimpleHTTPRequestHandler):
-        def log_message(self, *given):
+        def log_message(self, *arguments):
             pass
 
     with http.server.ThreadingHTTPServer(
@@ -250,9 +250,9 @@ def server(clip):
 
 
 def test_over_http(server):
-    found = list(frames(f"{server}/a.mp4"))
-    assert [f.index for f in found] == list(range(50))
-    assert found[0].time_s is None
+    taken = list(frames(f"{server}/a.mp4"))
+    assert [f.index for f in taken] == list(range(50))
+    assert taken[0].time_s is None
 
 
 def test_over_http_not_there(server):
@@ -266,21 +266,21 @@ def test_hls(server, clip):
     folder = clip.parent / "hls"
     folder.mkdir(exist_ok=True)
     with (
-        av.open(str(clip)) as given,
+        av.open(str(clip)) as clip_file,
         av.open(str(folder / "a.m3u8"), "w", format="hls", options={"hls_time": "1", "hls_list_size": "0"}) as output,
     ):
-        stream = output.add_stream_from_template(given.streams.video[0])
-        for packet in given.demux(video=0):
+        stream = output.add_stream_from_template(clip_file.streams.video[0])
+        for packet in clip_file.demux(video=0):
             if packet.size:
                 packet.stream = stream
                 output.mux(packet)
-    found = list(frames(f"{server}/hls/a.m3u8"))
-    assert [f.index for f in found] == list(range(50))
+    taken = list(frames(f"{server}/hls/a.m3u8"))
+    assert [f.index for f in taken] == list(range(50))
 
 
 def test_what_is_opened_again():
-    def retry(uri, **given):
-        return VideoSource(uri=uri, **given).retry
+    def retry(uri, **source_options):
+        return VideoSource(uri=uri, **source_options).retry
 
     assert retry("a.mp4") is None
     assert retry("a.mp4", pace="realtime") is None
@@ -289,9 +289,14 @@ def test_what_is_opened_again():
     assert (camera.max_wait_s, camera.attempts, camera.give_up_s, camera.frozen_s) == (3.0, None, None, 60.0)
     assert (camera.first, camera.files) == (True, False)
     assert not retry("http://h/a.mp4").first  # it is tried again only once it has shown to be live
-    asked = retry("a.mp4", reconnect={"max_backoff": 1.0, "attempts": 2, "give_up": 9.0}, freeze_timeout=0.0)
-    assert (asked.max_wait_s, asked.attempts, asked.give_up_s, asked.frozen_s) == (1.0, 2, 9.0, None)
-    assert asked.files
+    file_retry = retry("a.mp4", reconnect={"max_backoff": 1.0, "attempts": 2, "give_up": 9.0}, freeze_timeout=0.0)
+    assert (file_retry.max_wait_s, file_retry.attempts, file_retry.give_up_s, file_retry.frozen_s) == (
+        1.0,
+        2,
+        9.0,
+        None,
+    )
+    assert file_retry.files
 
 
 @pytest.mark.parametrize("uri", ["rtsp://h/a", "/dev/video0", "http://h/video.cgi"])
@@ -303,12 +308,13 @@ def test_what_may_be_a_camera_waits_for_no_turn(uri):
 @pytest.mark.parametrize("kind", ["source", "test_pattern", "images"])
 def test_unpaced_is_no_pace(kind):
     """The default by name, for those who must say so: a file that is paced otherwise."""
-    made = default_registry().get(kind)
+    source_type = default_registry().get(kind)
     uri = "test://" if kind == "test_pattern" else "a.mp4"
-    assert made.spec.has_pace
-    named, left_out = made(uri=uri, pace="unpaced"), made(uri=uri)
+    assert source_type.spec.has_pace
+    named = source_type(uri=uri, pace="unpaced")
+    left_out = source_type(uri=uri)
     assert (named.pace, named.unbounded) == (left_out.pace, left_out.unbounded) == (None, False)
-    assert made(uri=uri, pace="realtime").unbounded
+    assert source_type(uri=uri, pace="realtime").unbounded
     with pytest.raises(pydantic.ValidationError):
-        model_of(made).validate_python({"uri": uri, "pace": "slow"})
-    assert model_of(made).validate_python({"uri": uri, "pace": "unpaced"})["pace"] == "unpaced"
+        model_of(source_type).validate_python({"uri": uri, "pace": "slow"})
+    assert model_of(source_type).validate_python({"uri": uri, "pace": "unpaced"})["pace"] == "unpaced"

@@ -14,8 +14,8 @@ from streamkit.media.surfaces import shared_pool
 from streamkit.stages.sources.source import VideoSource
 
 
-def frames(uri, **given):
-    source = VideoSource(uri=str(uri), **given)
+def frames(uri, **options):
+    source = VideoSource(uri=str(uri), **options)
     source.context = Context(id="cam")
     return source.frames()
 
@@ -29,8 +29,8 @@ def test_a_file_over_several_decoders(run_pipeline, tmp_path, decoders):
     """
     outcome = run_pipeline(text)
     assert (outcome.code, outcome.logged) == (0, [])
-    assert [one["frame"] for one in outcome.records["a"]] == list(range(0, 300, 3))
-    assert [one["frame"] for one in outcome.records["b"]] == list(range(50, 150))
+    assert [frame_record["frame"] for frame_record in outcome.records["a"]] == list(range(0, 300, 3))
+    assert [frame_record["frame"] for frame_record in outcome.records["b"]] == list(range(50, 150))
     limited = run_pipeline(text, limit=7)
     assert (limited.code, len(limited.records["a"])) == (0, 7)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
@@ -62,17 +62,17 @@ def test_a_run_that_is_given_up_leaves_no_decoder_behind(run_pipeline, tmp_path)
 
 
 @pytest.mark.parametrize(
-    ("given", "text"),
+    ("options", "text"),
     [
         ({"uri": "rtsp://host/a"}, "decoders must be 1 or auto: only a file can be split, got rtsp://host/a"),
         ({"uri": "https://u:secret@host/a.mp4"}, r"only a file can be split, got https://u:\*\*\*@host/a.mp4"),
         ({"uri": "a.mp4", "pace": 25.0}, "decoders must be 1 or auto for a source with a pace, got 7"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(given, text):
+def test_what_cannot_be_cut_is_refused(options, text):
     with pytest.raises(ValueError, match=text):
-        VideoSource(**given, decoders=7)
-    assert VideoSource(**given, decoders="auto").decoders == "auto"
+        VideoSource(**options, decoders=7)
+    assert VideoSource(**options, decoders="auto").decoders == "auto"
 
 
 def test_decoders_are_read():
@@ -98,11 +98,13 @@ def test_many_short_files_share_decoders(run_pipeline, tmp_path, decoders):
     )
     assert outcome.code == 0, outcome.report["sources"]
     assert len(outcome.records) == 200
-    assert all([one["frame"] for one in found] == list(range(40)) for found in outcome.records.values())
+    assert all(
+        [frame_record["frame"] for frame_record in records] == list(range(40)) for records in outcome.records.values()
+    )
     counts = outcome.report["counts"]
-    made = counts.get("decoders made", 0)  # none where an earlier run in this process left them
-    assert made <= 32 * decoders  # as many files are read at once
-    assert made + counts["decoders reused"] >= 200
+    new_decoders = counts.get("decoders made", 0)  # none where an earlier run in this process left them
+    assert new_decoders <= 32 * decoders  # as many files are read at once
+    assert new_decoders + counts["decoders reused"] >= 200
 
 
 @pytest.mark.gpu
@@ -113,7 +115,7 @@ def test_many_sources_on_the_device(test_data):
     source = VideoSource(uri=str(path), loop=2, end=4.0, start=1.0)
     source.context = Context(id="cam", device=Device("cuda"))
     host = list(frames(path, loop=2, end=4.0, start=1.0))
-    for one, other in zip(host, source.frames(), strict=True):
-        assert (other.index, other.pts_s) == (one.index, one.pts_s)
-        other.surface.ready.synchronize()
-        np.testing.assert_array_equal(other.surface.data.get(), one.surface.data)
+    for host_frame, device_frame in zip(host, source.frames(), strict=True):
+        assert (device_frame.index, device_frame.pts_s) == (host_frame.index, host_frame.pts_s)
+        device_frame.surface.ready.synchronize()
+        np.testing.assert_array_equal(device_frame.surface.data.get(), host_frame.surface.data)

@@ -20,7 +20,7 @@ from support.sights import (
     saved,
     scene,
     snap,
-)  # fmt: skip
+)
 
 from streamkit.core.data import Color, Surface
 from streamkit.core.units import Of
@@ -37,60 +37,66 @@ def here(tmp_path, monkeypatch):
 @pytest.mark.parametrize("batch", [1, 3, 8])
 def test_the_best_view_before_and_after_the_event_is_written_once(batch):
     views = [(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True), None, None]
-    given = scene(views)
-    happen(given[2])
-    found, _ = snap(given, batch)
+    footage = scene(views)
+    happen(footage[2])
+    done, _ = snap(footage, batch)
     (path,) = files()
     assert path == "snaps/gate/video/000002.000s_person_7.jpg", "named after the event's time"
     color, size = looks(path)
     assert near(color, GREEN)
     assert size == (140 + 2 * 14, 80 + 2 * 8), "pad is a tenth on each side"
-    ((at, event),) = saved(found)
+    ((at, event),) = saved(done)
     assert at == 4, "two seconds after the event"
     assert event.track_id == 7
     assert event.data == {
-        "path": path, "label": "person", "box": [120, 60, 200, 200], "frame": 1, "pts_s": 1.0,
+        "path": path,
+        "label": "person",
+        "box": [120, 60, 200, 200],
+        "frame": 1,
+        "pts_s": 1.0,
         "of": {"stage": "door", "kind": "crossed", "frame": 2, "pts_s": 2.0},
-    }  # fmt: skip
-    assert "snapshot" not in found[2].events[0].data
+    }
+    assert "snapshot" not in done[2].events[0].data
 
 
 def test_a_better_view_after_the_event_is_waited_for():
-    given = scene([(SMALL, RED, True), (SMALL, RED, True), (LARGE, BLUE, True), (SMALL, RED, True)])
-    happen(given[1])
-    snap(given)
+    footage = scene([(SMALL, RED, True), (SMALL, RED, True), (LARGE, BLUE, True), (SMALL, RED, True)])
+    happen(footage[1])
+    snap(footage)
     assert near(looks(*files())[0], BLUE)
 
 
 def test_of_equal_views_the_sharp_one_is_taken():
-    given = scene([(LARGE, RED, False), (LARGE, GREEN, True), (LARGE, BLUE, False), (LARGE, BLUE, False)])
-    happen(given[0])
-    snap(given)
+    footage = scene([(LARGE, RED, False), (LARGE, GREEN, True), (LARGE, BLUE, False), (LARGE, BLUE, False)])
+    happen(footage[0])
+    snap(footage)
     assert near(looks(*files())[0], GREEN)
 
 
 def test_a_view_that_is_too_old_is_not_taken():
-    given = scene([(LARGE, GREEN, True), *[(SMALL, RED, True)] * 5])
-    happen(given[4])
-    snap(given, before=2.0, after=0.0)
+    footage = scene([(LARGE, GREEN, True), *[(SMALL, RED, True)] * 5])
+    happen(footage[4])
+    snap(footage, before=2.0, after=0.0)
     assert near(looks(*files())[0], RED)
 
 
 def test_without_before_only_what_comes_from_the_event_on_counts():
-    given = scene([(LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
-    happen(given[1])
-    found, _ = snap(given, before=0, after=0)
+    footage = scene([(LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
+    happen(footage[1])
+    done, _ = snap(footage, before=0, after=0)
     assert near(looks(*files())[0], RED)
-    own, told = found[1].events
-    assert (told.kind, own.data["snapshot"]) == ("saved", told.data["path"]), "it was at once: the event knows"
-    assert "snapshot" not in given[1].events[0].data, "other branches have the event, too"
+    crossed, saved_event = done[1].events
+    assert (saved_event.kind, crossed.data["snapshot"]) == ("saved", saved_event.data["path"]), (
+        "it was at once: the event knows"
+    )
+    assert "snapshot" not in footage[1].events[0].data, "other branches have the event, too"
 
 
 def test_the_size_of_batches_changes_nothing():
-    def given():
-        made = frames(30, "gate", width=WIDTH, height=HEIGHT, step_s=0.25)
+    def footage():
+        noise_frames = frames(30, "gate", width=WIDTH, height=HEIGHT, step_s=0.25)
         state = np.random.default_rng(5)
-        for frame in made:
+        for frame in noise_frames:
             corner = state.integers(0, 60, (6, 2))
             boxes = np.concatenate([corner, corner + state.integers(20, 160, (6, 2))], axis=1)
             seen = state.random(6) < 0.7
@@ -99,56 +105,56 @@ def test_the_size_of_batches_changes_nothing():
             frame.tables = {"detect": detections(boxes[seen], track_id=np.arange(6)[seen])}
             for track in np.flatnonzero(state.random(6) < 0.1).tolist():
                 happen(frame, track=track)
-        return made
+        return noise_frames
 
-    told = []
+    outcomes = []
     for batch in (1, 4, [3, 1, 7], 30):
-        path = f"snaps/{{source}}/{len(told)}/{{time}}-{{track_id}}.jpg"
-        found, counts = snap(given(), batch, before=1.0, after=0.6, buffer=100_000, path=path)
-        about = [(at, e.track_id, {**e.data, "path": Path(e.data["path"]).read_bytes()}) for at, e in saved(found)]
-        told.append((about, counts))
-    assert len(told[0][0]) > 5
-    assert told[0][1]["views dropped: out of memory"] > 0
-    for other in told[1:]:
-        assert other == told[0]
+        path = f"snaps/{{source}}/{len(outcomes)}/{{time}}-{{track_id}}.jpg"
+        done, counts = snap(footage(), batch, before=1.0, after=0.6, buffer=100_000, path=path)
+        about = [(at, e.track_id, {**e.data, "path": Path(e.data["path"]).read_bytes()}) for at, e in saved(done)]
+        outcomes.append((about, counts))
+    assert len(outcomes[0][0]) > 5
+    assert outcomes[0][1]["views dropped: out of memory"] > 0
+    for other in outcomes[1:]:
+        assert other == outcomes[0]
 
 
 def test_of_says_which_detectors_tracks_are_meant():
-    given = scene([(LARGE, GREEN, True)] * 2)
-    for frame in given:
+    footage = scene([(LARGE, GREEN, True)] * 2)
+    for frame in footage:
         small = detections([SMALL], track_id=[7], label=["face"])
         frame.tables = {"detect": frame.tables["detect"], "faces": small}
-    happen(given[0])
-    found, _ = snap(given, after=1)
-    assert saved(found)[0][1].data["label"] == "person", "the first has it"
-    found, _ = snap(given, after=1, of=Of("faces"))
-    assert saved(found)[0][1].data["label"] == "face"
-    _, counts = snap(given, after=1, of=Of("faces", ("nose",)))
+    happen(footage[0])
+    done, _ = snap(footage, after=1)
+    assert saved(done)[0][1].data["label"] == "person", "the first has it"
+    done, _ = snap(footage, after=1, of=Of("faces"))
+    assert saved(done)[0][1].data["label"] == "face"
+    _, counts = snap(footage, after=1, of=Of("faces", ("nose",)))
     assert counts == {"snapshots given up: the object was not seen": 1}
 
 
 def test_an_expected_object_is_no_view():
-    given = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True)])
-    for frame, predicted in zip(given, (False, True, False), strict=True):
+    footage = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True)])
+    for frame, predicted in zip(footage, (False, True, False), strict=True):
         frame.tables["detect"] = frame.tables["detect"].with_columns(predicted=np.array([predicted]))
-    happen(given[1])
-    snap(given, after=1)
+    happen(footage[1])
+    snap(footage, after=1)
     assert near(looks(*files())[0], RED)
 
 
 def test_memory_is_bounded_in_count_and_bytes():
-    given = frames(3, "gate", width=WIDTH, height=HEIGHT, step_s=0.1)
+    footage = frames(3, "gate", width=WIDTH, height=HEIGHT, step_s=0.1)
     boxes = [[10 * i, 10, 10 * i + 20, 40] for i in range(12)]
-    for frame in given:
+    for frame in footage:
         frame.surface = painted(0, 0, WIDTH, HEIGHT, GREEN)
         frame.tables = {"detect": detections(boxes, track_id=range(12))}
-    happen(given[2], track=11)
-    _, counts = snap(given, max_tracks=3, after=0)
+    happen(footage[2], track=11)
+    _, counts = snap(footage, max_tracks=3, after=0)
     assert counts["views dropped: out of memory"] >= 9
     assert counts["snapshots written"] == 1
-    assert "views dropped: out of memory" not in snap(given)[1]
-    one = 24 * 36 * 3 // 2  # with its pad
-    stage = Snapshot(when="door.crossed", buffer=3 * one, path="snaps/{source}/{time}.jpg")
+    assert "views dropped: out of memory" not in snap(footage)[1]
+    view_bytes = 24 * 36 * 3 // 2  # with its pad
+    stage = Snapshot(when="door.crossed", buffer=3 * view_bytes, path="snaps/{source}/{time}.jpg")
     held = []
     look = Snapshot._update
 
@@ -159,17 +165,17 @@ def test_memory_is_bounded_in_count_and_bytes():
 
     Snapshot._update = watched
     try:
-        run_stage(stage, given)
+        run_stage(stage, footage)
     finally:
         Snapshot._update = look
     assert len(held) == 3
-    assert 0 < max(held) <= 3 * one
+    assert 0 < max(held) <= 3 * view_bytes
 
 
 def test_what_waits_is_written_early_where_memory_is_short():
-    given = scene([(LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), None])
-    happen(given[1])
-    found, counts = snap(given, before=0, buffer=1000)
+    footage = scene([(LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), None])
+    happen(footage[1])
+    done, counts = snap(footage, before=0, buffer=1000)
     assert counts["snapshots written early: out of memory"] == 1
-    assert [at for at, _ in saved(found)] == [1]
+    assert [at for at, _ in saved(done)] == [1]
     assert near(looks(*files())[0], RED)

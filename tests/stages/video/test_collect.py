@@ -37,37 +37,41 @@ def spots(seed, width=320, height=240):
 
 def scene(*scores, source="gate", step_s=10.0, first=0, label="person", **columns):
     """A frame for each score, of one object; all frames look different."""
-    made = []
+    scene_frames = []
     for i, score in enumerate(scores):
         (frame,) = frames(1, source, pixels=spots(first + i), start=first + i, step_s=step_s)
         more = {name: [column[i]] for name, column in columns.items()}
         frame.tables = {"detect": detections([[40, 40, 160, 200]], [score], label=[label], **more)}
-        made.append(frame)
-    return made
+        scene_frames.append(frame)
+    return scene_frames
 
 
 # --------------------------------------------------------------------------------------------------------- reasons
 
 
 def test_objects_with_a_low_score_are_collected_with_their_frame():
-    given = scene(0.9, 0.45, 0.2, 0.3, 0.51)
-    found, counts, made = collect(given, low_score=(0.3, 0.5))
-    assert reasons(made) == [(1, "low_score"), (3, "low_score")]
+    footage = scene(0.9, 0.45, 0.2, 0.3, 0.51)
+    done, counts, entries = collect(footage, low_score=(0.3, 0.5))
+    assert reasons(entries) == [(1, "low_score"), (3, "low_score")]
     assert counts == {"images collected: low_score": 2}
-    one = made[0]
-    assert (one["source"], one["pts_s"], one["width"], one["reasons"]) == ("gate", 10.0, 320, ["low_score"])
-    (about,) = one["objects"]
+    entry = entries[0]
+    assert (entry["source"], entry["pts_s"], entry["width"], entry["reasons"]) == ("gate", 10.0, 320, ["low_score"])
+    (about,) = entry["objects"]
     assert about.pop("hash")
     assert about == {
-        "box": [40, 40, 160, 200], "score": 0.45, "class_id": 0, "label": "person", "stage": "detect",
+        "box": [40, 40, 160, 200],
+        "score": 0.45,
+        "class_id": 0,
+        "label": "person",
+        "stage": "detect",
         "reasons": ["low_score"],
-    }  # fmt: skip
-    image = cv2.imread(str(Path("collected", one["image"])))[..., ::-1]
+    }
+    image = cv2.imread(str(Path("collected", entry["image"])))[..., ::-1]
     assert np.abs(image.astype(float) - spots(1)).mean() < 4
-    assert [[(e.kind, e.data["reason"]) for e in frame.events] for frame in found][1:4:2] == [
+    assert [[(e.kind, e.data["reason"]) for e in frame.events] for frame in done][1:4:2] == [
         [("collected", "low_score")]
     ] * 2
-    assert sentence(found[1].events[0]) == "An image of person at gate was collected for labelling: low score."
+    assert sentence(done[1].events[0]) == "An image of person at gate was collected for labelling: low score."
 
 
 def test_the_pause_after_a_hit_ends_where_time_goes_back():
@@ -87,44 +91,56 @@ def test_frames_are_drawn_at_random_at_the_same_rate_after_time_went_back():
 
 
 def test_of_selects_the_objects():
-    given = [*scene(0.4), *scene(0.4, first=1, label="car")]
-    assert reasons(collect(given, low_score=(0.3, 0.5), of=Of("detect", ("car",)))[2]) == [(1, "low_score")]
+    footage = [*scene(0.4), *scene(0.4, first=1, label="car")]
+    assert reasons(collect(footage, low_score=(0.3, 0.5), of=Of("detect", ("car",)))[2]) == [(1, "low_score")]
 
 
 def test_only_what_a_network_has_seen_is_a_reason():
-    given = scene(0.4, 0.4, 0.4, predicted=[True, False, False])
-    given[1]._state.skipped_detectors = frozenset({"detect"})
-    assert reasons(collect(given, low_score=(0.3, 0.5), random=Rate(10_000_000, "s"))[2]) == [(2, "low_score")]
+    footage = scene(0.4, 0.4, 0.4, predicted=[True, False, False])
+    footage[1]._state.skipped_detectors = frozenset({"detect"})
+    assert reasons(collect(footage, low_score=(0.3, 0.5), random=Rate(10_000_000, "s"))[2]) == [(2, "low_score")]
 
 
 def test_a_source_is_left_alone_for_a_while_after_a_hit():
-    given = [*scene(*[0.4] * 10, step_s=1.0), *scene(0.4, source="yard", first=20)]
-    found = collect(given, low_score=(0.3, 0.5), every=4.0)[2]
-    assert [(one["source"], one["frame"]) for one in found] == [("gate", 0), ("gate", 4), ("gate", 8), ("yard", 20)]
+    footage = [*scene(*[0.4] * 10, step_s=1.0), *scene(0.4, source="yard", first=20)]
+    entries = collect(footage, low_score=(0.3, 0.5), every=4.0)[2]
+    assert [(entry["source"], entry["frame"]) for entry in entries] == [
+        ("gate", 0),
+        ("gate", 4),
+        ("gate", 8),
+        ("yard", 20),
+    ]
 
 
 def test_two_detectors_disagree():
-    given = scene(0.9, 0.9, 0.9)
-    given[0].tables["second"] = detections([[42, 40, 160, 200]], [0.7], label=["person"])
-    given[1].tables["second"] = detections([[200, 40, 300, 200], [44, 40, 160, 200]], [0.7, 0.3], label=["person"] * 2)
-    given[2].tables["second"] = detections(labels=["person"])
-    given[2]._state.skipped_detectors = frozenset({"second"})
-    made = collect(given, disagreement={"between": (Of("detect"), Of("second"))}, models={"second": "large"})[2]
-    assert reasons(made) == [(1, "disagreement")]
-    marked = [(one["stage"], one["box"][0]) for one in made[0]["objects"] if "reasons" in one]
+    footage = scene(0.9, 0.9, 0.9)
+    footage[0].tables["second"] = detections([[42, 40, 160, 200]], [0.7], label=["person"])
+    footage[1].tables["second"] = detections(
+        [[200, 40, 300, 200], [44, 40, 160, 200]], [0.7, 0.3], label=["person"] * 2
+    )
+    footage[2].tables["second"] = detections(labels=["person"])
+    footage[2]._state.skipped_detectors = frozenset({"second"})
+    entries = collect(footage, disagreement={"between": (Of("detect"), Of("second"))}, models={"second": "large"})[2]
+    assert reasons(entries) == [(1, "disagreement")]
+    marked = [
+        (detection["stage"], detection["box"][0]) for detection in entries[0]["objects"] if "reasons" in detection
+    ]
     assert marked == [("second", 200)]
-    assert made[0]["models"] == {"second": "large"}
+    assert entries[0]["models"] == {"second": "large"}
 
 
 def test_two_detectors_are_compared_by_the_classes_that_are_named():
     (frame,) = scene(0.9)
-    boxes, labels = [[40, 40, 160, 200], [200, 40, 300, 200]], ["person", "car"]
+    boxes = [[40, 40, 160, 200], [200, 40, 300, 200]]
+    labels = ["person", "car"]
     frame.tables = {name: detections(boxes, [0.9, 0.9], label=labels) for name in ("detect", "second")}
     for between in ((Of("detect", ("person",)), Of("second")), (Of("detect"), Of("second", ("person",)))):
         assert collect([frame], disagreement={"between": between})[2] == []
     frame.tables["second"] = frame.tables["second"][[1]]
-    made = collect([frame], disagreement={"between": (Of("detect", ("person",)), Of("second"))})[2]
-    assert [[one["label"] for one in line["objects"] if "reasons" in one] for line in made] == [["person"]]
+    entries = collect([frame], disagreement={"between": (Of("detect", ("person",)), Of("second"))})[2]
+    assert [[detection["label"] for detection in line["objects"] if "reasons" in detection] for line in entries] == [
+        ["person"]
+    ]
 
 
 def unit(*values):
@@ -134,55 +150,53 @@ def unit(*values):
 
 def test_novel_objects_are_those_far_from_all_collected_ones():
     vectors = [unit(1, 0, 0), unit(1, 0.1, 0), unit(0, 1, 0), unit(1, 1, 0), unit(0.05, 1, 0.05), np.full(3, np.nan)]
-    given = scene(*[0.9] * 6, embedding=vectors)
-    made = collect(given, novelty=0.2, every=0.0)[2]
-    assert reasons(made) == [(0, "novelty"), (2, "novelty"), (3, "novelty")]
+    footage = scene(*[0.9] * 6, embedding=vectors)
+    entries = collect(footage, novelty=0.2, every=0.0)[2]
+    assert reasons(entries) == [(0, "novelty"), (2, "novelty"), (3, "novelty")]
     again = scene(*[0.9] * 6, embedding=vectors, first=50)
-    assert reasons(collect(again, novelty=0.2, every=0.0)[2]) == reasons(made), "a new run knows what there is"
+    assert reasons(collect(again, novelty=0.2, every=0.0)[2]) == reasons(entries), "a new run knows what there is"
     assert collect(scene(0.9, embedding=[unit(0, 0, 1)], first=60), novelty=0.2)[1] == {"images collected: novelty": 1}
 
 
 def test_what_is_collected_for_another_reason_is_not_novel():
     vectors = [unit(1, 0), unit(1, 0.01)]
-    made = collect(scene(0.4, 0.9, embedding=vectors), novelty=0.2, low_score=(0.3, 0.5), every=0.0)[2]
-    assert [one["reasons"] for one in made] == [["low_score", "novelty"]]
+    entries = collect(scene(0.4, 0.9, embedding=vectors), novelty=0.2, low_score=(0.3, 0.5), every=0.0)[2]
+    assert [entry["reasons"] for entry in entries] == [["low_score", "novelty"]]
 
 
 def test_vectors_that_are_close_to_each_other_are_kept_once():
     (frame,) = scene(0.9)
-    boxes, vectors = (
-        [[40, 40, 160, 200], [200, 40, 300, 200]] * 2,
-        [unit(1, 0), unit(1, 0.01), unit(0, 1), unit(0.01, 1)],
-    )
+    boxes = [[40, 40, 160, 200], [200, 40, 300, 200]] * 2
+    vectors = [unit(1, 0), unit(1, 0.01), unit(0, 1), unit(0.01, 1)]
     frame.tables = {"detect": detections(boxes, label=["person"] * 4, embedding=np.array(vectors))}
     (line,) = collect([frame], novelty=0.2)[2]
-    assert ["vector" in one for one in line["objects"]] == [True, False, True, False]
-    assert ["reasons" in one for one in line["objects"]] == [True] * 4
+    assert ["vector" in detection for detection in line["objects"]] == [True, False, True, False]
+    assert ["reasons" in detection for detection in line["objects"]] == [True] * 4
 
 
 def test_events_are_a_reason_with_and_without_an_object():
-    given = scene(0.9, 0.9, 0.9, track_id=[7, 7, 7])
-    happen(given[0])
-    happen(given[1], track=None)
-    happen(given[2], kind="other")
-    made = collect(given, when="door.crossed")[2]
-    assert reasons(made) == [(0, "when"), (1, "when")]
-    assert made[0]["objects"][0]["reasons"] == ["when"]
-    assert "hash" in made[1]
-    _, counts, made = collect(given, when="door.crossed", capture="object", path="objects")
-    assert reasons(made) == [(0, "when")]
+    footage = scene(0.9, 0.9, 0.9, track_id=[7, 7, 7])
+    happen(footage[0])
+    happen(footage[1], track=None)
+    happen(footage[2], kind="other")
+    entries = collect(footage, when="door.crossed")[2]
+    assert reasons(entries) == [(0, "when"), (1, "when")]
+    assert entries[0]["objects"][0]["reasons"] == ["when"]
+    assert "hash" in entries[1]
+    _, counts, entries = collect(footage, when="door.crossed", capture="object", path="objects")
+    assert reasons(entries) == [(0, "when")]
     assert counts == {"images collected: when": 1, "events without an object": 1}
 
 
 def test_random_frames_come_at_a_mean_rate_and_are_the_same_each_time():
     def taken(folder):
-        given = [
+        footage = [
             frame
             for source in ("a", "b")
             for frame in frames(300, source, width=32, height=32, pixels=True, step_s=10.0)
         ]
-        found = collect(given, random=Rate(60, "h"), duplicates="keep", path=folder)[2]
-        return [(one["source"], one["frame"]) for one in found]
+        entries = collect(footage, random=Rate(60, "h"), duplicates="keep", path=folder)[2]
+        return [(entry["source"], entry["frame"]) for entry in entries]
 
     first = taken("one")
     assert first == taken("two")
@@ -202,24 +216,28 @@ def test_each_object_is_an_image_of_its_own_with_what_is_in_it():
             label=["person", "bag", "person", "car"],
         )
     }  # fmt: skip
-    found, counts, made = collect([frame], low_score=(0.3, 0.5), capture="object", pad=0.0)
+    done, counts, entries = collect([frame], low_score=(0.3, 0.5), capture="object", pad=0.0)
     assert counts == {"images collected: low_score": 2}
-    assert [one["part"] for one in made] == [[40, 40, 120, 160], [200, 60, 260, 120]]
-    boxes = [[(one["label"], one["box"], "reasons" in one) for one in image["objects"]] for image in made]
+    assert [entry["part"] for entry in entries] == [[40, 40, 120, 160], [200, 60, 260, 120]]
+    boxes = [
+        [(detection["label"], detection["box"], "reasons" in detection) for detection in image["objects"]]
+        for image in entries
+    ]
     assert boxes == [
-        [("person", [0, 0, 80, 120], True), ("bag", [20, 10, 50, 40], False)], [("person", [0, 0, 60, 60], True)],
-    ]  # fmt: skip
-    image = cv2.imread(str(Path("collected", made[0]["image"])))[..., ::-1].astype(float)
+        [("person", [0, 0, 80, 120], True), ("bag", [20, 10, 50, 40], False)],
+        [("person", [0, 0, 60, 60], True)],
+    ]
+    image = cv2.imread(str(Path("collected", entries[0]["image"])))[..., ::-1].astype(float)
     assert np.abs(image - spots(0)[40:160, 40:120]).mean() < 4
-    assert len(found[0].events) == 2
+    assert len(done[0].events) == 2
 
 
 def test_a_random_object_is_one_of_the_frame():
-    given = scene(0.9, 0.9, 0.9)
-    given[1].tables["detect"] = given[1].tables["detect"][[]]
-    made = collect(given, random=Rate(10_000_000, "s"), capture="object")[2]
-    assert reasons(made) == [(2, "random")], "the first frame comes after no time"
-    assert made[0]["objects"][0]["reasons"] == ["random"]
+    footage = scene(0.9, 0.9, 0.9)
+    footage[1].tables["detect"] = footage[1].tables["detect"][[]]
+    entries = collect(footage, random=Rate(10_000_000, "s"), capture="object")[2]
+    assert reasons(entries) == [(2, "random")], "the first frame comes after no time"
+    assert entries[0]["objects"][0]["reasons"] == ["random"]
 
 
 # ------------------------------------------------------------------------------------------------------ duplicates
@@ -227,14 +245,14 @@ def test_a_random_object_is_one_of_the_frame():
 
 def parked(colors, source="gate"):
     """Frames of an object with a weak score that stands still; its colour tells what it looks like."""
-    made = frames(len(colors), source, width=320, height=240, step_s=10.0)
-    for i, (frame, box) in enumerate(zip(made, colors, strict=True)):
+    parked_frames = frames(len(colors), source, width=320, height=240, step_s=10.0)
+    for i, (frame, box) in enumerate(zip(parked_frames, colors, strict=True)):
         rgb = spots(99)
         x1, y1, x2, y2 = LARGE
         rgb[y1:y2, x1:x2] = spots(box, x2 - x1, y2 - y1)
         frame.surface = Surface(from_rgb(rgb, Color()), Color())
         frame.tables = {"detect": detections([LARGE], [0.4], label=["car"], embedding=[unit(1, 0.01 * i)])}
-    return made
+    return parked_frames
 
 
 @pytest.mark.parametrize(
@@ -247,26 +265,29 @@ def parked(colors, source="gate"):
     ],
 )
 def test_objects_that_look_alike_are_collected_once(options, expected):
-    given = [*parked([1, 1, 2]), *parked([1], "yard")]
-    _, counts, made = collect(given, low_score=(0.3, 0.5), **options)
-    assert [(one["source"], one["frame"]) for one in made] == expected
+    footage = [*parked([1, 1, 2]), *parked([1], "yard")]
+    _, counts, entries = collect(footage, low_score=(0.3, 0.5), **options)
+    assert [(entry["source"], entry["frame"]) for entry in entries] == expected
     assert counts.get("duplicate images: low_score", 0) == 4 - len(expected)
-    _, counts, again = collect(given, low_score=(0.3, 0.5), **options)
+    _, counts, again = collect(footage, low_score=(0.3, 0.5), **options)
     assert len(again) == (2 if options.get("duplicates") == "keep" else 1) * len(expected), "also in a new run"
 
 
 def test_frames_that_look_alike_are_collected_once():
-    given = [*scene(0.9, 0.9), *scene(0.9, first=0)]
-    given[2].pts_s, given[2].index = 20.0, 2
-    for frame in given:
+    footage = [*scene(0.9, 0.9), *scene(0.9, first=0)]
+    footage[2].pts_s = 20.0
+    footage[2].index = 2
+    for frame in footage:
         happen(frame, track=None)
-    assert reasons(collect(given, when="door.crossed")[2]) == [(0, "when"), (1, "when")]
+    assert reasons(collect(footage, when="door.crossed")[2]) == [(0, "when"), (1, "when")]
 
 
 def test_an_object_is_not_compared_with_whole_frames():
-    first, second = scene(0.9)[0], scene(0.4)[0]
+    first = scene(0.9)[0]
+    second = scene(0.4)[0]
     happen(first, track=None)
-    second.pts_s, second.index = 10.0, 1
+    second.pts_s = 10.0
+    second.index = 1
     second.tables = {"detect": detections([[0, 0, 320, 240]], [0.4], label=["car"])}
     assert reasons(collect([first, second], when="door.crossed", low_score=(0.3, 0.5))[2]) == [
         (0, "when"),
@@ -275,13 +296,13 @@ def test_an_object_is_not_compared_with_whole_frames():
 
 
 def test_a_random_frame_is_compared_as_a_frame_even_with_a_weak_object():
-    given = parked([1, 1])
-    given[1].surface = Surface(from_rgb(np.rot90(spots(5, 240, 320)).copy(), Color()), Color())
-    given[1].surface.data[60:200, 120:200] = given[0].surface.data[60:200, 120:200]
+    footage = parked([1, 1])
+    footage[1].surface = Surface(from_rgb(np.rot90(spots(5, 240, 320)).copy(), Color()), Color())
+    footage[1].surface.data[60:200, 120:200] = footage[0].surface.data[60:200, 120:200]
     options = {"low_score": (0.3, 0.5), "path": "one"}
-    assert reasons(collect(given, **options)[2]) == [(0, "low_score")], "the object is known"
-    made = collect(given, **{**options, "path": "two"}, random=Rate(10_000_000, "s"))[2]
-    assert [one["reasons"] for one in made] == [["low_score"], ["low_score", "random"]]
+    assert reasons(collect(footage, **options)[2]) == [(0, "low_score")], "the object is known"
+    entries = collect(footage, **{**options, "path": "two"}, random=Rate(10_000_000, "s"))[2]
+    assert [entry["reasons"] for entry in entries] == [["low_score"], ["low_score", "random"]]
 
 
 # ---------------------------------------------------------------------------------------------------------- budget
@@ -297,9 +318,9 @@ def test_a_budget_holds_over_sources_and_restarts_until_midnight(monkeypatch):
     _, counts, _ = collect(scene(0.4, first=20), **options)
     assert counts == {"images over budget: low_score": 1}
     now_s[0] += 401
-    _, counts, made = collect(scene(0.4, first=30), **options)
+    _, counts, entries = collect(scene(0.4, first=30), **options)
     assert counts == {"images collected: low_score": 1}
-    assert len(made) == 4
+    assert len(entries) == 4
     assert collect(scene(0.4, first=40), **{**options, "at_most": Rate(1, "s")})[1] == {
         "images over budget: low_score": 1
     }
@@ -312,8 +333,9 @@ def test_images_of_a_clock_that_was_ahead_do_not_use_up_the_budget(monkeypatch):
     collect(scene(0.4), **options)
     now_s[0] = 20_000 * DAY_S
     assert collect(scene(0.4, 0.4, first=10), **options)[1] == {
-        "images collected: low_score": 1, "images over budget: low_score": 1,
-    }  # fmt: skip
+        "images collected: low_score": 1,
+        "images over budget: low_score": 1,
+    }
 
 
 @pytest.mark.parametrize("wrong", ['"collected":"soon"', '"hash":"x"', '"hash":5', '"hash":"fffffffffffffffff"'])
@@ -326,48 +348,53 @@ def test_a_line_with_a_damaged_value_is_left_out_and_counted(wrong):
     path.write_text(re.sub(rf'{name}:"[^"]*"', wrong, path.read_text()))
     assert wrong in path.read_text()
     assert collect(scene(0.4, first=10), low_score=(0.3, 0.5))[1] == {
-        "unreadable lines": 1, "images collected: low_score": 1,
-    }  # fmt: skip
+        "unreadable lines": 1,
+        "images collected: low_score": 1,
+    }
 
 
 def test_two_stages_of_one_folder_share_its_budget_and_know_each_others_images():
-    one, other = (Collect("collected", (0.3, 0.5), at_most=Rate(3, "day")) for _ in range(2))
-    for made in (one, other):
-        made.context = type(made.context)()
-        made.open()
+    first, second = (Collect("collected", (0.3, 0.5), at_most=Rate(3, "day")) for _ in range(2))
+    for stage in (first, second):
+        stage.context = type(stage.context)()
+        stage.open()
     for frame in scene(0.4, 0.4, 0.4, 0.4):
-        one.write(frame)
-        other.write(frame)
-    assert dict(one.context.counters.values) == {"images collected: low_score": 3, "images over budget: low_score": 1}
-    assert dict(other.context.counters.values) == {"duplicate images: low_score": 2, "images over budget: low_score": 2}
-    for made in (one, other):
-        made.close()
+        first.write(frame)
+        second.write(frame)
+    assert dict(first.context.counters.values) == {"images collected: low_score": 3, "images over budget: low_score": 1}
+    assert dict(second.context.counters.values) == {
+        "duplicate images: low_score": 2,
+        "images over budget: low_score": 2,
+    }
+    for stage in (first, second):
+        stage.close()
 
 
 # --------------------------------------------------------------------------------------------------------- trouble
 
 
 def test_a_damaged_frame_is_no_hard_case():
-    given = scene(0.4, 0.9, 0.4)
-    given[0].damaged = given[1].damaged = True
-    _, counts, made = collect(given, low_score=(0.3, 0.5), every=0.0)
-    assert reasons(made) == [(2, "low_score")]
+    footage = scene(0.4, 0.9, 0.4)
+    footage[0].damaged = footage[1].damaged = True
+    _, counts, entries = collect(footage, low_score=(0.3, 0.5), every=0.0)
+    assert reasons(entries) == [(2, "low_score")]
     assert counts == {"damaged frames left out": 1, "images collected: low_score": 1}
 
 
 def test_a_failed_frame_is_never_collected():
     """It may have failed in the stage that hides."""
-    made = Collect("collected", (0.3, 0.5), random=Rate(10_000_000, "s"))
-    made.context = type(made.context)()
-    made.open()
+    stage = Collect("collected", (0.3, 0.5), random=Rate(10_000_000, "s"))
+    stage.context = type(stage.context)()
+    stage.open()
     for error in ("draw raised", None):
         (frame,) = scene(0.4)
         frame.error = error
-        made.write(frame)
+        stage.write(frame)
         assert len(lines()) == (error is None)
-    frame.surface, frame.pts_s = None, 100.0
-    made.write(frame)
-    made.close()
+    frame.surface = None
+    frame.pts_s = 100.0
+    stage.write(frame)
+    stage.close()
     assert len(lines()) == 1
 
 
@@ -376,10 +403,10 @@ def test_a_disk_that_fills_up_costs_images_and_nothing_else(monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    made = Collect("collected", (0.3, 0.5))
+    stage = Collect("collected", (0.3, 0.5))
     with pytest.raises(OutputError, match="collect: 2 images under collected/images could not be written: the disk is"):
-        run_stage(made, scene(0.4, 0.4))
-    assert dict(made.context.counters.values) == {"images not written: low_score": 2}
+        run_stage(stage, scene(0.4, 0.4))
+    assert dict(stage.context.counters.values) == {"images not written: low_score": 2}
     assert lines() == []
     assert os.listdir("collected/images") == []
 
@@ -401,7 +428,7 @@ def test_lines_that_people_have_damaged_are_left_out_and_counted():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "set at least one reason: when, disagreement, low_score, novelty, random, such as low_score"),
         ({"low_score": (0.5, 0.3)}, r"low_score must be \[lowest, highest\], got \[0.5, 0.3\]"),
@@ -410,8 +437,8 @@ def test_lines_that_people_have_damaged_are_left_out_and_counted():
         ({"novelty": 0.1, "same_vector": 0.2}, "same_vector must be at most novelty, 0.1"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_options_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         Collect(**{"path": "collected", **options})
 
 
@@ -421,13 +448,14 @@ def test_from_a_device_come_the_same_images():
 
     from streamkit.core.data import Device
 
-    host, device = scene(0.4, 0.4), scene(0.4, 0.4)
+    host = scene(0.4, 0.4)
+    device = scene(0.4, 0.4)
     for frame in device:
         frame.surface = type(frame.surface)(cupy.asarray(frame.surface.data), frame.surface.color)
     expected = collect(host, low_score=(0.3, 0.5), path="host")[2]
-    made = Collect("device", (0.3, 0.5))
-    made.context = type(made.context)(device=Device("cuda", 0))
-    run_stage(made, device)
-    assert [one["objects"] for one in lines("device")] == [one["objects"] for one in expected]
-    for one, other in zip(lines("device"), expected, strict=True):
-        assert Path("device", one["image"]).read_bytes() == Path("host", other["image"]).read_bytes()
+    stage = Collect("device", (0.3, 0.5))
+    stage.context = type(stage.context)(device=Device("cuda", 0))
+    run_stage(stage, device)
+    assert [entry["objects"] for entry in lines("device")] == [entry["objects"] for entry in expected]
+    for entry, host_entry in zip(lines("device"), expected, strict=True):
+        assert Path("device", entry["image"]).read_bytes() == Path("host", host_entry["image"]).read_bytes()

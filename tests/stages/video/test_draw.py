@@ -8,9 +8,9 @@ from streamkit.stages.video.draw import Draw
 
 
 def drawing(**options):
-    made = Draw(**options)
-    made.open()
-    return made
+    stage = Draw(**options)
+    stage.open()
+    return stage
 
 
 def frame(height=360, width=640, value=100, source="a", **fields):
@@ -22,15 +22,18 @@ def table(*rows, labels=("person", "car")):
     """Rows of (frame, class, x1, y1, x2, y2)."""
     values = np.array(rows, np.float32).reshape(-1, 6)
     return Detections(
-        np.ascontiguousarray(values[:, 2:]), np.full(len(values), 0.5, np.float32), values[:, 1].astype(np.int32),
-        values[:, 0].astype(np.int32), labels=labels,
-    )  # fmt: skip
+        np.ascontiguousarray(values[:, 2:]),
+        np.full(len(values), 0.5, np.float32),
+        values[:, 1].astype(np.int32),
+        values[:, 0].astype(np.int32),
+        labels=labels,
+    )
 
 
 def test_a_new_surface_shows_the_objects_and_the_old_one_is_as_it_was():
-    given = frame()
-    old = given.surface
-    batch = drawing().process(Batch([given], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
+    original = frame()
+    old = original.surface
+    batch = drawing().process(Batch([original], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
     new = batch.frames[0].surface
     assert new is not old
     assert (old.data == 100).all()
@@ -48,27 +51,28 @@ def test_another_branch_sees_nothing():
 
 def test_in_place_is_for_the_runner_alone():
     assert "in_place" not in [option.name for option in options(Draw)]
-    stage, given = drawing(), frame()
+    stage = drawing()
+    original = frame()
     stage.in_place = True
-    batch = stage.process(Batch([given], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
-    assert batch.frames[0].surface is given.surface
-    assert (given.surface.data != 100).any()
+    batch = stage.process(Batch([original], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
+    assert batch.frames[0].surface is original.surface
+    assert (original.surface.data != 100).any()
 
 
 def test_frames_that_failed_or_have_no_pixels_or_objects_pass():
     frames = [frame(error="broken"), frame(), frame(), frame()]
     frames[1].surface = None
     surfaces = [f.surface for f in frames]
-    found = table(*[(i, 0, 10, 10, 50, 50) for i in (0, 1, 3)])
-    batch = drawing().process(Batch(frames, tables={"detect": found}))
+    objects = table(*[(i, 0, 10, 10, 50, 50) for i in (0, 1, 3)])
+    batch = drawing().process(Batch(frames, tables={"detect": objects}))
     assert [f.surface is s for f, s in zip(batch.frames, surfaces, strict=True)] == [True, True, True, False]
 
 
 @pytest.mark.parametrize("tables", [{}, {"detect": Detections.empty()}])
 def test_nothing_found_copies_nothing(tables):
-    given = frame()
-    surface = given.surface
-    assert drawing().process(Batch([given], tables=tables)).frames[0].surface is surface
+    original = frame()
+    surface = original.surface
+    assert drawing().process(Batch([original], tables=tables)).frames[0].surface is surface
 
 
 def test_waits_for_a_table_on_its_way_and_draws_all_detectors():
@@ -84,8 +88,8 @@ def test_waits_for_a_table_on_its_way_and_draws_all_detectors():
 
 @pytest.mark.parametrize(("height", "width"), [(101, 75), (1, 1), (2, 3), (35, 64)])
 def test_odd_and_tiny_pictures(height, width):
-    found = table((0, 0, 0, 0, width, height), (0, 1, 1, 1, 1, 1))
-    batch = drawing(fill=0.5).process(Batch([frame(height, width)], tables={"detect": found}))
+    objects = table((0, 0, 0, 0, width, height), (0, 1, 1, 1, 1, 1))
+    batch = drawing(fill=0.5).process(Batch([frame(height, width)], tables={"detect": objects}))
     assert (batch.frames[0].surface.data != 100).any()
     assert rgb(batch.frames[0]).shape == (height, width, 3)
 
@@ -101,15 +105,23 @@ def test_a_batch_draws_as_its_frames_do_one_by_one():
 
 def test_options_reach_the_picture():
     def picture(**options):
-        found = table((0, 0, 100, 100, 200, 200), (0, 1, 300, 100, 400, 200)).with_columns(track_id=np.array([5, 9]))
-        return drawing(**options).process(Batch([frame()], tables={"detect": found})).frames[0].surface.data
+        objects = table((0, 0, 100, 100, 200, 200), (0, 1, 300, 100, 400, 200)).with_columns(track_id=np.array([5, 9]))
+        return drawing(**options).process(Batch([frame()], tables={"detect": objects})).frames[0].surface.data
 
     shown = [
-        picture(**options) for options in (
-            {}, {"labels": False}, {"scores": False}, {"tracks": False}, {"color": "track"}, {"thickness": 8},
-            {"text_size": 30}, {"fill": 0.5}, {"only": ("car",)},
+        picture(**options)
+        for options in (
+            {},
+            {"labels": False},
+            {"scores": False},
+            {"tracks": False},
+            {"color": "track"},
+            {"thickness": 8},
+            {"text_size": 30},
+            {"fill": 0.5},
+            {"only": ("car",)},
         )
-    ]  # fmt: skip
+    ]
     assert len({data.tobytes() for data in shown}) == len(shown)
     assert (shown[-1][:360, :250] == 100).all(), "the person is not drawn"
 
@@ -127,9 +139,9 @@ def test_on_a_real_frame_only_the_drawing_changes(test_data):
     with av.open(str(test_data / "videos" / "vtest_480x360.mp4")) as container:
         decoded = next(container.decode(video=0)).to_ndarray(format="rgb24")
     surface = Surface(from_rgb(decoded, Color("bt601")), Color("bt601"))
-    given = Frame("street", 0, 0.0, 480, 360, surface)
-    before = rgb(given)
-    drawn = drawing().process(Batch([given], tables={"detect": table((0, 0, 200, 90, 232, 170))}))
+    original = Frame("street", 0, 0.0, 480, 360, surface)
+    before = rgb(original)
+    drawn = drawing().process(Batch([original], tables={"detect": table((0, 0, 200, 90, 232, 170))}))
     after = rgb(drawn.frames[0])
     changed = (before != after).any(axis=2)
     ys, xs = np.nonzero(changed)
@@ -144,18 +156,18 @@ def test_device_shows_what_the_host_shows():
     import cupy
 
     sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
-    found = table(*[(i, i % 5, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
-    found = found.with_columns(keypoints=np.tile(found.xyxy[:, None, :2] + 9, (1, 5, 1)))
-    host = drawing(fill=0.2).process(Batch([frame(*s) for s in sizes], tables={"detect": found}))
+    objects = table(*[(i, i % 5, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
+    objects = objects.with_columns(keypoints=np.tile(objects.xyxy[:, None, :2] + 9, (1, 5, 1)))
+    host = drawing(fill=0.2).process(Batch([frame(*s) for s in sizes], tables={"detect": objects}))
     frames = [frame(*s) for s in sizes]
     for f in frames:
         f.surface = Surface(cupy.asarray(f.surface.data), f.surface.color)
-    given = [f.surface for f in frames]
-    device = drawing(fill=0.2).process(Batch(frames, xp=cupy, tables={"detect": found}))
-    for mine, theirs, was in zip(host.frames, device.frames, given, strict=True):
-        assert np.array_equal(theirs.surface.data.get(), mine.surface.data)
+    originals = [f.surface for f in frames]
+    device = drawing(fill=0.2).process(Batch(frames, xp=cupy, tables={"detect": objects}))
+    for on_host, on_device, was in zip(host.frames, device.frames, originals, strict=True):
+        assert np.array_equal(on_device.surface.data.get(), on_host.surface.data)
         assert (was.data == 100).all()
-    assert device.frames[7].surface is given[7]
+    assert device.frames[7].surface is originals[7]
 
 
 # ---------------------------------------------------------------------------------------------------------- privacy
@@ -163,12 +175,16 @@ def test_device_shows_what_the_host_shows():
 
 def street(**options):
     """A frame of noise with two persons and a car on it, drawn on with these options and without lines."""
-    given = frame()
+    original = frame()
     rng = np.random.default_rng(0)
-    given.surface = Surface(rng.integers(0, 256, given.surface.data.shape, dtype=np.uint8), given.surface.color)
-    found = table((0, 0, 100, 100, 160, 220), (0, 0, 400, 40, 420, 90), (0, 1, 300, 200, 420, 260))
+    original.surface = Surface(
+        rng.integers(0, 256, original.surface.data.shape, dtype=np.uint8), original.surface.color
+    )
+    objects = table((0, 0, 100, 100, 160, 220), (0, 0, 400, 40, 420, 90), (0, 1, 300, 200, 420, 260))
     stage = drawing(only=("nothing",), **options)
-    return given.surface.data.copy(), stage.process(Batch([given], tables={"detect": found})).frames[0].surface.data
+    return original.surface.data.copy(), stage.process(Batch([original], tables={"detect": objects})).frames[
+        0
+    ].surface.data
 
 
 def clear(before, after, x1, y1, x2, y2):
@@ -204,34 +220,35 @@ def test_fewer_cells_hide_more():
 
 
 def test_boxes_are_drawn_on_what_is_hidden():
-    given = frame()
-    found = table((0, 0, 100, 100, 160, 220))
-    shown = drawing(blur=("person",)).process(Batch([given], tables={"detect": found})).frames[0].surface.data
-    plain = drawing().process(Batch([frame()], tables={"detect": found})).frames[0].surface.data
+    original = frame()
+    objects = table((0, 0, 100, 100, 160, 220))
+    shown = drawing(blur=("person",)).process(Batch([original], tables={"detect": objects})).frames[0].surface.data
+    plain = drawing().process(Batch([frame()], tables={"detect": objects})).frames[0].surface.data
     assert np.array_equal(shown, plain), "a gray picture blurred is gray"
 
 
 def test_hidden_in_place_or_not_and_with_frames_that_failed():
     frames_ = [frame(error="broken"), frame(), frame()]
     rng = np.random.default_rng(0)
-    for one in frames_:
-        one.surface.data[...] = rng.integers(0, 256, one.surface.data.shape, dtype=np.uint8)
-    kept = [one.surface for one in frames_]
-    found = table(*[(i, 0, 100, 100, 160, 220) for i in range(3)])
+    for drawn_frame in frames_:
+        drawn_frame.surface.data[...] = rng.integers(0, 256, drawn_frame.surface.data.shape, dtype=np.uint8)
+    originals = [drawn_frame.surface for drawn_frame in frames_]
+    objects = table(*[(i, 0, 100, 100, 160, 220) for i in range(3)])
     stage = drawing(blur=("person",))
-    first = stage.process(Batch(frames_, tables={"detect": found}).fork()).frames
-    assert first[0].surface is kept[0]
-    assert all(one.surface is not old for one, old in zip(first[1:], kept[1:], strict=True))
+    first = stage.process(Batch(frames_, tables={"detect": objects}).fork()).frames
+    assert first[0].surface is originals[0]
+    assert all(drawn_frame.surface is not old for drawn_frame, old in zip(first[1:], originals[1:], strict=True))
     stage.in_place = True
-    second = stage.process(Batch(frames_, tables={"detect": found})).frames
-    assert all(one.surface is old for one, old in zip(second, kept, strict=True))
+    second = stage.process(Batch(frames_, tables={"detect": objects})).frames
+    assert all(drawn_frame.surface is old for drawn_frame, old in zip(second, originals, strict=True))
     for a, b in zip(first[1:], second[1:], strict=True):
         assert np.array_equal(a.surface.data, b.surface.data)
 
 
 def test_nothing_is_hidden_for_an_object_of_a_frame_that_failed():
     rng = np.random.default_rng(0)
-    whole, failed = frame(), frame(error="broken")
+    whole = frame()
+    failed = frame(error="broken")
     whole.surface.data[...] = rng.integers(0, 256, whole.surface.data.shape, dtype=np.uint8)
     before = whole.surface.data.copy()
     persons = table((1, 0, 100, 100, 160, 220), (0, 0, 400, 40, 420, 90))
@@ -251,7 +268,7 @@ stages:
 
 
 @pytest.mark.parametrize(
-    ("above", "options", "told"),
+    ("above", "options", "message"),
     [
         ("detect: {model: demo}", "blur: [persn]", "5:16: draw.blur: no detector above finds 'persn'; did you mean"),
         ("detect: {model: demo}", "pixelate: {labels: [cat]}", "draw.pixelate: no detector above finds 'cat'; it has"),
@@ -259,7 +276,7 @@ stages:
         ("first: {stage: draw}", "blur: all", "draw.blur hides objects, and no stage above it finds any"),
     ],
 )
-def test_check_refuses_to_hide_what_nobody_finds(above, options, told, root):
+def test_check_refuses_to_hide_what_nobody_finds(above, options, message, root):
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.core.errors import ConfigError
@@ -267,7 +284,7 @@ def test_check_refuses_to_hide_what_nobody_finds(above, options, told, root):
     with pytest.raises(ConfigError) as caught:
         build(read_text(PIPELINE % (above, options), folder=root))
     assert len(caught.value.problems) == 1
-    assert told.split(";")[0] in str(caught.value.problems[0])
+    assert message.split(";")[0] in str(caught.value.problems[0])
 
 
 def test_check_warns_of_packets_that_are_written_past_what_hides(root):
@@ -288,15 +305,15 @@ def test_the_device_hides_what_the_host_hides():
 
     rng = np.random.default_rng(0)
     sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
-    found = table(*[(i, i % 2, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
+    objects = table(*[(i, i % 2, 10 + i, 40, 70 + 3 * i, 80) for i in range(32) if i != 7])
     options = {"blur": ("person",), "pixelate": {"zone": ((0.5, 0.5), (1.0, 0.5), (0.7, 1.0)), "units": "share"}}
     host = [frame(*s) for s in sizes]
-    for one in host:
-        one.surface.data[...] = rng.integers(0, 256, one.surface.data.shape, dtype=np.uint8)
+    for frame_on_device in host:
+        frame_on_device.surface.data[...] = rng.integers(0, 256, frame_on_device.surface.data.shape, dtype=np.uint8)
     device = [frame(*s) for s in sizes]
-    for one, like in zip(device, host, strict=True):
-        one.surface = Surface(cupy.asarray(like.surface.data), like.surface.color)
-    mine = drawing(**options).process(Batch(host, tables={"detect": found})).frames
-    theirs = drawing(**options).process(Batch(device, xp=cupy, tables={"detect": found})).frames
-    for a, b in zip(mine, theirs, strict=True):
+    for frame_on_device, like in zip(device, host, strict=True):
+        frame_on_device.surface = Surface(cupy.asarray(like.surface.data), like.surface.color)
+    on_host = drawing(**options).process(Batch(host, tables={"detect": objects})).frames
+    on_device = drawing(**options).process(Batch(device, xp=cupy, tables={"detect": objects})).frames
+    for a, b in zip(on_host, on_device, strict=True):
         assert np.array_equal(b.surface.data.get(), a.surface.data)

@@ -17,24 +17,26 @@ from streamkit.stages.video.draw import Draw, Trails
 from streamkit.testing.kit import detections, run_stage
 
 FILLS = palette_yuv(Color())[0]
-YELLOW, FIRST = int(FILLS[5]) & 255, int(FILLS[0]) & 255  # luma of zones and lines, and of the first class
+# luma of zones and lines, and of the first class
+YELLOW = int(FILLS[5]) & 255
+FIRST = int(FILLS[0]) & 255
 BARE = {"labels": False, "scores": False, "tracks": False}
 
 
-def pictured(made, value=100):
+def pictured(footage, value=100):
     """Frames with grey pixels."""
-    for frame in made:
+    for frame in footage:
         data = np.full((frame.height * 3 // 2, frame.width), value, np.uint8)
         frame.surface = Surface(data, Color())
-    return made
+    return footage
 
 
 def walked(count=20, speed=50.0, **columns):
     """One object, 40 x 80, that walks to the right from x = 100; its foot is at y = 180."""
-    made = pictured(walkers(count, [(100, 100)], speed=speed, **columns))
-    for frame in made:
+    footage = pictured(walkers(count, [(100, 100)], speed=speed, **columns))
+    for frame in footage:
         frame.detections = frame.detections.with_columns(track_id=np.full(len(frame.detections), 1))
-    return made
+    return footage
 
 
 def luma(frame):
@@ -78,8 +80,8 @@ def test_draw_shows_them_by_itself_and_not_where_analytics_is_off():
 
 
 def test_level_and_upright_edges_are_as_thick_as_a_line_throughout():
-    made = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(1))
-    seen = yellow(run_stage(Draw(**BARE), made)[0])
+    footage = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(1))
+    seen = yellow(run_stage(Draw(**BARE), footage)[0])
     assert set(seen[:, 350:450].sum(axis=0).tolist()) == {4}, "two edges of 2 pixels"
     assert set(seen[150:250].sum(axis=1).tolist()) == {4}
 
@@ -98,12 +100,13 @@ def test_a_shape_may_reach_as_far_as_it_likes():
         "away": [(-500, -500), (-400, -900)],
         "beside": [(700, -100), (700, 900)],
     }
-    made = walked(1)
-    made[0].shown = {name: Shown(tuple(line)) for name, line in lines.items()}
-    seen = yellow(run_stage(Draw(**BARE), made)[0])
+    footage = walked(1)
+    footage[0].shown = {name: Shown(tuple(line)) for name, line in lines.items()}
+    seen = yellow(run_stage(Draw(**BARE), footage)[0])
     assert seen[198:202, 200:].any(axis=0).all()
     assert seen[:, 403:409].any(axis=1).all()
-    seen[196:204], seen[:, 400:412] = False, False
+    seen[196:204] = False
+    seen[:, 400:412] = False
     assert not seen.any()
 
 
@@ -152,24 +155,24 @@ def test_records_say_nothing_of_what_is_drawn(run_pipeline):
 
 
 def test_objects_in_no_track_are_left_out_below_a_tracker():
-    made = walked(1)
+    footage = walked(1)
     table = detections([[100, 100, 140, 180], [300, 100, 340, 180]], [0.9, 0.2], track_id=[1, -1])
-    made[0].tables = {"detect": table}
-    drawn = luma(run_stage(Draw(**BARE), made)[0])
+    footage[0].tables = {"detect": table}
+    drawn = luma(run_stage(Draw(**BARE), footage)[0])
     assert (drawn[100:180, 98:142] != 100).any()
     assert (drawn[:, 290:] == 100).all()
-    drawn = luma(run_stage(Draw(**BARE, untracked=True), made)[0])
+    drawn = luma(run_stage(Draw(**BARE, untracked=True), footage)[0])
     assert (drawn[100:180, 298:342] != 100).any()
-    made[0].tables = {"detect": detections([[300, 100, 340, 180]], [0.2])}
-    assert (luma(run_stage(Draw(**BARE), made)[0])[100:180, 298:342] != 100).any(), "nothing tracks here"
+    footage[0].tables = {"detect": detections([[300, 100, 340, 180]], [0.2])}
+    assert (luma(run_stage(Draw(**BARE), footage)[0])[100:180, 298:342] != 100).any(), "nothing tracks here"
 
 
 def test_what_is_hidden_is_hidden_in_no_track_as_well():
-    made = walked(1)
-    made[0].surface.data[:360] = np.arange(640, dtype=np.uint8)[None]
-    before = made[0].surface.data.copy()
-    made[0].tables = {"detect": detections([[300, 100, 340, 180]], [0.2], track_id=[-1], labels=("person",))}
-    after = luma(run_stage(Draw(**BARE, pixelate="all"), made)[0])
+    footage = walked(1)
+    footage[0].surface.data[:360] = np.arange(640, dtype=np.uint8)[None]
+    before = footage[0].surface.data.copy()
+    footage[0].tables = {"detect": detections([[300, 100, 340, 180]], [0.2], track_id=[-1], labels=("person",))}
+    after = luma(run_stage(Draw(**BARE, pixelate="all"), footage)[0])
     assert (after[110:170, 305:335] != before[110:170, 305:335]).any()
 
 
@@ -181,51 +184,51 @@ def trail_of(frame, track=1):
 
 
 def test_a_trail_is_where_the_foot_was_for_so_long():
-    made = run_stage(Trails(last=0.4), walked(30))
-    assert not made[0].shown, "one place is no trail"
-    assert trail_of(made[5])[0] == (120.0, 180.0)
-    assert trail_of(made[5])[-1] == (130.0, 180.0)
-    first, *_, last = trail_of(made[29])
+    footage = run_stage(Trails(last=0.4), walked(30))
+    assert not footage[0].shown, "one place is no trail"
+    assert trail_of(footage[5])[0] == (120.0, 180.0)
+    assert trail_of(footage[5])[-1] == (130.0, 180.0)
+    first, *_, last = trail_of(footage[29])
     assert last == pytest.approx((120 + 50 * 29 / 25, 180))
     assert last[0] - 20 - 1e-3 <= first[0] <= last[0] - 20 + 4, "0.4 s at 50 pixels a second"
-    steps = np.diff([x for x, _ in trail_of(made[29])])
+    steps = np.diff([x for x, _ in trail_of(footage[29])])
     assert (steps[:-1] >= 3.6 - 1e-4).all(), "1 % of the frame's height at least"
 
 
 def test_a_trail_of_one_that_stands_stays_small():
-    made = run_stage(Trails(last=3600), walked(200, speed=0))
-    assert len(trail_of(made[-1])) == 2
+    footage = run_stage(Trails(last=3600), walked(200, speed=0))
+    assert len(trail_of(footage[-1])) == 2
 
 
 def test_a_lost_object_has_no_trail_and_comes_back_with_what_is_left_of_it():
-    made = walked(30)
-    for frame in made[10:20]:
+    footage = walked(30)
+    for frame in footage[10:20]:
         frame.detections = frame.detections[:0]
-    made = run_stage(Trails(last=2), made)
-    assert all(not frame.shown for frame in made[10:20])
-    assert trail_of(made[20])[0] == (120.0, 180.0)
+    footage = run_stage(Trails(last=2), footage)
+    assert all(not frame.shown for frame in footage[10:20])
+    assert trail_of(footage[20])[0] == (120.0, 180.0)
     short = run_stage(Trails(last=0.2), [frame for frame in walked(30) if not 10 <= frame.index < 20])
     assert not short[10].shown, "all of it is too old"
 
 
 def test_trails_end_where_time_goes_back_or_the_source_begins_again():
     for change in ("pts_s", "epoch"):
-        made = walked(10)
-        for frame in made[5:]:
+        footage = walked(10)
+        for frame in footage[5:]:
             if change == "pts_s":
                 frame.pts_s -= 10
             else:
                 frame._state.epoch = 1
-        made = run_stage(Trails(last=20), made)
-        assert not made[5].shown
-        assert len(trail_of(made[6])) == 2
+        footage = run_stage(Trails(last=20), footage)
+        assert not footage[5].shown
+        assert len(trail_of(footage[6])) == 2
 
 
 def test_objects_without_a_track_and_tables_without_tracks_have_no_trail():
-    made = walked(5)
-    for frame in made:
+    footage = walked(5)
+    for frame in footage:
         frame.detections = frame.detections.with_columns(track_id=np.array([-1]))
-    assert not any(frame.shown for frame in run_stage(Trails(), made))
+    assert not any(frame.shown for frame in run_stage(Trails(), footage))
     assert not any(frame.shown for frame in run_stage(Trails(), walkers(5, [(0, 0)])))
 
 
@@ -237,10 +240,10 @@ def test_each_source_and_each_detector_has_its_own():
         frame.detections = frame.detections.with_columns(xyxy=boxes)
     for frame in mixed:
         frame.tables["faces"] = frame.tables["detect"]
-    made = run_stage(Trails(last=2), mixed)
-    assert set(made[-1].shown) == {"trails detect 1", "trails faces 1"}
-    assert trail_of(made[-1])[0] == (320.0, 180.0)
-    assert trail_of(made[-2])[0] == (120.0, 180.0)
+    footage = run_stage(Trails(last=2), mixed)
+    assert set(footage[-1].shown) == {"trails detect 1", "trails faces 1"}
+    assert trail_of(footage[-1])[0] == (320.0, 180.0)
+    assert trail_of(footage[-2])[0] == (120.0, 180.0)
 
 
 def test_draw_draws_trails_in_the_colours_of_their_objects_and_only_of_those_that_it_draws():
@@ -262,10 +265,10 @@ def graph(draw, track="track: {}"):
 
 def test_the_graph_has_a_stage_for_trails_where_they_are_asked_for():
     assert list(graph("{}").nodes)[-2:] == ["track", "draw"]
-    made = graph("{trail: 1500ms}")
-    assert made.nodes["draw"].inputs == ["draw.trails"]
-    assert made.nodes["draw.trails"].inputs == ["track"]
-    assert made.nodes["draw.trails"].options == {"last": 1.5}
+    built = graph("{trail: 1500ms}")
+    assert built.nodes["draw"].inputs == ["draw.trails"]
+    assert built.nodes["draw.trails"].inputs == ["track"]
+    assert built.nodes["draw.trails"].options == {"last": 1.5}
 
 
 @pytest.mark.parametrize(
@@ -288,15 +291,16 @@ def test_trails_that_cannot_be_are_refused(draw, track, says):
 def test_the_device_shows_what_the_host_shows():
     import cupy
 
-    def given():
-        made = run_stage(Zone(polygon={"hall": [(90, 90), (430, 110), (330, 300), (60, 250)]}), walked(25))
-        made = run_stage(LineCounter(line=[(-50, 20), (700, 340)]), made)
-        return run_stage(Trails(last=2), made)[-4:]
+    def analyzed():
+        footage = run_stage(Zone(polygon={"hall": [(90, 90), (430, 110), (330, 300), (60, 250)]}), walked(25))
+        footage = run_stage(LineCounter(line=[(-50, 20), (700, 340)]), footage)
+        return run_stage(Trails(last=2), footage)[-4:]
 
-    host = given()
-    device = given()
-    for one in device:
-        one.surface = Surface(cupy.asarray(one.surface.data), one.surface.color)
-    mine, theirs = run_stage(Draw(), host), run_stage(Draw(), device)
-    for a, b in zip(mine, theirs, strict=True):
+    host = analyzed()
+    device = analyzed()
+    for device_frame in device:
+        device_frame.surface = Surface(cupy.asarray(device_frame.surface.data), device_frame.surface.color)
+    on_host = run_stage(Draw(), host)
+    on_device = run_stage(Draw(), device)
+    for a, b in zip(on_host, on_device, strict=True):
         assert np.array_equal(b.surface.data.get(), a.surface.data)

@@ -13,9 +13,9 @@ def test_boxes_are_moved_and_clipped_and_those_outside_are_left_out():
     table = detections(
         [[50, 30, 90, 60], [120, 100, 150, 130], [100, 20, 200, 60], [200, 20, 240, 60], [130, 30, 150, 60]]
     )
-    found, rows = objects_within(table, RECT)
+    objects, rows = objects_within(table, RECT)
     assert rows.tolist() == [0, 4]
-    assert found.xyxy.tolist() == [[10, 10, 50, 40], [90, 10, 100, 40]]
+    assert objects.xyxy.tolist() == [[10, 10, 50, 40], [90, 10, 100, 40]]
 
 
 def test_masks_keypoints_and_corners_move_along():
@@ -26,10 +26,10 @@ def test_masks_keypoints_and_corners_move_along():
     points = np.array([[[50, 30, 0.9], [30, 30, 0.8], [60, 50, 0.0]], [[np.nan] * 3] * 3], np.float32)
     corners = np.array([[[50, 30], [80, 40], [70, 60], [45, 50]], [[np.nan] * 2] * 4], np.float32)
     table = detections([[30, 25, 80, 70], [60, 30, 90, 60]], mask=mask, keypoints=points, corners=corners)
-    found, _ = objects_within(table, RECT)
-    assert np.array_equal(rle.decode(found.extra["mask"][0]), whole[20:120, 40:140])
-    assert found.extra["mask"][1] is None
-    assert found.extra["keypoints"][0].tolist() == [[10, 10, np.float32(0.9)], [0, 0, 0], [20, 30, 0]]
-    assert np.isnan(found.extra["keypoints"][1]).all()
-    assert found.extra["corners"][0].tolist() == [[10, 10], [40, 20], [30, 40], [5, 30]]
-    assert np.isnan(found.extra["corners"][1]).all()
+    objects, _ = objects_within(table, RECT)
+    assert np.array_equal(rle.decode(objects.extra["mask"][0]), whole[20:120, 40:140])
+    assert objects.extra["mask"][1] is None
+    assert objects.extra["keypoints"][0].tolist() == [[10, 10, np.float32(0.9)], [0, 0, 0], [20, 30, 0]]
+    assert np.isnan(objects.extra["keypoints"][1]).all()
+    assert objects.extra["corners"][0].tolist() == [[10, 10], [40, 20], [30, 40], [5, 30]]
+    assert np.isnan(objects.extra["corners"][1]).all()

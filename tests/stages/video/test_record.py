@@ -36,9 +36,9 @@ def test_packets_are_the_source_s_own(run, video, tmp_path):
     run(video, [130], path="c/{time}.mkv")
     (path,) = (tmp_path / "c").iterdir()
     with av.open(str(video)) as a, av.open(str(path)) as b:
-        own = [bytes(p) for p in a.demux(video=0) if p.size]
+        source_packets = [bytes(p) for p in a.demux(video=0) if p.size]
         clip = [bytes(p) for p in b.demux(video=0) if p.size]
-    assert clip == own[75 : 75 + len(clip)]
+    assert clip == source_packets[75 : 75 + len(clip)]
 
 
 def test_events_that_overlap_make_one_clip_longer(run, video, tmp_path):
@@ -59,8 +59,10 @@ def test_a_recording_that_grows_too_long_goes_on_in_another_file(run, video, tmp
     files = sorted((tmp_path / "clips" / "gate").iterdir())
     numbers = [[n for _, n in shown(path)] for path in files]
     assert len(files) >= 3
-    assert [n for one in numbers for n in one] == list(range(numbers[-1][-1] + 1)), "no picture twice, none missing"
-    assert all(len(one) <= 101 for one in numbers), "3 s, and to the next keyframe"
+    assert [n for file_numbers in numbers for n in file_numbers] == list(range(numbers[-1][-1] + 1)), (
+        "no picture twice, none missing"
+    )
+    assert all(len(file_numbers) <= 101 for file_numbers in numbers), "3 s, and to the next keyframe"
     for event in events(done, "ticked"):
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == event["data"]["n"]
 
@@ -77,7 +79,9 @@ def test_loops_and_thinned_sources(run, video, tmp_path, source):
     ticked = events(done, "ticked")
     assert ticked
     for event in ticked:
-        picture = next(one["frame"] for one in done.records["gate"] if event in one["events"])
+        picture = next(
+            frame_record["frame"] for frame_record in done.records["gate"] if event in frame_record["events"]
+        )
         number = picture if "loop" not in source else picture % 50 + (0 if "start" not in source else 25)
         if "start" in source:
             number = (picture - 25) % 50 + 25
@@ -95,7 +99,7 @@ def test_a_paced_file(run, video, tmp_path):
     ticked = events(done, "ticked")
     assert ticked  # not all of them: a machine that is busy falls behind the pace, and drops frames
     for event in ticked:
-        number = next(one["frame"] for one in done.records["gate"] if event in one["events"])
+        number = next(frame_record["frame"] for frame_record in done.records["gate"] if event in frame_record["events"])
         assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == number
 
 
@@ -149,7 +153,7 @@ stages:
 
 
 @pytest.mark.parametrize(
-    ("record", "said"),
+    ("record", "message"),
     [
         ("{when: tickr.ticked}", "no stage writes the event 'tickr.ticked'; did you mean 'ticker.ticked'"),
         ("{when: [ticker.ticked, ticker.tocked]}", "ticker writes no event 'ticker.tocked'; did you mean"),
@@ -170,7 +174,7 @@ stages:
         ("{retention: {ages: 7d}}", "did you mean 'age'"),
     ],
 )
-def test_what_is_refused_before_anything_runs(record, said):
+def test_what_is_refused_before_anything_runs(record, message):
     registry = default_registry()
     registry.add(ticker())
     text = f"sources: {{a: x.mp4}}\nstages:\n  draw: {{}}\n  ticker: {{from: decode}}\n  record: {record}"
@@ -178,7 +182,7 @@ def test_what_is_refused_before_anything_runs(record, said):
         text = text.replace("draw: {}\n  ticker: {from: decode}", "draw: {}\n  ticker: {}")
     with pytest.raises(ConfigError) as error:
         build(read_text(text, registry=registry))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_only_sources_without_packets_are_refused():
@@ -188,7 +192,7 @@ def test_only_sources_without_packets_are_refused():
 
 def test_it_hands_on_what_it_was_given(run, video):
     done = run(video, [130])
-    assert [one["frame"] for one in done.records["gate"]] == list(range(250))
+    assert [frame_record["frame"] for frame_record in done.records["gate"]] == list(range(250))
     assert len(events(done, "passed")) == 249
 
 

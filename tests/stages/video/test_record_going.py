@@ -133,18 +133,20 @@ def test_too_little_memory_is_counted(run, video, tmp_path):
     done = run(video, [130], buffer=3000)
     counts = done.report["counts"]
     assert set(counts) <= {
-        "clips recorded", "events without a clip: packets evicted",
-        "packets missing in clips: out of memory", "packets not in clips: no preceding keyframe",
+        "clips recorded",
+        "events without a clip: packets evicted",
+        "packets missing in clips: out of memory",
+        "packets not in clips: no preceding keyframe",
         "events without a clip: no keyframe yet",
-    }  # fmt: skip
+    }
     for path in tmp_path.rglob("*.mp4"):
         shown(path)
 
 
 def alone(**options):
-    made = Record(**options)
-    made.context = Context(id="record", counters=Counters())
-    return made
+    stage = Record(**options)
+    stage.context = Context(id="record", counters=Counters())
+    return stage
 
 
 def test_halves_of_a_crash_go_at_the_start_and_nothing_else(tmp_path, monkeypatch):
@@ -155,11 +157,11 @@ def test_halves_of_a_crash_go_at_the_start_and_nothing_else(tmp_path, monkeypatc
     others = [folder / ".notes.mp4.part", folder / "20260801T120000.250Z-crossed.mp4", folder / "a.part"]
     for path in [ours, *others]:
         path.touch()
-    made = alone()
-    made.open()
+    stage = alone()
+    stage.open()
     assert not ours.exists()
     assert all(path.exists() for path in others)
-    assert made.context.counters.values == {"unfinished clips removed": 1}
+    assert stage.context.counters.values == {"unfinished clips removed": 1}
 
 
 def test_the_half_of_another_process_stays_when_recording_begins(tmp_path, monkeypatch):
@@ -168,14 +170,14 @@ def test_the_half_of_another_process_stays_when_recording_begins(tmp_path, monke
     path = Path("clips/gate/20260801T120000.250Z-crossed.mp4")
     other = AtomicFile(path)  # the lock is the handle's, so that one process can play both
     other.begin().write_text("half")
-    made = alone()
-    made.open()
+    stage = alone()
+    stage.open()
     assert other.part.read_text() == "half"
-    assert made.context.counters.values == {}
+    assert stage.context.counters.values == {}
     other.release()  # as a process that is killed does
-    made.open()
+    stage.open()
     assert not other.part.exists()
-    assert made.context.counters.values == {"unfinished clips removed": 1}
+    assert stage.context.counters.values == {"unfinished clips removed": 1}
 
 
 def test_a_full_disk_stops_recording_and_room_lets_it_go_on(run, video, tmp_path, monkeypatch):

@@ -27,20 +27,20 @@ def here(tmp_path, monkeypatch):
 
 
 def test_a_frame_is_written_as_it_is_at_the_event():
-    given = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
-    happen(given[1], track=None)
-    found, _ = snap(given, capture="frame", max_size=160)
+    footage = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
+    happen(footage[1], track=None)
+    done, _ = snap(footage, capture="frame", max_size=160)
     assert files() == ["snaps/gate/video/000001.000s_frame_none.jpg"]
     color, size = looks(*files())
     assert near(color, GREEN)
     assert size == (120, 160)
-    assert [at for at, _ in saved(found)] == [1]
+    assert [at for at, _ in saved(done)] == [1]
 
 
 def test_pictures_larger_than_max_size_are_made_smaller():
-    given = scene([(LARGE, GREEN, True)] * 3)
-    happen(given[0])
-    snap(given, max_size=50, pad=0, after=0)
+    footage = scene([(LARGE, GREEN, True)] * 3)
+    happen(footage[0])
+    snap(footage, max_size=50, pad=0, after=0)
     assert looks(*files())[1] == (50, 29)
 
 
@@ -56,32 +56,32 @@ def test_a_snapshot_does_not_wait_for_the_time_of_an_earlier_recording():
 
 
 def test_the_rest_is_written_when_the_source_ends():
-    given = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
-    happen(given[1])
-    happen(given[3])
-    found, counts = snap(given)
+    footage = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
+    happen(footage[1])
+    happen(footage[3])
+    done, counts = snap(footage)
     assert len(files()) == 2
-    assert saved(found) == []
+    assert saved(done) == []
     assert counts == {"snapshots written": 2, "snapshots without an event: their source ended": 2}
 
 
 def test_names_of_a_camera_have_its_time():
-    given = scene([(LARGE, GREEN, True)] * 2)
-    for frame in given:
+    footage = scene([(LARGE, GREEN, True)] * 2)
+    for frame in footage:
         frame.time_s = 1785585600.25
         happen(frame)
-    snap(given, after=0)
+    snap(footage, after=0)
     day = "snaps/gate/2026-08-01/20260801T120000.250Z_person_7"
     assert files() == [f"{day}-2.jpg", f"{day}.jpg"], "two pictures never have one name"
 
 
 def test_what_cannot_be_pictured_is_given_up_and_counted():
-    given = scene([(LARGE, GREEN, True), None, None, None])
-    happen(given[1], track=8)
-    happen(given[1], track=None)
-    happen(given[2], kind="other")
-    found, counts = snap(given)
-    assert saved(found) == []
+    footage = scene([(LARGE, GREEN, True), None, None, None])
+    happen(footage[1], track=8)
+    happen(footage[1], track=None)
+    happen(footage[2], kind="other")
+    done, counts = snap(footage)
+    assert saved(done) == []
     assert counts == {
         "snapshots given up: the object was not seen": 1,
         "snapshots given up: the event has no object; capture: frame saves the frame": 1,
@@ -115,19 +115,19 @@ stages:
 
 
 def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
-    given = scene([(LARGE, GREEN, True)] * 4)
-    for frame in given:
+    footage = scene([(LARGE, GREEN, True)] * 4)
+    for frame in footage:
         happen(frame)
 
     def full(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    made = Snapshot("door.crossed", after=0, path="snaps/{source}/{time}.jpg")
+    snapshot_stage = Snapshot("door.crossed", after=0, path="snaps/{source}/{time}.jpg")
     with pytest.raises(OutputError, match="snapshot: 4 snapshots under snaps could not be written: the disk is full"):
-        run_stage(made, given)
+        run_stage(snapshot_stage, footage)
     assert files() == [], "no half picture is left"
-    assert dict(made.context.counters.values) == {"snapshots failed": 4}, "and every frame has come"
+    assert dict(snapshot_stage.context.counters.values) == {"snapshots failed": 4}, "and every frame has come"
 
 
 def test_a_run_whose_pictures_cannot_be_written_goes_on_to_its_end_and_tells(run_pipeline, root, here):
@@ -145,8 +145,8 @@ def test_a_label_that_is_too_long_for_a_name_is_cut():
     (frame,) = scene([(LARGE, GREEN, True)])
     happen(frame)
     frame.tables = {"detect": detections([LARGE], track_id=[7], label=["x" * 255])}
-    made = Snapshot("door.crossed", after=0, path="snaps/{source}_{time}_{label}.jpg")
-    (frame,) = run_stage(made, [frame])
+    snapshot_stage = Snapshot("door.crossed", after=0, path="snaps/{source}_{time}_{label}.jpg")
+    (frame,) = run_stage(snapshot_stage, [frame])
     (saved,) = [event for event in frame.events if event.kind == "saved"]
     assert saved.data["label"] == "x" * 255
     assert files() == [saved.data["path"]]
@@ -154,15 +154,16 @@ def test_a_label_that_is_too_long_for_a_name_is_cut():
 
 
 def test_a_name_that_is_too_long_for_the_disk_costs_its_picture_alone():
-    name, views = "x" * 300, [(LARGE, GREEN, True)]
+    name = "x" * 300
+    views = [(LARGE, GREEN, True)]
     Path("snaps").mkdir()
-    given = [*scene(views, name), *scene(views, "yard")]
-    for frame in given:
+    footage = [*scene(views, name), *scene(views, "yard")]
+    for frame in footage:
         happen(frame)
-    made = Snapshot("door.crossed", after=0, path="snaps/{source}_{time}_{label}.jpg")
+    snapshot_stage = Snapshot("door.crossed", after=0, path="snaps/{source}_{time}_{label}.jpg")
     with pytest.raises(OutputError, match="snapshot: 1 snapshot under snaps could not be written: the name is too"):
-        run_stage(made, given)
-    assert dict(made.context.counters.values) == {"snapshots failed": 1, "snapshots written": 1}
+        run_stage(snapshot_stage, footage)
+    assert dict(snapshot_stage.context.counters.values) == {"snapshots failed": 1, "snapshots written": 1}
     assert files() == ["snaps/yard_000000.000s_person.jpg"]
 
 
@@ -170,11 +171,11 @@ def test_no_room_and_retention(monkeypatch):
     import shutil
     from collections import namedtuple
 
-    given = scene([(LARGE, GREEN, True)] * 3)
-    happen(given[0])
+    footage = scene([(LARGE, GREEN, True)] * 3)
+    happen(footage[0])
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "disk_usage", lambda path: namedtuple("usage", "free")(50_000_000))
-        _, counts = snap(given, after=0)
+        _, counts = snap(footage, after=0)
     assert counts == {"snapshots given up: disk full": 1}
     old = Path("snaps/gate/2026-08-01/20260801T120000.250Z_person_7.jpg")
     other = Path("snaps/gate/notes.txt")
@@ -182,7 +183,7 @@ def test_no_room_and_retention(monkeypatch):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         os.utime(path, (1, 1))
-    _, counts = snap(given, after=0, retention={"age": 3600.0})
+    _, counts = snap(footage, after=0, retention={"age": 3600.0})
     assert counts == {"snapshots written": 1, "snapshots removed: over age": 1}
     assert other.exists(), "nothing but snapshots is removed"
     assert not old.exists()
@@ -227,7 +228,7 @@ def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"path": "snaps/{source}/{time}.png"}, "end in .jpg"),
         ({"path": "snaps/{time}.jpg"}, "each image has its own name"),
@@ -237,8 +238,8 @@ def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
         ({"path": "{source}{time}.jpg", "retention": {"age": 1.0}}, "begins with a folder"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options, told):
-    with pytest.raises(ValueError, match=told):
+def test_options_that_cannot_work_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
         Snapshot(**{"when": "a.b", **options})
 
 
@@ -284,15 +285,18 @@ stages:
      path: "clear/{source}{time}.jpg"}
 """.replace("STREET", str(root / "samples" / "street.mp4"))
     run_pipeline(text, limit=250)
-    frames_ = {round(one["pts_s"], 3): one for one in map(json.loads, Path("all.jsonl").read_text().splitlines())}
+    frames_ = {
+        round(frame_record["pts_s"], 3): frame_record
+        for frame_record in map(json.loads, Path("all.jsonl").read_text().splitlines())
+    }
     seen = 0
     for path in sorted(Path("hidden").glob("*.jpg")):
         pictures = [cv2.imread(str(place / path.name), cv2.IMREAD_GRAYSCALE) for place in (path.parent, Path("clear"))]
-        for one in frames_[float(path.stem.removeprefix("a").partition("s")[0])]["objects"]:
-            x1, y1, x2, y2 = (round(side) for side in one["box"])
-            if one["label"] == "person" and (x2 - x1) * (y2 - y1) > 400:
+        for detection in frames_[float(path.stem.removeprefix("a").partition("s")[0])]["objects"]:
+            x1, y1, x2, y2 = (round(side) for side in detection["box"])
+            if detection["label"] == "person" and (x2 - x1) * (y2 - y1) > 400:
                 inside = [picture[y1 + 2 : y2 - 2, x1 + 2 : x2 - 2] for picture in pictures]
-                hidden, clear = (cv2.Laplacian(one, cv2.CV_64F).var() for one in inside)
+                hidden, clear = (cv2.Laplacian(picture, cv2.CV_64F).var() for picture in inside)
                 assert hidden < clear / 5
                 seen += 1
     assert seen > 3
@@ -319,17 +323,17 @@ def test_from_a_device_come_the_same_pictures_and_nothing_else():
     from streamkit.ops import traffic
 
     views = [(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), (LARGE, BLUE, False)]
-    given = scene(views)
-    happen(given[2])
-    snap(given, path="snaps/{source}/host/{time}.jpg")
-    for frame in given:
+    footage = scene(views)
+    happen(footage[2])
+    snap(footage, path="snaps/{source}/host/{time}.jpg")
+    for frame in footage:
         frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
     before = traffic.so_far().to_host
-    found, counts = snap(given, path="snaps/{source}/device/{time}.jpg")
+    done, counts = snap(footage, path="snaps/{source}/device/{time}.jpg")
     assert counts == {"snapshots written": 1, "snapshots to host": 1}
     host, device = (Path(f"snaps/gate/{where}/000002.000s.jpg").read_bytes() for where in ("host", "device"))
     assert host == device
-    assert len(saved(found)) == 1
+    assert len(saved(done)) == 1
     crop = 96 * 168 * 3 // 2
     assert traffic.so_far().to_host - before == crop + 16 * len(views), "the sums of each view, and one crop"
 
@@ -337,13 +341,13 @@ def test_from_a_device_come_the_same_pictures_and_nothing_else():
 @pytest.mark.parametrize("capture", ["frame", "object"])
 def test_a_failed_frame_is_never_written(capture):
     """It may have failed in the stage that hides."""
-    made = Snapshot("door.crossed", path="snaps/{source}/{time}.jpg", capture=capture)
-    made.context = type(made.context)()
-    made.open()
+    snapshot_stage = Snapshot("door.crossed", path="snaps/{source}/{time}.jpg", capture=capture)
+    snapshot_stage.context = type(snapshot_stage.context)()
+    snapshot_stage.open()
     (frame,) = scene([(LARGE, GREEN, True)])
     happen(frame)
     frame.error = "draw raised"
-    made.write(frame)
-    made.flush()
-    made.close()
+    snapshot_stage.write(frame)
+    snapshot_stage.flush()
+    snapshot_stage.close()
     assert files() == []

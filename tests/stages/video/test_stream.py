@@ -31,17 +31,17 @@ def frame(i, fps=25.0, size=SIZE, **fields):
 
 def sink(url, **options):
     logged = collect()
-    made = Stream(url=url, **options)
-    made.context = Context(id="stream", counters=Counters())
-    made.logged = logged
-    made.open()
-    return made
+    stage = Stream(url=url, **options)
+    stage.context = Context(id="stream", counters=Counters())
+    stage.logged = logged
+    stage.open()
+    return stage
 
 
-def push(out, count, first=0, until=None, **given):
+def push(out, count, first=0, until=None, **options):
     """Write so many frames, as fast as 100 a second; stop early where `until` is true."""
     for i in range(first, first + count):
-        out.write(frame(i, **given))
+        out.write(frame(i, **options))
         if until is not None and until():
             return i + 1
         time.sleep(0.01)
@@ -91,9 +91,7 @@ def test_a_playlist_in_a_folder(tmp_path, taken):
     assert len(seen) == 150
     for i, (_, _, gray) in enumerate(seen, 1):  # the first frame told the rate only
         assert abs(gray - (40 + (i * 5) % 160)) <= 6
-    assert out.context.counters.values == {
-        "frames not streamed: first frame": 1, "frames streamed": 150
-    }  # fmt: skip
+    assert out.context.counters.values == {"frames not streamed: first frame": 1, "frames streamed": 150}
 
 
 def test_a_playlist_over_http(uploads):
@@ -166,9 +164,9 @@ def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
     noise = np.random.default_rng(1)
     lost = out.context.counters
     for i in range(at, at + 2000):
-        one = frame(i, size=(640, 480))
-        one.surface.data[:] = noise.integers(0, 255, one.surface.data.shape, np.uint8)  # fills every buffer soon
-        out.write(one)
+        noisy = frame(i, size=(640, 480))
+        noisy.surface.data[:] = noise.integers(0, 255, noisy.surface.data.shape, np.uint8)  # fills every buffer soon
+        out.write(noisy)
         if lost["stream connections lost or refused"]:
             break
     assert lost["stream connections lost or refused"] == 1
@@ -202,7 +200,7 @@ def test_a_change_of_size_begins_anew(tmp_path, taken):
     out.close()
     assert out.context.counters["frames streamed"] == 100
     seen = decoded(tmp_path / "gate.m3u8")
-    assert {one[:2] for one in seen} == {(320, 192)}, "the playlist is that of the new size"
+    assert {picture[:2] for picture in seen} == {(320, 192)}, "the playlist is that of the new size"
     assert len(seen) == 50
 
 
@@ -229,9 +227,10 @@ def test_frames_that_cannot_go_out_are_counted(tmp_path):
     # on a busy machine the playlist is not open yet when they come
     assert counts.pop("frames streamed", 0) + counts.pop("frames not streamed: no connection", 0) == 2
     assert counts == {
-        "frames not streamed: first frame": 1, "frames not streamed: no pixels": 2,
+        "frames not streamed: first frame": 1,
+        "frames not streamed: no pixels": 2,
         "frames not streamed: timestamp not increasing": 1,
-    }  # fmt: skip
+    }
 
 
 @pytest.mark.parametrize(
@@ -287,8 +286,9 @@ def test_frames_that_no_receiver_took_do_not_count_as_streamed():
         out._push._process.kill()
         out.close()
     assert out.context.counters.values == {
-        "frames not streamed: first frame": 1, "frames not streamed: no connection": 4
-    }  # fmt: skip
+        "frames not streamed: first frame": 1,
+        "frames not streamed: no connection": 4,
+    }
 
 
 @pytest.mark.gpu
@@ -299,8 +299,8 @@ def test_pictures_on_a_gpu(tmp_path):
     out.context = Context(id="stream", device=Device("cuda", 0), counters=Counters())
     out.open()
     for i in range(60):
-        one = frame(i)
-        one.surface = Surface(cupy.asarray(one.surface.data), one.surface.color)
-        out.write(one)
+        device_frame = frame(i)
+        device_frame.surface = Surface(cupy.asarray(device_frame.surface.data), device_frame.surface.color)
+        out.write(device_frame)
     out.close()
     assert len(decoded(tmp_path / "gate.m3u8")) == 59

@@ -28,58 +28,63 @@ class Receiver:
     """Takes the place of the connection: refuses, takes, or loses what is pushed."""
 
     def __init__(self):
-        self.refuses, self.connects_after = False, 1
-        self.tried_s, self.asked, self.pushes = [], [], []
+        self.refuses = False
+        self.connects_after = 1
+        self.tried_s = []
+        self.encodings = []
+        self.pushes = []
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(module, "time", fake_clock)
+    return fake_clock
 
 
 @pytest.fixture
 def receiver(monkeypatch, clock):
-    made = Receiver()
+    fake = Receiver()
 
     class Push:
         def __init__(self, url, encoder, timeout_s):
-            self.connected, self.ticks, self.closed = False, [], False
-            made.tried_s.append(round(clock.now_s - 1000.0, 3))
-            made.pushes.append(self)
+            self.connected = False
+            self.ticks = []
+            self.closed = False
+            fake.tried_s.append(round(clock.now_s - 1000.0, 3))
+            fake.pushes.append(self)
 
         def write(self, surface, ticks):
-            if made.refuses:
+            if fake.refuses:
                 raise OutputError("cannot push to it: Connection refused")
             self.ticks.append(ticks)
-            self.connected = len(self.ticks) >= made.connects_after
+            self.connected = len(self.ticks) >= fake.connects_after
 
         def close(self):
             self.closed = True
 
-    def encoder(chosen, asked, surface, rate, *rest):
-        made.asked.append((asked, rate))
+    def encoder(chosen, encoding, surface, rate, *rest):
+        fake.encodings.append((encoding, rate))
 
     monkeypatch.setattr(module, "Push", Push)
     monkeypatch.setattr(module, "make_encoder", encoder)
-    return made
+    return fake
 
 
 def surface(width=64, height=48):
     return Surface(np.full((height * 3 // 2, width), 128, np.uint8), Color("bt601"))
 
 
-def frame(pts_s, **given):
-    return Frame("gate", 0, pts_s, 64, 48, given.get("surface") or surface())
+def frame(pts_s, **options):
+    return Frame("gate", 0, pts_s, 64, 48, options.get("surface") or surface())
 
 
 def sink(**options):
-    made = Stream(url="rtsp://ann:secret@host/gate", encoder="cpu", **options)
-    made.logged = collect()
-    made.context = Context(id="stream", counters=Counters())
-    made.open()
-    return made
+    stage = Stream(url="rtsp://ann:secret@host/gate", encoder="cpu", **options)
+    stage.logged = collect()
+    stage.context = Context(id="stream", counters=Counters())
+    stage.open()
+    return stage
 
 
 def counts(out):
@@ -89,18 +94,23 @@ def counts(out):
 @pytest.mark.parametrize(
     ("step_s", "fps", "rate", "gop"),
     [
-        (0.04, None, Fraction(25), 50), (1 / 240, None, Fraction(240), 480), (1 / 241, None, Fraction(25), 50),
-        (10.0, None, Fraction(1, 10), 1), (10.1, None, Fraction(25), 50), (0.04, 5.0, Fraction(5), 10),
-        (0.04, 50.0, Fraction(25), 50), (1001 / 30000, None, Fraction(30000, 1001), 60),
+        (0.04, None, Fraction(25), 50),
+        (1 / 240, None, Fraction(240), 480),
+        (1 / 241, None, Fraction(25), 50),
+        (10.0, None, Fraction(1, 10), 1),
+        (10.1, None, Fraction(25), 50),
+        (0.04, 5.0, Fraction(5), 10),
+        (0.04, 50.0, Fraction(25), 50),
+        (1001 / 30000, None, Fraction(30000, 1001), 60),
     ],
-)  # fmt: skip
+)
 def test_rate_and_keyframes_come_from_the_first_two_frames(receiver, step_s, fps, rate, gop):
     out = sink(fps=fps)
     out.write(frame(0.0))
     out.write(frame(step_s))
-    ((asked, found),) = receiver.asked
-    assert float(found) == pytest.approx(float(rate), rel=1e-4)
-    assert (asked.gop, asked.live, asked.codec) == (gop, True, "h264")
+    ((encoding, encoder_rate),) = receiver.encodings
+    assert float(encoder_rate) == pytest.approx(float(rate), rel=1e-4)
+    assert (encoding.gop, encoding.live, encoding.codec) == (gop, True, "h264")
     assert sink(gop=7).gop == 7
 
 
@@ -124,8 +134,14 @@ def test_fps_thins_out_evenly(receiver):
     ]
     late = sink(fps=10.0)
     assert [late._due(at) for at in (0.0, 0.08, 0.09, 0.1, 5.0, 5.05, 5.1)] == [
-        True, False, True, False, True, False, True
-    ]  # fmt: skip
+        True,
+        False,
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
 
 
 def test_waits_between_two_tries_double_up_to_the_longest(receiver, clock):
@@ -211,26 +227,28 @@ def test_frames_that_no_receiver_took_do_not_count_as_streamed(receiver):
     for n in range(4):
         out.write(frame(n / 25))
     out.close()
-    assert counts(out) == {
-        "frames not streamed: first frame": 1, "frames not streamed: no connection": 3
-    }  # fmt: skip
+    assert counts(out) == {"frames not streamed: first frame": 1, "frames not streamed: no connection": 3}
 
 
 def test_what_is_streamed_if_nothing_is_set():
-    made = Stream(url="rtsp://host/a")
-    assert (made.encoder, made.codec, made.fps, made.quality, made.bitrate) == ("auto", "h264", None, None, None)
-    assert (made.preset, made.gop, made.timeout, made.max_backoff) == (None, None, 5.0, 10.0)
+    stage = Stream(url="rtsp://host/a")
+    assert (stage.encoder, stage.codec, stage.fps, stage.quality, stage.bitrate) == ("auto", "h264", None, None, None)
+    assert (stage.preset, stage.gop, stage.timeout, stage.max_backoff) == (None, None, 5.0, 10.0)
 
 
 def test_frames_that_failed_or_have_no_pixels_are_counted_and_tell_no_rate(receiver):
     out = sink()
-    failed, bare = frame(0.0), frame(0.04)
-    failed.error, bare.surface = "detect failed", None
-    for one in (failed, bare, frame(0.08), frame(0.12)):
-        out.write(one)
+    failed = frame(0.0)
+    bare = frame(0.04)
+    failed.error = "detect failed"
+    bare.surface = None
+    for written in (failed, bare, frame(0.08), frame(0.12)):
+        out.write(written)
     assert counts(out) == {
-        "frames not streamed: no pixels": 2, "frames not streamed: first frame": 1, "frames streamed": 1
-    }  # fmt: skip
+        "frames not streamed: no pixels": 2,
+        "frames not streamed: first frame": 1,
+        "frames streamed": 1,
+    }
 
 
 @pytest.mark.parametrize(("timeout_s", "fine"), [(0.0, False), (-1.0, False), (0.001, True)])

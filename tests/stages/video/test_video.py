@@ -36,10 +36,10 @@ def test_a_video(tmp_path, codec, suffix):
     out.end("street")
     out.close()
     assert names(path.parent) == [f"street.{suffix}"]
-    found = times(path)
+    times_s = times(path)
     allowed = Fraction(1, 2000) if suffix == "mkv" else Fraction(1, 5_000_000)
-    assert len(found) == 40
-    assert max(abs(a - b) for a, b in zip(found, pts, strict=True)) <= allowed
+    assert len(times_s) == 40
+    assert max(abs(a - b) for a, b in zip(times_s, pts, strict=True)) <= allowed
     with av.open(str(path)) as back:
         context = back.streams.video[0].codec_context
         assert context.name == codec
@@ -97,10 +97,15 @@ def test_one_frame_is_a_video_and_none_is_no_file(tmp_path):
 
 def test_failed_and_late_frames_are_counted(tmp_path):
     out = sink(tmp_path / "a.mp4")
-    for one in (
-        frame(0), frame(1, error="detect failed"), frame(2, surface=None), frame(3), frame(4, 0.04), frame(5),
-    ):  # fmt: skip
-        out.write(one)
+    for written in (
+        frame(0),
+        frame(1, error="detect failed"),
+        frame(2, surface=None),
+        frame(3),
+        frame(4, 0.04),
+        frame(5),
+    ):
+        out.write(written)
     out.close()
     assert times(tmp_path / "a.mp4") == [0, Fraction(3, 25), Fraction(5, 25)]
     assert out.context.counters["frames not in the video: no pixels"] == 2
@@ -162,8 +167,8 @@ def test_a_video_that_begins_below_zero_begins_at_zero(tmp_path, suffix):
     for i in range(30):
         out.write(frame(i, -0.4 + i / 25))
     out.close()
-    found = [float(at) for at in times(tmp_path / f"a.{suffix}")]
-    assert found == pytest.approx([i / 25 for i in range(30)], abs=0.001)
+    times_s = [float(at) for at in times(tmp_path / f"a.{suffix}")]
+    assert times_s == pytest.approx([i / 25 for i in range(30)], abs=0.001)
     assert out.logged == ["street begins at -0.400 s: in its video file, this is 0 s"]
 
 
@@ -214,8 +219,10 @@ def test_options_of_a_yaml():
 
     model = model_of(Video)
     assert model.validate_python({"path": "a.mp4", "bitrate": "4M", "segment": "10min"}) == {
-        "path": "a.mp4", "bitrate": 4_000_000, "segment": 600.0,
-    }  # fmt: skip
+        "path": "a.mp4",
+        "bitrate": 4_000_000,
+        "segment": 600.0,
+    }
     assert model.validate_python({"path": "a", "bitrate": "1.5k"})["bitrate"] == 1500
     for bad in ({"bitrate": "4X"}, {"bitrate": 0}, {"quality": 52}, {"encoder": "gpu"}, {"gop": 0}):
         with pytest.raises(ValidationError):
@@ -250,10 +257,10 @@ def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("encoder", ["auto", "nvenc"])
 def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
-    asked = []
+    encodings = []
 
     def nvenc(encoding, width, height, color, rate, device, pixel_aspect):
-        asked.append((encoding.codec, width, height, rate, device, pixel_aspect))
+        encodings.append((encoding.codec, width, height, rate, device, pixel_aspect))
         return encode.CpuEncoder(encoding, width, height, color, rate, 1, None)
 
     monkeypatch.setattr(module, "check_nvenc", lambda codec, device: None)
@@ -262,7 +269,7 @@ def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
     for i in range(3):
         out.write(frame(i, pixel_aspect=Fraction(2)))
     out.close()
-    assert asked == [("h264", 64, 48, 25, 2, 2)]
+    assert encodings == [("h264", 64, 48, 25, 2, 2)]
     assert out.logged == []
 
 
@@ -338,19 +345,20 @@ def test_a_crash_leaves_nothing_under_the_name(tmp_path):
 def test_a_real_video_goes_through_unharmed(tmp_path, test_data):
     source = test_data / "videos" / "ahmetozlu_pedestrian.mp4"
     out = sink(tmp_path / "a.mp4", quality=14)
-    pictures, pts = [], []
+    pictures = []
+    pts = []
     with av.open(str(source)) as file:
-        for i, one in enumerate(file.decode(video=0)):
+        for i, decoded in enumerate(file.decode(video=0)):
             if i == 40:
                 break
-            pixels = one.reformat(format="nv12").to_ndarray()
+            pixels = decoded.reformat(format="nv12").to_ndarray()
             pictures.append(pixels)
-            pts.append(one.pts * one.time_base)
-            size = (one.width, one.height)
+            pts.append(decoded.pts * decoded.time_base)
+            size = (decoded.width, decoded.height)
             out.write(Frame("s", i, float(pts[-1]), *size, surface=Surface(pixels, Color())))
     out.close()
     assert max(abs(a - b) for a, b in zip(times(tmp_path / "a.mp4"), pts, strict=True)) < Fraction(1, 1_000_000)
     with av.open(str(tmp_path / "a.mp4")) as back:
-        for one, pixels in zip(back.decode(video=0), pictures, strict=True):
-            error = np.mean((one.reformat(format="nv12").to_ndarray().astype(float) - pixels) ** 2)
+        for decoded, pixels in zip(back.decode(video=0), pictures, strict=True):
+            error = np.mean((decoded.reformat(format="nv12").to_ndarray().astype(float) - pixels) ** 2)
             assert 10 * np.log10(255**2 / max(error, 1e-9)) > 36

@@ -17,31 +17,37 @@ NOON = 1785585600.0  # 2026-08-01T12:00:00Z
 @pytest.fixture
 def rates(monkeypatch):
     """The rates that encoders get."""
-    found, make = [], module.make_encoder
+    encoder_rates = []
+    make = module.make_encoder
 
-    def noted(chosen, asked, like, rate, *rest):
-        found.append(rate)
-        return make(chosen, asked, like, rate, *rest)
+    def noted(chosen, encoding, like, rate, *rest):
+        encoder_rates.append(rate)
+        return make(chosen, encoding, like, rate, *rest)
 
     monkeypatch.setattr(module, "make_encoder", noted)
-    return found
+    return encoder_rates
 
 
 @pytest.mark.parametrize(
     ("step_s", "rate"),
     [
-        (0.04, Fraction(25)), (1 / 240, Fraction(240)), (1 / 241, Fraction(25)), (10.0, Fraction(1, 10)),
-        (10.1, Fraction(25)), (1001 / 30000, Fraction(29970, 1000)), (None, Fraction(25)),
+        (0.04, Fraction(25)),
+        (1 / 240, Fraction(240)),
+        (1 / 241, Fraction(25)),
+        (10.0, Fraction(1, 10)),
+        (10.1, Fraction(25)),
+        (1001 / 30000, Fraction(29970, 1000)),
+        (None, Fraction(25)),
     ],
-)  # fmt: skip
+)
 def test_the_rate_is_that_of_the_first_two_frames(tmp_path, rates, step_s, rate):
     out = sink(tmp_path / "a.mkv")
     out.write(frame(0, 0.0))
     if step_s is not None:
         out.write(frame(1, step_s))
     out.close()
-    assert [float(one) for one in rates] == [pytest.approx(float(rate), rel=1e-4)]
-    assert all(one.denominator <= 1001 for one in rates)
+    assert [float(encoder_rate) for encoder_rate in rates] == [pytest.approx(float(rate), rel=1e-4)]
+    assert all(encoder_rate.denominator <= 1001 for encoder_rate in rates)
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
@@ -53,8 +59,8 @@ def test_frames_far_apart_are_all_in_the_file(tmp_path, codec, suffix, step_s):
     for i in range(20):
         out.write(frame(i, i * step_s))
     out.close()
-    found = sorted(at for name in names(tmp_path) for at in times(tmp_path / name))
-    assert found == [i * int(step_s) for i in range(20)]
+    times_s = sorted(at for name in names(tmp_path) for at in times(tmp_path / name))
+    assert times_s == [i * int(step_s) for i in range(20)]
     assert len(names(tmp_path)) == (1 if step_s < 373 else 20)
 
 
@@ -62,13 +68,13 @@ def test_frames_far_apart_are_all_in_the_file(tmp_path, codec, suffix, step_s):
 @pytest.mark.parametrize(("gap_s", "files"), [(90, 1), (94, 2), (370, 2), (400, 2)])
 def test_a_hole_in_time_that_no_file_can_hold_begins_another(tmp_path, before, gap_s, files):
     out = sink(tmp_path / "a.mp4")
-    given = [Fraction(i, 25) for i in range(before)]
-    given += [given[-1] + gap_s + Fraction(i, 25) for i in range(12)]
-    for i, at in enumerate(given):
+    written_s = [Fraction(i, 25) for i in range(before)]
+    written_s += [written_s[-1] + gap_s + Fraction(i, 25) for i in range(12)]
+    for i, at in enumerate(written_s):
         out.write(frame(i, float(at)))
     out.close()
-    found = sorted(at for name in names(tmp_path) for at in times(tmp_path / name))
-    assert [float(at) for at in found] == pytest.approx([float(at) for at in given], abs=1e-6)
+    times_s = sorted(at for name in names(tmp_path) for at in times(tmp_path / name))
+    assert [float(at) for at in times_s] == pytest.approx([float(at) for at in written_s], abs=1e-6)
     assert len(names(tmp_path)) == (1 if before == 1 and gap_s <= 370 else files)
 
 
@@ -89,8 +95,8 @@ def test_a_file_below_zero_says_so_once_and_counts_from_its_first_frame(tmp_path
     out.close()
     assert out.logged == ["street begins at -0.400 s: in its video file, this is 0 s"]
     assert names(tmp_path) == ["a-2.mp4", "a.mp4"]
-    found = [at for name in ("a.mp4", "a-2.mp4") for at in times(tmp_path / name)]
-    assert found == [Fraction(i, 25) for i in range(40)]
+    times_s = [at for name in ("a.mp4", "a-2.mp4") for at in times(tmp_path / name)]
+    assert times_s == [Fraction(i, 25) for i in range(40)]
 
 
 def test_only_a_cameras_file_has_a_date(tmp_path):
@@ -118,6 +124,12 @@ def test_the_shortest_segment(tmp_path, segment, fine):
 
 
 def test_what_is_written_if_nothing_is_set():
-    made = Video(path="a.mp4")
-    assert (made.encoder, made.codec, made.quality, made.bitrate, made.preset) == ("auto", "h264", None, None, None)
-    assert (made.gop, made.segment, made.if_exists) == (None, None, "overwrite")
+    stage = Video(path="a.mp4")
+    assert (stage.encoder, stage.codec, stage.quality, stage.bitrate, stage.preset) == (
+        "auto",
+        "h264",
+        None,
+        None,
+        None,
+    )
+    assert (stage.gop, stage.segment, stage.if_exists) == (None, None, "overwrite")

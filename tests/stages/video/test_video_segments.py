@@ -17,9 +17,9 @@ def test_another_size_goes_on_in_another_file(tmp_path):
         out.write(frame(i, size=size))
     out.close()
     assert names(tmp_path) == ["a-2.mp4", "a-3.mp4", "a.mp4"]
-    found = [times(tmp_path / name) for name in ("a.mp4", "a-2.mp4", "a-3.mp4")]
-    assert [len(part) for part in found] == [5, 5, 2]
-    assert [at for part in found for at in part] == [Fraction(i, 25) for i in range(12)]
+    times_by_file = [times(tmp_path / name) for name in ("a.mp4", "a-2.mp4", "a-3.mp4")]
+    assert [len(part) for part in times_by_file] == [5, 5, 2]
+    assert [at for part in times_by_file for at in part] == [Fraction(i, 25) for i in range(12)]
     assert out.logged == [
         "street is 32x32 from 0.20 s on; a new file begins",
         "street is 64x48 from 0.40 s on; a new file begins",
@@ -59,17 +59,18 @@ def test_segments_of_a_camera_are_named_by_the_clock(tmp_path):
 def test_no_frame_is_lost_between_the_segments_of_a_camera(tmp_path):
     out = sink(tmp_path / "gate.mp4", segment=1.0)
     at_s = [i / 25 + (i % 3) * 0.004 for i in range(130)]
-    for i, one in enumerate(at_s):
-        out.write(frame(i, 900 + one, time_s=NOON + one))
+    for i, offset_s in enumerate(at_s):
+        out.write(frame(i, 900 + offset_s, time_s=NOON + offset_s))
     out.close()
-    found, begun = [], []
+    times_s = []
+    starts_s = []
     for name in names(tmp_path):
-        got = [float(one) for one in times(tmp_path / name)]
+        got = [float(offset_s) for offset_s in times(tmp_path / name)]
         assert got[0] == 0, "time begins at 0 in each file"
-        begun.append(at_s[len(found)])
-        found += [begun[-1] + one for one in got]
-    assert found == pytest.approx(at_s, abs=1e-6)
-    assert [b - a for a, b in pairwise(begun)] == pytest.approx([1.0] * 5, abs=0.05)
+        starts_s.append(at_s[len(times_s)])
+        times_s += [starts_s[-1] + offset_s for offset_s in got]
+    assert times_s == pytest.approx(at_s, abs=1e-6)
+    assert [b - a for a, b in pairwise(starts_s)] == pytest.approx([1.0] * 5, abs=0.05)
 
 
 def test_a_camera_is_cut_every_ten_minutes_if_nothing_is_said(tmp_path):

@@ -89,14 +89,14 @@ class AnswerSchema:
         """
         text = text.rpartition("</think>")[2]
         try:
-            found = orjson.loads(text[text.index("{") : text.rindex("}") + 1])
+            answer = orjson.loads(text[text.index("{") : text.rindex("}") + 1])
         except ValueError:
             raise AnswerError("not JSON", "it contains no JSON object") from None
-        if missing := [name for name in self._types if name not in found]:
+        if missing := [name for name in self._types if name not in answer]:
             raise AnswerError("wrong form", f"it lacks {', '.join(missing)}")
-        if unknown := len(found.keys() - self._types.keys()):
+        if unknown := len(answer.keys() - self._types.keys()):
             raise AnswerError("wrong form", f"it has {unknown} keys that the question does not name")
-        return {name: _value(name, kind, found[name]) for name, kind in self._types.items()}
+        return {name: _value(name, kind, answer[name]) for name, kind in self._types.items()}
 
     @staticmethod
     def attributes(answer: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

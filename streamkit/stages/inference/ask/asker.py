@@ -25,8 +25,11 @@ ENDED = "questions given up: their source ended"
 NO_BUDGET = "questions dropped: budget used up"
 FAILED = "questions failed"
 REFUSED = "answers refused"
-CALLS, RETRIES, MILLISECONDS = "ask calls", "ask retries", "ask call milliseconds"
-CALLS_FAILED, TOKENS = "ask calls failed", "ask tokens"
+CALLS = "ask calls"
+RETRIES = "ask retries"
+MILLISECONDS = "ask call milliseconds"
+CALLS_FAILED = "ask calls failed"
+TOKENS = "ask tokens"
 _FIRST_WAIT_S = 0.5
 _POLL_S = 0.05
 
@@ -48,14 +51,28 @@ class Asker:
     """
 
     def __init__(
-        self, id_: str, endpoint: ChatEndpoint, prompt: str, schema: AnswerSchema, budget: CallBudget, retry: Retry,
-        max_size: int, quality: int,
-    ) -> None:  # fmt: skip
-        self._id, self._endpoint, self._schema, self._budget, self._retry = id_, endpoint, schema, budget, retry
-        self._prompt, self._form = prompt.strip(), schema.json_schema()
-        self._max_size, self._quality = max_size, quality
+        self,
+        id_: str,
+        endpoint: ChatEndpoint,
+        prompt: str,
+        schema: AnswerSchema,
+        budget: CallBudget,
+        retry: Retry,
+        max_size: int,
+        quality: int,
+    ) -> None:
+        self._id = id_
+        self._endpoint = endpoint
+        self._schema = schema
+        self._budget = budget
+        self._retry = retry
+        self._prompt = prompt.strip()
+        self._form = schema.json_schema()
+        self._max_size = max_size
+        self._quality = quality
         self._knows_form: bool | None = None  # whether the server knows response_format; None until a call succeeds
-        self._warn, self._info = LogOnce(logger.warning), LogOnce(logger.info)
+        self._warn = LogOnce(logger.warning)
+        self._info = LogOnce(logger.info)
 
     def __call__(self, question: Question, over: Over) -> QuestionOutcome:
         """Ask a question; whatever happens is in the outcome."""
@@ -78,7 +95,9 @@ class Asker:
 
     def _replied(self, images: list[bytes], counts: Counter[str], over: Over) -> Reply | None:
         """Call until there is a reply; None if the question is given up."""
-        attempt, attempts, wait_s = 1, self._retry.attempts or 1, _FIRST_WAIT_S
+        attempt = 1
+        attempts = self._retry.attempts or 1
+        wait_s = _FIRST_WAIT_S
         form = None if self._knows_form is False else self._form
         while True:
             if not self._budget.take():
@@ -99,13 +118,14 @@ class Asker:
                 if not _wait(min(max(jittered_s, error.wait_s), self._retry.max_wait_s), over):
                     counts[ENDED] += 1
                     return None
-            attempt, wait_s = attempt + 1, 2 * wait_s
+            attempt = attempt + 1
+            wait_s = 2 * wait_s
             counts[RETRIES] += 1
 
     def _called(self, images: list[bytes], form: dict[str, Any] | None, counts: Counter[str]) -> Reply:
         """Make one call, and count it. Raises CallError."""
         counts[CALLS] += 1
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         try:
             reply = self._endpoint.ask(self._text(len(images)), images, form)
         except CallError as error:
@@ -113,7 +133,7 @@ class Asker:
                 self._knows_form = True  # it fails without it as well, so that it was not the cause
             raise
         finally:
-            counts[MILLISECONDS] += round(1000 * (time.monotonic() - begun_s))
+            counts[MILLISECONDS] += round(1000 * (time.monotonic() - started_s))
         counts[f"{TOKENS}: prompt"] += reply.prompt_tokens
         counts[f"{TOKENS}: completion"] += reply.completion_tokens
         if self._knows_form is None:

@@ -29,7 +29,8 @@ class CallBudget:
     """
 
     def __init__(self, rate: Rate | None, path: Path) -> None:
-        self._rate, self._path = rate, path
+        self._rate = rate
+        self._path = path
         self._warn = LogOnce(logger.warning)
         self._times: list[float] = []  # the last known ones, for when the file cannot be used
 
@@ -38,11 +39,11 @@ class CallBudget:
         if self._rate is None:
             return True
         try:
-            made, self._times = self._take_from_file(self._rate)
+            allowed, self._times = self._take_from_file(self._rate)
         except OSError as error:
             self._warn(f"{self._path}: {error.strerror or error}; the budget of calls holds for this process only")
-            made, self._times = _counted(self._times, self._rate)
-        return made
+            allowed, self._times = _counted(self._times, self._rate)
+        return allowed
 
     def _take_from_file(self, rate: Rate) -> tuple[bool, list[float]]:
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -51,12 +52,13 @@ class CallBudget:
             times: list[float] = []
             with suppress(ValueError, TypeError):  # an empty file, or a torn one
                 times = sorted(map(float, json.JSONDecoder().raw_decode(file.read())[0]))
-            made, times = _counted(times, rate)
-            if made:  # overwritten before it is cut off: a killed process leaves the times, and maybe text after them
+            allowed, times = _counted(times, rate)
+            # overwritten before it is cut off: a killed process leaves the times, and maybe text after them
+            if allowed:
                 file.seek(0)
                 file.write(json.dumps(times))
                 file.truncate()
-        return made, times
+        return allowed, times
 
 
 def _create(path: str, flags: int) -> int:
@@ -66,7 +68,8 @@ def _create(path: str, flags: int) -> int:
 def _counted(times: list[float], rate: Rate) -> tuple[bool, list[float]]:
     """Whether there is room for a call now, and the times of the calls with it, in seconds since 1970."""
     now_s = time.time()
-    times = [one for one in times if now_s - rate.period_s < one <= now_s]  # none in the future: the clock was set back
+    # none in the future: the clock was set back
+    times = [time_s for time_s in times if now_s - rate.period_s < time_s <= now_s]
     if len(times) >= rate.count:
         return False, times
     return True, [*times, now_s]

@@ -38,7 +38,10 @@ class CallError(Exception):
         self, cause: str, text: str, *, retry: bool = False, wait_s: float = 0.0, not_understood: bool = False
     ) -> None:
         super().__init__(text)
-        self.cause, self.retry, self.wait_s, self.not_understood = cause, retry, wait_s, not_understood
+        self.cause = cause
+        self.retry = retry
+        self.wait_s = wait_s
+        self.not_understood = not_understood
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +61,11 @@ def check_url(url: str) -> None:
         raise ValueError(f"url {error}") from None
     try:
         parts = urlsplit(url)
-        host, _ = parts.hostname, parts.port
+        host = parts.hostname
+        _ = parts.port
     except ValueError:
-        parts, host = urlsplit(""), None
+        parts = urlsplit("")
+        host = None
     if parts.scheme not in ("http", "https") or not host:
         raise ValueError("url must be the address of the endpoint, as in http://127.0.0.1:8000/v1")
     if parts.username is not None or parts.password is not None or parts.query or parts.fragment:
@@ -90,7 +95,9 @@ class ChatEndpoint:
     def __init__(self, url: str, model: str, key: str | None, parameters: Mapping[str, Any], timeout_s: float) -> None:
         with needs("httpx", "ask"):
             import httpx
-        self._httpx, self._key, self._timeout_s = httpx, key, timeout_s
+        self._httpx = httpx
+        self._key = key
+        self._timeout_s = timeout_s
         self._base = url.rstrip("/").removesuffix(_PATH)
         self._body = {"model": model, **parameters}
         self.where = mask(self._base)
@@ -110,8 +117,8 @@ class ChatEndpoint:
             CallError: there is no response that can be used.
         """
         content: list[dict[str, Any]] = [{"type": "text", "text": prompt}]
-        for one in images:
-            data = f"data:image/jpeg;base64,{base64.b64encode(one).decode()}"
+        for image in images:
+            data = f"data:image/jpeg;base64,{base64.b64encode(image).decode()}"
             content.append({"type": "image_url", "image_url": {"url": data}})
         body = {**self._body, "messages": [{"role": "user", "content": content}]}
         if schema is not None:
@@ -122,7 +129,7 @@ class ChatEndpoint:
     def models(self) -> list[str]:
         """The names of the endpoint's models. Raises CallError."""
         try:
-            return [str(one["id"]) for one in orjson.loads(self._request("GET", "/models"))["data"]]
+            return [str(model["id"]) for model in orjson.loads(self._request("GET", "/models"))["data"]]
         except (ValueError, LookupError, TypeError):
             raise CallError("no list", "its list of models cannot be read") from None
 
@@ -132,7 +139,8 @@ class ChatEndpoint:
 
     def _request(self, method: str, path: str, content: bytes | None = None) -> bytes:
         """Return the body of a successful response. Raises CallError."""
-        httpx, until_s = self._httpx, time.monotonic() + self._timeout_s
+        httpx = self._httpx
+        until_s = time.monotonic() + self._timeout_s
         headers = {"content-type": "application/json"} if content is not None else {}
         try:
             with self._client.stream(method, f"{self._base}{path}", content=content, headers=headers) as response:
@@ -147,10 +155,10 @@ class ChatEndpoint:
         if response.is_success:
             return data
         status = response.status_code
-        said = f" ({said})" if (said := self._redact(_message(data))) else ""
+        detail = f" ({detail})" if (detail := self._redact(_message(data))) else ""
         raise CallError(
             f"HTTP {status}",
-            f"HTTP {status} {response.reason_phrase}{said}",
+            f"HTTP {status} {response.reason_phrase}{detail}",
             retry=status in _RETRIED or status >= 500,
             wait_s=_seconds(response.headers.get("retry-after")),
             not_understood=status in _NOT_UNDERSTOOD,
@@ -158,7 +166,8 @@ class ChatEndpoint:
 
     def _body_of(self, response: Any, until_s: float) -> bytes:
         """Read a body within the time and the size that are allowed; httpx limits only the time between two parts."""
-        parts, size = [], 0
+        parts = []
+        size = 0
         for part in response.iter_bytes():
             parts.append(part)
             size += len(part)
@@ -182,13 +191,13 @@ def as_bytes(body: Mapping[str, Any]) -> bytes:
 def _reply(data: bytes) -> Reply:
     """Read a chat completion. Raises CallError."""
     try:
-        found = orjson.loads(data)
-        text = found["choices"][0]["message"]["content"]
+        completion = orjson.loads(data)
+        text = completion["choices"][0]["message"]["content"]
     except (ValueError, LookupError, TypeError):
         raise CallError("no completion", "the response is no chat completion; is url that of the endpoint?") from None
     if not isinstance(text, str):
         raise CallError("no completion", "the response has no text: the model refused to answer, or ran out of tokens")
-    usage = found.get("usage")
+    usage = completion.get("usage")
     return Reply(text, *(_tokens(usage, name) for name in ("prompt_tokens", "completion_tokens")))
 
 
@@ -200,8 +209,8 @@ def _tokens(usage: Any, name: str) -> int:
 def _message(data: bytes) -> str:
     """The message of an error response; empty if it has none."""
     try:
-        found = orjson.loads(data)
-        error = found.get("error", found)
+        response = orjson.loads(data)
+        error = response.get("error", response)
         text = error.get("message", "") if isinstance(error, dict) else error
     except (ValueError, AttributeError):
         return ""

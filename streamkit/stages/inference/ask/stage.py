@@ -38,7 +38,9 @@ __all__ = ["Ask"]
 logger = logging.getLogger(__name__)
 
 ANSWERED = "answered"
-ASKED, CACHED, MERGED = "questions asked", "questions answered from cache", "questions merged: already open"
+QUESTIONS = "questions asked"
+CACHED = "questions answered from cache"
+MERGED = "questions merged: already open"
 QUEUE_FULL = "questions dropped: queue full"
 UNSEEN, NO_OBJECT, NO_PIXELS = (
     f"questions given up: {why}"
@@ -138,7 +140,8 @@ class Ask(StreamStage):
             raise ValueError(f"parameters must not contain {', '.join(sorted(reserved))}, which the stage sets")
         self._key = None if self.key_env is None else _key(self.key_env)
         names = [self.when] if isinstance(self.when, str) else self.when or []
-        self._when, self._cleared = EventFilter(names), any(name.endswith(".cleared") for name in names)
+        self._when = EventFilter(names)
+        self._cleared = any(name.endswith(".cleared") for name in names)
 
     # ------------------------------------------------------------------------------------------------ for the runner
 
@@ -148,15 +151,15 @@ class Ask(StreamStage):
 
     def open(self) -> None:
         """Start the background work."""
-        context, retry = self.context, Retry(max_wait_s=self.max_backoff, attempts=self.attempts)
+        context = self.context
+        retry = Retry(max_wait_s=self.max_backoff, attempts=self.attempts)
         budget = CallBudget(self.at_most, Path("spool", context.id or self.name, "calls"))
         self._endpoint = self.make_endpoint()
-        asker = Asker(
-            context.id, self._endpoint, self.prompt, self._schema, budget, retry, self.max_size, self.quality
-        )  # fmt: skip
-        made = context.runtime.background(asker, self.parallel, self.queue, context.id)
-        self._background: Background[Question, QuestionOutcome] = made
-        self._warn, self._waiting = LogOnce(logger.warning), 0
+        asker = Asker(context.id, self._endpoint, self.prompt, self._schema, budget, retry, self.max_size, self.quality)
+        background = context.runtime.background(asker, self.parallel, self.queue, context.id)
+        self._background: Background[Question, QuestionOutcome] = background
+        self._warn = LogOnce(logger.warning)
+        self._waiting = 0
         self._closed: set[str] = set()
 
     def new_state(self, source: str) -> SourceQuestions:
@@ -165,7 +168,7 @@ class Ask(StreamStage):
 
     def settled(self, source: str) -> bool:
         """See `LateStage.settled`."""
-        return source in self._closed and all(one.source != source for one in self._background.unfinished())
+        return source in self._closed and all(question.source != source for question in self._background.unfinished())
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Take answers, collect images, ask what is due; add events and attributes."""
@@ -182,12 +185,12 @@ class Ask(StreamStage):
         for frame in failed:
             if frame.source in states:
                 due += self._due(frame, states[frame.source])
-        self._ask(due, [view for state in present.values() for one in state.collecting for view in one.views])
+        self._ask(due, [view for state in present.values() for question in state.collecting for view in question.views])
         self._closed.update(frame.source for frame in [*batch.frames, *failed] if frame._state.closing)
         self._collect()  # without threads, the answers are there
         for frame in batch.frames:
             self._emit(frame, present[frame.source])
-        if self.capture == "object" and any(state.tracks.known for state in present.values()):
+        if self.capture == "object" and any(state.tracks.by_track for state in present.values()):
             for name in batch.tables:
                 self._attach(batch, name, present)
         return batch
@@ -199,7 +202,7 @@ class Ask(StreamStage):
         self._closed.discard(source)
         self._waiting -= len(state.collecting)
         self._count(ENDED, len(state.collecting))
-        self._count(NO_FRAME, sum(one.answer is not None for one in state.outcomes))
+        self._count(NO_FRAME, sum(outcome.answer is not None for outcome in state.outcomes))
 
     def close(self) -> None:
         """End the background work; count what was given up."""
@@ -219,11 +222,11 @@ class Ask(StreamStage):
             and not any(state.collecting for state in present)
             and not any(map(self._wanted, events))
         )
-        found: list[dict[str, Detections]] = [{} for _ in batch.frames]
+        tables_by_frame: list[dict[str, Detections]] = [{} for _ in batch.frames]
         for name in () if idle else batch.tables:
-            for tables, part in zip(found, batch.table(name).split(len(batch.frames)), strict=True):
+            for tables, part in zip(tables_by_frame, batch.table(name).split(len(batch.frames)), strict=True):
                 tables[name] = part
-        return found
+        return tables_by_frame
 
     def _begin_questions(self, frame: Frame, state: SourceQuestions, tables: Mapping[str, Detections]) -> None:
         """Begin the questions about the events or the new tracks of a frame."""
@@ -239,17 +242,17 @@ class Ask(StreamStage):
         """Offer the open questions their views on a frame."""
         if self.capture == "frame":
             part = whole(frame)
-            for one in state.collecting if part is not None else ():
-                one.offer(ObjectView(frame.pts_s, frame.index, "frame", None, part, 0), self.images)
+            for question in state.collecting if part is not None else ():
+                question.offer(ObjectView(frame.pts_s, frame.index, "frame", None, part, 0), self.images)
             return
-        tracks = {one.track_id for one in state.collecting}
+        tracks = {question.track_id for question in state.collecting}
         wanted = {name: table[_rows_of(table, tracks)] for name, table in tables.items()}
         views = dict(views_of(replace(frame, tables=wanted), self.of, self.pad, self.max_size))
         if self.images == 1:
             measure(list(views.values()))
-        for one in state.collecting:
-            if (view := views.get(-1 if one.track_id is None else one.track_id)) is not None:
-                one.offer(replace(view), self.images)
+        for question in state.collecting:
+            if (view := views.get(-1 if question.track_id is None else question.track_id)) is not None:
+                question.offer(replace(view), self.images)
 
     def _wanted(self, event: Event) -> bool:
         named = event in self._when and event.stage != self.context.id
@@ -263,12 +266,14 @@ class Ask(StreamStage):
         table = tables.get(self.of.stage)
         if table is None or table.track_id is None or not len(table):
             return
-        known = np.array([state.tracks.get(track, frame.pts_s, self.track_ttl) is not None for track in table.track_id])
+        is_asked = np.array(
+            [state.tracks.get(track, frame.pts_s, self.track_ttl) is not None for track in table.track_id]
+        )
         edges = np.array([frame.width, frame.height, frame.width, frame.height], np.float32)
         boxes = np.clip(table.xyxy, 0, edges)
         large = (boxes[:, 2:] - boxes[:, :2]).min(axis=1) >= self.min_size
         seen = ~np.asarray(table.extra["predicted"], bool) if "predicted" in table.extra else True
-        new = table[members(table, self.of) & (table.track_id >= 0) & ~known & large & seen]
+        new = table[members(table, self.of) & (table.track_id >= 0) & ~is_asked & large & seen]
         yield from zip(new.track_id.tolist(), new.label, strict=True)  # type: ignore[union-attr]
 
     def _begin(
@@ -284,10 +289,10 @@ class Ask(StreamStage):
             return
         until_s = now_s + (self.after if self.capture == "object" or self.images > 1 else 0.0)
         question = Question(state, frame.source, event, track, label, now_s, frame.index, until_s)
-        if self._known(state, question, now_s):
+        if self._is_answered(state, question, now_s):
             return
         if track is not None and state.tracks.get(track, now_s, self.track_ttl) is None:
-            state.tracks.known[track] = AskedTrack(now_s)
+            state.tracks.by_track[track] = AskedTrack(now_s)
         if self._waiting >= self.queue:
             self._count(QUEUE_FULL)
             self._warn(
@@ -298,49 +303,49 @@ class Ask(StreamStage):
         state.open.add(question.about)
         state.collecting.append(question)
 
-    def _known(self, state: SourceQuestions, question: Question, now_s: float) -> bool:
+    def _is_answered(self, state: SourceQuestions, question: Question, now_s: float) -> bool:
         """Whether a question need not be asked: it is open, or answered already; then its answer is given again."""
         if question.about in state.open:
             self._count(MERGED)
             return True
         track = question.track_id
-        known = None if track is None else state.tracks.get(track, now_s, self.track_ttl)
-        if known is None or known.answer is None:
+        track_answer = None if track is None else state.tracks.get(track, now_s, self.track_ttl)
+        if track_answer is None or track_answer.answer is None:
             return False
-        if self.ask_again is not None and not 0 <= now_s - known.answered_s < self.ask_again:
+        if self.ask_again is not None and not 0 <= now_s - track_answer.answered_s < self.ask_again:
             return False
         self._count(CACHED)
-        state.outcomes.append(QuestionOutcome(question, known.answer, Counter(), cached=True))
+        state.outcomes.append(QuestionOutcome(question, track_answer.answer, Counter(), cached=True))
         return True
 
     def _due(self, frame: Frame, state: SourceQuestions) -> list[Question]:
         """Take the questions that have waited long enough for images; give up those without any."""
         closing = frame._state.closing
-        due = [one for one in state.collecting if closing or one.due(frame.pts_s, self.images)]
-        state.collecting = [one for one in state.collecting if one not in due]
-        for one in due:
-            one.index = frame.index
-            if not one.views:
+        due = [question for question in state.collecting if closing or question.due(frame.pts_s, self.images)]
+        state.collecting = [question for question in state.collecting if question not in due]
+        for question in due:
+            question.index = frame.index
+            if not question.views:
                 self._waiting -= 1
-                state.open.discard(one.about)
+                state.open.discard(question.about)
                 self._count(NO_PIXELS if frame.surface is None else UNSEEN)
-        return [one for one in due if one.views]
+        return [question for question in due if question.views]
 
-    def _ask(self, due: Sequence[Question], kept: Sequence[ObjectView]) -> None:
+    def _ask(self, due: Sequence[Question], open_views: Sequence[ObjectView]) -> None:
         """Cut out all views, so that frames can be released, and ask the questions that are due."""
-        views = [view for one in due for view in one.views]
-        cut_views({id(view): view for view in [*views, *kept]}.values(), self.max_size)
+        views = [view for question in due for view in question.views]
+        cut_views({id(view): view for view in [*views, *open_views]}.values(), self.max_size)
         stills = [view.still for view in views if view.still is not None]
         if stills and on_device(stills[0]):
             self._count("ask images to host", len(stills))
         surfaces = to_host([still.surface for still in stills])
         left = iter([StillImage(surface, still.size) for surface, still in zip(surfaces, stills, strict=True)])
-        for one in due:
-            one.images = [next(left) for _ in one.views]
-            for view in one.views:
+        for question in due:
+            question.images = [next(left) for _ in question.views]
+            for view in question.views:
                 view.still = None
-            self._count(ASKED)
-            self._background.offer(one)
+            self._count(QUESTIONS)
+            self._background.offer(question)
 
     # --------------------------------------------------------------------------------------------------- the answers
 
@@ -359,27 +364,29 @@ class Ask(StreamStage):
 
     def _emit(self, frame: Frame, state: SourceQuestions) -> None:
         """Emit the answers that have come on a frame of their source, and keep them with their tracks."""
-        due = [one for one in state.outcomes if one.question.index <= frame.index]
-        state.outcomes = [one for one in state.outcomes if one not in due]
-        for one in due:
-            question, answer = one.question, one.answer
+        due = [outcome for outcome in state.outcomes if outcome.question.index <= frame.index]
+        state.outcomes = [outcome for outcome in state.outcomes if outcome not in due]
+        for outcome in due:
+            question = outcome.question
+            answer = outcome.answer
             assert answer is not None
             attributes = self._schema.attributes(answer)
             if self.capture == "frame":
                 state.frame_attributes = attributes
-            if question.track_id is not None and not one.cached:
-                known = AskedTrack(frame.pts_s, answer, attributes, frame.pts_s, frame.index)
-                state.tracks.known[question.track_id] = known
-            frame.emit(ANSWERED, question.track_id, **self._event_data(one))
+            if question.track_id is not None and not outcome.cached:
+                track_answer = AskedTrack(frame.pts_s, answer, attributes, frame.pts_s, frame.index)
+                state.tracks.by_track[question.track_id] = track_answer
+            frame.emit(ANSWERED, question.track_id, **self._event_data(outcome))
         if state.frame_attributes:
             frame.facts["attributes"] = {**frame.facts.get("attributes", {}), **state.frame_attributes}
 
-    def _event_data(self, one: QuestionOutcome) -> dict[str, Any]:
-        question, event = one.question, one.question.event
-        data: dict[str, Any] = {"answer": one.answer, "prompt": self.prompt}
+    def _event_data(self, outcome: QuestionOutcome) -> dict[str, Any]:
+        question = outcome.question
+        event = outcome.question.event
+        data: dict[str, Any] = {"answer": outcome.answer, "prompt": self.prompt}
         if question.label is not None:
             data["label"] = question.label
-        data |= {"cached": True} if one.cached else {"latency_s": round(one.latency_s, 3)}
+        data |= {"cached": True} if outcome.cached else {"latency_s": round(outcome.latency_s, 3)}
         about = {} if event is None else {"stage": event.stage, "kind": event.kind}
         at = question.views[0] if question.views else None
         frame = {"frame": event.frame} if event is not None else {} if at is None else {"frame": at.frame}
@@ -392,11 +399,13 @@ class Ask(StreamStage):
         if table.track_id is None or not len(table):
             return
         values: list[Mapping[str, Any] | None] = []
-        mine = table.track_id >= 0 if self.of is None else (table.track_id >= 0) & self._of(name, table)
-        for row, track, asked in zip(table.batch_row.tolist(), table.track_id.tolist(), mine.tolist(), strict=True):
+        selected = table.track_id >= 0 if self.of is None else (table.track_id >= 0) & self._of(name, table)
+        for row, track, is_selected in zip(
+            table.batch_row.tolist(), table.track_id.tolist(), selected.tolist(), strict=True
+        ):
             frame = batch.frames[row]
-            known = present[frame.source].tracks.get(track, frame.pts_s, self.track_ttl) if asked else None
-            values.append(None if known is None or frame.index < known.index else known.attributes)
+            track_answer = present[frame.source].tracks.get(track, frame.pts_s, self.track_ttl) if is_selected else None
+            values.append(None if track_answer is None or frame.index < track_answer.index else track_answer.attributes)
         if any(values):
             batch.tables[name] = add_attributes(table, values)
 

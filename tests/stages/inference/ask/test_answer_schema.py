@@ -84,9 +84,13 @@ def test_values_become_attributes_and_fields_of_rules():
         "pose": {"label": "lying", "score": None},
     }
     fields = AnswerSchema(FORM).fields()
-    assert [(one.kind, one.values) for one in fields.values()] == [
-        ("text", ("yes", "no")), ("number", None), ("number", None), ("text", None), ("text", ("standing", "lying")),
-    ]  # fmt: skip
+    assert [(field.kind, field.values) for field in fields.values()] == [
+        ("text", ("yes", "no")),
+        ("number", None),
+        ("number", None),
+        ("text", None),
+        ("text", ("standing", "lying")),
+    ]
     for part in ('"injured": true or false', '"people": a whole number', '"pose": one of standing, lying'):
         assert part in AnswerSchema(FORM).instruction()
 

@@ -18,15 +18,17 @@ from streamkit.stages.inference.ask.questions import Question, SourceQuestions
 def ask(vlm, tmp_path):
     """Ask a question; returns the outcome."""
     endpoint = ChatEndpoint(vlm.url, "eye", None, {}, 5.0)
-    schema, budget = AnswerSchema({"injured": "bool", "why": "str"}), CallBudget(None, tmp_path / "calls")
-    made = Asker("ask", endpoint, "?", schema, budget, Retry(max_wait_s=8.0, attempts=4), 100, 90)
-    yield lambda: made(Question(SourceQuestions(), "gate", None, 7, "person", 0.0, 0, 0.0), lambda: False)
+    schema = AnswerSchema({"injured": "bool", "why": "str"})
+    budget = CallBudget(None, tmp_path / "calls")
+    asker = Asker("ask", endpoint, "?", schema, budget, Retry(max_wait_s=8.0, attempts=4), 100, 90)
+    yield lambda: asker(Question(SourceQuestions(), "gate", None, 7, "person", 0.0, 0, 0.0), lambda: False)
     endpoint.close()
 
 
 def test_a_question_is_not_lost_when_another_one_finds_out_that_the_server_does_not_know_the_form(vlm, ask):
     vlm.knows_response_format = False
-    take, others = vlm.take, []
+    take = vlm.take
+    others = []
 
     def slow(call):
         if not others:
@@ -35,14 +37,15 @@ def test_a_question_is_not_lost_when_another_one_finds_out_that_the_server_does_
         return take(call)
 
     vlm.take = slow
-    found = ask()
-    assert found.answer == others[0].answer == {"injured": True, "why": "lies there"}
-    assert (found.counts["ask calls"], found.counts["ask retries"]) == (2, 0)
+    outcome = ask()
+    assert outcome.answer == others[0].answer == {"injured": True, "why": "lies there"}
+    assert (outcome.counts["ask calls"], outcome.counts["ask retries"]) == (2, 0)
 
 
 def test_a_refused_call_is_not_repeated_without_the_form_once_the_server_has_taken_it(vlm, ask):
     vlm.answers = lambda call, number: 400 if number else {"injured": True, "why": "lies there"}
-    answered, refused = ask(), ask()
+    answered = ask()
+    refused = ask()
     assert (answered.counts["ask calls"], refused.counts["ask calls"]) == (1, 1)
     assert (answered.answer is None, refused.answer) == (False, None)
 
@@ -65,10 +68,12 @@ class Clock:
 
 
 def test_waits_are_as_long_as_the_server_asks_for(vlm, ask, monkeypatch):
-    clock, called_s = Clock(), []
+    clock = Clock()
+    called_s = []
     monkeypatch.setattr(asker_module, "time", clock)
     headers = [{}, {"Retry-After": "3"}, {"Retry-After": "600"}]
-    take, error = vlm.take, json.dumps({"error": "busy"}).encode()
+    take = vlm.take
+    error = json.dumps({"error": "busy"}).encode()
 
     def busy(call):
         called_s.append(clock.now_s)
@@ -78,8 +83,10 @@ def test_waits_are_as_long_as_the_server_asks_for(vlm, ask, monkeypatch):
     outcome = ask()
     assert outcome.answer is not None
     assert {name: count for name, count in outcome.counts.items() if name.startswith(("ask calls", "ask retries"))} == {
-        "ask calls": 4, "ask calls failed: HTTP 429": 3, "ask retries": 3
-    }  # fmt: skip
+        "ask calls": 4,
+        "ask calls failed: HTTP 429": 3,
+        "ask retries": 3,
+    }
     first_s, *others_s = np.diff(called_s)
     assert 0.25 <= first_s < 0.6
     assert others_s == pytest.approx([3.0, 8.0], abs=0.1)

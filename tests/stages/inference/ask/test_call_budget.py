@@ -49,7 +49,7 @@ def test_threads_and_processes_share_a_budget(tmp_path):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(taken) + sum(int(one.communicate()[0]) for one in others) == 50
+    assert sum(taken) + sum(int(process.communicate()[0]) for process in others) == 50
     assert len(json.loads(path.read_text())) == 50
 
 

@@ -18,15 +18,15 @@ SCHEMA = {"type": "object", "properties": {"injured": {"type": "boolean"}}}
 @pytest.fixture
 def endpoint():
     """Make endpoints, which are closed at the end."""
-    made = []
+    endpoints = []
 
     def make(url, key=KEY, timeout_s=5.0, **parameters):
-        made.append(ChatEndpoint(url, "eye-7b", key, parameters, timeout_s))
-        return made[-1]
+        endpoints.append(ChatEndpoint(url, "eye-7b", key, parameters, timeout_s))
+        return endpoints[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for chat_endpoint in endpoints:
+        chat_endpoint.close()
 
 
 def test_a_call_is_a_chat_completion_with_images_and_a_schema(vlm, endpoint):
@@ -38,8 +38,9 @@ def test_a_call_is_a_chat_completion_with_images_and_a_schema(vlm, endpoint):
     assert (call.body["model"], call.body["temperature"], call.prompt) == ("eye-7b", 0, "Is she well?")
     assert [len(call.body["messages"]), call.body["messages"][0]["role"]] == [1, "user"]
     assert call.body["response_format"] == {
-        "type": "json_schema", "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA},
-    }  # fmt: skip
+        "type": "json_schema",
+        "json_schema": {"name": "answer", "strict": True, "schema": SCHEMA},
+    }
     red, blue = (image.mean(axis=(0, 1)).round() for image in call.images)
     assert np.abs(red - (200, 30, 30)).max() < 5
     assert np.abs(blue - (30, 30, 200)).max() < 5
@@ -61,9 +62,18 @@ def failure(vlm, endpoint, answer):
 
 @pytest.mark.parametrize(
     ("status", "retry", "not_understood"),
-    [(500, True, False), (503, True, False), (529, True, False), (429, True, False), (401, False, False),
-     (404, False, False), (307, False, False), (400, False, True), (422, False, True)],
-)  # fmt: skip
+    [
+        (500, True, False),
+        (503, True, False),
+        (529, True, False),
+        (429, True, False),
+        (401, False, False),
+        (404, False, False),
+        (307, False, False),
+        (400, False, True),
+        (422, False, True),
+    ],
+)
 def test_a_status_says_whether_another_call_may_help(vlm, status, retry, not_understood, endpoint):
     error = failure(vlm, endpoint, status)
     assert (error.cause, error.retry, error.not_understood) == (f"HTTP {status}", retry, not_understood)
@@ -163,17 +173,17 @@ def test_a_key_in_the_address_is_refused_and_not_repeated(url):
 def test_certificates_are_verified(url, verifies, endpoint, monkeypatch):
     import httpx
 
-    given = {}
-    monkeypatch.setattr(httpx, "Client", lambda **options: given.update(options) or httpx.BaseTransport())
+    client_options = {}
+    monkeypatch.setattr(httpx, "Client", lambda **options: client_options.update(options) or httpx.BaseTransport())
     endpoint(url)
-    assert given["verify"] is verifies
+    assert client_options["verify"] is verifies
 
 
 def test_a_call_after_the_end_and_an_address_that_cannot_be_called(vlm, endpoint):
-    made = endpoint(vlm.url)
-    made.close()
+    chat_endpoint = endpoint(vlm.url)
+    chat_endpoint.close()
     with pytest.raises(CallError, match=r"no answer: .*closed"):
-        made.ask("?", [], None)
+        chat_endpoint.ask("?", [], None)
     with pytest.raises(CallError, match="url is no address: ") as failed:
         endpoint("http://h\x01/v1").ask("?", [], None)
     assert not failed.value.retry

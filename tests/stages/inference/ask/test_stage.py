@@ -19,18 +19,22 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def ask(vlm, given, batch=4, **options):
+def ask(vlm, footage, batch=4, **options):
     """Run the stage, without threads; return the frames and the counters."""
     common = {"url": vlm.url, "model": "eye-7b", "prompt": "Is this person injured?", "max_backoff": 0.01}
     form = {"injured": "bool", "why": "str"}
-    made = Ask(**{**common, "answer": form, "when": "door.crossed", "after": 0.0, **options})
-    found = run_stage(made, given, batch=batch)
-    return found, dict(made.context.counters.values)
+    stage = Ask(**{**common, "answer": form, "when": "door.crossed", "after": 0.0, **options})
+    done = run_stage(stage, footage, batch=batch)
+    return done, dict(stage.context.counters.values)
 
 
-def answered(found):
-    return [(frame.index, event.track_id, event.data) for frame in found for event in frame.events
-            if event.kind == "answered"]  # fmt: skip
+def answered(done):
+    return [
+        (frame.index, event.track_id, event.data)
+        for frame in done
+        for event in frame.events
+        if event.kind == "answered"
+    ]
 
 
 def middle(image):
@@ -40,17 +44,17 @@ def middle(image):
 
 @pytest.mark.parametrize("batch", [1, 5])
 def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the_track(vlm, batch):
-    given = scene(
+    footage = scene(
         [(SMALL, RED, True), (SMALL, BLUE, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)]
     )
-    happen(given[1])
-    found, counts = ask(vlm, given, batch=batch, after=2.0, pad=0.0)
+    happen(footage[1])
+    done, counts = ask(vlm, footage, batch=batch, after=2.0, pad=0.0)
     (call,) = vlm.calls
     (image,) = call.images
     assert image.shape == (140, 80, 3)
     assert near(middle(image), GREEN)
     assert call.prompt.startswith("Is this person injured?\n\nAnswer with a JSON object")
-    ((index, track, data),) = answered(found)
+    ((index, track, data),) = answered(done)
     assert (index, track) == (3, 7)
     assert data.pop("latency_s") >= 0
     assert data == {
@@ -59,9 +63,9 @@ def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the
         "label": "person",
         "of": {"stage": "door", "kind": "crossed", "frame": 1, "pts_s": 1.0},
     }
-    attributes = [list(frame.detections.extra.get("attributes", [None])) for frame in found]
-    mine = {"injured": {"label": "yes", "score": None}, "why": {"label": "lies there", "score": None}}
-    assert attributes == [[None]] * 3 + [[mine]] * 2
+    attributes = [list(frame.detections.extra.get("attributes", [None])) for frame in done]
+    expected = {"injured": {"label": "yes", "score": None}, "why": {"label": "lies there", "score": None}}
+    assert attributes == [[None]] * 3 + [[expected]] * 2
     assert {name: counts[name] for name in ("ask calls", "questions asked", "questions answered")} == dict.fromkeys(
         ("ask calls", "questions asked", "questions answered"), 1
     )
@@ -70,46 +74,48 @@ def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the
 
 def test_a_strip_is_spread_over_the_time_after_the_event(vlm):
     colors = [RED, GREEN, BLUE, RED, GREEN, BLUE]
-    given = scene([(LARGE, color, False) for color in colors])
-    happen(given[0])
-    ask(vlm, given, after=4.0, images=3)
+    footage = scene([(LARGE, color, False) for color in colors])
+    happen(footage[0])
+    ask(vlm, footage, after=4.0, images=3)
     assert [tuple(near(middle(image), color) for color in (RED, BLUE, GREEN)) for image in vlm.calls[0].images] == [
-        (True, False, False), (False, True, False), (False, False, True),
-    ]  # fmt: skip
+        (True, False, False),
+        (False, True, False),
+        (False, False, True),
+    ]
     assert "The 3 images show moments that follow each other." in vlm.calls[0].prompt
 
 
 def test_without_when_each_track_is_asked_about_once_when_it_is_large_enough(vlm):
-    given = scene([((0, 0, 20, 90), RED, True), (LARGE, GREEN, True), (LARGE, GREEN, True), (LARGE, GREEN, True)])
-    given += scene([(LARGE, BLUE, True)] * 2, "yard")
-    found, counts = ask(vlm, given, when=None, of=Of("detect", ("person",)), batch=1)
-    assert sorted((frame.source, frame.index) for frame in found for event in frame.events) == [
+    footage = scene([((0, 0, 20, 90), RED, True), (LARGE, GREEN, True), (LARGE, GREEN, True), (LARGE, GREEN, True)])
+    footage += scene([(LARGE, BLUE, True)] * 2, "yard")
+    done, counts = ask(vlm, footage, when=None, of=Of("detect", ("person",)), batch=1)
+    assert sorted((frame.source, frame.index) for frame in done for event in frame.events) == [
         ("gate", 1),
         ("yard", 0),
     ]
     assert counts["ask calls"] == 2
-    assert answered(found)[0][2]["of"] == {"frame": 1, "pts_s": 1.0}
+    assert answered(done)[0][2]["of"] == {"frame": 1, "pts_s": 1.0}
 
 
 def test_objects_of_other_classes_and_predicted_ones_are_not_asked_about(vlm):
-    given = scene([(LARGE, GREEN, True)] * 3)
-    for frame in given:
+    footage = scene([(LARGE, GREEN, True)] * 3)
+    for frame in footage:
         frame.tables["detect"] = frame.tables["detect"].with_columns(predicted=np.array([frame.index < 2]))
         frame._state.stage = "door"
         frame.emit("crossed", 7, label="person")
-    found, counts = ask(vlm, given, batch=1, of=Of("detect", ("car",)))
-    assert (answered(found), counts) == ([], {})
-    found, counts = ask(vlm, given, batch=1, of=Of("detect", ("person",)))
-    assert [index for index, *_ in answered(found)] == [2]
+    done, counts = ask(vlm, footage, batch=1, of=Of("detect", ("car",)))
+    assert (answered(done), counts) == ([], {})
+    done, counts = ask(vlm, footage, batch=1, of=Of("detect", ("person",)))
+    assert [index for index, *_ in answered(done)] == [2]
     assert counts["questions given up: the object was not seen"] == 2
 
 
 def test_a_question_that_is_open_or_answered_is_not_asked_again(vlm):
-    given = scene([(LARGE, GREEN, True)] * 8)
+    footage = scene([(LARGE, GREEN, True)] * 8)
     for at in (0, 1, 4, 6):
-        happen(given[at])
-    found, counts = ask(vlm, given, batch=1, after=2.0)
-    assert [(index, data.get("cached", False)) for index, _, data in answered(found)] == [
+        happen(footage[at])
+    done, counts = ask(vlm, footage, batch=1, after=2.0)
+    assert [(index, data.get("cached", False)) for index, _, data in answered(done)] == [
         (2, False),
         (4, True),
         (6, True),
@@ -117,40 +123,44 @@ def test_a_question_that_is_open_or_answered_is_not_asked_again(vlm):
     assert (counts["questions merged: already open"], counts["questions answered from cache"]) == (1, 2)
     assert len(vlm.calls) == 1
     vlm.calls.clear()
-    found, _ = ask(vlm, given, batch=1, ask_again=3.0)
-    assert [(index, data.get("cached", False)) for index, _, data in answered(found)] == [
-        (0, False), (1, True), (4, False), (6, True),
-    ]  # fmt: skip
+    done, _ = ask(vlm, footage, batch=1, ask_again=3.0)
+    assert [(index, data.get("cached", False)) for index, _, data in answered(done)] == [
+        (0, False),
+        (1, True),
+        (4, False),
+        (6, True),
+    ]
     assert len(vlm.calls) == 2
 
 
 def test_a_track_that_was_away_for_long_is_a_new_one(vlm):
-    given = [*scene([(LARGE, GREEN, True)]), *scene([None] * 5)[1:], *scene([(LARGE, GREEN, True)] * 6)[5:]]
-    found, _ = ask(vlm, given, batch=2, when=None, of=Of("detect"), track_ttl=3.0)
-    assert [index for index, *_ in answered(found)] == [0, 5]
+    footage = [*scene([(LARGE, GREEN, True)]), *scene([None] * 5)[1:], *scene([(LARGE, GREEN, True)] * 6)[5:]]
+    done, _ = ask(vlm, footage, batch=2, when=None, of=Of("detect"), track_ttl=3.0)
+    assert [index for index, *_ in answered(done)] == [0, 5]
 
 
 def test_whole_frames_are_asked_about_and_keep_the_answer(vlm):
-    given = scene([((80, 60, 240, 180), GREEN, True)] * 3)
-    happen(given[1], track=None)
-    found, _ = ask(vlm, given, batch=1, capture="frame", max_size=160)
+    footage = scene([((80, 60, 240, 180), GREEN, True)] * 3)
+    happen(footage[1], track=None)
+    done, _ = ask(vlm, footage, batch=1, capture="frame", max_size=160)
     assert vlm.calls[0].images[0].shape == (120, 160, 3)
-    assert [(index, track, "label" in data) for index, track, data in answered(found)] == [(1, None, False)]
-    injured = [frame.facts.get("attributes", {}).get("injured") for frame in found]
+    assert [(index, track, "label" in data) for index, track, data in answered(done)] == [(1, None, False)]
+    injured = [frame.facts.get("attributes", {}).get("injured") for frame in done]
     assert injured == [None, {"label": "yes", "score": None}, {"label": "yes", "score": None}]
 
 
 def test_events_that_cannot_be_shown_are_given_up_and_counted(vlm):
-    given = scene([(LARGE, GREEN, True), None, None])
-    happen(given[1], track=8)
-    happen(given[1], track=None)
-    happen(given[2], kind="other")
+    footage = scene([(LARGE, GREEN, True), None, None])
+    happen(footage[1], track=8)
+    happen(footage[1], track=None)
+    happen(footage[2], kind="other")
     logged = collect()
-    found, counts = ask(vlm, given)
-    assert (answered(found), vlm.calls) == ([], [])
+    done, counts = ask(vlm, footage)
+    assert (answered(done), vlm.calls) == ([], [])
     assert counts == {
-        "questions given up: the object was not seen": 1, "questions given up: the event has no object": 1,
-    }  # fmt: skip
+        "questions given up: the object was not seen": 1,
+        "questions given up: the event has no object": 1,
+    }
     assert logged == ["ask: an event has no object to show; capture: frame shows the frame"]
     bare = frames(1, "gate")
     happen(bare[0])
@@ -158,23 +168,23 @@ def test_events_that_cannot_be_shown_are_given_up_and_counted(vlm):
 
 
 def test_a_rule_that_is_cleared_asks_only_if_it_is_named(vlm):
-    given = scene([(LARGE, GREEN, True)] * 2)
-    for frame, kind in zip(given, ("raised", "cleared"), strict=True):
+    footage = scene([(LARGE, GREEN, True)] * 2)
+    for frame, kind in zip(footage, ("raised", "cleared"), strict=True):
         frame._state.stage = "rule"
         frame.emit(kind, 7, rule="fallen")
     for when, index in (("rule.fallen", 0), ("rule", 0), ("rule.fallen.cleared", 1), (["rule.cleared"], 1)):
-        found, _ = ask(vlm, given, when=when, batch=1)
-        assert [at for at, *_ in answered(found)] == [index]
-    assert answered(ask(vlm, given, when="rule.other")[0]) == []
+        done, _ = ask(vlm, footage, when=when, batch=1)
+        assert [at for at, *_ in answered(done)] == [index]
+    assert answered(ask(vlm, footage, when="rule.other")[0]) == []
 
 
 def test_attributes_of_other_stages_are_kept(vlm):
-    given = scene([(LARGE, GREEN, True)])
+    footage = scene([(LARGE, GREEN, True)])
     color = {"color": {"label": "green", "score": 0.9}}
-    given[0].tables["detect"] = given[0].tables["detect"].with_columns(attributes=np.array([color], object))
-    happen(given[0])
-    found, _ = ask(vlm, given)
-    assert set(found[0].detections.extra["attributes"][0]) == {"color", "injured", "why"}
+    footage[0].tables["detect"] = footage[0].tables["detect"].with_columns(attributes=np.array([color], object))
+    happen(footage[0])
+    done, _ = ask(vlm, footage)
+    assert set(done[0].detections.extra["attributes"][0]) == {"color", "injured", "why"}
 
 
 # -------------------------------------------------------------------------------------------------- calls and failures
@@ -182,24 +192,24 @@ def test_attributes_of_other_stages_are_kept(vlm):
 
 def crowd(n):
     """A frame for each of n tracks, each with an event."""
-    given = scene([(LARGE, GREEN, True)] * n)
-    for number, frame in enumerate(given):
+    footage = scene([(LARGE, GREEN, True)] * n)
+    for number, frame in enumerate(footage):
         frame.tables["detect"] = detections([LARGE], track_id=[number], label=["person"])
         happen(frame, track=number)
-    return given
+    return footage
 
 
 def test_retries_are_counted_exactly_and_come_out_of_the_budget(vlm):
     vlm.answers = lambda call, number: 503 if number % 4 == 1 else {"injured": False, "why": ""}
-    found, counts = ask(vlm, crowd(9))
-    assert len(answered(found)) == 9
+    done, counts = ask(vlm, crowd(9))
+    assert len(answered(done)) == 9
     assert len(vlm.calls) == counts["ask calls"] == 12
     assert counts["ask retries"] == counts["ask calls failed: HTTP 503"] == 3
     vlm.calls.clear()
     vlm.answers = lambda call, number: 503
     logged = collect()
-    found, counts = ask(vlm, crowd(4), at_most=Rate(8, "min"), attempts=3)
-    assert answered(found) == []
+    done, counts = ask(vlm, crowd(4), at_most=Rate(8, "min"), attempts=3)
+    assert answered(done) == []
     assert len(vlm.calls) == counts["ask calls"] == 8, "three attempts for two questions, and two for the third"
     assert (counts["ask retries"], counts["questions failed: HTTP 503"]) == (6, 2)
     assert counts["questions dropped: budget used up"] == 2
@@ -221,8 +231,8 @@ def test_what_no_other_call_can_help_is_not_tried_again(vlm):
 def test_a_server_that_does_not_know_response_format_is_asked_without(vlm):
     vlm.knows_response_format = False
     logged = collect()
-    found, counts = ask(vlm, crowd(60))
-    assert len(answered(found)) == 60
+    done, counts = ask(vlm, crowd(60))
+    assert len(answered(done)) == 60
     assert len(vlm.calls) == counts["ask calls"] == 61, "one more, once: 1.02 calls a question"
     assert ["response_format" in call.body for call in vlm.calls] == [True] + [False] * 60
     assert [text for text in logged if "response_format" in text] == [
@@ -232,28 +242,37 @@ def test_a_server_that_does_not_know_response_format_is_asked_without(vlm):
 
 def test_a_request_that_is_refused_for_another_reason_keeps_its_form(vlm):
     vlm.answers = lambda call, number: 400 if number < 2 else {"injured": True, "why": ""}
-    found, counts = ask(vlm, crowd(3))
-    assert [index for index, *_ in answered(found)] == [1, 2]
+    done, counts = ask(vlm, crowd(3))
+    assert [index for index, *_ in answered(done)] == [1, 2]
     assert ["response_format" in call.body for call in vlm.calls] == [True, False, True, True]
     assert counts["questions failed: HTTP 400"] == 1
 
 
 LIES = [
-    "Yes, clearly.", {"injured": "yes", "why": ""}, {"injured": True}, {"injured": True, "why": "", "name": "Bob"},
-    {"injured": None, "why": ""}, {"injured": True, "why": 5}, {"injured": True, "why": "x" * 2000},
-    [{"injured": True, "why": ""}], b"no JSON", b'{"choices": [{"message": {}}]}',
-]  # fmt: skip
+    "Yes, clearly.",
+    {"injured": "yes", "why": ""},
+    {"injured": True},
+    {"injured": True, "why": "", "name": "Bob"},
+    {"injured": None, "why": ""},
+    {"injured": True, "why": 5},
+    {"injured": True, "why": "x" * 2000},
+    [{"injured": True, "why": ""}],
+    b"no JSON",
+    b'{"choices": [{"message": {}}]}',
+]
 
 
 def test_answers_that_break_the_form_reach_no_record(vlm):
     vlm.answers = lambda call, number: LIES[number] if not isinstance(LIES[number], list) else str(LIES[number])
-    found, counts = ask(vlm, crowd(len(LIES)))
-    assert all(frame.events[1:] == [] and "attributes" not in frame.detections.extra for frame in found)
+    done, counts = ask(vlm, crowd(len(LIES)))
+    assert all(frame.events[1:] == [] and "attributes" not in frame.detections.extra for frame in done)
     assert counts["ask calls"] == len(LIES), "a lie is not asked for again"
     refused = {name: n for name, n in counts.items() if name.startswith(("answers refused", "questions failed"))}
     assert refused == {
-        "answers refused: not JSON": 2, "answers refused: wrong form": 6, "questions failed: no completion": 2,
-    }  # fmt: skip
+        "answers refused: not JSON": 2,
+        "answers refused: wrong form": 6,
+        "questions failed: no completion": 2,
+    }
 
 
 def test_the_key_comes_from_the_environment_and_is_in_no_message(vlm, monkeypatch, tmp_path):
@@ -295,9 +314,9 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(vlm, monkeypatc
     ],
 )
 def test_options_that_cannot_work(options, why):
-    given = {"url": "http://h/v1", "model": "eye", "prompt": "?", "answer": {"a": "bool"}, "when": "door.crossed"}
+    valid = {"url": "http://h/v1", "model": "eye", "prompt": "?", "answer": {"a": "bool"}, "when": "door.crossed"}
     with pytest.raises(ValueError, match=why):
-        Ask(**{**given, **options})
+        Ask(**{**valid, **options})
 
 
 def test_pixels_are_those_of_the_frame(vlm):
@@ -306,7 +325,8 @@ def test_pixels_are_those_of_the_frame(vlm):
     rgb = np.repeat(np.repeat(rng.integers(40, 216, (12, 16, 3), np.uint8), 20, axis=0), 20, axis=1)
     frame = frames(1, "gate", pixels=rgb)[0]
     surface = Surface(from_rgb(rgb, frame.surface.color), frame.surface.color)
-    frame.surface, frame.tables = surface, {"detect": detections([[80, 40, 160, 120]], track_id=[7], label=["person"])}
+    frame.surface = surface
+    frame.tables = {"detect": detections([[80, 40, 160, 120]], track_id=[7], label=["person"])}
     happen(frame)
     ask(vlm, [frame], pad=0.0, quality=100)
     sent = vlm.calls[0].images[0].astype(int)
@@ -318,13 +338,13 @@ def test_pixels_are_those_of_the_frame(vlm):
 def test_from_a_device_come_the_same_images_in_one_copy(vlm):
     import cupy
 
-    given = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
-    happen(given[0])
-    ask(vlm, given, after=2.0)
-    for frame in given:
+    footage = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
+    happen(footage[0])
+    ask(vlm, footage, after=2.0)
+    for frame in footage:
         frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
-    found, counts = ask(vlm, given, after=2.0)
+    done, counts = ask(vlm, footage, after=2.0)
     host, device = (call.images[0] for call in vlm.calls)
     assert (host == device).all()
     assert counts["ask images to host"] == 1
-    assert len(answered(found)) == 1
+    assert len(answered(done)) == 1

@@ -39,41 +39,44 @@ class Guesses:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._known: dict[str, _Address] = {}
+        self._addresses: dict[str, _Address] = {}
 
-    def judge(self, address: str, given: str, right: Callable[[], bool]) -> bool:
+    def judge(self, address: str, token: str, right: Callable[[], bool]) -> bool:
         """Whether the token of an address is right; it is not compared while the address has to wait.
 
         Args:
             address: the client's address.
-            given: the token it sent.
+            token: the token it sent.
             right: compares the token.
 
         Raises:
             TooManyGuesses: the address has to wait.
         """
-        digest = hashlib.sha256(given.encode("utf-8", "surrogateescape")).digest()
-        key, now_s = _network(address), self._clock()
-        known = self._known.get(key)
-        if known is None and len(self._known) >= _ADDRESSES:
+        digest = hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+        key = _network(address)
+        now_s = self._clock()
+        record = self._addresses.get(key)
+        if record is None and len(self._addresses) >= _ADDRESSES:
             self._discard_expired(now_s)
-            if len(self._known) >= _ADDRESSES:
-                key, known = _OTHERS, self._known.get(_OTHERS)
-        if known is not None:
-            if digest in known.wrong:
+            if len(self._addresses) >= _ADDRESSES:
+                key = _OTHERS
+                record = self._addresses.get(_OTHERS)
+        if record is not None:
+            if digest in record.wrong:
                 return False
-            if (allowance := _allowance(known, now_s)) < 1:
+            if (allowance := _allowance(record, now_s)) < 1:
                 raise TooManyGuesses(math.ceil((1 - allowance) * EVERY_S))
         if right():
             return True
-        if known is None:
-            known = self._known[key] = _Address(FREE, now_s)
-        known.allowance, known.at_s = _allowance(known, now_s) - 1, now_s
-        known.wrong.append(digest)
+        if record is None:
+            record = self._addresses[key] = _Address(FREE, now_s)
+        record.allowance = _allowance(record, now_s) - 1
+        record.at_s = now_s
+        record.wrong.append(digest)
         return False
 
     def _discard_expired(self, now_s: float) -> None:
-        self._known = {key: one for key, one in self._known.items() if _allowance(one, now_s) < FREE}
+        self._addresses = {key: record for key, record in self._addresses.items() if _allowance(record, now_s) < FREE}
 
 
 class TooManyGuesses(Exception):
@@ -88,18 +91,18 @@ class TooManyGuesses(Exception):
         self.wait_s = wait_s
 
 
-def _allowance(one: _Address, now_s: float) -> float:
-    return min(FREE, one.allowance + (now_s - one.at_s) / EVERY_S)
+def _allowance(record: _Address, now_s: float) -> float:
+    return min(FREE, record.allowance + (now_s - record.at_s) / EVERY_S)
 
 
 def _network(address: str) -> str:
     """An IPv4 address, or the /64 network of an IPv6 address, which one client can use as a whole."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if isinstance(found, ipaddress.IPv6Address):
-        if found.ipv4_mapped is not None:
-            return str(found.ipv4_mapped)
-        return str(ipaddress.ip_network((found, 64), strict=False))
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            return str(ip.ipv4_mapped)
+        return str(ipaddress.ip_network((ip, 64), strict=False))
     return address

@@ -14,7 +14,7 @@ HIDDEN = "***"
 _PART = re.compile(r"[/?&;#][^/?&;#]*")
 
 
-def with_kept_secrets(address: str, stored: str) -> str:
+def with_hidden_parts(address: str, stored: str) -> str:
     """An address with each `***` replaced by what it hides in the stored one.
 
     The scheme, the host and the port must be the same: otherwise a password could be sent to any host.
@@ -44,7 +44,8 @@ def with_kept_secrets(address: str, stored: str) -> str:
 
 
 def _filled(address: str, stored: str) -> str:
-    new, old = urlsplit(address), urlsplit(stored)
+    new = urlsplit(address)
+    old = urlsplit(stored)
     login, at, host = new.netloc.rpartition("@")
     stored_login, _, stored_host = old.netloc.rpartition("@")
     if (new.scheme, host) != (old.scheme, stored_host):
@@ -59,7 +60,8 @@ def _filled(address: str, stored: str) -> str:
         hidden.setdefault((masked[0] == "/", masked[1:]), []).append(part[1:])
 
     def fill(part: re.Match[str]) -> str:
-        sign, text = part[0][0], part[0][1:]
+        sign = part[0][0]
+        text = part[0][1:]
         secrets = hidden.get((sign == "/", text)) if HIDDEN in text else None
         return sign + (secrets.pop(0) if secrets else text)
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamkit.serve import guesses as module
-from streamkit.serve.guesses import Guesses, TooManyGuesses
+from streamkit.serve import token_attempts as module
+from streamkit.serve.token_attempts import Guesses, TooManyGuesses
 
 
 class Clock:
@@ -21,13 +21,13 @@ def clock_fixture():
 @pytest.fixture(name="guess")
 def guess_fixture(clock):
     guesses = Guesses(clock)
-    return lambda given, address="10.0.0.1": guesses.judge(address, given, lambda: given == "right")
+    return lambda token, address="10.0.0.1": guesses.judge(address, token, lambda: token == "right")
 
 
-def waits(guess, given, address="10.0.0.1"):
-    with pytest.raises(TooManyGuesses) as found:
-        guess(given, address)
-    return found.value.wait_s
+def waits(guess, token, address="10.0.0.1"):
+    with pytest.raises(TooManyGuesses) as rejection:
+        guess(token, address)
+    return rejection.value.wait_s
 
 
 def test_ten_are_free_and_then_one_each_six_seconds(guess, clock):
@@ -99,8 +99,8 @@ def test_memory_is_bounded_and_late_addresses_share_what_is_left(monkeypatch, cl
         assert not guesses.judge(f"10.1.0.{n}", f"wrong {n}", lambda: False)
     with pytest.raises(TooManyGuesses):
         guesses.judge("10.1.0.99", "new", lambda: True)
-    assert len(guesses._known) == 21
+    assert len(guesses._addresses) == 21
     clock.now_s += 60
     assert guesses.judge("10.1.0.99", "new", lambda: True)
     assert not guesses.judge("10.1.0.99", "wrong", lambda: False)
-    assert set(guesses._known) == {"10.1.0.99"}  # who has waited long enough is forgotten
+    assert set(guesses._addresses) == {"10.1.0.99"}  # who has waited long enough is forgotten
