@@ -265,7 +265,7 @@ def test_ocsort_prefers_the_object_that_keeps_a_tracks_direction():
 def test_the_way_of_a_track_is_that_of_the_centres_of_its_boxes():
     stage = Track(method="ocsort")
     run_stage(stage, scene(*[[(10.5 + n, 20.25 - n)] for n in range(3)]))
-    track = stage._pool.tracks[0, 0]
+    track = stage.tracker.pool.tracks[0, 0]
     np.testing.assert_allclose(track["path"][:3], [[0.04 * n, 30.5 + n, 60.25 - n] for n in range(3)])
     assert (track["steps"], track["seen_s"], track["score"]) == (3, 0.08, np.float32(0.9))
 

@@ -108,7 +108,8 @@ def _left_clear(tracker: Node, detector: Node) -> str:
     """Which objects of a detector a tracker leaves visible, with the fix; empty if it follows all."""
     made: Any = tracker.type(**tracker.options)
     card, given = detector.options.get("model"), detector.options.get("min_score")
-    if not hasattr(made, "new_score") or card is None:
+    method = getattr(made, "tracker_method", None)
+    if method is None or not method.compiled or card is None:
         return f"objects stay visible if {tracker.id} does not predict them; leave out every to be sure"
     scores = [card.score, *given.values()] if isinstance(given, dict) else [card.score if given is None else given]
     names = ("new_score", "high_score", "low_score")
