@@ -160,8 +160,7 @@ class SourceTrackers:
         lane.seen = {id_: (row, seen_s) for id_, (row, seen_s) in lane.seen.items() if seen_s >= oldest_s}
         rows = []
         for sighting, seen_s in lane.seen.values():
-            lost = seen_s < lane.detected_s
-            if (lost and frame.time_s - seen_s > self._settings.show_lost_s) or (not lost and frame.detected):
+            if frame.detected and seen_s == frame.time_s:
                 continue
             row = sighting.copy()
             row["frame"] = number

@@ -89,6 +89,21 @@ def test_a_tracker_receives_the_options_of_track_and_the_frame():
     assert objects.embedding.shape == (1, 0)
 
 
+def test_the_last_id_of_a_source_does_not_fall():
+    last_ids = []
+
+    class Leaving(ByPlace):
+        def update(self, objects, frame):
+            last_ids.append(frame.last_id)
+            return super().update(objects, frame)
+
+    video_frames = walkers(4, [(0, 0), (0, 200)])
+    without(video_frames[1], 1)
+    without(video_frames[2], 0, 1)
+    track(video_frames, method_of(Leaving))
+    assert last_ids == [0, 2, 2, 2]
+
+
 def test_a_tracker_receives_no_empty_boxes():
     video_frames = frames(1)
     boxes = [[0, 0, 9, 9], [np.nan, 0, 5, 5], [50, 50, 50, 40], [20, 0, 29, 9]]
