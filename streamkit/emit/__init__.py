@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sends records to brokers and databases, at least once and in order.
 
+The brokers themselves are in `streamkit/stages/sinks/brokers/`, one file each.
+
 ```
 stage thread                                          |  sender thread
 frame ─► record selection ─► (topic, key, body) ─► spool ─► sender ─► client ─► broker
@@ -13,6 +15,5 @@ offset_store.py                 which records of the spool were acknowledged
 sender.py                       connects, sends in order, waits for acknowledgements, reconnects; dead letters
 client.py                       the interface of clients; conversion of records; addresses and certificates
 emitter.py                      the base stage of all emitters, with their common options
-mqtt.py, redis.py, ...          one client each
 home_assistant.py               MQTT discovery messages for Home Assistant
 """

@@ -6,8 +6,8 @@ import pytest
 from support.brokers import free_port, place  # noqa: F401  a fixture
 from support.messages import collect
 
-from streamkit.emit.amqp import SCHEMES, AmqpClient
 from streamkit.emit.client import Message, SendError, address
+from streamkit.stages.sinks.brokers.amqp import SCHEMES, AmqpClient
 
 FULL_DISK = "rabbit_disk_monitor set_disk_free_limit [{}]"
 
@@ -160,7 +160,7 @@ def test_a_broker_that_stands_still_is_left_after_the_timeout(there, client):
 
 
 def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch):
-    monkeypatch.setattr("streamkit.emit.amqp._HEARTBEAT_S", 1)
+    monkeypatch.setattr("streamkit.stages.sinks.brokers.amqp._HEARTBEAT_S", 1)
     client = connected(there.options()["url"])
     until_s = time.monotonic() + 3.5  # the broker leaves who is silent for two heartbeats
     while time.monotonic() < until_s:

@@ -16,7 +16,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import default_registry
 from streamkit.ops.color import from_rgb
 from streamkit.runtime.multiprocess.partition import assign_sources
-from streamkit.stages.sinks.databases import SqliteSink
+from streamkit.stages.sinks.brokers.sqlite import SqliteSink
 from streamkit.testing.kit import detections, frames, run_stage
 
 COLORS = {"person": (200, 40, 40), "car": (40, 180, 40), "bike": (40, 40, 220)}

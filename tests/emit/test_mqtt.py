@@ -10,7 +10,7 @@ from support.listener import Listener
 from support.messages import collect
 
 from streamkit.emit.client import Message, RecordRejected, address
-from streamkit.emit.mqtt import SCHEMES, MqttClient
+from streamkit.stages.sinks.brokers.mqtt import SCHEMES, MqttClient
 
 
 @pytest.fixture

@@ -9,8 +9,7 @@ from support.listener import Listener
 from support.messages import collect
 
 from streamkit.emit.client import Message, SendError, address
-from streamkit.emit.mqtt import SCHEMES, MqttClient
-from streamkit.stages.sinks.mqtt import MqttSink
+from streamkit.stages.sinks.brokers.mqtt import SCHEMES, MqttClient, MqttSink
 
 LIMIT = 2000
 

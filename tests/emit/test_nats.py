@@ -18,8 +18,7 @@ from support import broker_servers
 from support.brokers import free_port, place  # noqa: F401  a fixture
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.emit.nats import SCHEMES, NatsClient
-from streamkit.stages.sinks.brokers import NatsSink
+from streamkit.stages.sinks.brokers.nats import SCHEMES, NatsClient, NatsSink
 
 
 def message(number, subject="streamkit.a", size=10):

@@ -18,7 +18,7 @@ from streamkit.emit.offset_store import NAME_CHARS
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
-from streamkit.emit.sqlite import SqliteClient
+from streamkit.stages.sinks.brokers.sqlite import SqliteClient
 
 
 def listed(folder):

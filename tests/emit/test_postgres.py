@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.emit import client
 from streamkit.emit.client import SendError
-from streamkit.emit.postgres import PostgresClient
+from streamkit.stages.sinks.brokers.postgres import PostgresClient
 
 
 class Statement:

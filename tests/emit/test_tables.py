@@ -9,8 +9,8 @@ import pytest
 from support.brokers import place  # noqa: F401  a fixture
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.emit.postgres import SCHEMES, PostgresClient
-from streamkit.emit.sqlite import SqliteClient
+from streamkit.stages.sinks.brokers.postgres import SCHEMES, PostgresClient
+from streamkit.stages.sinks.brokers.sqlite import SqliteClient
 
 HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 3, "pts_s": 0.12, "time": "2026-08-01T12:00:00.250Z"}
 MADE = {

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from support.broker_servers import MosquittoServer, PostgresServer, RedisServer
 
-from streamkit.emit import mqtt, postgres, redis, webhook
 from streamkit.emit.client import Message, SendError, address
+from streamkit.stages.sinks.brokers import mqtt, postgres, redis, webhook
 
 BODY = b'{"id":"s-1","source":"a","frame":1,"pts_s":0.1,"objects":[]}'
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.emit.webhook import SCHEMES, WebhookClient, secret_bytes
+from streamkit.stages.sinks.brokers.webhook import SCHEMES, WebhookClient, secret_bytes
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def test_only_the_runtime_knows_threads():
     threads = {"threading", "queue", "concurrent", "multiprocessing", "asyncio"}
     # locks, no threads: any thread calls the methods of streamkit.Pipeline; the driver creates one decoder at a time,
     # and is asked once what it decodes; standard output is replaced while CUDA's libraries are loaded
-    places = ("runtime/", "emit/spool.py", "emit/nats.py", "api/pipeline.py", "media/nv_sessions.py",
+    places = ("runtime/", "emit/spool.py", "stages/sinks/brokers/nats.py", "api/pipeline.py", "media/nv_sessions.py",
               "media/nv_caps.py", "models/providers.py")  # fmt: skip
     assert offenders(threads, lambda name: imported(parse(name)), *places) == {}
 
