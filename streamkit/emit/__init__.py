@@ -13,6 +13,7 @@ record_selection.py, topics.py  which records are sent, and under which topic an
 segment_file.py, spool.py       the queue on disk: bounded, crash-safe, shared by the two threads
 offset_store.py                 which records of the spool were acknowledged
 sender.py                       connects, sends in order, waits for acknowledgements, reconnects; dead letters
+broker.py                       what an emitter declares of its broker
 client.py                       the interface of clients; conversion of records; addresses and certificates
 emitter.py                      the base stage of all emitters, with their common options
 home_assistant.py               MQTT discovery messages for Home Assistant

@@ -3,7 +3,8 @@
 import time
 
 import pytest
-from support.brokers import free_port, place  # noqa: F401  a fixture
+from support.broker_servers import free_port
+from support.brokers import place  # noqa: F401  a fixture
 from support.messages import collect
 
 from streamkit.emit.client import Message, SendError, address

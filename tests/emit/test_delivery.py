@@ -14,14 +14,19 @@ from pathlib import Path
 import pytest
 from support.brokers import PLACES, place  # noqa: F401  a fixture
 
+from streamkit.core.stage import default_registry
+from streamkit.emit.broker import brokers
+
 LIFE = Path(__file__).parents[1] / "support" / "life.py"
-WITH_GATE = ["mqtt", "redis", "postgres", "webhook", "amqp", "nats"]
-DROPS_REPEATS = ["postgres", "nats"]
+BROKERS = brokers(default_registry())
+WITH_GATE = [kind for kind, place_class in PLACES.items() if place_class.server is not None and place_class.has_gate]
+WITH_PASSWORD = [kind for kind in WITH_GATE if kind != "webhook"]  # a webhook's requests are signed
+QUICK = ("mqtt", "redis")
 
 
-def soaks(*kinds):
-    """These go through the same code; in their clients' own tests they meet the fault as well."""
-    return [pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]
+def quick_first(kinds):
+    """The others go through the same code as the quick ones; in their clients' own tests they meet the fault too."""
+    return [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]
 
 
 class Life:
@@ -175,11 +180,11 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
         bring_the_rest(options)
     found, repeats = once(there.got())
     assert found["gate"] == list(range(1500))
-    if kind not in DROPS_REPEATS:  # by its primary key, or its stream
+    if not BROKERS[kind].drops_repeats:  # by its primary key, or its stream
         assert repeats > 0
 
 
-@pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("webhook", "amqp", "nats")])
+@pytest.mark.parametrize("kind", quick_first(WITH_GATE))
 def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     life = Life(with_spool(there, tmp_path, max_backoff="500ms", drain_timeout="60s"), ["gate"], 2500, 1000)
@@ -194,7 +199,7 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
     assert "records wait in the spool" in life.logged
 
 
-@pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("postgres", "amqp", "nats")])
+@pytest.mark.parametrize("kind", quick_first(WITH_PASSWORD))
 def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     wrong = {**with_spool(there, tmp_path, drain_timeout="500ms"), **there.options("wr0ng/secret")}

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from support.brokers import free_port
+from support.broker_servers import free_port
 from support.messages import collect
 
 from benchmarks.emitters import add_stages
@@ -18,6 +18,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, MissingPackage, OutputError
 from streamkit.core.stage import default_registry
+from streamkit.emit.broker import brokers
 from streamkit.runtime.pipeline import PipelineRun
 
 REGISTRY = default_registry()
@@ -203,6 +204,7 @@ def test_frames_that_failed_are_told_of_as_well(tmp_path):
     assert [bool(row[1]) for row in found] == [n % 3 == 0 for n in range(9)]
 
 
+BROKERS = brokers(default_registry())
 MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
 
 
@@ -270,23 +272,20 @@ def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):
 
 
 @pytest.mark.parametrize(
-    ("kind", "package", "extra"),
-    [("mqtt", "paho", "mqtt"), ("redis", "redis", "redis"), ("kafka", "confluent_kafka", "kafka"),
-     ("webhook", "httpx", "webhook"), ("postgres", "psycopg", "postgres"),
-     ("amqp", "pika", "amqp"), ("nats", "nats", "nats")],
-)  # fmt: skip
-def test_a_package_that_is_missing_is_told_before_the_first_frame(kind, package, extra, tmp_path, monkeypatch):
-    real = builtins.__import__
+    ("kind", "package"),
+    [(kind, broker.modules[0]) for kind, broker in BROKERS.items() if broker.modules and broker.example],
+)
+def test_a_missing_package_is_reported_before_the_first_frame(kind, package, tmp_path, monkeypatch):
+    import_module = builtins.__import__
 
-    def missing(name, *rest, **more):
+    def import_others(name, *arguments, **options):
         if name.split(".")[0] == package:
             raise ImportError(name)
-        return real(name, *rest, **more)
+        return import_module(name, *arguments, **options)
 
-    monkeypatch.setattr(builtins, "__import__", missing)
-    scheme = "http" if kind == "webhook" else kind
-    with pytest.raises(MissingPackage, match=rf"pip install -e '.*\[{extra}\]'"):
-        run({"stage": kind, "url": f"{scheme}://h", "spool": {"path": str(tmp_path / "s")}})
+    monkeypatch.setattr(builtins, "__import__", import_others)
+    with pytest.raises(MissingPackage, match=rf"pip install -e '.*\[{kind}\]'"):
+        run({"stage": kind, "url": f"{BROKERS[kind].scheme}://h", "spool": {"path": str(tmp_path / "s")}})
 
 
 def test_several_processes_have_one_emitter(tmp_path, root):

@@ -125,7 +125,7 @@ def test_what_is_past_the_spools_age_is_counted_exactly(hour):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in emitters.EMITTERS if name != "sqlite"])
 def test_it_catches_up_five_times_as_fast_as_records_come_and_holds_nothing_up(name):
-    if (why := PLACES[name].made_of.missing()) is not None:
+    if (why := PLACES[name].server.missing()) is not None:
         pytest.skip(why)
     with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # some do not run as root

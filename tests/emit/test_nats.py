@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import broker_servers
-from support.brokers import free_port, place  # noqa: F401  a fixture
+from support.broker_servers import free_port
+from support.brokers import place  # noqa: F401  a fixture
+from support.brokers.nats import NatsServer
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
 from streamkit.stages.sinks.brokers.nats import SCHEMES, NatsClient, NatsSink
@@ -41,13 +42,13 @@ def client(there):
 @pytest.fixture
 def server():
     """Make a server that is told other things."""
-    if (why := broker_servers.NatsServer.missing()) is not None:
+    if (why := NatsServer.missing()) is not None:
         pytest.skip(why)
     made, folders = [], []
 
     def start(text):
         folders.append(Path(tempfile.mkdtemp(prefix="streamkit-nats-")))
-        made.append(broker_servers.NatsServer(folders[-1]))
+        made.append(NatsServer(folders[-1]))
         made[-1].config = lambda: f'listen: "127.0.0.1:{made[-1].port}"\n{text.replace("FOLDER", str(folders[-1]))}'
         made[-1].start()
         return made[-1]

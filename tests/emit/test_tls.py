@@ -8,7 +8,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support.broker_servers import MosquittoServer, PostgresServer, RedisServer
+from support.brokers.mqtt import MosquittoServer
+from support.brokers.postgres import PostgresServer
+from support.brokers.redis import RedisServer
 
 from streamkit.emit.client import Message, SendError, address
 from streamkit.stages.sinks.brokers import mqtt, postgres, redis, webhook

@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from streamkit.core.errors import needs
 from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import (
     Address,
     Client,
@@ -275,6 +276,14 @@ class AmqpSink(Emitter):
 
     The exchange must exist, and a queue bound to it: the broker stores records in queues only.
     """
+
+    broker: ClassVar[Broker] = Broker(
+        product="RabbitMQ (AMQP 0-9-1)",
+        acknowledged_by="a publisher confirm",
+        page="emitters-rabbitmq.md",
+        example="amqp://127.0.0.1",
+        modules=("pika",),
+    )
 
     unsafe: ClassVar[str] = r"\."
 

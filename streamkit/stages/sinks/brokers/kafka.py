@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.core.errors import MissingPackage, needs
 from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import (
     Address,
     Client,
@@ -160,6 +161,14 @@ _LONGEST = 249  # characters of a topic's name
 @stage("kafka")
 class KafkaSink(Emitter):
     """Produce records to Kafka, acknowledged by all replicas in sync; idempotent, in order for each key."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="Kafka",
+        acknowledged_by="all in-sync replicas",
+        page="emitters-kafka.md",
+        example="kafka://127.0.0.1",
+        modules=("confluent_kafka",),
+    )
 
     template_options: ClassVar[tuple[str, ...]] = ("topic", "key")
     unsafe: ClassVar[str] = r"[^A-Za-z0-9._-]"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from streamkit.core.data import Frame
 from streamkit.core.errors import needs
 from streamkit.core.stage import Count, stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import (
     Address,
     Client,
@@ -290,6 +291,14 @@ _MISSED = 3  # missed records after which sensors are unavailable
 @stage("mqtt")
 class MqttSink(Emitter):
     """Send records to an MQTT broker, each acknowledged (MQTT 5, QoS 1)."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="an MQTT 5 broker",
+        acknowledged_by="PUBACK (QoS 1)",
+        page="emitters-mqtt.md",
+        example="mqtt://127.0.0.1",
+        modules=("paho",),
+    )
 
     template_options: ClassVar[tuple[str, ...]] = ("topic",)
     unsafe: ClassVar[str] = f"[+#{_FORBIDDEN}]"  # `/` stays

@@ -14,6 +14,7 @@ import orjson
 from streamkit.core.addresses import UNSAFE
 from streamkit.core.errors import needs
 from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import (
     Address,
     Client,
@@ -287,6 +288,15 @@ class NatsSink(Emitter):
     A stream with these subjects must exist, as from `nats stream add CAMERAS --subjects 'streamkit.>'`; until then
     records wait. The stream discards repeats by their id, within its duplicate window.
     """
+
+    broker: ClassVar[Broker] = Broker(
+        product="NATS JetStream",
+        acknowledged_by="the stream's PubAck",
+        page="emitters-nats.md",
+        example="nats://127.0.0.1",
+        modules=("nats", "nkeys"),
+        drops_repeats=True,
+    )
 
     template_options: ClassVar[tuple[str, ...]] = ("subject",)
     unsafe: ClassVar[str] = r"[\s.*>\x00]"

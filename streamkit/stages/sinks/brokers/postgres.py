@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.core.errors import needs
 from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import Address, Client, Deadline, RecordRejected, SendError, Tls, address
 from streamkit.emit.emitter import Emitter
 from streamkit.emit.rows import RecordColumn, TableClient
@@ -118,6 +119,15 @@ class PostgresClient(TableClient):
 @stage("postgres")
 class PostgresSink(Emitter):
     """Insert records into a table of PostgreSQL, each exactly once."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="a PostgreSQL table",
+        acknowledged_by="the commit",
+        page="emitters-databases.md",
+        example="postgres://127.0.0.1/cameras",
+        modules=("psycopg",),
+        drops_repeats=True,
+    )
 
     url: Annotated[str, 'the database, such as "postgres://${USER}:${PASSWORD}@host:5432/cameras".']
     table: Annotated[str | None, "table or schema.table, created if missing; default frames, objects or events."] = None

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar
 
 from streamkit.core.errors import needs
 from streamkit.core.stage import Count, stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import (
     Address,
     Client,
@@ -83,6 +84,14 @@ class RedisClient(ServerClient):
 @stage("redis")
 class RedisSink(Emitter):
     """Add records to Redis streams; each entry has the fields id and record."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="Redis streams",
+        acknowledged_by="the id of the entry",
+        page="emitters-redis.md",
+        example="redis://127.0.0.1",
+        modules=("redis",),
+    )
 
     template_options: ClassVar[tuple[str, ...]] = ("stream",)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar
 
 from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import Client, RecordRejected, SendError
 from streamkit.emit.emitter import Emitter
 from streamkit.emit.rows import RecordColumn, TableClient
@@ -57,6 +58,13 @@ class SqliteClient(TableClient):
 @stage("sqlite")
 class SqliteSink(Emitter):
     """Insert records into a table of a SQLite file, each exactly once."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="a table in a SQLite file",
+        acknowledged_by="the commit",
+        page="emitters-databases.md",
+        drops_repeats=True,
+    )
 
     path: Annotated[str, "the file, such as out/results.db."]
     table: Annotated[str | None, "the table; by default frames, objects or events. It is created if missing."] = None

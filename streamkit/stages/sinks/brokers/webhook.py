@@ -11,12 +11,13 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from streamkit.core.addresses import UNSAFE
 from streamkit.core.errors import needs
 from streamkit.core.stage import Count, stage
 from streamkit.core.text import printable
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import (
     Address,
     Client,
@@ -131,6 +132,14 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 @stage("webhook")
 class WebhookSink(Emitter):
     """Post records to an HTTP address, as JSON arrays signed with HMAC-SHA256 (Standard Webhooks)."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="an HTTP address",
+        acknowledged_by="a 2xx status",
+        page="emitters-webhook.md",
+        example="http://127.0.0.1:8000/hook",
+        modules=("httpx",),
+    )
 
     url: Annotated[str, 'the address, such as "https://example.com/hook"; status 2xx acknowledges, others are retried.']
     secret: Annotated[str | None, 'the key that signs requests, such as "${HOOK_SECRET}"; unsigned by default.'] = None
