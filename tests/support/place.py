@@ -82,6 +82,7 @@ class Place:
     server: ClassVar[type[BrokerServer] | None] = None
     shared_server: ClassVar[str] = ""  # the fixture of a server that starts slowly; it is the second argument then
     has_gate: ClassVar[bool] = True
+    freezes: ClassVar[bool] = True  # whether `freeze` stops what answers
     measured: ClassVar[bool] = True  # whether benchmarks/emitters.py measures it
     broker: BrokerServer | None = None
     gate: Gate | None = None

@@ -72,7 +72,9 @@ class PostgresServer(BrokerServer):
 
 
 class PostgresPlace(Place):
-    kind, path = "postgres", "/postgres"
+    kind = "postgres"
+    path = "/postgres"
+    freezes = False  # the process of a connection has a process group of its own
     server = PostgresServer
 
     def got(self) -> list[dict[str, Any]]:
