@@ -13,8 +13,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 from support import mot, scenes  # noqa: E402  the path is set just above
 
+from streamkit.tracking.methods import BUILT_IN  # noqa: E402
+
 SEEDS = (1, 2, 3, 5, 7, 11, 13, 17, 21, 29)
-METHODS = ("bytetrack", "botsort", "ocsort", "sort", "iou")
+METHODS = tuple(BUILT_IN)
 
 
 def main(data: Path) -> None:
