@@ -25,20 +25,20 @@ def there(place):  # noqa: F811
 
 @pytest.fixture
 def client(there):
-    made = connected(there.options()["url"])
-    yield made
-    made.close()
+    amqp_client = connected(there.options()["url"])
+    yield amqp_client
+    amqp_client.close()
 
 
 def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
-    made = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
-    made.timeout_s, made.logged = timeout_s, collect()
-    made.connect()
-    return made
+    client = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
+    client.timeout_s, client.logged = timeout_s, collect()
+    client.connect()
+    return client
 
 
 def ids(there):
-    return [one["id"] for one in there.got()]
+    return [record["id"] for record in there.got()]
 
 
 def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
@@ -172,7 +172,7 @@ def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda url: url.replace("streamkit:", "streamkit:no"), r"Login was refused .*\(403\)"),
         (lambda url: f"{url}/none", r"no connection: NOT_ALLOWED - vhost none not found \(530\)"),
@@ -180,9 +180,9 @@ def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch)
         (lambda url: "amqp://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
     ],
 )
-def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, told, there):
+def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, message, there):
     client = AmqpClient(address(change(there.options()["url"]), SCHEMES))
-    with pytest.raises(SendError, match=told) as caught:
+    with pytest.raises(SendError, match=message) as caught:
         client.connect()
     client.close()
     assert "pika" not in str(caught.value).lower()

@@ -41,8 +41,8 @@ class Life:
         )  # fmt: skip
         self._logged: list[str] = []
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
-        for one in self._readers:
-            one.start()
+        for reader in self._readers:
+            reader.start()
 
     def _read(self):
         for line in self.process.stdout:
@@ -65,8 +65,8 @@ class Life:
 
     def end(self, timeout=120):
         code = self.process.wait(timeout)
-        for one in self._readers:
-            one.join()
+        for reader in self._readers:
+            reader.join()
         self.process.stdout.close()
         self.process.stderr.close()
         return code
@@ -78,16 +78,16 @@ class Life:
 
 def once(records):
     """Frame indices by source, in order of first arrival; how many repeats there were."""
-    found, known, repeats = defaultdict(list), {}, 0
-    for one in records:
-        id_ = one.pop("id")
-        if id_ in known:
-            assert known[id_] == one, "an id stands for one record only"
+    frames_by_source, records_by_id, repeats = defaultdict(list), {}, 0
+    for record in records:
+        id_ = record.pop("id")
+        if id_ in records_by_id:
+            assert records_by_id[id_] == record, "an id stands for one record only"
             repeats += 1
             continue
-        known[id_] = one
-        found[one["source"]].append(one["frame"])
-    return dict(found), repeats
+        records_by_id[id_] = record
+        frames_by_source[record["source"]].append(record["frame"])
+    return dict(frames_by_source), repeats
 
 
 def with_spool(there, folder, **more):
@@ -118,9 +118,9 @@ def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, m
     def begin():
         nonlocal number
         number += 1
-        made = Life(options, [f"gate{number}", f"yard{number}"], 10**9, rate // 2)
-        made.wait_for_first()
-        return made
+        life = Life(options, [f"gate{number}", f"yard{number}"], 10**9, rate // 2)
+        life.wait_for_first()
+        return life
 
     life = begin()
     for fault in faults:
@@ -136,12 +136,12 @@ def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, m
     life.end()
     safe |= life.safe
     bring_the_rest(options)
-    found, repeats = once(there.got())
-    assert found.keys() >= safe.keys()
-    for source, frames in found.items():
+    frames_by_source, repeats = once(there.got())
+    assert frames_by_source.keys() >= safe.keys()
+    for source, frames in frames_by_source.items():
         assert frames == list(range(len(frames))), f"{source}: in order, and none is missing"
         assert len(frames) > safe.get(source, -1), f"{source}: what was written into the spool has arrived"
-    return sum(map(len, found.values())), repeats
+    return sum(map(len, frames_by_source.values())), repeats
 
 
 @pytest.mark.parametrize("kind", PLACES)
@@ -179,8 +179,8 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
     assert life.end() == 0
     if "are left in" in life.logged:  # a broker that is slow to let one in again
         bring_the_rest(options)
-    found, repeats = once(there.got())
-    assert found["gate"] == list(range(1500))
+    frames_by_source, repeats = once(there.got())
+    assert frames_by_source["gate"] == list(range(1500))
     if not BROKERS[kind].drops_repeats:  # by its primary key, or its stream
         assert repeats > 0
 
@@ -195,8 +195,8 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
     time.sleep(1.6)
     there.broker.thaw()
     assert life.end() == 0
-    found, _ = once(there.got())
-    assert found == {"gate": list(range(2500))}, life.logged
+    frames_by_source, _ = once(there.got())
+    assert frames_by_source == {"gate": list(range(2500))}, life.logged
     assert "records wait in the spool" in life.logged
 
 
@@ -213,6 +213,6 @@ def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tm
         assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "spool").iterdir())
     again = Life(with_spool(there, tmp_path), ["last"], 1, 1)
     assert again.end() == 0
-    found, _ = once(there.got())
-    assert found == {"gate": list(range(50)), "last": [0]}
+    frames_by_source, _ = once(there.got())
+    assert frames_by_source == {"gate": list(range(50)), "last": [0]}
     assert "50 records of an earlier run are in" in again.logged

@@ -46,9 +46,9 @@ def problems(sink):
 
 def rows(path, text):
     with sqlite3.connect(path) as connection:
-        found = connection.execute(text).fetchall()
+        fetched = connection.execute(text).fetchall()
     connection.close()
-    return found
+    return fetched
 
 
 def test_all_sources_go_into_one_table_in_order(tmp_path):
@@ -56,10 +56,10 @@ def test_all_sources_go_into_one_table_in_order(tmp_path):
     code, counts, logged = run(out, above={"stage": "ten_objects"})
     assert (code, counts["records sent"]) == (0, 400)
     assert not any("spool" in text for text in logged)
-    found = rows(tmp_path / "x.db", "SELECT source, frame, label FROM objects ORDER BY rowid")
+    table = rows(tmp_path / "x.db", "SELECT source, frame, label FROM objects ORDER BY rowid")
     for source in ("gate", "yard"):
-        assert [row[1] for row in found if row[0] == source] == [n // 10 for n in range(200)]
-    assert {row[2] for row in found} == {"car", "person", "bicycle"}
+        assert [row[1] for row in table if row[0] == source] == [n // 10 for n in range(200)]
+    assert {row[2] for row in table} == {"car", "person", "bicycle"}
 
 
 def test_the_spool_is_named_after_the_stage_where_nothing_else_is_said(tmp_path, monkeypatch):
@@ -75,9 +75,9 @@ def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
     assert code == 0
     assert counts["records left in the spool"] == 40
     assert counts["connections lost or refused"] >= 1
-    (told,) = [text for text in logged if "no connection" in text]
-    assert told.startswith("redis://127.0.0.1:")
-    assert "records wait in the spool; the emitter retries until it succeeds" in told
+    (warning,) = [text for text in logged if "no connection" in text]
+    assert warning.startswith("redis://127.0.0.1:")
+    assert "records wait in the spool; the emitter retries until it succeeds" in warning
     assert "40 records are left in" in logged[-1]
     assert not any("pa55" in text for text in logged)
 
@@ -123,8 +123,8 @@ def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
     out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     _, counts, _ = run(out, count=1, sources=("last",))
     assert counts["records sent"] == 12_000 - dropped + 1, "a spool may also be sent elsewhere"
-    found = rows(tmp_path / "x.db", "SELECT frame FROM frames WHERE source = 'gate' ORDER BY rowid")
-    assert [row[0] for row in found] == list(range(6000 - len(found), 6000)), (
+    table = rows(tmp_path / "x.db", "SELECT frame FROM frames WHERE source = 'gate' ORDER BY rowid")
+    assert [row[0] for row in table] == list(range(6000 - len(table), 6000)), (
         "the newest, and none is missing among them"
     )
 
@@ -155,10 +155,10 @@ def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
 
 def test_records_that_are_too_old_or_refused_are_a_failure_as_well(tmp_path):
     path = tmp_path / "x.db"
-    made = sqlite3.connect(path)
+    database = sqlite3.connect(path)
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
-    made.execute(f"CREATE TABLE frames ({columns}, CHECK (frame <> 3))")
-    made.close()
+    database.execute(f"CREATE TABLE frames ({columns}, CHECK (frame <> 3))")
+    database.close()
     code, counts, logged = run({"stage": "sqlite", "path": str(path), "spool": {"path": str(tmp_path / "s")}}, count=10)
     assert (code, counts["records sent"]) == (1, 18)
     assert logged[-1] == "out lost records: 2 records given up: refused by the broker"
@@ -176,9 +176,11 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
     spool = {"spool": {"path": str(tmp_path / "s")}}
     each = {"stage": "numbered_frames", "uri": "none", "count": 1}
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
-    made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
+    shared = build(
+        read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY)
+    )
     with pytest.raises(OutputError, match=r"is in use by another run or emitter; set a different spool\.path for each"):
-        PipelineRun(made, Device("cpu")).run()
+        PipelineRun(shared, Device("cpu")).run()
 
 
 def test_frames_that_failed_are_told_of_as_well(tmp_path):
@@ -199,9 +201,9 @@ def test_frames_that_failed_are_told_of_as_well(tmp_path):
     sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     text = json.dumps({"device": "cpu", "sources": {"a": each}, "stages": {"fails": {}, "out": sink}})
     PipelineRun(build(read_text(text, registry=registry)), Device("cpu")).run()
-    found = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
-    assert [row[0] for row in found] == list(range(9))
-    assert [bool(row[1]) for row in found] == [n % 3 == 0 for n in range(9)]
+    table = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
+    assert [row[0] for row in table] == list(range(9))
+    assert [bool(row[1]) for row in table] == [n % 3 == 0 for n in range(9)]
 
 
 BROKERS = brokers(default_registry())
@@ -209,7 +211,7 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
 
 
 @pytest.mark.parametrize(
-    ("sink", "told"),
+    ("sink", "message"),
     [
         ({**MQTT, "topic": "cameras/{sorce}"}, "topic has an unknown variable {sorce}; did you mean 'source'?"),
         (
@@ -264,11 +266,11 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ({"stage": "nats", "url": "nats://h", "servers": ["u:hunter2@h:1"]}, "servers must be a list of host:port"),
     ],
 )
-def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):
-    found = problems(sink)
-    assert told in found
-    assert "hunter2" not in found
-    assert "4711" not in found
+def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, message):
+    text = problems(sink)
+    assert message in text
+    assert "hunter2" not in text
+    assert "4711" not in text
 
 
 @pytest.mark.parametrize(
@@ -295,7 +297,7 @@ def test_several_processes_have_one_emitter(tmp_path, root):
         "stages: {sqlite: {path: out.db}}\n"
     )
     subprocess.run([sys.executable, str(root / "run.py"), "p.yaml"], cwd=tmp_path, check=True, capture_output=True)
-    found = rows(tmp_path / "out.db", "SELECT source, frame FROM frames ORDER BY rowid")
+    table = rows(tmp_path / "out.db", "SELECT source, frame FROM frames ORDER BY rowid")
     for source in "ab":
-        assert [row[1] for row in found if row[0] == source] == list(range(20))
+        assert [row[1] for row in table if row[0] == source] == list(range(20))
     assert [path.name for path in (tmp_path / "spool").iterdir()] == ["sqlite"]

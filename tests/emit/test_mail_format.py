@@ -67,8 +67,8 @@ def test_what_was_left_out_stands_there_the_most_first():
 def test_four_pictures_are_attached_each_once_and_nothing_that_is_no_picture():
     images = [JPEG + bytes([n]) for n in range(5)]
     records = [crop(images[0]), crop(images[0]), crop(b"#!/bin/sh"), crop(PNG), *map(crop, images[1:])]
-    found = attached(FORM.message("s", records, {}))
-    assert found == [
+    attachments = attached(FORM.message("s", records, {}))
+    assert attachments == [
         ("1.jpg", "image/jpeg", images[0]), ("2.png", "image/png", PNG), ("3.jpg", "image/jpeg", images[1]),
         ("4.jpg", "image/jpeg", images[2]),
     ]  # fmt: skip

@@ -28,8 +28,8 @@ ROWS = {
 }
 
 
-def message(number, made):
-    return Message(f"s-{number}", "", "", json.dumps({"id": f"s-{number}", **made}).encode())
+def message(number, fields):
+    return Message(f"s-{number}", "", "", json.dumps({"id": f"s-{number}", **fields}).encode())
 
 
 @pytest.mark.parametrize("send", MADE)
@@ -123,10 +123,10 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
     ],
 )
 def test_a_row_against_a_constraint_of_the_user_s_is_refused_and_not_silently_left_out(constraint, body, why, tmp_path):
-    made = sqlite3.connect(tmp_path / "x.db")
+    database = sqlite3.connect(tmp_path / "x.db")
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
-    made.execute(f"CREATE TABLE frames ({columns}, {constraint})")
-    made.close()
+    database.execute(f"CREATE TABLE frames ({columns}, {constraint})")
+    database.close()
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
     client.connect()
     client.deliver([message(1, {**HEAD, "frame": 1})])
@@ -148,16 +148,16 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
     at = address(there.options()["url"], SCHEMES)
     options = {"user": "streamkit", "password": there.broker.password, "dbname": "postgres"}
     with psycopg.connect(host="127.0.0.1", port=there.broker.port, row_factory=dict_row, **options) as connection:
-        for send, made in MADE.items():
+        for send, fields in MADE.items():
             client = PostgresClient(at, f"public.{send}", send)
             for _ in range(2):
                 client.connect()
-                client.deliver([message(n, made) for n in range(3)])
+                client.deliver([message(n, fields) for n in range(3)])
                 client.close()
             rows = connection.execute(f"SELECT * FROM {send} ORDER BY id").fetchall()
             connection.commit()
             assert [row["id"] for row in rows] == ["s-0", "s-1", "s-2"]
-            assert rows[0].pop("record") == {"id": "s-0", **made}
+            assert rows[0].pop("record") == {"id": "s-0", **fields}
             assert rows[0].pop("time").isoformat().startswith("2026-08-01T12:00:00.25")
             assert rows[0] == {"id": "s-0", "source": "gate", "frame": 3, "pts_s": 0.12, **ROWS[send]}
         connection.execute("CREATE TABLE other (id text PRIMARY KEY, source text)")
@@ -171,20 +171,20 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
 
 
 def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
-    made = sqlite3.connect(tmp_path / "x.db")
-    made.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
-    made.close()
+    database = sqlite3.connect(tmp_path / "x.db")
+    database.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
+    database.close()
     client = SqliteClient(str(tmp_path / "x.db"), "events", "events")
-    told = "the table events has no column stage, track_id, which send: events needs; set another table, or add"
-    with pytest.raises(SendError, match=told):
+    message = "the table events has no column stage, track_id, which send: events needs; set another table, or add"
+    with pytest.raises(SendError, match=message):
         client.connect()
     client.close()
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "over", "told"), [(1.0, False, "no answer within 1 s"), (3600.0, True, "the run")]
+    ("timeout_s", "over", "reason"), [(1.0, False, "no answer within 1 s"), (3600.0, True, "the run")]
 )
-def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, told, place):  # noqa: F811
+def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, reason, place):  # noqa: F811
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
     client.connect()
@@ -193,7 +193,7 @@ def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_
     backend = client._connection.info.backend_pid
     os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
     try:
-        with pytest.raises(SendError, match=told):
+        with pytest.raises(SendError, match=reason):
             client.deliver([message(1, MADE["frames"])])
         client.close()
     finally:
@@ -202,4 +202,4 @@ def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_
     client.connect()
     client.deliver([message(n, MADE["frames"]) for n in range(3)])
     client.close()
-    assert [one["id"] for one in sorted(there.got(), key=lambda one: one["id"])] == ["s-0", "s-1", "s-2"]
+    assert [record["id"] for record in sorted(there.got(), key=lambda record: record["id"])] == ["s-0", "s-1", "s-2"]

@@ -31,22 +31,22 @@ SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking-accuracy.md has ten
 )
 def test_tracks_of_given_detections(test_data, method, mota, idf1):
     folder = test_data / "mot" / "TUD-Campus"
-    made = given(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
-    found = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(made, method=method))
-    assert found["MOTA"] >= mota
-    assert found["IDF1"] >= idf1
+    video = given(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
+    method_scores = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(video, method=method))
+    assert method_scores["MOTA"] >= mota
+    assert method_scores["IDF1"] >= idf1
 
 
 def test_ocsort_loses_nobody_whom_sort_keeps(test_data):
     """Its recovery is for who was lost for a moment: it must not give strangers the tracks of those who went."""
     truth = by_frame(read(test_data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
-    made = [given(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
-    found = {
-        method: scores(together([truth] * 6), together([tracked(one, method=method) for one in made]))
+    videos = [given(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
+    method_scores = {
+        method: scores(together([truth] * 6), together([tracked(video, method=method) for video in videos]))
         for method in ("sort", "ocsort")
     }
-    assert found["ocsort"]["IDF1"] >= found["sort"]["IDF1"] - 0.01
-    assert found["ocsort"]["switches"] <= found["sort"]["switches"] + 3
+    assert method_scores["ocsort"]["IDF1"] >= method_scores["sort"]["IDF1"] - 0.01
+    assert method_scores["ocsort"]["switches"] <= method_scores["sort"]["switches"] + 3
 
 
 @pytest.mark.parametrize(
@@ -67,11 +67,11 @@ def test_ocsort_is_not_behind_sort(kind, ahead):
 
 def test_tracks_of_many_people_are_few_and_long(test_data):
     """PETS09-S2L1: 19 people come and go, some several times, for 795 frames."""
-    made = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
-    long = lengths(tracked(made))
+    video = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
+    long = lengths(tracked(video))
     assert 19 <= len(long) <= 42
     assert long.mean() >= 100
-    assert long.sum() >= 0.97 * sum(len(frame.detections) for frame in made)
+    assert long.sum() >= 0.97 * sum(len(frame.detections) for frame in video)
 
 
 @pytest.mark.long
@@ -87,17 +87,17 @@ def test_tracks_of_a_real_video_are_steady(campus):
 def measured(scene):
     """What is measured on scenes together, for options of `track` and every so many-th frame."""
 
-    def made(every=1, scenes=SCENES, **options):
+    def measure(every=1, scenes=SCENES, **options):
         truths, results = [], []
         for seed in scenes:
             frames, truth = scene(seed)
-            real, found = counted(truth, boxes_of(run_stage(Track(**options), every_nth(frames, every), batch=16)))
+            real, result = counted(truth, boxes_of(run_stage(Track(**options), every_nth(frames, every), batch=16)))
             truths.append(real)
-            results.append(found)
-        truth, found = together(truths), together(results)
-        return {**scores(truth, found), "box": box_quality(truth, found)}
+            results.append(result)
+        truth, result = together(truths), together(results)
+        return {**scores(truth, result), "box": box_quality(truth, result)}
 
-    return made
+    return measure
 
 
 @pytest.mark.slow
@@ -119,10 +119,10 @@ def test_identities_last_on_drawn_scenes(measured):
 def test_frames_without_inference_cost_little_identity_and_little_of_the_boxes(measured):
     whole = measured()
     for every, identity, box in ((2, 0.02, 0.015), (3, 0.04, 0.03), (5, 0.08, 0.06)):
-        found = measured(every)
-        assert found["IDF1"] >= whole["IDF1"] - identity
-        assert found["box"] >= whole["box"] - box
-        assert found["ids"] <= 1.25 * whole["ids"]
+        thinned = measured(every)
+        assert thinned["IDF1"] >= whole["IDF1"] - identity
+        assert thinned["box"] >= whole["box"] - box
+        assert thinned["ids"] <= 1.25 * whole["ids"]
 
 
 @pytest.mark.long

@@ -10,8 +10,8 @@ from streamkit.tracking.track_state import HISTORY, TRACK
 
 def both(function, a, b):
     """What a function gives of two boxes that stand among others, either way round."""
-    one, two = np.array([[0, 0, 1, 1], a], float), np.array([b, [5, 5, 6, 6]], float)
-    forth, back = function(one, 1, two, 0), function(two, 0, one, 1)
+    first_boxes, second_boxes = np.array([[0, 0, 1, 1], a], float), np.array([b, [5, 5, 6, 6]], float)
+    forth, back = function(first_boxes, 1, second_boxes, 0), function(second_boxes, 0, first_boxes, 1)
     assert forth == back
     return forth
 
@@ -67,12 +67,12 @@ def straightness_of_first(tracks, box):
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "kept"),
+    ("x", "y", "expected"),
     [(40, 0, 1), (20, 0, 1), (0, 30, 0.5), (0, -30, 0.5), (-20, 0, 0), (20, 20, 0.75), (-20, 20, 0.25)],
 )
-def test_going_straight_on_is_1_across_a_half_and_back_0(x, y, kept):
+def test_going_straight_on_is_1_across_a_half_and_back_0(x, y, expected):
     """The track comes to (10, 0) in a tenth of a second; angles are at the place where it was before."""
-    assert kept_direction(track_along((0, 0, 0), (0.1, 10, 0)), x, y) == pytest.approx(kept)
+    assert kept_direction(track_along((0, 0, 0), (0.1, 10, 0)), x, y) == pytest.approx(expected)
 
 
 def test_a_track_without_a_direction_gets_the_middle_for_every_box():

@@ -39,8 +39,8 @@ class CsvSink(LineSink):
 
     def write(self, frame: Frame) -> None:
         """Write the frame's rows."""
-        found = rows(frame)
-        self.lines.write(as_text(harmless(found) if self.escape_formulas else found), frame.time_s)
+        table_rows = rows(frame)
+        self.lines.write(as_text(harmless(table_rows) if self.escape_formulas else table_rows), frame.time_s)
 
     def header(self) -> bytes:
         """See `LineSink.header`."""
@@ -54,16 +54,16 @@ class CsvSink(LineSink):
 
 def rows(frame: Frame) -> list[list[Any]]:
     """Return the frame's rows, in the order of `COLUMNS`; None where there is no value."""
-    made = record(frame)
+    frame_record = record(frame)
     only = next(iter(frame.tables)) if len(frame.tables) == 1 else None
-    where = [made["source"], made["frame"], made["pts_s"]]
-    rest = [made.get("time"), made.get("error")]
-    found = []
-    for one in made["objects"]:
-        stage_id = one.get("stage", only)
-        columns = one.get("label"), one["class_id"], one["score"], *one["box"], one.get("track_id"), stage_id
-        found.append([*where, *columns, *rest])
-    return found or [[*where, *[None] * 9, *rest]]
+    where = [frame_record["source"], frame_record["frame"], frame_record["pts_s"]]
+    rest = [frame_record.get("time"), frame_record.get("error")]
+    table_rows = []
+    for detected in frame_record["objects"]:
+        stage_id = detected.get("stage", only)
+        columns = [detected.get("label"), detected["class_id"], detected["score"], *detected["box"]]
+        table_rows.append([*where, *columns, detected.get("track_id"), stage_id, *rest])
+    return table_rows or [[*where, *[None] * 9, *rest]]
 
 
 def harmless(lines: list[list[Any]]) -> list[list[Any]]:

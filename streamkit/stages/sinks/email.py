@@ -99,9 +99,9 @@ class EmailSink(Emitter):
 
 def _is_address(text: str) -> bool:
     """Whether it is one address, with or without a display name, that any server accepts."""
-    found = address_in(text)
-    name, at, host = found.rpartition("@")
-    return bool(name and at and host) and found.isascii() and text.isprintable() and " " not in found
+    parsed = address_in(text)
+    name, at, host = parsed.rpartition("@")
+    return bool(name and at and host) and parsed.isascii() and text.isprintable() and " " not in parsed
 
 
 def _on_this_machine(host: str) -> bool:
