@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from streamkit.tracking.jit import is_kept
+from streamkit.tracking.jit import is_cached
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.track_state import TrackPool
 from streamkit.tracking.tracker import PREDICTED, BatchFrame, TrackerDetections
@@ -75,7 +75,7 @@ class CompiledTracker:
 
 def is_compiled() -> bool:
     """Whether the methods were compiled on this machine before, so that the first call is fast."""
-    return is_kept(advance)
+    return is_cached(advance)
 
 
 def _track_bound(track_counts: np.ndarray, lanes: np.ndarray, object_counts: np.ndarray) -> int:

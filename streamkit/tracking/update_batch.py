@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.tracking.jit import compiled, kept, sources_stamp
+from streamkit.tracking.jit import cached, compiled, sources_stamp
 from streamkit.tracking.kalman import as_box, moved
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.track_state import LOST, SEEN
@@ -92,7 +92,7 @@ def _advance(stamp: int) -> Any:
     return advance
 
 
-advance = kept(_advance(sources_stamp()))
+advance = cached(_advance(sources_stamp()))
 """Track a batch.
 
 Args:

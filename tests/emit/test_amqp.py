@@ -112,8 +112,8 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
     client = connected(there.options()["url"], timeout_s=1.0)
     there.broker.control(FULL_DISK.format(10**15))
     try:
-        begun_s = time.monotonic()
-        client.over = lambda: time.monotonic() > begun_s + 2.0  # twice the timeout: it is not lost for that
+        start_s = time.monotonic()
+        client.over = lambda: time.monotonic() > start_s + 2.0  # twice the timeout: it is not lost for that
         with pytest.raises(SendError, match="the run ends") as caught:
             client.deliver([message(0), message(1)])
         assert caught.value.done == 0

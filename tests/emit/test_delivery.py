@@ -106,7 +106,7 @@ def bring_the_rest(options):
         time.sleep(0.5)
 
 
-def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, most_s=0.6, seed=1):
+def survive(there, folder, *, broker_kills, pipeline_kills, rate, shortest_s=0.2, longest_s=0.6, seed=1):
     """Kill both at random moments while frames of two sources flow; then let the rest out, and count."""
     chance = random.Random(seed)
     faults = ["broker"] * broker_kills + ["pipeline"] * pipeline_kills
@@ -124,14 +124,14 @@ def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, m
 
     life = begin()
     for fault in faults:
-        time.sleep(chance.uniform(least_s, most_s))
+        time.sleep(chance.uniform(shortest_s, longest_s))
         if fault == "broker":
             there.restart()
         else:
             life.kill()
             safe |= life.safe
             life = begin()
-    time.sleep(chance.uniform(least_s, most_s))
+    time.sleep(chance.uniform(shortest_s, longest_s))
     life.process.send_signal(signal.SIGKILL)
     life.end()
     safe |= life.safe
@@ -156,7 +156,7 @@ def test_nothing_is_lost_in_twenty_kills_of_each(kind, place, tmp_path):  # noqa
     seed = random.randrange(10**6)
     there = place(kind)
     records, repeats = survive(
-        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, least_s=0.2, most_s=1.5, seed=seed
+        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, shortest_s=0.2, longest_s=1.5, seed=seed
     )
     print(f"\n{kind}: {records} records, {repeats} repeats, seed {seed}")
     assert records > 20_000

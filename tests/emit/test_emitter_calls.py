@@ -55,8 +55,8 @@ def registry():
             def client(self):
                 return self.taker
 
-        @stage("told")
-        class Told(FrameStage):
+        @stage("adds_event")
+        class AddsEvent(FrameStage):
             """Adds an event to each frame."""
 
             def process(self, frame):
@@ -138,6 +138,6 @@ def test_lines_are_formatted_once_for_sinks_that_follow_each_other(registry, tmp
 
 
 def test_what_a_stage_adds_after_a_sink_is_in_the_records_of_the_next(registry, tmp_path):
-    got = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "told": {}}, 100, tmp_path)
+    got = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "adds_event": {}}, 100, tmp_path)
     assert not any(json.loads(line)["events"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
     assert [[event["kind"] for event in json.loads(message.body)["events"]] for message in got] == [["seen"]] * 100

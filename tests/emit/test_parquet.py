@@ -378,7 +378,7 @@ def test_each_record_is_there_once_after_twenty_kills_at_2000_records_a_second(t
     seed = random.randrange(10**6)
     there = Folder(tmp_path)
     records, repeats = survive(
-        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, least_s=0.2, most_s=1.5, seed=seed
+        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, shortest_s=0.2, longest_s=1.5, seed=seed
     )
     print(f"\nparquet: {records} records, {repeats} repeats, {len(files(tmp_path))} files, seed {seed}")
     assert repeats == 0

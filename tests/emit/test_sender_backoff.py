@@ -140,12 +140,12 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
 def test_the_moment_since_when_it_fails_is_the_first_and_goes_with_a_connection(clock, flow):
     seen = []
 
-    class Told(Down):
+    class Answering(Down):
         def connect(self):
             seen.append(self.sender.failing_since_s)
             super().connect()
 
-    client = Told(clock, up={3})
+    client = Answering(clock, up={3})
     spool = flow(Down(clock), 0, tries=1)[3]
     spool.append([SpoolRecord(b"t", b"", b"{}"), SpoolRecord(b"t", b"", b"{}")])
     client.sender = Sender(spool, client, 1.0, Counters())
@@ -261,10 +261,10 @@ def test_a_record_that_breaks_the_search_for_a_refused_one_is_found(clock, flow)
 
 def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
     monkeypatch.setattr(module, "random", Chance(1.0))
-    begun_s = clock.now_s
+    start_s = clock.now_s
     counters, *_ = flow(Breaks({500}), 1000, max_wait_s=100.0)
     assert counters[POISON] == 1
-    assert clock.now_s - begun_s < 5, "a run that ends waits 5 s for a broker to take something"
+    assert clock.now_s - start_s < 5, "a run that ends waits 5 s for a broker to take something"
 
 
 def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):

@@ -51,10 +51,10 @@ def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tm
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.block_timeout_s = 0.3
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     for number in range(40):
         spool.append(records(number, size=50_000))
-    assert 0.3 <= time.monotonic() - begun_s < 40 * 0.3 / 2  # it does not wait for each record
+    assert 0.3 <= time.monotonic() - start_s < 40 * 0.3 / 2  # it does not wait for each record
     assert counters[FULL] == 40 - spool.waiting
     assert bodies(drain(spool)) == list(range(40 - counters[FULL]))
 

@@ -13,7 +13,7 @@ from streamkit.stages.sinks.brokers.postgres import SCHEMES, PostgresClient
 from streamkit.stages.sinks.brokers.sqlite import SqliteClient
 
 HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 3, "pts_s": 0.12, "time": "2026-08-01T12:00:00.250Z"}
-MADE = {
+RECORDS = {
     "frames": {**HEAD, "objects": [], "events": []},
     "objects": {
         **HEAD,
@@ -32,19 +32,19 @@ def message(number, fields):
     return Message(f"s-{number}", "", "", json.dumps({"id": f"s-{number}", **fields}).encode())
 
 
-@pytest.mark.parametrize("send", MADE)
+@pytest.mark.parametrize("send", RECORDS)
 def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
     client = SqliteClient(str(tmp_path / "sub" / "x.db"), send, send)
     for _ in range(2):
         client.connect()
-        client.deliver([message(n, MADE[send]) for n in range(3)])
+        client.deliver([message(n, RECORDS[send]) for n in range(3)])
         client.close()
     connection = sqlite3.connect(tmp_path / "sub" / "x.db")
     connection.row_factory = sqlite3.Row
     rows = [dict(row) for row in connection.execute(f"SELECT * FROM {send} ORDER BY rowid")]
     connection.close()
     assert [row["id"] for row in rows] == ["s-0", "s-1", "s-2"]
-    assert json.loads(rows[0].pop("record")) == {"id": "s-0", **MADE[send]}
+    assert json.loads(rows[0].pop("record")) == {"id": "s-0", **RECORDS[send]}
     head = {key: HEAD[key] for key in ("source", "frame", "pts_s", "time")}
     assert rows[0] == {"id": "s-0", **head, **ROWS[send]}
     assert (tmp_path / "sub" / "x.db").stat().st_mode & 0o077 == 0
@@ -58,14 +58,14 @@ def test_sqlite_keeps_what_was_committed_over_a_power_cut_and_readers_do_not_blo
     with sqlite3.connect(tmp_path / "x.db") as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM frames").fetchone() == (0,)
-        client.deliver([message(1, MADE["frames"])])
+        client.deliver([message(1, RECORDS["frames"])])
     reader.close()
     client.close()
 
 
 def test_a_repeat_leaves_sqlite_s_row_as_it_was(tmp_path):
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
-    first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))
+    first, other = ({**RECORDS["frames"], "frame": frame} for frame in (3, 4))
     client.connect()
     client.deliver([message(0, first), message(1, first)])
     client.deliver([message(0, other), message(1, other), message(2, other), message(2, first)])
@@ -82,7 +82,7 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
 
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
-    first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))
+    first, other = ({**RECORDS["frames"], "frame": frame} for frame in (3, 4))
     client.connect()
     client.deliver([message(0, first), message(1, first)])
     client.deliver([message(0, other), message(1, other), message(2, other), message(2, first)])
@@ -148,7 +148,7 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
     at = address(there.options()["url"], SCHEMES)
     options = {"user": "streamkit", "password": there.broker.password, "dbname": "postgres"}
     with psycopg.connect(host="127.0.0.1", port=there.broker.port, row_factory=dict_row, **options) as connection:
-        for send, fields in MADE.items():
+        for send, fields in RECORDS.items():
             client = PostgresClient(at, f"public.{send}", send)
             for _ in range(2):
                 client.connect()
@@ -188,18 +188,18 @@ def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
     client.connect()
-    client.deliver([message(0, MADE["frames"])])
+    client.deliver([message(0, RECORDS["frames"])])
     client.timeout_s, client.over = timeout_s, lambda: over
     backend = client._connection.info.backend_pid
     os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
     try:
         with pytest.raises(SendError, match=reason):
-            client.deliver([message(1, MADE["frames"])])
+            client.deliver([message(1, RECORDS["frames"])])
         client.close()
     finally:
         os.kill(backend, signal.SIGCONT)
     client.timeout_s, client.over = 10.0, lambda: False
     client.connect()
-    client.deliver([message(n, MADE["frames"]) for n in range(3)])
+    client.deliver([message(n, RECORDS["frames"]) for n in range(3)])
     client.close()
     assert [record["id"] for record in sorted(there.got(), key=lambda record: record["id"])] == ["s-0", "s-1", "s-2"]

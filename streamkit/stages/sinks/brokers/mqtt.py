@@ -354,8 +354,8 @@ class MqttSink(Emitter):
 
     def write_encoded(self, frame: Frame, encoded: Callable[[], dict[str, Any]]) -> None:
         """See `Emitter.write_encoded`; a new source is announced first."""
-        if self.discovery is not None and frame.source not in self._known:
-            self._known.add(frame.source)
+        if self.discovery is not None and frame.source not in self._announced:
+            self._announced.add(frame.source)
             topic = self._topics.fill((frame.source,))[0].decode()
             self._client.retained |= devices(
                 self.discovery, frame.source, topic, self._status(), labels=self.labels or (), kinds=self._kinds(),
@@ -371,5 +371,5 @@ class MqttSink(Emitter):
     def client(self) -> Client:
         """See `Emitter.client`."""
         self._client = MqttClient(self._at, self.tls, self.batch, self.retain, self._status() or None)
-        self._known: set[str] = set()
+        self._announced: set[str] = set()
         return self._client
