@@ -7,6 +7,7 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from traceback import walk_tb
 from typing import Any, TypeVar
 
 import numpy as np
@@ -25,7 +26,7 @@ from streamkit.tracking.tracker import (
     TrackerMethod,
 )
 
-_TrackerClass = TypeVar("_TrackerClass", bound=Callable[[TrackerSettings], Tracker])
+_TrackerClass = TypeVar("_TrackerClass", bound=Callable[[TrackerSettings], Any])
 
 
 def tracker(name: str) -> Callable[[_TrackerClass], _TrackerClass]:
@@ -41,14 +42,16 @@ def tracker(name: str) -> Callable[[_TrackerClass], _TrackerClass]:
         raise TypeError('@tracker needs the name that the YAML uses: write @tracker("my_tracker")')
 
     def decorate(tracker_class: _TrackerClass) -> _TrackerClass:
-        if not callable(getattr(tracker_class, "update", None)):
+        update: Any = getattr(tracker_class, "update", None)
+        if not isinstance(tracker_class, type) or not inspect.isfunction(update):
             raise TypeError(f"tracker {name!r} must be a class with the method update(objects, frame)")
-        file = inspect.getsourcefile(tracker_class) if inspect.isclass(tracker_class) else None
+        file = update.__code__.co_filename
+        create: Callable[[TrackerSettings], Tracker] = tracker_class
         method = TrackerMethod(
             name=name,
             summary=(inspect.getdoc(tracker_class) or "").split("\n", 1)[0],
-            start=_SourceTrackersOf(name, tracker_class),
-            origin=(file or tracker_class.__module__, tracker_class.__qualname__),
+            start=_SourceTrackersOf(name, file, create),
+            origin=(file, tracker_class.__qualname__),
         )
         current_registry().add_tracker(method)
         return tracker_class
@@ -82,14 +85,16 @@ class SourceTrackers:
 
     Args:
         name: the method's name, for messages.
+        file: the plugin's file, for messages.
         tracker_class: creates a tracker.
         settings: its argument.
     """
 
     def __init__(
-        self, name: str, tracker_class: Callable[[TrackerSettings], Tracker], settings: TrackerSettings
+        self, name: str, file: str, tracker_class: Callable[[TrackerSettings], Tracker], settings: TrackerSettings
     ) -> None:
         self._name = name
+        self._file = file
         self._tracker_class = tracker_class
         self._settings = settings
         self._lanes: dict[tuple[str, str], _Lane] = {}
@@ -175,11 +180,13 @@ class SourceTrackers:
         try:
             return function(*arguments)
         except Exception as error:  # a plugin may raise anything
-            raise ValueError(f"tracker {self._name}: {describe(error)}") from error
+            lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == self._file]
+            place = f":{lines[-1]}" if lines else ""
+            raise ValueError(f"tracker {self._name} of {self._file}{place}: {describe(error)}") from error
 
     def _check(self, ids: Any, objects: TrackerDetections) -> None:
         count = len(objects.box)
-        rule = f"tracker {self._name}: update must return {count} integers, one for each object"
+        rule = f"tracker {self._name} of {self._file}: update must return {count} integers, one for each object"
         if not isinstance(ids, np.ndarray) or ids.dtype.kind not in "iu":
             got = f"an array of {ids.dtype}" if isinstance(ids, np.ndarray) else type(ids).__name__
             raise ValueError(f"{rule}, got {got}")
@@ -197,10 +204,11 @@ class _SourceTrackersOf:
     """Creates the `SourceTrackers` of a plugin's class; two of the same class are equal."""
 
     name: str
+    file: str
     tracker_class: Callable[[TrackerSettings], Tracker]
 
     def __call__(self, settings: TrackerSettings) -> BatchTracker:
-        return SourceTrackers(self.name, self.tracker_class, settings)
+        return SourceTrackers(self.name, self.file, self.tracker_class, settings)
 
 
 def best_pairs(gain: np.ndarray) -> np.ndarray:
