@@ -1,6 +1,6 @@
 """Speed of emitters with their spools, and their cost per frame.
 
-    python benchmarks/emitters.py [mqtt redis kafka sqlite postgres amqp nats] [--frames 4000] [--mqtt-batch 10]
+    python benchmarks/emitters.py [NAME ...] [--frames 4000] [--mqtt-batch 10]
 
 Starts each broker that is installed here, on a free port. The columns, per emitter:
 
@@ -35,8 +35,8 @@ from streamkit.core.stage import BatchStage, Collecting, Count, Registry, Source
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "tests"))
 
-from support.broker_servers import BrokerServer, KafkaServer, MosquittoServer, NatsServer, PostgresServer, RedisServer
-from support.rabbitmq import RabbitMqServer
+from support.broker_servers import BrokerServer
+from support.brokers import PLACES
 
 OBJECTS = 10
 """Objects on each frame."""
@@ -49,15 +49,10 @@ LIVE_PER_S = _LIVE_FPS * OBJECTS
 
 _LOOK_S = 0.01
 _BATCH, _ROUNDS = 64, 200
+EMITTERS = tuple(name for name, place in PLACES.items() if place.measured)
 _BROKERS: dict[str, type[BrokerServer]] = {
-    "mqtt": MosquittoServer,
-    "redis": RedisServer,
-    "kafka": KafkaServer,
-    "postgres": PostgresServer,
-    "amqp": RabbitMqServer,
-    "nats": NatsServer,
+    name: server for name in EMITTERS if (server := PLACES[name].server) is not None
 }
-EMITTERS = ("mqtt", "redis", "kafka", "sqlite", "postgres", "amqp", "nats")
 
 
 def add_stages(registry: Registry) -> None:
@@ -101,20 +96,10 @@ def _define() -> None:
 
 def options_for(name: str, broker: BrokerServer | None, folder: Path, mqtt_batch: int = OBJECTS) -> dict[str, Any]:
     """The options of an emitter that sends to this broker, without `spool` and `send`."""
-    from urllib.parse import quote
-
-    password = quote(broker.password, safe="") if broker is not None else ""
-    at = f"streamkit:{password}@127.0.0.1:{broker.port}" if broker is not None else ""
-    known: dict[str, dict[str, Any]] = {
-        "mqtt": {"url": f"mqtt://{at}", "batch": mqtt_batch},
-        "redis": {"url": f"redis://{at.removeprefix('streamkit')}"},
-        "kafka": {"url": f"kafka://{at.partition('@')[2]}"},
-        "postgres": {"url": f"postgres://{at}/postgres"},
-        "sqlite": {"path": str(folder / "out.db")},
-        "amqp": {"url": f"amqp://{at}"},
-        "nats": {"url": f"nats://{at}"},
-    }
-    return known[name]
+    port = 0 if broker is None else broker.port
+    password = "" if broker is None else broker.password
+    batch = {"batch": mqtt_batch} if name == "mqtt" else {}
+    return {**PLACES[name].options_at(folder, port, password), **batch}
 
 
 def run(sink: dict[str, Any], frames: int, rate: int = 0) -> tuple[dict[str, Any], float]:

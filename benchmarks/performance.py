@@ -326,7 +326,7 @@ def two_gpus(bench: Bench) -> Iterator[Found]:
 
 def emitters(bench: Bench) -> Iterator[Found]:
     """Files without and with records to MQTT."""
-    from support.broker_servers import MosquittoServer
+    from support.brokers.mqtt import MosquittoServer
 
     if (why := MosquittoServer.missing()) is not None:
         raise LeftOut(why)

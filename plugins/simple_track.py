@@ -12,12 +12,14 @@ from streamkit.plugin_api import iou_matrix
 
 @dataclass
 class Tracks:
-    """The tracks of one source: their last boxes, their ids, and for how many frames they have been unseen."""
+    """The tracks of one source: their last boxes, their ids, for how many frames they have been unseen; and
+    the number of tracks so far.
+    """
 
     xyxy: np.ndarray = field(default_factory=lambda: np.zeros((0, 4), np.float32))
     number: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     unseen: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    begun: int = 0
+    count: int = 0
 
 
 @stage("simple_track", reads="detections", writes="track_id")
@@ -54,10 +56,10 @@ class SimpleTrack(StreamStage):
             ids[box] = tracks.number[track]
             overlap[box], overlap[:, track] = -1, -1
         new = ids < 0
-        ids[new] = tracks.begun + np.arange(new.sum())
-        tracks.begun += int(new.sum())
-        kept = ~np.isin(tracks.number, ids) & (tracks.unseen < self.max_age)
-        tracks.xyxy = np.concatenate([xyxy, tracks.xyxy[kept]])
-        tracks.number = np.concatenate([ids, tracks.number[kept]])
-        tracks.unseen = np.concatenate([np.zeros(len(ids), np.int64), tracks.unseen[kept] + 1])
+        ids[new] = tracks.count + np.arange(new.sum())
+        tracks.count += int(new.sum())
+        remembered = ~np.isin(tracks.number, ids) & (tracks.unseen < self.max_age)
+        tracks.xyxy = np.concatenate([xyxy, tracks.xyxy[remembered]])
+        tracks.number = np.concatenate([ids, tracks.number[remembered]])
+        tracks.unseen = np.concatenate([np.zeros(len(ids), np.int64), tracks.unseen[remembered] + 1])
         return ids

@@ -32,9 +32,7 @@ logger = logging.getLogger(__name__)
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
 DEVICE = click.option("--device", help="replace the YAML's device: auto, cpu, cuda, cuda:N, or several: cuda:0,cuda:1")
-PLUGINS = click.option(
-    "--plugins", type=click.Path(path_type=Path), multiple=True, help="a file or folder of stages and families"
-)
+PLUGINS = click.option("--plugins", type=click.Path(path_type=Path), multiple=True, help="a plugin: a file or folder")
 REPORT = click.option(
     "--report", type=click.Path(path_type=Path, dir_okay=False), help="write a JSON report of the run"
 )

@@ -85,11 +85,11 @@ def test(pipeline: Path, set_: tuple[str, ...]) -> int:
 @click.command("list")
 @PLUGINS
 def list_(plugins: tuple[Path, ...]) -> int:
-    """List all stages, and the network families of plugins."""
-    from streamkit.config.describe import family_list, stage_list
+    """List all stages, and the network families and tracker methods of plugins."""
+    from streamkit.config.describe import part_list, stage_list
 
     stages = registry(plugins)
-    echo("\n".join(filter(None, [stage_list(stages), family_list(stages)])))
+    echo("\n".join(filter(None, [stage_list(stages), part_list(stages)])))
     return 0
 
 

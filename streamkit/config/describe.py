@@ -20,6 +20,7 @@ from streamkit.config.plan import DeviceOptions
 from streamkit.config.schema import json_schema
 from streamkit.core.errors import ConfigError
 from streamkit.core.fault_schedule import Fault
+from streamkit.core.options import PluginNames
 from streamkit.core.stage import Composite, Option, Registry, Source, Stage, options, summary
 from streamkit.core.text import did_you_mean
 from streamkit.core.units import Point, Rate, Unit
@@ -97,12 +98,13 @@ def stage_list(registry: Registry) -> str:
     return "\n".join(f"{line}  {summary(kind)}" for line, kind in zip(lines, kinds, strict=True))
 
 
-def family_list(registry: Registry) -> str:
-    """The network families of plugins, one a line: name, outputs, summary; empty without any."""
+def part_list(registry: Registry) -> str:
+    """The network families and tracker methods of plugins, one a line: name, kind, summary; empty without any."""
     lines = []
     for name, family in sorted(registry.families.items()):
         outputs = ", ".join(f"{output} (batch, {', '.join(map(str, shape))})" for output, shape in family.outputs)
         lines.append(f"{name}  network family  {outputs}  {family.summary}")
+    lines += [f"{name}  tracker method  {method.summary}" for name, method in sorted(registry.trackers.items())]
     return "\n".join(lines)
 
 
@@ -129,7 +131,7 @@ def explain(registry: Registry, name: str) -> str:
     where = kind_of(kind)
     lines = [*_head(kind), f"kind    {where}: {_KINDS[where]}"]
     lines += [f"{word:<7} {', '.join(words)}" for word, words in _words(kind).items() if words]
-    lines += [*_option_lines(kind), "", *textwrap.wrap(_also(kind), _WIDTH)]
+    lines += [*_option_lines(kind, registry), "", *textwrap.wrap(_also(kind), _WIDTH)]
     return "\n".join(lines)
 
 
@@ -200,11 +202,14 @@ def _head(kind: type[Any]) -> list[str]:
     return [f"{kind.name}: {text[0]}", *(line for part in text[1:] for line in ["", *textwrap.wrap(part, _WIDTH)]), ""]
 
 
-def _option_lines(kind: type[Any]) -> list[str]:
+def _option_lines(kind: type[Any], registry: Registry | None = None) -> list[str]:
+    """Describe the options; with a registry, including the names that its plugins add."""
     lines = ["options" if options(kind) else "options none"]
     for option in options(kind):
         default = "required" if option.required else f"default {_with_unit(option.type, option.default)}"
-        heading = f"{option.name}: {type_text(option.type)}; {default}"
+        mark = PluginNames.of(option.type)
+        choices = type_text(option.type) if mark is None or registry is None else " | ".join(mark.names(registry))
+        heading = f"{option.name}: {choices}; {default}"
         lines.extend(textwrap.wrap(heading, _WIDTH, initial_indent="  ", subsequent_indent="      "))
         lines.extend(textwrap.wrap(option.help, _WIDTH, initial_indent="      ", subsequent_indent="      "))
     return lines
@@ -216,6 +221,8 @@ def type_text(kind: Any) -> str:
         return "model card or .onnx file"
     if kind == Point:
         return "point [x, y]"
+    if (mark := PluginNames.of(kind)) is not None:
+        return " | ".join(mark.built_in)
     origin = typing.get_origin(kind)
     arguments = typing.get_args(kind)
     if origin is Annotated:

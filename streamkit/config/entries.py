@@ -47,7 +47,7 @@ class Entries:
 
     def __init__(self, config: Config, root: YamlNode, keys: Collection[str]) -> None:
         self.config, self.root, self.problems, self._keys = config, root, config.problems, keys
-        self.validate = OptionValidator(config.folder, config.problems, config.registry.families)
+        self.validate = OptionValidator(config.folder, config.problems, config.registry)
         self._unread = {(problem.line, problem.column) for problem in config.problems}
 
     def _part(self, key: str, needs: str, form: str) -> YamlNode | None:

@@ -1,34 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plugins: Python files, or folders of them, with user-defined stages and network families."""
+"""Plugins: Python files, or folders of them, with user-defined stages, network families and tracker methods."""
 
 from __future__ import annotations
 
 import importlib.util
 import linecache
 import sys
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.abc import SourceLoader
 from pathlib import Path
 from traceback import walk_tb
+from typing import Any
 
 from streamkit.core.errors import ConfigError, describe
 from streamkit.core.options import options
 from streamkit.core.stage import Collecting, Registry, ships
 from streamkit.core.yaml_tree import near_files
 from streamkit.models.families import FAMILIES
+from streamkit.tracking.methods import BUILT_IN as TRACKERS
 
 _loaded: dict[Path, tuple[str, Registry]] = {}
 """The digest and the stages and families of each file that this process has run; an unchanged file is not run again."""
 
 
 def load_plugins(path: Path, registry: Registry) -> list[str]:
-    """Run the Python file, or every file of the folder, at `path`; add its stages and families to `registry`.
+    """Run the Python file, or every file of the folder, at `path`; add its stages and other parts to `registry`.
 
-    A stage or family with the name of a built-in one replaces it, so that a pipeline does not change when a later
-    version adds a built-in one of that name.
+    A stage, family or tracker method with the name of a built-in one replaces it, so that a pipeline does not change
+    when a later version adds a built-in one of that name.
 
     Returns:
-        A message for each built-in stage or family that was replaced.
+        A message for each built-in part that was replaced.
 
     Raises:
         ConfigError: the path does not exist, or a file raises, with its name, line and cause.
@@ -40,13 +43,18 @@ def load_plugins(path: Path, registry: Registry) -> list[str]:
     if not there:
         raise ConfigError(f"there is no plugin file or folder {path}{near_files(path)}")
     built_in = {name: registry[name] for name in registry.names() if ships(registry[name])}
-    families = dict(registry.families)
+    before = registry.copy()
     for file in files_of(path):
         _load(file.resolve(), registry)
     replaced = [("stage", name) for name, kind in built_in.items() if registry.get(name) is not kind]
-    more = registry.families.keys() & FAMILIES.keys()
-    replaced += [("family", name) for name in sorted(more) if registry.families[name] is not families.get(name)]
+    replaced += [("family", name) for name in _replaced(registry.families, before.families, FAMILIES)]
+    replaced += [("tracker method", name) for name in _replaced(registry.trackers, before.trackers, TRACKERS)]
     return [f"the {what} {name} of {path.name} replaces the built-in {what} of that name" for what, name in replaced]
+
+
+def _replaced(parts: Mapping[str, Any], before: Mapping[str, Any], built_in: Iterable[str]) -> list[str]:
+    """Names of built-in parts for which there is a part of a plugin that was not there before."""
+    return sorted(name for name in parts.keys() & set(built_in) if parts[name] is not before.get(name))
 
 
 def files_of(path: Path) -> list[Path]:

@@ -11,6 +11,7 @@ from streamkit.config.entries import INSERTABLE
 from streamkit.config.plan import BatchOptions, DeviceOptions, PipelineOptions, RunOptions
 from streamkit.config.validate import model_of
 from streamkit.core.fault_schedule import Fault
+from streamkit.core.options import PluginNames
 from streamkit.core.stage import Composite, Registry, Source, Stage, options, summary
 
 _ENV = {"$ref": "#/$defs/environment"}
@@ -60,7 +61,7 @@ def json_schema(registry: Registry) -> dict[str, Any]:
             "insert": {"description": _INSERT, **_single_or_list(insert)},
             "fault": {**_filled(Fault), "minProperties": 1},
             "alarm": _filled(Alarm),
-            **{f"stage.{kind.name}": _options(kind) for kind in kinds},
+            **{f"stage.{kind.name}": _with_plugin_names(_options(kind), kind, registry) for kind in kinds},
         },
     }
 
@@ -125,6 +126,16 @@ def _options(kind: type[Stage]) -> dict[str, Any]:
     schema["properties"] |= {"stage": {"const": kind.name}, **{key: _ref(key) for key in reserved}}
     if not schema["required"] and not issubclass(kind, Source):
         schema["type"] = ["object", "null"]
+    return schema
+
+
+def _with_plugin_names(schema: dict[str, Any], kind: type[Stage], registry: Registry) -> dict[str, Any]:
+    """Add the names of plugins' parts to the schemas of the options that take them; changes `schema`."""
+    for option in options(kind):
+        if (mark := PluginNames.of(option.type)) is not None:
+            choices = schema["properties"][option.name]["anyOf"]
+            named = next(choice for choice in choices if "enum" in choice)
+            named["enum"] = mark.names(registry)
     return schema
 
 

@@ -7,14 +7,14 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, NotRequired, get_args, get_type_hints
 
 from streamkit.core.errors import ConfigError, Problem, describe
-from streamkit.core.stage import Option, Stage, options
+from streamkit.core.stage import Option, Registry, Stage, options
 from streamkit.core.text import did_you_mean, nearest, text_of
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.models.card_option import CardProblems
@@ -54,12 +54,13 @@ class OptionValidator:
     Args:
         folder: where a pipeline's own cards are looked up: the YAML's folder.
         problems: the list that problems are added to.
-        families: the network families of plugins, by name, for cards.
+        registry: the parts of plugins, which options may name.
     """
 
-    def __init__(self, folder: Path, problems: list[Problem], families: Mapping[str, Any] | None = None) -> None:
-        self.folder, self.problems = folder, problems
-        self.families = {} if families is None else families  # it fills while plugins are loaded
+    def __init__(self, folder: Path, problems: list[Problem], registry: Registry | None = None) -> None:
+        self.folder = folder
+        self.problems = problems
+        self.registry = Registry() if registry is None else registry  # it fills while plugins are loaded
 
     def __call__(self, kind: type[Any], node: YamlNode, id_: str) -> dict[str, Any] | None:
         """Check the options of `kind` under the stage id `id_`; return the values, or None if there are problems.
@@ -140,7 +141,8 @@ class OptionValidator:
         JSON has the YAML's types, such as a list for a tuple, but cannot carry file names that are not UTF-8. Options
         with such a name are read as Python values, which only a conversion turns into a `Path` or a tuple.
         """
-        context = {"folder": self.folder, "families": self.families}
+        plugin_parts = {"families": self.registry.families, "trackers": self.registry.trackers}
+        context = {"folder": self.folder, **plugin_parts}
         text = json.dumps(plain, ensure_ascii=False)
         typed: dict[str, Any] = (
             model.validate_python(plain, strict=False, context=context)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any
@@ -30,6 +31,35 @@ class Option:
     def required(self) -> bool:
         """Whether the YAML must set it."""
         return self.default is _REQUIRED
+
+
+@dataclass(frozen=True)
+class PluginNames:
+    """Mark of an option that takes a name to which plugins may add, such as the `method` of `track`.
+
+    Attributes:
+        parts: the attribute of `Registry` that holds the parts of plugins by name.
+        built_in: the built-in names.
+    """
+
+    parts: str
+    built_in: tuple[str, ...]
+
+    @staticmethod
+    def of(type_: Any) -> PluginNames | None:
+        """Return the mark of an option's type; None without one."""
+        return next((mark for mark in getattr(type_, "__metadata__", ()) if isinstance(mark, PluginNames)), None)
+
+    def names(self, registry: Any) -> list[str]:
+        """Return the built-in names, and those of a registry's plugins."""
+        return list(dict.fromkeys([*self.built_in, *sorted(getattr(registry, self.parts))]))
+
+    def unknown(self, names: Iterable[str]) -> Exception:
+        """Return pydantic's error of a value that is none of these names, as that of a `Literal`."""
+        from pydantic_core import PydanticKnownError
+
+        *others, last = map(repr, names)
+        return PydanticKnownError("literal_error", {"expected": f"{', '.join(others)} or {last}"})
 
 
 def options(kind: type[Any]) -> list[Option]:

@@ -315,16 +315,16 @@ KINDS: dict[str, type[Stage]] = {kind.__name__: kind for kind in _KINDS}
 _Declared = TypeVar("_Declared", bound=type[Stage] | Callable[..., None])
 
 
-class PluginNetworkFamily(Protocol):
-    """A network family of a plugin, as the registry sees it; see `streamkit.models.families.plugin`."""
+class PluginPart(Protocol):
+    """A network family or a tracker method of a plugin, as the registry sees it."""
 
     @property
     def name(self) -> str:
-        """The name in a card."""
+        """The name in a card or in the YAML."""
 
     @property
     def origin(self) -> tuple[str, str]:
-        """The file and the qualified name of its function."""
+        """The file and the qualified name of the function or class that implements it."""
 
 
 class Registry(dict[str, type[Stage]]):
@@ -332,11 +332,13 @@ class Registry(dict[str, type[Stage]]):
 
     Attributes:
         families: the network families of plugins, by name.
+        trackers: the tracker methods of plugins, by name.
     """
 
     def __init__(self, stages: Mapping[str, type[Stage]] | None = None) -> None:
         super().__init__(stages or {})
         self.families: dict[str, Any] = {}
+        self.trackers: dict[str, Any] = {}
 
     def add(self, kind: type[Stage]) -> None:
         """Add a stage under its name. It may replace a built-in stage; two plugins cannot share a name."""
@@ -346,30 +348,42 @@ class Registry(dict[str, type[Stage]]):
             raise ConfigError(f"two stages claim the name {kind.name!r}: {first} and {second}; rename one of them")
         self[kind.name] = kind
 
-    def add_family(self, family: PluginNetworkFamily) -> None:
+    def add_family(self, family: PluginPart) -> None:
         """Add a network family under its name; two plugins cannot share a name."""
-        registered = self.families.get(family.name)
-        if registered is not None and registered.origin != family.origin:
-            claims = " and ".join(f"{name} in {file}" for file, name in (registered.origin, family.origin))
-            raise ConfigError(f"two plugins claim the network family {family.name!r}: {claims}; rename one of them")
-        self.families[family.name] = family
+        _add_part(self.families, "network family", family)
+
+    def add_tracker(self, method: PluginPart) -> None:
+        """Add a tracker method under its name; two plugins cannot share a name."""
+        _add_part(self.trackers, "tracker method", method)
 
     def include(self, other: Registry) -> None:
-        """Add the stages and the families of another registry."""
+        """Add the stages, families and tracker methods of another registry."""
         for kind in other.values():
             self.add(kind)
         for family in other.families.values():
             self.add_family(family)
+        for method in other.trackers.values():
+            self.add_tracker(method)
 
     def names(self) -> list[str]:
         """All names, sorted."""
         return sorted(self)
 
     def copy(self) -> Registry:
-        """A registry with the same stages and families."""
+        """A registry with the same stages, families and tracker methods."""
         registry = Registry(self)
         registry.families = dict(self.families)
+        registry.trackers = dict(self.trackers)
         return registry
+
+
+def _add_part(parts: dict[str, Any], what: str, part: PluginPart) -> None:
+    """Add a plugin's part under its name; raises ConfigError if another plugin has it."""
+    other = parts.get(part.name)
+    if other is not None and other.origin != part.origin:
+        claims = " and ".join(f"{name} in {file}" for file, name in (other.origin, part.origin))
+        raise ConfigError(f"two plugins claim the {what} {part.name!r}: {claims}; rename one of them")
+    parts[part.name] = part
 
 
 def _origin(kind: type[Stage]) -> tuple[str, str]:
@@ -503,7 +517,10 @@ def default_registry() -> Registry:
 
 
 class Collecting:
-    """Context in which `@stage` and `@family` add to `registry`, not to the built-in stages. Used to load plugins."""
+    """Context in which `@stage`, `@family` and `@tracker` add to `registry`, not to the built-in stages.
+
+    Used to load plugins.
+    """
 
     def __init__(self, registry: Registry) -> None:
         self.registry = registry

@@ -16,6 +16,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.records import batch_records, record
 from streamkit.core.stage import Sink
 from streamkit.core.units import Bytes, OptionGroup, Seconds
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import Client
 from streamkit.emit.crops import Cropper, Crops
 from streamkit.emit.record_selection import VARIABLES, RecordSelection
@@ -59,6 +60,7 @@ class Emitter(
 ):
     """Sends records somewhere, at least once and in order for each source."""
 
+    broker: ClassVar[Broker | None] = None  # what documentation and tests derive from
     more_variables: ClassVar[tuple[str, ...]] = ()  # variables of templates besides those of every record
     template_options: ClassVar[tuple[str, ...]] = ()  # the options that are templates of topic and key; at most two
     unsafe: ClassVar[str] = r"(?!)"  # what a variable's value must not contain in a topic; it becomes underscores

@@ -194,7 +194,7 @@ def _tracker(seen: Observations) -> Track | None:
 
 
 def _tracker_cause(settings: Track, score: float) -> str:
-    two_rounds = settings.method in ("bytetrack", "botsort")
+    two_rounds = settings.tracker_method.steps.get("two_rounds", True)
     if two_rounds and score < settings.low_score:
         return "low_score"
     if score < settings.high_score:

@@ -5,5 +5,11 @@ from streamkit.core.errors import ConfigError, OutputError, SourceError, Streamk
 from streamkit.models.families.plugin import family
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.color import rgb
+from streamkit.tracking.plugin import best_pairs, tracker
+from streamkit.tracking.settings import TrackerSettings
+from streamkit.tracking.tracker import Tracker, TrackerDetections, TrackerFrame
 
-__all__ = ["ConfigError", "OutputError", "SourceError", "StreamkitError", "family", "iou_matrix", "rgb"]
+__all__ = [
+    "ConfigError", "OutputError", "SourceError", "StreamkitError", "Tracker", "TrackerDetections", "TrackerFrame",
+    "TrackerSettings", "best_pairs", "family", "iou_matrix", "rgb", "tracker",
+]  # fmt: skip

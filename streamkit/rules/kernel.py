@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
-from streamkit.tracking.jit import kept
+from streamkit.tracking.jit import cached
 
 EQ, NE, LT, LE, GT, GE = range(6)
 OBJECT_AND_CONST, FRAME_AND_CONST = 6, 12  # and one of the six above: a fact compared with a constant
@@ -210,4 +210,4 @@ def kernels() -> tuple[Callable[..., None], Callable[..., int]]:
         return count, advance
     for inner in (_compare, _combine, value):
         register_jitable(nogil=True, error_model="numpy")(inner)
-    return kept(count), kept(advance)
+    return cached(count), cached(advance)

@@ -30,8 +30,9 @@ from streamkit.core.stage import Composite, Context, Registry, Source, Stage
 
 if TYPE_CHECKING:
     from streamkit.config.plan import Node
+    from streamkit.tracking.tracker import TrackerMethod
 
-__all__ = ["detections", "frames", "plugin_stages", "run_stage"]
+__all__ = ["detections", "frames", "plugin_stages", "plugin_trackers", "run_stage"]
 
 _GRAY = 128
 
@@ -127,11 +128,24 @@ def plugin_stages(path: str | Path) -> dict[str, type[Stage]]:
     Raises:
         ConfigError: the path does not exist, or a file cannot be loaded.
     """
+    return dict(_loaded(path))
+
+
+def plugin_trackers(path: str | Path) -> dict[str, TrackerMethod]:
+    """Load the tracker methods of a plugin file, or of a folder of them, by name, for `Track(method=...)`.
+
+    Raises:
+        ConfigError: the path does not exist, or a file cannot be loaded.
+    """
+    return dict(_loaded(path).trackers)
+
+
+def _loaded(path: str | Path) -> Registry:
     from streamkit.config.plugins import load_plugins
 
     registry = Registry()
     load_plugins(Path(path), registry)
-    return dict(registry)
+    return registry
 
 
 def run_stage(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamkit.tracking.jit import compiled, kept
+from streamkit.tracking.jit import cached, compiled
 
 
 @compiled
@@ -129,7 +129,7 @@ def _solve(cost: np.ndarray) -> np.ndarray:
     return column_of
 
 
-@kept
+@cached
 def best_pairs(gain: np.ndarray) -> np.ndarray:
     """`assign`, for calls from Python."""
     return assign(gain)

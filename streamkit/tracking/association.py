@@ -11,6 +11,7 @@ from streamkit.tracking.assign import assign
 from streamkit.tracking.jit import compiled
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.similarity import box_similarity, cosine_similarity, overlap, straightness
+from streamkit.tracking.tracker import TrackerDetections
 
 _NEAR = 0.5  # minimum overlap from which appearance may replace overlap, as in BoT-SORT
 _SAME = 0.6  # two boxes of a frame with a larger IoU are of the same object
@@ -19,22 +20,6 @@ _TINY = 1e-6  # gain of a pair with exactly the minimum similarity
 
 NONE, OUT = -1, -2
 """An object without a track so far; an object that cannot have a track."""
-
-
-class TrackerDetections(NamedTuple):
-    """The objects of all frames of a batch, one frame's after the other's.
-
-    Attributes:
-        box: (n, 4) float32, x1, y1, x2, y2 in source pixels.
-        score: (n,) float32.
-        class_id: (n,) int32.
-        embedding: (n, d) float32; d is 0 where there are none.
-    """
-
-    box: np.ndarray
-    score: np.ndarray
-    class_id: np.ndarray
-    embedding: np.ndarray
 
 
 class AssociationPass(NamedTuple):

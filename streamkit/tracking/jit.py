@@ -37,7 +37,7 @@ def compiled(function: _Function) -> _Function:
     return compiled_function
 
 
-def kept(function: _Function) -> _Function:
+def cached(function: _Function) -> _Function:
     """Compile a function that Python calls, and cache the result on disk.
 
     The cache is in the user's cache folder, in a folder named after the content of the sources, so that all checkouts
@@ -122,8 +122,8 @@ def _remove_old(place: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_kept(function: Any) -> bool:
-    """Whether a `kept` function was compiled before, so that its first call is fast."""
+def is_cached(function: Any) -> bool:
+    """Whether a `cached` function was compiled before, so that its first call is fast."""
     folder = function.stats.cache_path
     return folder is not None and any(Path(folder).glob(f"*.{function.__name__}-*.nbi"))
 

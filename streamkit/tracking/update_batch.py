@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.tracking.association import TrackerDetections
-from streamkit.tracking.jit import compiled, kept, sources_stamp
+from streamkit.tracking.jit import cached, compiled, sources_stamp
 from streamkit.tracking.kalman import as_box, moved
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.track_state import LOST, SEEN
+from streamkit.tracking.tracker import TrackerDetections
 from streamkit.tracking.update_frame import predict_tracks, update_frame
 
 FRAME = np.dtype(
@@ -28,18 +28,6 @@ FRAME = np.dtype(
     align=True,
 )
 """One frame of one detector."""
-
-PREDICTED = np.dtype(
-    [
-        ("frame", np.int64),  # which of the FRAMEs
-        ("id", np.int64),
-        ("class_id", np.int64),
-        ("score", np.float64),  # of the last detection
-        ("box", np.float64, (4,)),  # x1, y1, x2, y2 within the frame
-    ],
-    align=True,
-)
-"""The expected position of a track that was not detected in a frame."""
 
 
 @compiled
@@ -104,7 +92,7 @@ def _advance(stamp: int) -> Any:
     return advance
 
 
-advance = kept(_advance(sources_stamp()))
+advance = cached(_advance(sources_stamp()))
 """Track a batch.
 
 Args:

@@ -15,12 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.tracking.association import NONE, AssociationPass, TrackerDetections, exclude_boxes, match
+from streamkit.tracking.association import NONE, AssociationPass, exclude_boxes, match
 from streamkit.tracking.jit import compiled
 from streamkit.tracking.kalman import as_box, begin, copy, correct, predict, reupdate
 from streamkit.tracking.settings import TrackerSettings
 from streamkit.tracking.similarity import box_similarity
 from streamkit.tracking.track_state import HISTORY, LOST, NEW, SEEN
+from streamkit.tracking.tracker import TrackerDetections
 
 _SLACK_S = 1e-6
 _AGAIN_IOU = 0.3  # minimum overlap with its last box by which a track is found again

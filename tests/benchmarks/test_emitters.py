@@ -1,7 +1,7 @@
 import math
 
 import pytest
-from support.broker_servers import NatsServer
+from support.brokers.nats import NatsServer
 
 from benchmarks.emitters import OBJECTS, measure
 

@@ -9,8 +9,8 @@ import sys
 import fastavro
 import pytest
 from emit.test_emitter import run
-from support.broker_servers import KafkaServer
-from support.brokers import free_port
+from support.broker_servers import free_port
+from support.brokers.kafka import KafkaServer
 from support.decoding import decoder
 from support.example_runs import ROOT, SCHEMA
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from support.broker_servers import MosquittoServer
 from support.brokers import place  # noqa: F401  a fixture
+from support.brokers.mqtt import MosquittoServer
 from support.example_runs import ROOT
 from support.listener import Listener
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.broker_servers import free_port
-from support.rabbitmq import RabbitMqServer
+from support.brokers.amqp import RabbitMqServer
 
 
 @pytest.fixture(scope="session")

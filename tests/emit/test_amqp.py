@@ -3,11 +3,12 @@
 import time
 
 import pytest
-from support.brokers import free_port, place  # noqa: F401  a fixture
+from support.broker_servers import free_port
+from support.brokers import place  # noqa: F401  a fixture
 from support.messages import collect
 
-from streamkit.emit.amqp import SCHEMES, AmqpClient
 from streamkit.emit.client import Message, SendError, address
+from streamkit.stages.sinks.brokers.amqp import SCHEMES, AmqpClient
 
 FULL_DISK = "rabbit_disk_monitor set_disk_free_limit [{}]"
 
@@ -24,20 +25,20 @@ def there(place):  # noqa: F811
 
 @pytest.fixture
 def client(there):
-    made = connected(there.options()["url"])
-    yield made
-    made.close()
+    amqp_client = connected(there.options()["url"])
+    yield amqp_client
+    amqp_client.close()
 
 
 def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
-    made = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
-    made.timeout_s, made.logged = timeout_s, collect()
-    made.connect()
-    return made
+    client = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
+    client.timeout_s, client.logged = timeout_s, collect()
+    client.connect()
+    return client
 
 
 def ids(there):
-    return [one["id"] for one in there.got()]
+    return [record["id"] for record in there.got()]
 
 
 def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
@@ -111,8 +112,8 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
     client = connected(there.options()["url"], timeout_s=1.0)
     there.broker.control(FULL_DISK.format(10**15))
     try:
-        begun_s = time.monotonic()
-        client.over = lambda: time.monotonic() > begun_s + 2.0  # twice the timeout: it is not lost for that
+        start_s = time.monotonic()
+        client.over = lambda: time.monotonic() > start_s + 2.0  # twice the timeout: it is not lost for that
         with pytest.raises(SendError, match="the run ends") as caught:
             client.deliver([message(0), message(1)])
         assert caught.value.done == 0
@@ -160,7 +161,7 @@ def test_a_broker_that_stands_still_is_left_after_the_timeout(there, client):
 
 
 def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch):
-    monkeypatch.setattr("streamkit.emit.amqp._HEARTBEAT_S", 1)
+    monkeypatch.setattr("streamkit.stages.sinks.brokers.amqp._HEARTBEAT_S", 1)
     client = connected(there.options()["url"])
     until_s = time.monotonic() + 3.5  # the broker leaves who is silent for two heartbeats
     while time.monotonic() < until_s:
@@ -171,7 +172,7 @@ def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda url: url.replace("streamkit:", "streamkit:no"), r"Login was refused .*\(403\)"),
         (lambda url: f"{url}/none", r"no connection: NOT_ALLOWED - vhost none not found \(530\)"),
@@ -179,9 +180,9 @@ def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch)
         (lambda url: "amqp://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
     ],
 )
-def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, told, there):
+def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, message, there):
     client = AmqpClient(address(change(there.options()["url"]), SCHEMES))
-    with pytest.raises(SendError, match=told) as caught:
+    with pytest.raises(SendError, match=message) as caught:
         client.connect()
     client.close()
     assert "pika" not in str(caught.value).lower()

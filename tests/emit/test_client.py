@@ -10,8 +10,8 @@ SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 
 
 def test_an_address_is_read_and_shown_without_its_credentials():
-    one = address("mqtts://me:p%2Fs%40s@broker/x", SCHEMES)
-    assert (one.host, one.port, one.user, one.password, one.tls, one.path) == (
+    broker = address("mqtts://me:p%2Fs%40s@broker/x", SCHEMES)
+    assert (broker.host, broker.port, broker.user, broker.password, broker.tls, broker.path) == (
         "broker",
         8883,
         "me",
@@ -19,14 +19,14 @@ def test_an_address_is_read_and_shown_without_its_credentials():
         True,
         "/x",
     )
-    assert str(one) == "mqtts://broker:8883/x"
+    assert str(broker) == "mqtts://broker:8883/x"
     assert str(address("mqtt://[::1]:99", SCHEMES)) == "mqtt://[::1]:99"
     assert str(address("mqtt://u:p@[::1]", SCHEMES)) == "mqtt://[::1]:1883"
     assert str(address("mqtt://h:/x?to=a@b", SCHEMES)) == "mqtt://h:1883/x"
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("mqqt://h", "url must begin with mqtt:// or mqtts://, as in mqtt://host; did you mean 'mqtt'"),
         ("broker:1883", "url must begin with mqtt://"),
@@ -47,8 +47,8 @@ def test_an_address_is_read_and_shown_without_its_credentials():
         ("mqtts://u:cret@[::1]:123456", PORT),
     ],
 )
-def test_what_is_no_address_is_refused_without_showing_it(url, told):
-    with pytest.raises(ValueError, match=re.escape(told)) as caught:
+def test_what_is_no_address_is_refused_without_showing_it(url, message):
+    with pytest.raises(ValueError, match=re.escape(message)) as caught:
         address(url, SCHEMES)
     assert "cret" not in str(caught.value)
     assert mask(str(caught.value)) == str(caught.value), "what is said of secrets is none itself"
@@ -67,5 +67,5 @@ def test_certificates_that_cannot_be_read_are_told(tmp_path):
 def test_secrets_are_hidden_wherever_they_stand():
     client = Client()
     client.secrets = ["hunter2", ""]
-    told = client.redact("cannot log in\n at amqp://me:other@host with hunter2 and token=abc or ?token=abc")
-    assert told == "cannot log in at amqp://me:***@host with *** and token=abc or ?token=***"
+    text = client.redact("cannot log in\n at amqp://me:other@host with hunter2 and token=abc or ?token=abc")
+    assert text == "cannot log in at amqp://me:***@host with *** and token=abc or ?token=***"

@@ -16,7 +16,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import default_registry
 from streamkit.ops.color import from_rgb
 from streamkit.runtime.multiprocess.partition import assign_sources
-from streamkit.stages.sinks.databases import SqliteSink
+from streamkit.stages.sinks.brokers.sqlite import SqliteSink
 from streamkit.testing.kit import detections, frames, run_stage
 
 COLORS = {"person": (200, 40, 40), "car": (40, 180, 40), "bike": (40, 40, 220)}
@@ -33,27 +33,27 @@ def scene(count=2, source="gate"):
     rgb = np.full((240, 320, 3), 90, np.uint8)
     for name, (x1, y1, x2, y2) in BOXES.items():
         rgb[y1:y2, x1:x2] = COLORS[name]
-    made = frames(count, source, width=320, height=240, step_s=1.0)
-    for frame in made:
+    video = frames(count, source, width=320, height=240, step_s=1.0)
+    for frame in video:
         frame.surface = Surface(from_rgb(rgb, Color()), Color())
         frame.tables = {"detect": detections(list(BOXES.values()), label=list(BOXES), track_id=[1, 2, 3])}
-    return made
+    return video
 
 
-def sent(given, batch=4, **options):
+def sent(video, batch=4, **options):
     """What the database has, in order, and what was counted."""
-    made = SqliteSink(**{"path": "out.db", "table": "records", "crops": True, **options})
-    run_stage(made, given, batch=batch)
-    with closing(sqlite3.connect(made.path)) as database:
+    sink = SqliteSink(**{"path": "out.db", "table": "records", "crops": True, **options})
+    run_stage(sink, video, batch=batch)
+    with closing(sqlite3.connect(sink.path)) as database:
         rows = database.execute("select record from records order by rowid").fetchall()
-    return [json.loads(row[0]) for row in rows], dict(made.context.counters.values)
+    return [json.loads(row[0]) for row in rows], dict(sink.context.counters.values)
 
 
 def picture(text):
     import cv2
 
-    found = cv2.imdecode(np.frombuffer(b64decode(text, validate=True), np.uint8), cv2.IMREAD_COLOR)
-    return found[..., ::-1].astype(int)
+    pixels = cv2.imdecode(np.frombuffer(b64decode(text, validate=True), np.uint8), cv2.IMREAD_COLOR)
+    return pixels[..., ::-1].astype(int)
 
 
 def shows(text, name):
@@ -68,30 +68,30 @@ def test_each_object_has_its_own_picture(batch):
     records, counts = sent([*scene(), *scene(1, "yard")], batch, send="objects")
     assert len(records) == 9
     assert counts["crops sent"] == 9
-    for one in records:
-        assert list(one["object"])[-1] == "crop"
-        assert shows(one["object"]["crop"], one["object"]["label"])
-        assert "crop" not in one
+    for record in records:
+        assert list(record["object"])[-1] == "crop"
+        assert shows(record["object"]["crop"], record["object"]["label"])
+        assert "crop" not in record
     (width, height) = picture(records[0]["object"]["crop"]).shape[1::-1]
     assert (width, height) == (48, 120), "a tenth of the box on each side"
 
 
 def test_only_what_is_chosen_is_cut():
     records, counts = sent(scene(3), send="objects", labels=["car"], every=2.0)
-    assert [one["object"]["label"] for one in records] == ["car", "car"]
+    assert [record["object"]["label"] for record in records] == ["car", "car"]
     assert counts["crops sent"] == 2
 
 
 def test_events_have_the_picture_of_their_object():
-    given = scene()
-    given[0]._state.stage = given[1]._state.stage = "door"
-    given[0].emit("crossed", 2, direction="in")
-    given[1].emit("crossed", 9)
-    given[1].emit("counted")
-    records, counts = sent(given, send="events")
+    video = scene()
+    video[0]._state.stage = video[1]._state.stage = "door"
+    video[0].emit("crossed", 2, direction="in")
+    video[1].emit("crossed", 9)
+    video[1].emit("counted")
+    records, counts = sent(video, send="events")
     assert shows(records[0]["event"]["crop"], "car")
     assert records[0]["event"]["data"] == {"direction": "in"}
-    assert ["crop" in one["event"] for one in records] == [True, False, False]
+    assert ["crop" in record["event"] for record in records] == [True, False, False]
     assert counts["records without a crop: object outside the frame"] == 2
 
 
@@ -101,18 +101,18 @@ def test_size_pad_and_quality():
 
 
 def test_frames_without_pixels_and_boxes_beside_the_picture_go_without():
-    given = scene()
-    given[0].surface = None
-    given[1].tables = {"detect": detections([[400, 10, 450, 50]], label=["car"])}
-    records, counts = sent(given, send="objects")
+    video = scene()
+    video[0].surface = None
+    video[1].tables = {"detect": detections([[400, 10, 450, 50]], label=["car"])}
+    records, counts = sent(video, send="objects")
     assert len(records) == 4
-    assert not any("crop" in one["object"] for one in records)
+    assert not any("crop" in record["object"] for record in records)
     assert counts["records without a crop: object outside the frame"] == 4
 
 
 def test_without_crops_nothing_is_cut():
     records, counts = sent(scene(), send="objects", crops=False)
-    assert not any("crop" in one["object"] for one in records)
+    assert not any("crop" in record["object"] for record in records)
     assert "crops sent" not in counts
 
 
@@ -132,7 +132,7 @@ def planned(root, crops="true", above="draw", send="objects", device="cpu"):
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"send": "frames"}, "crops are of objects; write send: objects or send: events"),
         ({"crops": "5"}, "sqlite.crops"),
@@ -145,15 +145,15 @@ def planned(root, crops="true", above="draw", send="objects", device="cpu"):
         ({"above": "detect", "crops": "{pad: 0}"}, "sqlite would show what draw hides"),
     ],
 )
-def test_what_cannot_work_is_refused(root, options, told):
-    with pytest.raises(ConfigError, match=told) as problem:
+def test_what_cannot_work_is_refused(root, options, message):
+    with pytest.raises(ConfigError, match=message) as problem:
         planned(root, **options)
     assert len(problem.value.problems) == 1
 
 
 def test_what_is_meant_to_be_clear_may_be(root):
-    for given in ({"above": "detect", "crops": "{show_hidden: true}"}, {"above": "detect", "crops": "false"}, {}):
-        assert "sqlite" in planned(root, **given).nodes
+    for options in ({"above": "detect", "crops": "{show_hidden: true}"}, {"above": "detect", "crops": "false"}, {}):
+        assert "sqlite" in planned(root, **options).nodes
 
 
 def test_pixels_do_not_leave_their_device(root):
@@ -162,9 +162,9 @@ def test_pixels_do_not_leave_their_device(root):
     ):
         assign_sources(planned(root, device="[cuda:0, cuda:1]"))
     assert len(assign_sources(planned(root, crops="false", device="[cuda:0, cuda:1]"))) == 2
-    told = "sqlite: the crops that are sent go from device to host, one copy a batch"
-    assert told in as_text(planned(root), "cuda:0")
-    assert told not in as_text(planned(root, crops="false"), "cuda:0")
+    description = "sqlite: the crops that are sent go from device to host, one copy a batch"
+    assert description in as_text(planned(root), "cuda:0")
+    assert description not in as_text(planned(root, crops="false"), "cuda:0")
 
 
 @pytest.mark.gpu
@@ -174,12 +174,12 @@ def test_from_a_device_come_the_same_crops_and_nothing_else():
     from streamkit.ops import traffic
 
     host, _ = sent(scene(), send="objects", spool={"path": "spool/host"})
-    given = scene()
-    for frame in given:
+    video = scene()
+    for frame in video:
         frame.surface = Surface(cupy.asarray(frame.surface.data), frame.surface.color)
     before = traffic.so_far().to_host
-    device, counts = sent(given, send="objects", path="other.db", spool={"path": "spool/device"})
-    assert [one["object"] for one in device] == [one["object"] for one in host]
+    device, counts = sent(video, send="objects", path="other.db", spool={"path": "spool/device"})
+    assert [record["object"] for record in device] == [record["object"] for record in host]
     assert counts["crops to host"] == 6
     sizes = [(48, 120), (144, 72), (72, 72)]
     assert traffic.so_far().to_host - before == 2 * sum(width * height * 3 // 2 for width, height in sizes)

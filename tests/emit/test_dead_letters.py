@@ -12,7 +12,7 @@ from streamkit.emit.sender import UNKEPT, DeadLetters
 
 
 @pytest.fixture
-def made(tmp_path):
+def letters_file(tmp_path):
     counters, logged = Counters(), collect()
     return DeadLetters(tmp_path / "d.jsonl", 1000, counters), counters, logged
 
@@ -21,20 +21,20 @@ def messages(*numbers, size=1):
     return [Message(f"s-{n}", f"t/{n}", "k", json.dumps({"id": f"s-{n}", "x": "y" * size}).encode()) for n in numbers]
 
 
-def test_each_record_is_a_line_with_time_reason_topic_and_key(made):
-    dead, counters, logged = made
+def test_each_record_is_a_line_with_time_reason_topic_and_key(letters_file):
+    dead, counters, logged = letters_file
     dead.add(messages(1, 2), "too large")
     dead.add(messages(3), 'a "reason"')
-    one, two, three = map(json.loads, dead.path.read_text().splitlines())
-    assert one.pop("time") < "2200"
-    assert one == {"why": "too large", "topic": "t/1", "key": "k", "record": {"id": "s-1", "x": "y"}}
-    assert (two["record"]["id"], two["why"]) == ("s-2", "too large")
-    assert (three["topic"], three["why"]) == ("t/3", 'a "reason"')
+    first, second, third = map(json.loads, dead.path.read_text().splitlines())
+    assert first.pop("time") < "2200"
+    assert first == {"why": "too large", "topic": "t/1", "key": "k", "record": {"id": "s-1", "x": "y"}}
+    assert (second["record"]["id"], second["why"]) == ("s-2", "too large")
+    assert (third["topic"], third["why"]) == ("t/3", 'a "reason"')
     assert (counters.values, logged) == ({}, [])
 
 
-def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(made):
-    dead, counters, logged = made
+def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(letters_file):
+    dead, counters, logged = letters_file
     dead.add(messages(1), "no")
     size = dead.path.stat().st_size
     fits = (1000 - size) // size
@@ -48,8 +48,8 @@ def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(made):
     ]
 
 
-def test_a_line_that_just_fits_is_kept(made, tmp_path):
-    dead, counters, _ = made
+def test_a_line_that_just_fits_is_kept(letters_file, tmp_path):
+    dead, counters, _ = letters_file
     dead.add(messages(1), "no")
     size = dead.path.stat().st_size
     exact = DeadLetters(tmp_path / "e.jsonl", size, counters)
@@ -60,17 +60,17 @@ def test_a_line_that_just_fits_is_kept(made, tmp_path):
     assert counters.values == {UNKEPT: 1}
 
 
-def test_half_a_line_of_a_crash_does_not_spoil_the_next(made):
-    dead, _, _ = made
+def test_half_a_line_of_a_crash_does_not_spoil_the_next(letters_file):
+    dead, _, _ = letters_file
     dead.path.write_bytes(b'{"time": "2026')
     dead.add(messages(1), "no")
     dead.add(messages(2), "no")
-    _, one, two = dead.path.read_text().splitlines()
-    assert [json.loads(line)["record"]["id"] for line in (one, two)] == ["s-1", "s-2"]
+    _, first, second = dead.path.read_text().splitlines()
+    assert [json.loads(line)["record"]["id"] for line in (first, second)] == ["s-1", "s-2"]
 
 
-def test_a_full_disk_keeps_whole_lines_and_is_counted(made, monkeypatch):
-    dead, counters, logged = made
+def test_a_full_disk_keeps_whole_lines_and_is_counted(letters_file, monkeypatch):
+    dead, counters, logged = letters_file
     dead.add(messages(1), "no")
     before, write = dead.path.read_bytes(), os.write
 

@@ -14,14 +14,20 @@ from pathlib import Path
 import pytest
 from support.brokers import PLACES, place  # noqa: F401  a fixture
 
+from streamkit.core.stage import default_registry
+from streamkit.emit.broker import brokers
+
 LIFE = Path(__file__).parents[1] / "support" / "life.py"
-WITH_GATE = ["mqtt", "redis", "postgres", "webhook", "amqp", "nats"]
-DROPS_REPEATS = ["postgres", "nats"]
+BROKERS = brokers(default_registry())
+WITH_GATE = [kind for kind, place_class in PLACES.items() if place_class.server is not None and place_class.has_gate]
+WITH_PASSWORD = [kind for kind in WITH_GATE if kind != "webhook"]  # a webhook's requests are signed
+FREEZES = [kind for kind in WITH_GATE if PLACES[kind].freezes]
+QUICK = ("mqtt", "redis")
 
 
-def soaks(*kinds):
-    """These go through the same code; in their clients' own tests they meet the fault as well."""
-    return [pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]
+def quick_first(kinds):
+    """The others go through the same code as the quick ones; in their clients' own tests they meet the fault too."""
+    return [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.soak) for kind in kinds]
 
 
 class Life:
@@ -35,8 +41,8 @@ class Life:
         )  # fmt: skip
         self._logged: list[str] = []
         self._readers = [threading.Thread(target=self._read), threading.Thread(target=self._listen)]
-        for one in self._readers:
-            one.start()
+        for reader in self._readers:
+            reader.start()
 
     def _read(self):
         for line in self.process.stdout:
@@ -59,8 +65,8 @@ class Life:
 
     def end(self, timeout=120):
         code = self.process.wait(timeout)
-        for one in self._readers:
-            one.join()
+        for reader in self._readers:
+            reader.join()
         self.process.stdout.close()
         self.process.stderr.close()
         return code
@@ -72,16 +78,16 @@ class Life:
 
 def once(records):
     """Frame indices by source, in order of first arrival; how many repeats there were."""
-    found, known, repeats = defaultdict(list), {}, 0
-    for one in records:
-        id_ = one.pop("id")
-        if id_ in known:
-            assert known[id_] == one, "an id stands for one record only"
+    frames_by_source, records_by_id, repeats = defaultdict(list), {}, 0
+    for record in records:
+        id_ = record.pop("id")
+        if id_ in records_by_id:
+            assert records_by_id[id_] == record, "an id stands for one record only"
             repeats += 1
             continue
-        known[id_] = one
-        found[one["source"]].append(one["frame"])
-    return dict(found), repeats
+        records_by_id[id_] = record
+        frames_by_source[record["source"]].append(record["frame"])
+    return dict(frames_by_source), repeats
 
 
 def with_spool(there, folder, **more):
@@ -100,7 +106,7 @@ def bring_the_rest(options):
         time.sleep(0.5)
 
 
-def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, most_s=0.6, seed=1):
+def survive(there, folder, *, broker_kills, pipeline_kills, rate, shortest_s=0.2, longest_s=0.6, seed=1):
     """Kill both at random moments while frames of two sources flow; then let the rest out, and count."""
     chance = random.Random(seed)
     faults = ["broker"] * broker_kills + ["pipeline"] * pipeline_kills
@@ -112,30 +118,30 @@ def survive(there, folder, *, broker_kills, pipeline_kills, rate, least_s=0.2, m
     def begin():
         nonlocal number
         number += 1
-        made = Life(options, [f"gate{number}", f"yard{number}"], 10**9, rate // 2)
-        made.wait_for_first()
-        return made
+        life = Life(options, [f"gate{number}", f"yard{number}"], 10**9, rate // 2)
+        life.wait_for_first()
+        return life
 
     life = begin()
     for fault in faults:
-        time.sleep(chance.uniform(least_s, most_s))
+        time.sleep(chance.uniform(shortest_s, longest_s))
         if fault == "broker":
             there.restart()
         else:
             life.kill()
             safe |= life.safe
             life = begin()
-    time.sleep(chance.uniform(least_s, most_s))
+    time.sleep(chance.uniform(shortest_s, longest_s))
     life.process.send_signal(signal.SIGKILL)
     life.end()
     safe |= life.safe
     bring_the_rest(options)
-    found, repeats = once(there.got())
-    assert found.keys() >= safe.keys()
-    for source, frames in found.items():
+    frames_by_source, repeats = once(there.got())
+    assert frames_by_source.keys() >= safe.keys()
+    for source, frames in frames_by_source.items():
         assert frames == list(range(len(frames))), f"{source}: in order, and none is missing"
         assert len(frames) > safe.get(source, -1), f"{source}: what was written into the spool has arrived"
-    return sum(map(len, found.values())), repeats
+    return sum(map(len, frames_by_source.values())), repeats
 
 
 @pytest.mark.parametrize("kind", PLACES)
@@ -150,7 +156,7 @@ def test_nothing_is_lost_in_twenty_kills_of_each(kind, place, tmp_path):  # noqa
     seed = random.randrange(10**6)
     there = place(kind)
     records, repeats = survive(
-        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, least_s=0.2, most_s=1.5, seed=seed
+        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, shortest_s=0.2, longest_s=1.5, seed=seed
     )
     print(f"\n{kind}: {records} records, {repeats} repeats, seed {seed}")
     assert records > 20_000
@@ -173,13 +179,13 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
     assert life.end() == 0
     if "are left in" in life.logged:  # a broker that is slow to let one in again
         bring_the_rest(options)
-    found, repeats = once(there.got())
-    assert found["gate"] == list(range(1500))
-    if kind not in DROPS_REPEATS:  # by its primary key, or its stream
+    frames_by_source, repeats = once(there.got())
+    assert frames_by_source["gate"] == list(range(1500))
+    if not BROKERS[kind].drops_repeats:  # by its primary key, or its stream
         assert repeats > 0
 
 
-@pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("webhook", "amqp", "nats")])
+@pytest.mark.parametrize("kind", quick_first(FREEZES))
 def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     life = Life(with_spool(there, tmp_path, max_backoff="500ms", drain_timeout="60s"), ["gate"], 2500, 1000)
@@ -189,12 +195,12 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
     time.sleep(1.6)
     there.broker.thaw()
     assert life.end() == 0
-    found, _ = once(there.got())
-    assert found == {"gate": list(range(2500))}, life.logged
+    frames_by_source, _ = once(there.got())
+    assert frames_by_source == {"gate": list(range(2500))}, life.logged
     assert "records wait in the spool" in life.logged
 
 
-@pytest.mark.parametrize("kind", ["mqtt", "redis", *soaks("postgres", "amqp", "nats")])
+@pytest.mark.parametrize("kind", quick_first(WITH_PASSWORD))
 def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     wrong = {**with_spool(there, tmp_path, drain_timeout="500ms"), **there.options("wr0ng/secret")}
@@ -207,6 +213,6 @@ def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tm
         assert not any(secret.encode() in path.read_bytes() for path in (tmp_path / "spool").iterdir())
     again = Life(with_spool(there, tmp_path), ["last"], 1, 1)
     assert again.end() == 0
-    found, _ = once(there.got())
-    assert found == {"gate": list(range(50)), "last": [0]}
+    frames_by_source, _ = once(there.got())
+    assert frames_by_source == {"gate": list(range(50)), "last": [0]}
     assert "50 records of an earlier run are in" in again.logged

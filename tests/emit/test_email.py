@@ -21,103 +21,103 @@ LOGIN = f"{quote(USER)}:{quote(PASSWORD, safe='')}@"
 def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_server, mail_tls, mailing):  # noqa: F811
     context, ca = mail_tls
     server = mail_server(context, auth=True)
-    made = mailing(
+    mailer = mailing(
         server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)},
         to=["ops@example.com", "Boss <boss@example.com>"], link="https://10.0.0.2:8000/",
     )  # fmt: skip
-    made.flow(event(direction="in"))
+    mailer.flow(event(direction="in"))
     (mail,) = server.got
     assert mail["Subject"] == 'Track 7 crossed the line "line" going in at gate.'
     assert (mail["From"], mail["To"]) == ("Gate <gate@example.com>", "ops@example.com, Boss <boss@example.com>")
     assert server.to == [["ops@example.com", "boss@example.com"]]
     assert mail["Auto-Submitted"] == "auto-generated"
-    assert str(mail["Message-ID"]) == f"<{made.stage.queue.id(1)}@example.com>"
+    assert str(mail["Message-ID"]) == f"<{mailer.stage.queue.id(1)}@example.com>"
     lines = text_of(mail).split("\n")
     assert lines[0].startswith("2026-08-0")
     assert lines[0].endswith('  Track 7 crossed the line "line" going in at gate.')
     assert lines[-2] == "https://10.0.0.2:8000/"
-    assert made.logged == []
-    assert made.counters.values == {MAILS: 1, SENT: 1}
+    assert mailer.logged == []
+    assert mailer.counters.values == {MAILS: 1, SENT: 1}
 
 
 def test_encrypted_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa: F811
     context, ca = mail_tls
     server = mail_server(context, implicit=True)
-    made = mailing(server, url=f"smtps://127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)})
-    made.flow(event())
+    mailer = mailing(server, url=f"smtps://127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)})
+    mailer.flow(event())
     assert len(server.got) == 1
 
 
 @pytest.mark.parametrize(
-    ("known", "password", "told"),
+    ("trusted", "password", "message"),
     [
         (False, PASSWORD, "certificate verify failed"),
         (True, "wr0ng/4712", "the user or the password is refused (535 "),
     ],
 )
 def test_nobody_else_gets_the_password_and_a_wrong_one_is_told_without_it(
-    known, password, told, mail_server, mail_tls, mailing  # noqa: F811
+    trusted, password, message, mail_server, mail_tls, mailing  # noqa: F811
 ):  # fmt: skip
     context, ca = mail_tls
     server = mail_server(context, auth=True)
     url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
-    made = mailing(server, url=url, unencrypted=False, tls={"ca": str(ca)} if known else None)
-    made.put(event())
-    made.once()
-    assert told in made.logged[0]
-    assert "records wait in the spool" in made.logged[0]
-    shown = made.logged[0].replace(str(server.port), "")
+    mailer = mailing(server, url=url, unencrypted=False, tls={"ca": str(ca)} if trusted else None)
+    mailer.put(event())
+    mailer.once()
+    assert message in mailer.logged[0]
+    assert "records wait in the spool" in mailer.logged[0]
+    shown = mailer.logged[0].replace(str(server.port), "")
     assert not any(part in shown for part in (*password.split("/"), quote(password, safe="")))
     assert server.got == []
-    assert bool(server.logins) == known
+    assert bool(server.logins) == trusted
 
 
 def test_a_server_without_encryption_gets_nothing(mail_server, mailing):  # noqa: F811
     server = mail_server(auth=True)
-    made = mailing(server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False)
-    made.put(event())
-    made.once()
-    assert "it offers no encryption (STARTTLS)" in made.logged[0]
+    mailer = mailing(server, url=f"smtp://{LOGIN}127.0.0.1:{server.port}", unencrypted=False)
+    mailer.put(event())
+    mailer.once()
+    assert "it offers no encryption (STARTTLS)" in mailer.logged[0]
     assert (server.logins, server.got) == (0, [])
-    assert made.stage.queue.waiting == 1
+    assert mailer.stage.queue.waiting == 1
 
 
 def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_up(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.answers = ["451 4.7.1 greylisted, try again later", "452 4.2.2 mailbox full", None, "550 5.1.1 no such user"]
-    made = mailing(server)
-    made.flow(event("first"))
+    mailer = mailing(server)
+    mailer.flow(event("first"))
     assert len(server.got) == 1
-    assert made.counters[LOST] == 2
-    assert "ops@example.com is not accepted: 451 4.7.1 greylisted, try again later; records wait" in made.logged[0]
-    made.flow(event("second"), event("third"))
-    made.flow(event("fourth"))
+    assert mailer.counters[LOST] == 2
+    assert "ops@example.com is not accepted: 451 4.7.1 greylisted, try again later; records wait" in mailer.logged[0]
+    mailer.flow(event("second"), event("third"))
+    mailer.flow(event("fourth"))
     assert server.subjects == ["first at gate (line, track 7)", "fourth at gate (line, track 7)"]
-    assert made.counters[REFUSED] == 2
-    told = "refuses 2 records: ops@example.com is not accepted: 550 5.1.1 no such user; they are given up, counted, and"
-    assert told in made.logged[-1]
+    assert mailer.counters[REFUSED] == 2
+    reason = "ops@example.com is not accepted: 550 5.1.1 no such user"
+    assert f"refuses 2 records: {reason}; they are given up, counted, and" in mailer.logged[-1]
     server.data = ["451 4.3.0 busy", "554 5.7.1 this is spam"]
-    made.flow(event("fifth"))
-    assert made.counters[REFUSED] == 3
+    mailer.flow(event("fifth"))
+    assert mailer.counters[REFUSED] == 3
 
 
 def test_one_recipient_for_whom_it_is_not_taken_yet_holds_up_no_other(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
-    made = mailing(server, to=["ops@example.com", "full@example.com", "gone@example.com"])
-    made.put(event("first"))
-    made.once()
-    made.put(event("second"))
-    made.once()
-    made.once()
+    mailer = mailing(server, to=["ops@example.com", "full@example.com", "gone@example.com"])
+    mailer.put(event("first"))
+    mailer.once()
+    mailer.put(event("second"))
+    mailer.once()
+    mailer.once()
     assert server.to == [["ops@example.com"], ["ops@example.com"]], "each event once"
     assert server.subjects == ["first at gate (line, track 7)", "second at gate (line, track 7)"]
     del server.refuses["full@example.com"]
-    made.flow()
+    mailer.flow()
     assert server.to[2:] == [["full@example.com"]]
     assert "second at gate" in text_of(server.got[-1])
-    assert made.counters[REFUSED_TO] >= 1
-    assert made.counters[SENT] == 2
+    assert mailer.counters[REFUSED_TO] >= 1
+    assert mailer.counters[SENT] == 2
 
 
 @pytest.mark.parametrize(("limit", "window"), [("_PATIENCE_S", 1000), ("_SHORT_S", 1)])
@@ -127,30 +127,30 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
     monkeypatch.setattr("streamkit.emit.email.WINDOW", window)
     server = mail_server()
     server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
-    made = mailing(server, to=["ops@example.com", "full@example.com"])
-    made.put(event("first"))
-    made.once()
-    made.once()
-    assert made.stage.queue.waiting == 1, "an hour is not over"
+    mailer = mailing(server, to=["ops@example.com", "full@example.com"])
+    mailer.put(event("first"))
+    mailer.once()
+    mailer.once()
+    assert mailer.stage.queue.waiting == 1, "an hour is not over"
     monkeypatch.setattr(f"streamkit.emit.email.{limit}", 0.0)
-    made.flow(event("second"))
-    assert made.stage.queue.waiting == 0
+    mailer.flow(event("second"))
+    assert mailer.stage.queue.waiting == 0
     assert [to for (to,) in server.to] == ["ops@example.com"] * 2
-    assert (made.counters[DEFERRED_TOO_LONG], made.counters[SENT], made.counters[MAILS]) == (1, 2, 2)
+    assert (mailer.counters[DEFERRED_TOO_LONG], mailer.counters[SENT], mailer.counters[MAILS]) == (1, 2, 2)
     assert (
         "has deferred a recipient for too long: full@example.com is not accepted: 452 full; the recipient is skipped"
-        in made.logged[-1]
+        in mailer.logged[-1]
     )
-    lost = made.counters[LOST]
-    made.flow(event("third"))
-    assert (made.counters[DEFERRED_TOO_LONG], made.counters[LOST]) == (2, lost), (
+    lost = mailer.counters[LOST]
+    mailer.flow(event("third"))
+    assert (mailer.counters[DEFERRED_TOO_LONG], mailer.counters[LOST]) == (2, lost), (
         "the mail of others waits for it no more"
     )
     del server.refuses["full@example.com"]
-    made.flow(event("fourth"))
+    mailer.flow(event("fourth"))
     assert server.to[-1] == ["ops@example.com", "full@example.com"]
-    assert made.stage.sender._client._deferred_since_s == {}
-    other = mailing(server, to=["full@example.com", "gone@example.com"], spool={"path": f"{made.stage.folder}-other"})
+    assert mailer.stage.sender._client._deferred_since_s == {}
+    other = mailing(server, to=["full@example.com", "gone@example.com"], spool={"path": f"{mailer.stage.folder}-other"})
     server.refuses["full@example.com"] = "452 full"
     other.put(event("fifth"))
     other.once()
@@ -161,22 +161,22 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
 
 def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  # noqa: F811
     server = mail_server()
-    made = mailing(server)
+    mailer = mailing(server)
     strange = ("gate", "line", "crossed", "7"), {**HEAD, "event": None, "object": None, "objects": [{"no": "label"}]}
-    made.put(event("first"), strange, event("second"))
-    made.stage.queue.append([SpoolRecord(b"cameras/gate", b"", json.dumps(event("of another stage")[1]).encode())])
-    made.flow(event("third"))
+    mailer.put(event("first"), strange, event("second"))
+    mailer.stage.queue.append([SpoolRecord(b"cameras/gate", b"", json.dumps(event("of another stage")[1]).encode())])
+    mailer.flow(event("third"))
     assert [line.split()[2] for line in text_of(server.got[0]).splitlines()] == ["first", "second", "third"]
     assert len(server.got) == 1
-    assert made.counters.values == {MAILS: 1, SENT: 3, REFUSED: 2}
+    assert mailer.counters.values == {MAILS: 1, SENT: 3, REFUSED: 2}
     assert (
         "it cannot be described in a mail (KeyError: 'class_id'); another stage, or the same stage with"
-        in made.logged[0]
+        in mailer.logged[0]
     )
-    assert "(ValueError: zip() argument 2 is shorter" in made.logged[1]
-    made.flow(event("fourth", snapshot="no\0path.jpg"), event("fifth"))
+    assert "(ValueError: zip() argument 2 is shorter" in mailer.logged[1]
+    mailer.flow(event("fourth", snapshot="no\0path.jpg"), event("fifth"))
     assert server.subjects[1:] == ["fifth at gate (line, track 7)"]
-    assert made.counters[REFUSED] == 3
+    assert mailer.counters[REFUSED] == 3
 
 
 @pytest.mark.parametrize("password", ["süß/47", "пароль"])
@@ -185,12 +185,12 @@ def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tl
     monkeypatch.setattr("support.smtp.PASSWORD", password)
     server = mail_server(context, auth=True)
     url = f"smtp://{quote(USER)}:{quote(password, safe='')}@127.0.0.1:{server.port}"
-    made = mailing(server, url=url, unencrypted=False, tls={"ca": str(ca)})
-    made.flow(event())
+    mailer = mailing(server, url=url, unencrypted=False, tls={"ca": str(ca)})
+    mailer.flow(event())
     assert len(server.got) == 1
     wrong = url.replace(quote(password, safe=""), quote("é" + password, safe=""))
     other = mailing(
-        server, url=wrong, unencrypted=False, tls={"ca": str(ca)}, spool={"path": f"{made.stage.folder}-other"}
+        server, url=wrong, unencrypted=False, tls={"ca": str(ca)}, spool={"path": f"{mailer.stage.folder}-other"}
     )
     other.put(event())
     other.once()
@@ -205,20 +205,20 @@ def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tl
 def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.cuts = 2
-    made = mailing(server)
-    made.flow(event("first"))
+    mailer = mailing(server)
+    mailer.flow(event("first"))
     assert (len(server.got), server.cuts) == (1, 0)
-    assert made.counters[LOST] == 2
+    assert mailer.counters[LOST] == 2
     server.stop()
-    made.put(event("second"))
-    client = made.stage.sender._client
+    mailer.put(event("second"))
+    client = mailer.stage.sender._client
     client.close()
     with pytest.raises(SendError, match="no connection"):
         client.connect()
     server.start()
-    made.flow()
+    mailer.flow()
     assert server.subjects[1:] == ["second at gate (line, track 7)"]
-    assert made.logged[-1].endswith("accepts records again; 1 are waiting")
+    assert mailer.logged[-1].endswith("accepts records again; 1 are waiting")
 
 
 def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811
@@ -245,8 +245,8 @@ def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, t
 
 def test_a_refused_login_is_no_reason_to_give_records_up(mail_server, mailing):  # noqa: F811
     server = mail_server()
-    made = mailing(server)
-    client = made.stage.sender._client
+    mailer = mailing(server)
+    client = mailer.stage.sender._client
     client._session = lambda: (_ for _ in ()).throw(RecordRejected("no"))
     with pytest.raises(SendError) as caught:
         client.connect()

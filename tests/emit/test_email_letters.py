@@ -16,40 +16,40 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 @pytest.mark.long
 def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
-    made = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
-    client, spool = made.stage.sender._client, made.stage.queue
+    mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
+    client, spool = mailer.stage.sender._client, mailer.stage.queue
     take, client.gather_s = spool.take, 60.0
 
     def later(*args):
-        found = take(*args)
-        if not found:  # it waits: something else happens, and then the run ends
-            made.put(event("left", source="yard"))
-            made.stage.sender.draining = True
+        records = take(*args)
+        if not records:  # it waits: something else happens, and then the run ends
+            mailer.put(event("left", source="yard"))
+            mailer.stage.sender.draining = True
             return take(*args)
-        return found
+        return records
 
     spool.take = later
-    made.flow(event("crossed"), event("entered"))
+    mailer.flow(event("crossed"), event("entered"))
     (mail,) = server.got
     assert mail["Subject"] == "[gate] crossed (and 2 more)"
     assert [line.split()[2] for line in text_of(mail).splitlines()] == ["Track", "Entered", "Left"]
-    assert made.counters[SENT] == 3
+    assert mailer.counters[SENT] == 3
 
 
 def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monkeypatch):  # noqa: F811
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
-    made = mailing(server, max_per_hour=3)
+    mailer = mailing(server, max_per_hour=3)
     for n in range(8):
         now[0] += 1
-        made.flow(event("crossed" if n % 2 else "entered"))
+        mailer.flow(event("crossed" if n % 2 else "entered"))
     assert len(server.got) == 3
     assert "This is the last of 3 mails within an hour." in text_of(server.got[2])
     assert "This is the last" not in text_of(server.got[1])
-    assert made.counters[OVER] == 5
-    assert any("the limit of 3 mails within an hour is reached" in text for text in made.logged)
-    client = made.stage.sender._client
+    assert mailer.counters[OVER] == 5
+    assert any("the limit of 3 mails within an hour is reached" in text for text in mailer.logged)
+    client = mailer.stage.sender._client
     client.connect()
     client.idle()
     assert len(server.got) == 3
@@ -69,16 +69,17 @@ def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mai
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
-    made = mailing(server, max_per_hour=1)
-    made.flow(event("first"))
-    made.flow(event("second"))
+    mailer = mailing(server, max_per_hour=1)
+    mailer.flow(event("first"))
+    mailer.flow(event("second"))
     now[0] += 3600
-    client = made.stage.sender._client
+    client = mailer.stage.sender._client
     server.answers = ["451 later", "550 never"]
     with pytest.raises(SendError, match="451 later"):
         client.idle()
     client.idle()
-    assert "refuses the mail that reports omitted events: ops@example.com is not accepted: 550 never" in made.logged[-1]
+    reason = "ops@example.com is not accepted: 550 never"
+    assert f"refuses the mail that reports omitted events: {reason}" in mailer.logged[-1]
     client.idle()
     assert server.answers == []
     assert len(server.got) == 1
@@ -87,7 +88,7 @@ def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mai
 
 def test_the_picture_of_an_event_is_attached_where_it_is_there(mail_server, mailing, tmp_path):  # noqa: F811
     server = mail_server()
-    made = mailing(server, max_images=2)
+    mailer = mailing(server, max_images=2)
     paths = [tmp_path / name for name in ("one.jpg", "two.jpeg", "three.png", "no.jpg", "key.txt")]
     paths[0].write_bytes(JPEG)
     paths[1].write_bytes(JPEG + b"2")
@@ -95,33 +96,33 @@ def test_the_picture_of_an_event_is_attached_where_it_is_there(mail_server, mail
     paths[3].write_bytes(b"the password is")
     paths[4].write_bytes(JPEG)
     for path in [paths[3], paths[4], tmp_path / "gone.jpg"]:
-        made.flow(event(snapshot=str(path)))
+        mailer.flow(event(snapshot=str(path)))
         assert list(server.got[-1].iter_attachments()) == [], path
-    made.flow(*(event(snapshot=str(path)) for path in paths[:3]))
+    mailer.flow(*(event(snapshot=str(path)) for path in paths[:3]))
     attached = list(server.got[-1].iter_attachments())
-    assert [(one.get_content_type(), one.get_content()) for one in attached] == [
+    assert [(part.get_content_type(), part.get_content()) for part in attached] == [
         ("image/jpeg", JPEG), ("image/jpeg", JPEG + b"2")
     ]  # fmt: skip
     values, crossed = event()
     crossed["event"]["crop"] = base64.b64encode(JPEG).decode()
     saved = event("saved", path=str(paths[1]))
-    made.flow((values, crossed), saved)
-    assert [one.get_content() for one in server.got[-1].iter_attachments()] == [JPEG, JPEG + b"2"]
-    one = {"box": [0, 0, 1, 1], "score": 0.91, "class_id": 0, "label": "person"}
-    person = {**HEAD, "object": {**one, "crop": base64.b64encode(JPEG).decode()}}
-    made.flow((("gate", "person", "detect", "7"), person))
+    mailer.flow((values, crossed), saved)
+    assert [part.get_content() for part in server.got[-1].iter_attachments()] == [JPEG, JPEG + b"2"]
+    detected = {"box": [0, 0, 1, 1], "score": 0.91, "class_id": 0, "label": "person"}
+    person = {**HEAD, "object": {**detected, "crop": base64.b64encode(JPEG).decode()}}
+    mailer.flow((("gate", "person", "detect", "7"), person))
     assert server.got[-1]["Subject"] == "person at gate (score 0.91)"
-    assert [one.get_content() for one in server.got[-1].iter_attachments()] == [JPEG]
+    assert [part.get_content() for part in server.got[-1].iter_attachments()] == [JPEG]
 
 
 def test_lines_without_an_end_and_line_ends_where_none_may_be_do_no_harm(mail_server, mailing):  # noqa: F811
     server = mail_server()
-    made = mailing(server)
-    made.flow(event(text="a\r\nBcc: all@example.com\r\n\r\n" + "é" * 5000))
+    mailer = mailing(server)
+    mailer.flow(event(text="a\r\nBcc: all@example.com\r\n\r\n" + "é" * 5000))
     (mail,) = server.got
     assert mail["Bcc"] is None
     assert server.to == [["ops@example.com"]]
     assert mail["Subject"].startswith("a Bcc: all@example.com éé")
     assert len(mail["Subject"]) == 200
-    made.flow(*(event(str(n)) for n in range(60)))
+    mailer.flow(*(event(str(n)) for n in range(60)))
     assert "... and 10 more." in text_of(server.got[1])

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 import pytest
-from support.brokers import free_port
+from support.broker_servers import free_port
 from support.messages import collect
 
 from benchmarks.emitters import add_stages
@@ -18,6 +18,7 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, MissingPackage, OutputError
 from streamkit.core.stage import default_registry
+from streamkit.emit.broker import brokers
 from streamkit.runtime.pipeline import PipelineRun
 
 REGISTRY = default_registry()
@@ -45,9 +46,9 @@ def problems(sink):
 
 def rows(path, text):
     with sqlite3.connect(path) as connection:
-        found = connection.execute(text).fetchall()
+        fetched = connection.execute(text).fetchall()
     connection.close()
-    return found
+    return fetched
 
 
 def test_all_sources_go_into_one_table_in_order(tmp_path):
@@ -55,10 +56,10 @@ def test_all_sources_go_into_one_table_in_order(tmp_path):
     code, counts, logged = run(out, above={"stage": "ten_objects"})
     assert (code, counts["records sent"]) == (0, 400)
     assert not any("spool" in text for text in logged)
-    found = rows(tmp_path / "x.db", "SELECT source, frame, label FROM objects ORDER BY rowid")
+    table = rows(tmp_path / "x.db", "SELECT source, frame, label FROM objects ORDER BY rowid")
     for source in ("gate", "yard"):
-        assert [row[1] for row in found if row[0] == source] == [n // 10 for n in range(200)]
-    assert {row[2] for row in found} == {"car", "person", "bicycle"}
+        assert [row[1] for row in table if row[0] == source] == [n // 10 for n in range(200)]
+    assert {row[2] for row in table} == {"car", "person", "bicycle"}
 
 
 def test_the_spool_is_named_after_the_stage_where_nothing_else_is_said(tmp_path, monkeypatch):
@@ -74,9 +75,9 @@ def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
     assert code == 0
     assert counts["records left in the spool"] == 40
     assert counts["connections lost or refused"] >= 1
-    (told,) = [text for text in logged if "no connection" in text]
-    assert told.startswith("redis://127.0.0.1:")
-    assert "records wait in the spool; the emitter retries until it succeeds" in told
+    (warning,) = [text for text in logged if "no connection" in text]
+    assert warning.startswith("redis://127.0.0.1:")
+    assert "records wait in the spool; the emitter retries until it succeeds" in warning
     assert "40 records are left in" in logged[-1]
     assert not any("pa55" in text for text in logged)
 
@@ -122,8 +123,8 @@ def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
     out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     _, counts, _ = run(out, count=1, sources=("last",))
     assert counts["records sent"] == 12_000 - dropped + 1, "a spool may also be sent elsewhere"
-    found = rows(tmp_path / "x.db", "SELECT frame FROM frames WHERE source = 'gate' ORDER BY rowid")
-    assert [row[0] for row in found] == list(range(6000 - len(found), 6000)), (
+    table = rows(tmp_path / "x.db", "SELECT frame FROM frames WHERE source = 'gate' ORDER BY rowid")
+    assert [row[0] for row in table] == list(range(6000 - len(table), 6000)), (
         "the newest, and none is missing among them"
     )
 
@@ -154,10 +155,10 @@ def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
 
 def test_records_that_are_too_old_or_refused_are_a_failure_as_well(tmp_path):
     path = tmp_path / "x.db"
-    made = sqlite3.connect(path)
+    database = sqlite3.connect(path)
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
-    made.execute(f"CREATE TABLE frames ({columns}, CHECK (frame <> 3))")
-    made.close()
+    database.execute(f"CREATE TABLE frames ({columns}, CHECK (frame <> 3))")
+    database.close()
     code, counts, logged = run({"stage": "sqlite", "path": str(path), "spool": {"path": str(tmp_path / "s")}}, count=10)
     assert (code, counts["records sent"]) == (1, 18)
     assert logged[-1] == "out lost records: 2 records given up: refused by the broker"
@@ -175,9 +176,11 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
     spool = {"spool": {"path": str(tmp_path / "s")}}
     each = {"stage": "numbered_frames", "uri": "none", "count": 1}
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
-    made = build(read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY))
+    shared = build(
+        read_text(json.dumps({"device": "cpu", "sources": {"x": each}, "stages": stages}), registry=REGISTRY)
+    )
     with pytest.raises(OutputError, match=r"is in use by another run or emitter; set a different spool\.path for each"):
-        PipelineRun(made, Device("cpu")).run()
+        PipelineRun(shared, Device("cpu")).run()
 
 
 def test_frames_that_failed_are_told_of_as_well(tmp_path):
@@ -198,16 +201,17 @@ def test_frames_that_failed_are_told_of_as_well(tmp_path):
     sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     text = json.dumps({"device": "cpu", "sources": {"a": each}, "stages": {"fails": {}, "out": sink}})
     PipelineRun(build(read_text(text, registry=registry)), Device("cpu")).run()
-    found = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
-    assert [row[0] for row in found] == list(range(9))
-    assert [bool(row[1]) for row in found] == [n % 3 == 0 for n in range(9)]
+    table = rows(tmp_path / "x.db", "SELECT frame, error FROM frames ORDER BY rowid")
+    assert [row[0] for row in table] == list(range(9))
+    assert [bool(row[1]) for row in table] == [n % 3 == 0 for n in range(9)]
 
 
+BROKERS = brokers(default_registry())
 MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
 
 
 @pytest.mark.parametrize(
-    ("sink", "told"),
+    ("sink", "message"),
     [
         ({**MQTT, "topic": "cameras/{sorce}"}, "topic has an unknown variable {sorce}; did you mean 'source'?"),
         (
@@ -262,31 +266,28 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ({"stage": "nats", "url": "nats://h", "servers": ["u:hunter2@h:1"]}, "servers must be a list of host:port"),
     ],
 )
-def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, told):
-    found = problems(sink)
-    assert told in found
-    assert "hunter2" not in found
-    assert "4711" not in found
+def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, message):
+    text = problems(sink)
+    assert message in text
+    assert "hunter2" not in text
+    assert "4711" not in text
 
 
 @pytest.mark.parametrize(
-    ("kind", "package", "extra"),
-    [("mqtt", "paho", "mqtt"), ("redis", "redis", "redis"), ("kafka", "confluent_kafka", "kafka"),
-     ("webhook", "httpx", "webhook"), ("postgres", "psycopg", "postgres"),
-     ("amqp", "pika", "amqp"), ("nats", "nats", "nats")],
-)  # fmt: skip
-def test_a_package_that_is_missing_is_told_before_the_first_frame(kind, package, extra, tmp_path, monkeypatch):
-    real = builtins.__import__
+    ("kind", "package"),
+    [(kind, broker.modules[0]) for kind, broker in BROKERS.items() if broker.modules and broker.example],
+)
+def test_a_missing_package_is_reported_before_the_first_frame(kind, package, tmp_path, monkeypatch):
+    import_module = builtins.__import__
 
-    def missing(name, *rest, **more):
+    def import_others(name, *arguments, **options):
         if name.split(".")[0] == package:
             raise ImportError(name)
-        return real(name, *rest, **more)
+        return import_module(name, *arguments, **options)
 
-    monkeypatch.setattr(builtins, "__import__", missing)
-    scheme = "http" if kind == "webhook" else kind
-    with pytest.raises(MissingPackage, match=rf"pip install -e '.*\[{extra}\]'"):
-        run({"stage": kind, "url": f"{scheme}://h", "spool": {"path": str(tmp_path / "s")}})
+    monkeypatch.setattr(builtins, "__import__", import_others)
+    with pytest.raises(MissingPackage, match=rf"pip install -e '.*\[{kind}\]'"):
+        run({"stage": kind, "url": f"{BROKERS[kind].scheme}://h", "spool": {"path": str(tmp_path / "s")}})
 
 
 def test_several_processes_have_one_emitter(tmp_path, root):
@@ -296,7 +297,7 @@ def test_several_processes_have_one_emitter(tmp_path, root):
         "stages: {sqlite: {path: out.db}}\n"
     )
     subprocess.run([sys.executable, str(root / "run.py"), "p.yaml"], cwd=tmp_path, check=True, capture_output=True)
-    found = rows(tmp_path / "out.db", "SELECT source, frame FROM frames ORDER BY rowid")
+    table = rows(tmp_path / "out.db", "SELECT source, frame FROM frames ORDER BY rowid")
     for source in "ab":
-        assert [row[1] for row in found if row[0] == source] == list(range(20))
+        assert [row[1] for row in table if row[0] == source] == list(range(20))
     assert [path.name for path in (tmp_path / "spool").iterdir()] == ["sqlite"]

@@ -40,9 +40,9 @@ class Taker(Client):
 
 @pytest.fixture
 def registry():
-    made = default_registry()
-    add_stages(made)
-    with Collecting(made):
+    stages = default_registry()
+    add_stages(stages)
+    with Collecting(stages):
 
         @stage("nowhere")
         class Nowhere(Emitter):
@@ -55,14 +55,14 @@ def registry():
             def client(self):
                 return self.taker
 
-        @stage("told")
-        class Told(FrameStage):
+        @stage("adds_event")
+        class AddsEvent(FrameStage):
             """Adds an event to each frame."""
 
             def process(self, frame):
                 frame.emit("seen")
 
-    return made
+    return stages
 
 
 def run(registry, stages, count, folder):
@@ -83,14 +83,14 @@ def run(registry, stages, count, folder):
 
 def calls(registry, stages, count, folder):
     """The Python calls of the emitter's threads, by function."""
-    found = []
+    counters = []
 
     def profile(frame, event, arg):
         if event == "call":
             if not hasattr(local, "calls"):
                 local.calls = Counter()
                 if threading.current_thread().name.partition("/")[0] in ("nowhere", "background"):
-                    found.append(local.calls)
+                    counters.append(local.calls)
             local.calls[frame.f_code.co_qualname] += 1
 
     local = threading.local()
@@ -99,23 +99,23 @@ def calls(registry, stages, count, folder):
         run(registry, stages, count, folder)
     finally:
         threading.setprofile(None)
-    return sum(found, Counter())
+    return sum(counters, Counter())
 
 
 @pytest.mark.parametrize(
-    ("beside", "most"),
+    ("beside", "limit"),
     [
         pytest.param(["jsonl"], 1.2, id="beside jsonl"),
         pytest.param([], 3.5, id="alone"),
     ],
 )
-def test_a_frame_passes_an_emitter_in_few_python_calls(registry, beside, most, tmp_path):
+def test_a_frame_passes_an_emitter_in_few_python_calls(registry, beside, limit, tmp_path):
     stages = {name: {"path": str(tmp_path / "out.jsonl")} for name in beside}
     calls(registry, stages, BATCH, tmp_path)
     start, end = (calls(registry, stages, count, tmp_path) for count in (200, 950))
     each = {name: (end[name] - start[name]) / 750 for name in end}
-    listed = "\n".join(f"{n:6.2f} {name}" for name, n in sorted(each.items(), key=lambda one: -one[1]) if n > 0.01)
-    assert sum(each.values()) <= most, f"Python calls per frame:\n{listed}"
+    listed = "\n".join(f"{n:6.2f} {name}" for name, n in sorted(each.items(), key=lambda pair: -pair[1]) if n > 0.01)
+    assert sum(each.values()) <= limit, f"Python calls per frame:\n{listed}"
 
 
 def test_lines_are_formatted_once_for_sinks_that_follow_each_other(registry, tmp_path, monkeypatch):
@@ -138,6 +138,6 @@ def test_lines_are_formatted_once_for_sinks_that_follow_each_other(registry, tmp
 
 
 def test_what_a_stage_adds_after_a_sink_is_in_the_records_of_the_next(registry, tmp_path):
-    got = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "told": {}}, 100, tmp_path)
+    got = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "adds_event": {}}, 100, tmp_path)
     assert not any(json.loads(line)["events"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
-    assert [[one["kind"] for one in json.loads(message.body)["events"]] for message in got] == [["seen"]] * 100
+    assert [[event["kind"] for event in json.loads(message.body)["events"]] for message in got] == [["seen"]] * 100

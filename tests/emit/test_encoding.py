@@ -45,10 +45,10 @@ def test_bodies_are_encoded_and_nothing_else_is():
 
 def test_what_has_no_such_form_is_refused_alone_and_places_are_those_of_what_was_given():
     inner = Scripted({0: "too large", 1: "also"})
-    found = EncodingClient(inner, encode).deliver(messages(b"odd", b"a", b"odd", b"b", b"c"))
-    assert [one.body for one in inner.got] == [b"<a>", b"<b>", b"<c>"]
+    refused = EncodingClient(inner, encode).deliver(messages(b"odd", b"a", b"odd", b"b", b"c"))
+    assert [message.body for message in inner.got] == [b"<a>", b"<b>", b"<c>"]
     odd = "it cannot be converted to the format: it is odd"
-    assert found == {0: odd, 1: "too large", 2: odd, 3: "also"}
+    assert refused == {0: odd, 1: "too large", 2: odd, 3: "also"}
 
 
 def test_where_nothing_is_left_nothing_is_sent():
@@ -76,12 +76,12 @@ def test_how_many_have_arrived_is_never_too_many(bodies, done, expected, kind):
 
 def test_the_client_behind_it_has_what_the_sender_gives():
     inner = Scripted()
-    made = EncodingClient(inner, encode)
-    made.timeout_s, made.over = 3.0, lambda: True
-    made.connect()
+    client = EncodingClient(inner, encode)
+    client.timeout_s, client.over = 3.0, lambda: True
+    client.connect()
     assert inner.as_connected == (3.0, True)
-    assert made.where == "kafka://broker:9092"
-    assert made.redact("a hunter2 b") == "a *** b"
-    made.idle()
-    made.close()
+    assert client.where == "kafka://broker:9092"
+    assert client.redact("a hunter2 b") == "a *** b"
+    client.idle()
+    client.close()
     assert (inner.idled, inner.closed) == (1, 1)

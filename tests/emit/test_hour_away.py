@@ -32,7 +32,7 @@ class Back(Client):
             raise SendError("not there")
 
     def deliver(self, messages):
-        self.got += [json.loads(one.body)["n"] for one in messages]
+        self.got += [json.loads(message.body)["n"] for message in messages]
         self.live()
 
 
@@ -66,58 +66,58 @@ class Hour:
 
 @pytest.fixture
 def hour(tmp_path):
-    made = []
+    hours = []
 
     def begin(**options):
-        made.append(Hour(tmp_path, **options))
-        return made[-1]
+        hours.append(Hour(tmp_path, **options))
+        return hours[-1]
 
     yield begin
-    for one in made:
-        one.spool.close()
+    for opened in hours:
+        opened.spool.close()
 
 
 def test_an_hour_waits_in_the_spool_and_goes_in_order_with_what_comes_meanwhile(hour):
-    one = hour(age_s=2 * HOUR_S)
-    one.passes()
-    assert one.spool.waiting == ALL
+    outage = hour(age_s=2 * HOUR_S)
+    outage.passes()
+    assert outage.spool.waiting == ALL
 
     def live():
-        if one.count < ALL + 30 * PER_S:
-            one.passes(1)
+        if outage.count < ALL + 30 * PER_S:
+            outage.passes(1)
 
     client = Back(live)
-    assert one.send(client) == list(range(ALL + 30 * PER_S))
-    assert one.counters.values == {SENT: ALL + 30 * PER_S, LOST: 2}
+    assert outage.send(client) == list(range(ALL + 30 * PER_S))
+    assert outage.counters.values == {SENT: ALL + 30 * PER_S, LOST: 2}
     assert sum(
-        "not there; records wait in the spool; the emitter retries until it succeeds" in text for text in one.logged
+        "not there; records wait in the spool; the emitter retries until it succeeds" in text for text in outage.logged
     )
 
 
 def test_an_hour_survives_the_end_of_the_pipeline_in_the_midst(hour):
-    one = hour()
+    outage = hour()
     for _ in range(4):
-        one.passes(HOUR_S // 4)
-        one.restart()
-    assert one.send(Back()) == list(range(ALL))
+        outage.passes(HOUR_S // 4)
+        outage.restart()
+    assert outage.send(Back()) == list(range(ALL))
 
 
 def test_what_is_past_the_spools_size_is_counted_exactly_and_the_newest_are_kept(hour):
-    one = hour(size=1_000_000)
-    one.passes()
-    dropped = one.counters[FULL]
+    outage = hour(size=1_000_000)
+    outage.passes()
+    dropped = outage.counters[FULL]
     assert 0 < dropped < ALL
-    assert one.send(Back()) == list(range(dropped, ALL))
-    assert one.counters.values == {FULL: dropped, SENT: ALL - dropped, LOST: 2}
+    assert outage.send(Back()) == list(range(dropped, ALL))
+    assert outage.counters.values == {FULL: dropped, SENT: ALL - dropped, LOST: 2}
 
 
 def test_what_is_past_the_spools_age_is_counted_exactly(hour):
     half = HOUR_S // 2
-    one = hour(age_s=half)
-    one.passes()
-    kept = one.send(Back())
-    assert kept == list(range(ALL - PER_S * (half + 1), ALL)), "those of the last half an hour, to the second"
-    assert one.counters.values == {OLD: ALL - len(kept), SENT: len(kept), LOST: 2}
+    outage = hour(age_s=half)
+    outage.passes()
+    numbers = outage.send(Back())
+    assert numbers == list(range(ALL - PER_S * (half + 1), ALL)), "those of the last half an hour, to the second"
+    assert outage.counters.values == {OLD: ALL - len(numbers), SENT: len(numbers), LOST: 2}
 
 
 @pytest.mark.soak
@@ -125,10 +125,10 @@ def test_what_is_past_the_spools_age_is_counted_exactly(hour):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in emitters.EMITTERS if name != "sqlite"])
 def test_it_catches_up_five_times_as_fast_as_records_come_and_holds_nothing_up(name):
-    if (why := PLACES[name].made_of.missing()) is not None:
+    if (why := PLACES[name].server.missing()) is not None:
         pytest.skip(why)
     with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # some do not run as root
-        found = emitters.measure(name, Path(folder))
-    assert found["caught_up_live_per_s"] >= 5 * emitters.LIVE_PER_S
-    assert found["live_took_longer"] < 1.15
+        measured = emitters.measure(name, Path(folder))
+    assert measured["caught_up_live_per_s"] >= 5 * emitters.LIVE_PER_S
+    assert measured["live_took_longer"] < 1.15

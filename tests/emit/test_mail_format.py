@@ -67,8 +67,8 @@ def test_what_was_left_out_stands_there_the_most_first():
 def test_four_pictures_are_attached_each_once_and_nothing_that_is_no_picture():
     images = [JPEG + bytes([n]) for n in range(5)]
     records = [crop(images[0]), crop(images[0]), crop(b"#!/bin/sh"), crop(PNG), *map(crop, images[1:])]
-    found = attached(FORM.message("s", records, {}))
-    assert found == [
+    attachments = attached(FORM.message("s", records, {}))
+    assert attachments == [
         ("1.jpg", "image/jpeg", images[0]), ("2.png", "image/png", PNG), ("3.jpg", "image/jpeg", images[1]),
         ("4.jpg", "image/jpeg", images[2]),
     ]  # fmt: skip
@@ -77,9 +77,9 @@ def test_four_pictures_are_attached_each_once_and_nothing_that_is_no_picture():
 
 def test_pictures_have_a_number_of_bytes_together_and_a_smaller_one_goes_where_a_large_one_does_not():
     records = [crop(JPEG + b"1234"), crop(JPEG + b"5678"), crop(JPEG + b"9")]
-    for most_bytes, names in ((14, [7, 7]), (13, [7, 4]), (11, [7, 4]), (10, [7]), (6, [4]), (3, [])):
-        mail = FORM.message("s", records, {}, max_image_bytes=most_bytes)
-        assert [len(data) for _, _, data in attached(mail)] == names, most_bytes
+    for limit_bytes, names in ((14, [7, 7]), (13, [7, 4]), (11, [7, 4]), (10, [7]), (6, [4]), (3, [])):
+        mail = FORM.message("s", records, {}, max_image_bytes=limit_bytes)
+        assert [len(data) for _, _, data in attached(mail)] == names, limit_bytes
 
 
 @pytest.mark.parametrize(

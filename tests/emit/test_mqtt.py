@@ -10,7 +10,7 @@ from support.listener import Listener
 from support.messages import collect
 
 from streamkit.emit.client import Message, RecordRejected, address
-from streamkit.emit.mqtt import SCHEMES, MqttClient
+from streamkit.stages.sinks.brokers.mqtt import SCHEMES, MqttClient
 
 
 @pytest.fixture
@@ -19,35 +19,35 @@ def there(place):  # noqa: F811
 
 
 def connected(there):
-    made = MqttClient(address(there.options()["url"], SCHEMES), status="house/status")
-    made.logged = collect()
-    made.connect()
-    return made
+    client = MqttClient(address(there.options()["url"], SCHEMES), status="house/status")
+    client.logged = collect()
+    client.connect()
+    return client
 
 
-def kept(there, topic, wanted):
+def wait_until_retained(there, topic, wanted):
     """Wait until it has come, and see that the broker has it for whoever comes now."""
-    for known in ("last", "kept"):
+    for record in ("last", "kept"):
         listener = Listener(there.broker)
-        listener.listen(lambda: getattr(listener, known).get(topic) == wanted, f"{topic} is {wanted}")  # noqa: B023
+        listener.listen(lambda: getattr(listener, record).get(topic) == wanted, f"{topic} is {wanted}")  # noqa: B023
         listener.close()
 
 
 def test_the_broker_says_that_we_are_there_and_that_we_have_gone(there):
     client = connected(there)
-    kept(there, "house/status", "online")
+    wait_until_retained(there, "house/status", "online")
     client.close()
-    kept(there, "house/status", "offline")
+    wait_until_retained(there, "house/status", "offline")
 
 
 def test_the_broker_says_that_we_have_gone_where_the_connection_is_cut(there):
     client = connected(there)
-    kept(there, "house/status", "online")
+    wait_until_retained(there, "house/status", "online")
     there.gate.cut()
-    kept(there, "house/status", "offline")
+    wait_until_retained(there, "house/status", "offline")
     client.close()
     client.connect()
-    kept(there, "house/status", "online")
+    wait_until_retained(there, "house/status", "online")
     client.close()
 
 
@@ -55,15 +55,15 @@ def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(
     client = connected(there)
     client.retained["house/a"] = b"1"
     client.idle()
-    kept(there, "house/a", "1")
+    wait_until_retained(there, "house/a", "1")
     client.retained["house/b"] = b"2"
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
-    kept(there, "house/b", "2")
+    wait_until_retained(there, "house/b", "2")
     client.close()
     there.restart()  # this broker keeps nothing on its disk
     client.connect()
     for topic, text in (("house/a", "1"), ("house/b", "2"), ("house/status", "online")):
-        kept(there, topic, text)
+        wait_until_retained(there, topic, text)
     assert client.logged == []
     client.close()
 
@@ -76,10 +76,10 @@ def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     command = there.broker.command
 
     def with_rights():
-        made = command()
-        with open(made[-1], "a") as file:
+        arguments = command()
+        with open(arguments[-1], "a") as file:
             file.write(f"acl_file {conf}\n")
-        return made
+        return arguments
 
     there.broker.command = with_rights
     there._leave()
@@ -90,7 +90,7 @@ def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     client.close()  # Mosquitto 2.0 closes it, too
     client.connect()
     client.deliver([Message("s-1", "streamkit/x", "", b'{"id":"s-1","source":"x"}')])
-    assert [one["id"] for one in there.got()] == ["s-1"]
+    assert [record["id"] for record in there.got()] == ["s-1"]
     client.close()
 
 
@@ -101,13 +101,15 @@ def test_records_of_a_topic_share_a_message_though_those_of_others_stand_between
     listener.listen(lambda: listener.there, "subscribed")
     ids = [f"s-{number}" for number in range(15)]
     topics = [f"streamkit/{'abc'[number % 3]}" for number in range(15)]
-    given = list(zip(ids, topics, strict=True))
-    client.deliver([Message(i, t, "", b'{"id":"%b","source":"%b"}' % (i.encode(), t[-1:].encode())) for i, t in given])
+    topics_by_id = list(zip(ids, topics, strict=True))
+    client.deliver(
+        [Message(i, t, "", b'{"id":"%b","source":"%b"}' % (i.encode(), t[-1:].encode())) for i, t in topics_by_id]
+    )
     listener.listen(lambda: len(listener.passed) == 6, "six messages")
     for topic in set(topics):
         parts = [json.loads(text) for name, text in listener.passed if name == topic]
         assert [len(part) for part in parts] == [4, 1]
-        assert [one["id"] for part in parts for one in part] == [i for i, t in given if t == topic]
+        assert [record["id"] for part in parts for record in part] == [i for i, t in topics_by_id if t == topic]
     listener.close()
     client.close()
 
@@ -126,12 +128,12 @@ def strict():
 def answer(server):
     """MQTT 5, as far as it takes: CONNACK, and a PUBACK for each PUBLISH, with 0x87 for topics that begin with no."""
     connection, _ = server.accept()
-    with connection, connection.makefile("rb") as given:
-        while head := given.read(1):
+    with connection, connection.makefile("rb") as stream:
+        while head := stream.read(1):
             length = shift = 0
-            while (byte := given.read(1)[0]) & 128:
+            while (byte := stream.read(1)[0]) & 128:
                 length, shift = length | (byte & 127) << shift, shift + 7
-            packet = given.read(length | byte << shift)
+            packet = stream.read(length | byte << shift)
             if head[0] >> 4 == 1:
                 connection.sendall(b"\x20\x03\x00\x00\x00")
             elif head[0] >> 4 == 3:
@@ -144,15 +146,15 @@ def answer(server):
 def test_every_answer_is_taken_though_some_say_no(strict, batch):
     client = MqttClient(address(f"mqtt://127.0.0.1:{strict}", SCHEMES), batch=batch)
     client.connect()
-    given = [Message(f"s-{n}", "no/x" if n % 10 == 4 else "ok/x", "", b'{"id":"s-%d"}' % n) for n in range(100)]
+    messages = [Message(f"s-{n}", "no/x" if n % 10 == 4 else "ok/x", "", b'{"id":"s-%d"}' % n) for n in range(100)]
     if batch == 1:
-        refused = client.deliver(given)
+        refused = client.deliver(messages)
         assert refused == dict.fromkeys(range(4, 100, 10), "reason code 0x87")
     else:
         with pytest.raises(RecordRejected) as caught:  # one of those that share a message may be at fault
-            client.deliver(given)
+            client.deliver(messages)
         assert caught.value.done == 4
-        assert not client.deliver(given[5:8])
+        assert not client.deliver(messages[5:8])
     assert client._answers == {}
     client.close()
 

@@ -9,43 +9,42 @@ from support.listener import Listener
 from support.messages import collect
 
 from streamkit.emit.client import Message, SendError, address
-from streamkit.emit.mqtt import SCHEMES, MqttClient
-from streamkit.stages.sinks.mqtt import MqttSink
+from streamkit.stages.sinks.brokers.mqtt import SCHEMES, MqttClient, MqttSink
 
 LIMIT = 2000
 
 
 @pytest.fixture
 def there(place):  # noqa: F811
-    found = place("mqtt")
-    command = found.broker.command
+    mqtt_place = place("mqtt")
+    command = mqtt_place.broker.command
 
     def with_limits():
-        made = command()
-        with open(made[-1]) as file:
+        arguments = command()
+        with open(arguments[-1]) as file:
             text = file.read().replace("max_inflight_messages 0", "max_inflight_messages 3")
-        with open(made[-1], "w") as file:
+        with open(arguments[-1], "w") as file:
             file.write(f"{text}max_packet_size {LIMIT}\n")
-        return made
+        return arguments
 
-    found.broker.command = with_limits
-    found.restart()
-    return found
+    mqtt_place.broker.command = with_limits
+    mqtt_place.restart()
+    return mqtt_place
 
 
 @pytest.fixture
 def client(there):
-    made = []
+    clients = []
 
     def make(**options):
-        made.append(MqttClient(address(there.options()["url"], SCHEMES), **options))
-        made[-1].logged = collect()
-        made[-1].connect()
-        return made[-1]
+        clients.append(MqttClient(address(there.options()["url"], SCHEMES), **options))
+        clients[-1].logged = collect()
+        clients[-1].connect()
+        return clients[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for opened in clients:
+        opened.close()
 
 
 def message(number, size, topic="streamkit/a"):
@@ -56,81 +55,85 @@ def message(number, size, topic="streamkit/a"):
 
 @pytest.mark.parametrize("topic", ["streamkit/a", "streamkit/é"])
 def test_the_largest_message_that_the_broker_takes_is_sent_and_one_byte_more_is_refused(topic, client, there):
-    made = client()
+    mqtt_client = client()
     listener = Listener(there.broker)
     listener.listen(lambda: listener.there, "subscribed")
     # a byte for the type, two for the length, two before the topic, two of the id, one for no properties
-    most = LIMIT - 8 - len(topic.encode())
-    refused = made.deliver([message(1, most, topic), message(2, most + 1, topic), message(3, 60, topic)])
+    largest = LIMIT - 8 - len(topic.encode())
+    refused = mqtt_client.deliver([message(1, largest, topic), message(2, largest + 1, topic), message(3, 60, topic)])
     assert refused == {1: f"the message has {LIMIT + 1} bytes, and the broker accepts {LIMIT}"}
     listener.listen(lambda: len(listener.passed) == 2, "two messages")
-    assert [len(text) for _, text in listener.passed] == [most, 60]
+    assert [len(text) for _, text in listener.passed] == [largest, 60]
     listener.close()
 
 
 @pytest.mark.parametrize(("payload", "size"), [(115, 129), (116, 131), (16371, 16386), (16372, 16388)])
 def test_the_length_of_a_message_takes_more_bytes_where_that_is_longer(payload, size):
-    made = MqttClient(address("mqtt://h", SCHEMES))
-    made._packet_bytes = size - 1
-    assert made._too_large("a" * 7, payload) == f"the message has {size} bytes, and the broker accepts {size - 1}"
-    made._packet_bytes = size
-    assert made._too_large("a" * 7, payload) is None
+    mqtt_client = MqttClient(address("mqtt://h", SCHEMES))
+    mqtt_client._packet_bytes = size - 1
+    assert (
+        mqtt_client._too_large("a" * 7, payload) == f"the message has {size} bytes, and the broker accepts {size - 1}"
+    )
+    mqtt_client._packet_bytes = size
+    assert mqtt_client._too_large("a" * 7, payload) is None
 
 
 def test_records_share_a_message_only_as_far_as_the_broker_takes_it(client, there):
-    made = client(batch=10)
+    mqtt_client = client(batch=10)
     listener = Listener(there.broker)
     listener.listen(lambda: listener.there, "subscribed")
-    refused = made.deliver([*(message(n, 600) for n in range(7)), message(7, 3000), message(8, 100), message(9, 100)])
+    refused = mqtt_client.deliver(
+        [*(message(n, 600) for n in range(7)), message(7, 3000), message(8, 100), message(9, 100)]
+    )
     assert list(refused) == [7]
     listener.listen(lambda: len(listener.passed) == 4, "four messages")
-    found = [[one["id"] for one in json.loads(text)] for _, text in listener.passed]
-    assert found == [["s-0", "s-1", "s-2"], ["s-3", "s-4", "s-5"], ["s-6"], ["s-8", "s-9"]]
+    ids = [[record["id"] for record in json.loads(text)] for _, text in listener.passed]
+    assert ids == [["s-0", "s-1", "s-2"], ["s-3", "s-4", "s-5"], ["s-6"], ["s-8", "s-9"]]
     assert all(len(text) <= LIMIT for _, text in listener.passed)
     listener.close()
 
 
 def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connection(client):
-    made = client()
-    made.retained = {"house/large": b"x" * LIMIT, "house/b": b"1"}
-    made.idle()
-    made.idle()
-    assert made.logged == [
-        f"{made.where} does not accept house/large: the message has {LIMIT + 19} bytes, and the broker accepts "
+    mqtt_client = client()
+    mqtt_client.retained = {"house/large": b"x" * LIMIT, "house/b": b"1"}
+    mqtt_client.idle()
+    mqtt_client.idle()
+    assert mqtt_client.logged == [
+        f"{mqtt_client.where} does not accept house/large: the message has {LIMIT + 19} bytes, and the broker accepts "
         f"{LIMIT}; it is not published"
     ]
-    assert made.deliver([message(1, 100)]) == {}
+    assert mqtt_client.deliver([message(1, 100)]) == {}
 
 
 def test_what_stands_and_ends_the_connection_is_given_up_after_three_tries(client):
-    made = client()
-    made.retained = {"house/\x1b": b"1"}
+    mqtt_client = client()
+    mqtt_client.retained = {"house/\x1b": b"1"}
     for _ in range(3):
         with pytest.raises(SendError, match="the connection is lost"):
-            made.idle()
-        made.close()
-        retained, made.retained = made.retained, {}
-        made.connect()
-        made.retained = retained
-    made.idle()
-    assert made.deliver([message(1, 100)]) == {}
-    assert len(made.logged) == 1
-    assert "it is not published" in made.logged[0]
+            mqtt_client.idle()
+        mqtt_client.close()
+        retained, mqtt_client.retained = mqtt_client.retained, {}
+        mqtt_client.connect()
+        mqtt_client.retained = retained
+    mqtt_client.idle()
+    assert mqtt_client.deliver([message(1, 100)]) == {}
+    assert len(mqtt_client.logged) == 1
+    assert "it is not published" in mqtt_client.logged[0]
 
 
 def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
     """Some brokers end the connection of who sends more than their Receive Maximum."""
-    made = client()
-    paho, publish, most = made._client, made._client.publish, [0]
+    mqtt_client = client()
+    paho, publish, under_way = mqtt_client._client, mqtt_client._client.publish, [0]
 
     def counted(*args, **options):
-        found = publish(*args, **options)
-        most[0] = max(most[0], len(paho._out_messages))
-        return found
+        publication = publish(*args, **options)
+        under_way[0] = max(under_way[0], len(paho._out_messages))
+        return publication
 
     monkeypatch.setattr(paho, "publish", counted)
-    assert made.deliver([message(n, 60) for n in range(50)]) == {}
-    assert most == [3]
+    assert mqtt_client.deliver([message(n, 60) for n in range(50)]) == {}
+    assert under_way == [3]
 
 
 @pytest.mark.parametrize(("batch", "gather_s"), [(1, 0.0), (2, 0.1)])
@@ -140,7 +143,7 @@ def test_records_wait_for_others_only_where_messages_hold_several(batch, gather_
 
 def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeypatch):
     """As many as the broker announces are always under way: to wait for each alone takes a round trip a message."""
-    made = client()
+    mqtt_client = client()
     under_way, seen = [], []
 
     class OneByOne:
@@ -152,12 +155,12 @@ def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeyp
             return SimpleNamespace(mid=under_way[-1], rc=0)
 
         def loop(self, wait_s):
-            made._answers[under_way.pop(0)] = 0
+            mqtt_client._answers[under_way.pop(0)] = 0
             return 0
 
     with monkeypatch.context() as patch:
-        patch.setattr(made, "_client", OneByOne())
-        assert made.deliver([message(n, 60) for n in range(7)]) == {}
+        patch.setattr(mqtt_client, "_client", OneByOne())
+        assert mqtt_client.deliver([message(n, 60) for n in range(7)]) == {}
     assert seen == [0, 1, 2, 2, 2, 2, 2]
 
 
@@ -204,27 +207,27 @@ def test_options_with_what_a_topic_cannot_have_are_refused(option, letter):
 
 
 def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):
-    made = client()
-    wait = made._wait
+    mqtt_client = client()
+    wait = mqtt_client._wait
 
     def late(there, what, arrived=b""):
         raise SendError("no acknowledgement within 10 s")
 
-    made.retained = {"house/a": b"1"}
-    monkeypatch.setattr(made, "_wait", late)
+    mqtt_client.retained = {"house/a": b"1"}
+    monkeypatch.setattr(mqtt_client, "_wait", late)
     for _ in range(4):
         with pytest.raises(SendError):
-            made.idle()
-    monkeypatch.setattr(made, "_wait", wait)
-    made.idle()
-    assert made.logged == []
-    assert made._published["house/a"] == b"1"
+            mqtt_client.idle()
+    monkeypatch.setattr(mqtt_client, "_wait", wait)
+    mqtt_client.idle()
+    assert mqtt_client.logged == []
+    assert mqtt_client._published["house/a"] == b"1"
 
 
 @pytest.mark.parametrize(("less", "parts"), [(0, [[0, 1], [2, 3]]), (1, [[0], [1], [2], [3]])])
 def test_a_message_is_filled_to_the_last_byte_and_not_beyond(less, parts):
-    made = MqttClient(address("mqtt://h", SCHEMES), batch=10)
-    given = [message(n, 60, "a") for n in range(4)]
-    made._packet_bytes = 1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less
-    assert list(made._parts(given, range(4))) == parts
-    assert [len(payload) for _, _, payload in made._packets(given)] == ([123] * 2 if less == 0 else [62] * 4)
+    mqtt_client = MqttClient(address("mqtt://h", SCHEMES), batch=10)
+    messages = [message(n, 60, "a") for n in range(4)]
+    mqtt_client._packet_bytes = 1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less
+    assert list(mqtt_client._parts(messages, range(4))) == parts
+    assert [len(payload) for _, _, payload in mqtt_client._packets(messages)] == ([123] * 2 if less == 0 else [62] * 4)

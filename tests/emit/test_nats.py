@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support import broker_servers
-from support.brokers import free_port, place  # noqa: F401  a fixture
+from support.broker_servers import free_port
+from support.brokers import place  # noqa: F401  a fixture
+from support.brokers.nats import NatsServer
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.emit.nats import SCHEMES, NatsClient
-from streamkit.stages.sinks.brokers import NatsSink
+from streamkit.stages.sinks.brokers.nats import SCHEMES, NatsClient, NatsSink
 
 
 def message(number, subject="streamkit.a", size=10):
@@ -34,37 +34,39 @@ def there(place):  # noqa: F811
 
 @pytest.fixture
 def client(there):
-    made = connected(there.options()["url"])
-    yield made
-    made.close()
+    nats_client = connected(there.options()["url"])
+    yield nats_client
+    nats_client.close()
 
 
 @pytest.fixture
 def server():
     """Make a server that is told other things."""
-    if (why := broker_servers.NatsServer.missing()) is not None:
+    if (why := NatsServer.missing()) is not None:
         pytest.skip(why)
-    made, folders = [], []
+    servers, folders = [], []
 
     def start(text):
         folders.append(Path(tempfile.mkdtemp(prefix="streamkit-nats-")))
-        made.append(broker_servers.NatsServer(folders[-1]))
-        made[-1].config = lambda: f'listen: "127.0.0.1:{made[-1].port}"\n{text.replace("FOLDER", str(folders[-1]))}'
-        made[-1].start()
-        return made[-1]
+        servers.append(NatsServer(folders[-1]))
+        servers[-1].config = lambda: (
+            f'listen: "127.0.0.1:{servers[-1].port}"\n{text.replace("FOLDER", str(folders[-1]))}'
+        )
+        servers[-1].start()
+        return servers[-1]
 
     yield start
-    for one in made:
-        one.kill()
+    for started in servers:
+        started.kill()
     for folder in folders:
         shutil.rmtree(folder)
 
 
 def connected(url, *, timeout_s=30.0, tls=None, creds=None):
-    made = NatsClient(address(url, SCHEMES, tls), (), tls, creds)
-    made.timeout_s = timeout_s
-    made.connect()
-    return made
+    client = NatsClient(address(url, SCHEMES, tls), (), tls, creds)
+    client.timeout_s = timeout_s
+    client.connect()
+    return client
 
 
 def idle_for(client, seconds):
@@ -75,7 +77,7 @@ def idle_for(client, seconds):
 
 
 def ids(there):
-    return [one["id"] for one in there.got()]
+    return [record["id"] for record in there.got()]
 
 
 def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
@@ -153,7 +155,7 @@ def test_a_server_that_goes_is_noticed_while_there_is_nothing_to_send(there, cli
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (lambda url: url.replace("streamkit:", "streamkit:no"), "no connection: Authorization Violation"),
         (
@@ -164,9 +166,9 @@ def test_a_server_that_goes_is_noticed_while_there_is_nothing_to_send(there, cli
         (lambda url: "nats://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
     ],
 )
-def test_what_does_not_let_us_in_is_told(change, told, there):
+def test_what_does_not_let_us_in_is_told(change, message, there):
     client = NatsClient(address(change(there.options()["url"]), SCHEMES))
-    with pytest.raises(SendError, match=told):
+    with pytest.raises(SendError, match=message):
         client.connect()
     client.close()
 
@@ -180,14 +182,14 @@ def test_what_a_user_may_not_do_is_told(server):
         '{user: narrow, password: x, permissions: {publish: ["streamkit.a"], subscribe: ["_INBOX.>"]}}',
         '{user: deaf, password: x, permissions: {subscribe: ["nothing"]}}',
     ]
-    made = server(f"{STORE}authorization {{ users = [{', '.join(users)}] }}")
-    made.password = "x"
-    made.add_stream()
-    client = connected(f"nats://narrow:x@127.0.0.1:{made.port}")
+    broker = server(f"{STORE}authorization {{ users = [{', '.join(users)}] }}")
+    broker.password = "x"
+    broker.add_stream()
+    client = connected(f"nats://narrow:x@127.0.0.1:{broker.port}")
     refused = client.deliver([message(0), message(1, "streamkit.Other"), message(2), message(3, "streamkit.Other")])
     assert refused == dict.fromkeys([1, 3], "this user may not publish to that subject")
     client.close()
-    client = NatsClient(address(f"nats://deaf:x@127.0.0.1:{made.port}", SCHEMES))
+    client = NatsClient(address(f"nats://deaf:x@127.0.0.1:{broker.port}", SCHEMES))
     try:
         with pytest.raises(
             SendError, match=r"answers of streams cannot be received: .*let this user subscribe to _INBOX"
@@ -202,20 +204,20 @@ def test_what_is_permitted_goes_also_where_only_capitals_tell_it_from_what_is_no
         "{user: streamkit, password: x}",
         '{user: narrow, password: x, permissions: {publish: {deny: ["streamkit.gate"]}}}',
     ]
-    made = server(f"{STORE}authorization {{ users = [{', '.join(users)}] }}")
-    made.password = "x"
-    made.add_stream()
-    client = connected(f"nats://narrow:x@127.0.0.1:{made.port}")
+    broker = server(f"{STORE}authorization {{ users = [{', '.join(users)}] }}")
+    broker.password = "x"
+    broker.add_stream()
+    client = connected(f"nats://narrow:x@127.0.0.1:{broker.port}")
     for n in range(0, 500, 100):  # complaints of one round do not count in the next
         assert client.deliver([message(n + i, "streamkit.gate") for i in range(99)]).keys() == set(range(99))
         assert client.deliver([message(n + 99, "streamkit.Gate")]) == {}
     for n in range(1000, 1500, 100):
-        given = [message(n + i, "streamkit.gate" if i % 10 == 1 else "streamkit.Gate") for i in range(100)]
+        messages = [message(n + i, "streamkit.gate" if i % 10 == 1 else "streamkit.Gate") for i in range(100)]
         with pytest.raises(RecordRejected, match="may not publish") as caught:
-            client.deliver(given)
+            client.deliver(messages)
         assert caught.value.done <= 1
         assert not caught.value.whole, "the sender brings them one by one"
-        refused = [at for at, one in enumerate(given) if client.deliver([one])]
+        refused = [at for at, sent in enumerate(messages) if client.deliver([sent])]
         assert refused == list(range(1, 100, 10))
     client.close()
 
@@ -261,8 +263,8 @@ def test_whatever_a_value_is_it_is_one_word_of_a_subject(text):
 
 
 def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):
-    made = server("authorization { token: s3cret }")
-    client = connected(f"nats://s3cret@127.0.0.1:{made.port}")
+    broker = server("authorization { token: s3cret }")
+    client = connected(f"nats://s3cret@127.0.0.1:{broker.port}")
     with pytest.raises(SendError, match=r"no stream has .*; this server runs without JetStream; start it with"):
         client.deliver([message(0)])
     assert client.redact("s3cret is no secret") == "*** is no secret"
@@ -271,8 +273,8 @@ def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):
 
 def test_a_server_is_talked_to_only_if_its_certificate_is_good(server, certificates):
     files = f'cert_file: "{certificates}/cert.pem", key_file: "{certificates}/key.pem"'
-    made = server(f"{STORE}tls {{ {files} }}\nauthorization {{ users = [{{user: streamkit, password: x}}] }}")
-    url = f"tls://streamkit:x@127.0.0.1:{made.port}"
+    broker = server(f"{STORE}tls {{ {files} }}\nauthorization {{ users = [{{user: streamkit, password: x}}] }}")
+    url = f"tls://streamkit:x@127.0.0.1:{broker.port}"
     good = connected(url, tls={"ca": str(certificates / "ca.pem")})
     with pytest.raises(SendError, match="no stream has the subject"):
         good.deliver([message(0)])
@@ -312,22 +314,23 @@ def test_a_creds_file_lets_us_in(server, tmp_path):
         key_pair,
         (nkeys.PREFIX_BYTE_OPERATOR, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_ACCOUNT, nkeys.PREFIX_BYTE_USER),
     )
-    names = [one.public_key.decode() for one in (account, system)]
-    told = jwt("operator", "o", operator, operator, system_account=names[1])
+    names = [key.public_key.decode() for key in (account, system)]
+    operator_token = jwt("operator", "o", operator, operator, system_account=names[1])
     limits = {"subs": -1, "conn": -1, "leaf": -1, "imports": -1, "exports": -1, "data": -1, "payload": -1}
     limits |= {"wildcards": True, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1}
     accounts = [jwt("account", "a", account, operator, limits=limits), jwt("account", "s", system, operator)]
-    known = ", ".join(f"{name}: {text}" for name, text in zip(names, accounts, strict=True))
-    made = server(
-        f"{STORE}operator: {told}\nsystem_account: {names[1]}\nresolver: MEMORY\nresolver_preload {{ {known} }}"
+    resolver = ", ".join(f"{name}: {text}" for name, text in zip(names, accounts, strict=True))
+    broker = server(
+        f"{STORE}operator: {operator_token}\nsystem_account: {names[1]}\n"
+        f"resolver: MEMORY\nresolver_preload {{ {resolver} }}"
     )
     path = tmp_path / "me.creds"
-    mine = jwt("user", "me", user, account, subs=-1, data=-1, payload=-1)
+    user_token = jwt("user", "me", user, account, subs=-1, data=-1, payload=-1)
     path.write_text(
-        f"-----BEGIN NATS USER JWT-----\n{mine}\n------END NATS USER JWT------\n\n"
+        f"-----BEGIN NATS USER JWT-----\n{user_token}\n------END NATS USER JWT------\n\n"
         f"-----BEGIN USER NKEY SEED-----\n{user.seed.decode()}\n------END USER NKEY SEED------\n"
     )
-    url = f"nats://127.0.0.1:{made.port}"
+    url = f"nats://127.0.0.1:{broker.port}"
 
     async def add_stream():
         import nats

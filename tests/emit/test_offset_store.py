@@ -18,7 +18,7 @@ from streamkit.emit.offset_store import NAME_CHARS
 from streamkit.emit.segment_file import SpoolRecord
 from streamkit.emit.sender import Sender
 from streamkit.emit.spool import Spool
-from streamkit.emit.sqlite import SqliteClient
+from streamkit.stages.sinks.brokers.sqlite import SqliteClient
 
 
 def listed(folder):
@@ -26,7 +26,7 @@ def listed(folder):
 
 
 def ids(spool, taken):
-    return [spool.id(one.number) for one in taken]
+    return [spool.id(record.number) for record in taken]
 
 
 def test_ids_are_the_spool_s_what_the_run_adds_and_a_number_that_rises(tmp_path):
@@ -34,33 +34,33 @@ def test_ids_are_the_spool_s_what_the_run_adds_and_a_number_that_rises(tmp_path)
     for n in range(3):
         spool = Spool(tmp_path / "s")
         spool.append(records(n))
-        (one,) = spool.take(1)
+        (record,) = spool.take(1)
         spool.acknowledge(1)
-        assert one.number == n + 1
-        seen.append(spool.id(one.number))
+        assert record.number == n + 1
+        seen.append(spool.id(record.number))
         spool.close()
-    assert len({one.partition("-")[0] for one in seen}) == 3
-    assert len({one[:NAME_CHARS] for one in seen}) == 1
+    assert len({id_.partition("-")[0] for id_ in seen}) == 3
+    assert len({id_[:NAME_CHARS] for id_ in seen}) == 1
 
 
 def test_records_that_wait_keep_their_ids_from_run_to_run(tmp_path):
-    given: list[str] = []
+    ids_so_far: list[str] = []
     for n in range(3):
         spool = Spool(tmp_path / "s")
         spool.append(records(2 * n, 2 * n + 1))
-        given += [spool.id(2 * n + 1), spool.id(2 * n + 2)]
+        ids_so_far += [spool.id(2 * n + 1), spool.id(2 * n + 2)]
         taken = spool.take(10)
-        assert ids(spool, taken) == given
-        numbers = [one.number for one in taken]
-        assert [spool.ids(numbers[first:]) for first in (0, 1, -1)] == [given, given[1:], given[-1:]]
+        assert ids(spool, taken) == ids_so_far
+        numbers = [record.number for record in taken]
+        assert [spool.ids(numbers[first:]) for first in (0, 1, -1)] == [ids_so_far, ids_so_far[1:], ids_so_far[-1:]]
         assert spool.ids([]) == []
         spool.close()
     spool = Spool(tmp_path / "s")
-    assert ids(spool, spool.take(3)) == given[:3]
+    assert ids(spool, spool.take(3)) == ids_so_far[:3]
     spool.acknowledge(3)
     spool.close()
     spool = Spool(tmp_path / "s")
-    assert ids(spool, drain(spool)) == given[3:]
+    assert ids(spool, drain(spool)) == ids_so_far[3:]
     spool.close()
 
 
@@ -71,10 +71,10 @@ def test_a_spool_of_an_earlier_version_goes_on(tmp_path):
     (tmp_path / "s" / "name").write_text("0123456789ab")
     again = Spool(tmp_path / "s")
     again.append(records(2))
-    found = ids(again, drain(again))
-    assert found[:2] == ["0123456789ab-1", "0123456789ab-2"]
-    assert found[2].startswith("0123456789ab")
-    assert len(found[2]) > len("0123456789ab-3")
+    all_ids = ids(again, drain(again))
+    assert all_ids[:2] == ["0123456789ab-1", "0123456789ab-2"]
+    assert all_ids[2].startswith("0123456789ab")
+    assert len(all_ids[2]) > len("0123456789ab-3")
     again.close()
 
 
@@ -134,9 +134,9 @@ def test_what_a_power_cut_takes_of_the_acknowledged_costs_no_row(tmp_path):
         spool.close()
 
     send(0)
-    kept = (tmp_path / "s" / "acknowledged").read_bytes()
+    acknowledged = (tmp_path / "s" / "acknowledged").read_bytes()
     send(30)
-    (tmp_path / "s" / "acknowledged").write_bytes(kept)
+    (tmp_path / "s" / "acknowledged").write_bytes(acknowledged)
     send(60)
     rows = sqlite3.connect(tmp_path / "rows.db").execute("SELECT frame FROM frames ORDER BY rowid").fetchall()
     assert [frame for (frame,) in rows] == list(range(90))
@@ -144,15 +144,17 @@ def test_what_a_power_cut_takes_of_the_acknowledged_costs_no_row(tmp_path):
 
 def synced(monkeypatch, folder):
     """The files that are made to be on the disk, in order, each with what it held at that moment."""
-    found, real = [], os.fsync
+    synced_files, real = [], os.fsync
 
     def fsync(handle):
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        found.append((path, path.read_bytes() if path.is_file() else sorted(one.name for one in path.iterdir())))
+        synced_files.append(
+            (path, path.read_bytes() if path.is_file() else sorted(entry.name for entry in path.iterdir()))
+        )
         real(handle)
 
     monkeypatch.setattr(os, "fsync", fsync)
-    return found
+    return synced_files
 
 
 def test_a_run_begins_with_what_was_acknowledged_its_name_and_the_folder_on_the_disk_in_this_order(
@@ -161,11 +163,11 @@ def test_a_run_begins_with_what_was_acknowledged_its_name_and_the_folder_on_the_
     """The first decides which runs are forgotten, the second which ids there are, the third that both are found."""
     folder = tmp_path / "s"
     for waiting in (0, 2):
-        found = synced(monkeypatch, folder)
+        synced_files = synced(monkeypatch, folder)
         spool = Spool(folder)
         name = (folder / "name").read_bytes()
-        assert [path for path, _ in found] == [folder / "acknowledged", folder / "name", folder]
-        (_, acknowledged), (_, named), (_, names) = found
+        assert [path for path, _ in synced_files] == [folder / "acknowledged", folder / "name", folder]
+        (_, acknowledged), (_, named), (_, names) = synced_files
         assert acknowledged == (folder / "acknowledged").read_bytes()
         assert len(acknowledged) == 12
         assert named == name
@@ -213,8 +215,8 @@ def test_an_id_stands_for_one_record_whatever_a_power_cut_leaves(steps, chance):
             elif step == "t":
                 taken = spool.take(n)
                 under_way += len(taken)
-                for one, body in zip(taken, bodies(taken), strict=True):
-                    assert stands_for.setdefault(spool.id(one.number), body) == body
+                for record, body in zip(taken, bodies(taken), strict=True):
+                    assert stands_for.setdefault(spool.id(record.number), body) == body
             elif step == "k":
                 spool.acknowledge(min(n, under_way))
                 under_way -= min(n, under_way)

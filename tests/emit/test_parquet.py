@@ -16,8 +16,8 @@ from emit.test_delivery import Life, survive, with_spool
 from emit.test_emitter import REGISTRY, problems, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.brokers import Place
 from support.given import GOOD
+from support.place import Place
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -73,10 +73,10 @@ def test_rows_say_what_the_records_say_that_a_database_gets(tmp_path):
     stages = {"ten_objects": {}, "parquet": sink(tmp_path, send="frames"), "sqlite": other}
     text = json.dumps({"device": "cpu", "sources": {"gate": each, "yard": each}, "stages": stages})
     assert PipelineRun(build(read_text(text, registry=REGISTRY)), Device("cpu")).run() == 0
-    with sqlite3.connect(tmp_path / "x.db") as made:
-        wanted = [orjson.loads(text) for (text,) in made.execute("SELECT record FROM frames")]
-    made.close()
-    order = lambda one: (one["source"], one["frame"])  # noqa: E731
+    with sqlite3.connect(tmp_path / "x.db") as database:
+        wanted = [orjson.loads(text) for (text,) in database.execute("SELECT record FROM frames")]
+    database.close()
+    order = lambda record: (record["source"], record["frame"])  # noqa: E731
     for row, record in zip(sorted(read(tmp_path / "out"), key=order), sorted(wanted, key=order), strict=True):
         assert orjson.loads(row["objects"]) == record["objects"]
         assert orjson.loads(row["events"]) == record["events"]
@@ -89,7 +89,7 @@ def test_folders_by_source_and_date(tmp_path):
     before = time.gmtime()
     options = {"path": str(tmp_path / "out" / "source={source}" / "date={date}"), "send": "objects"}
     run(sink(tmp_path, **options), sources=("gate", "yard/one"), count=2, above=TEN)
-    days = {time.strftime("date=%Y-%m-%d", one) for one in (before, time.gmtime())}
+    days = {time.strftime("date=%Y-%m-%d", moment) for moment in (before, time.gmtime())}
     for path in files(tmp_path / "out"):
         assert path.parent.name in days
         source = {row["source"] for row in pq.read_table(path, partitioning=None).to_pylist()}
@@ -156,8 +156,8 @@ def test_others_read_them_with_one_line(tmp_path):
     every = f"{tmp_path}/out/*/*.parquet"
     wanted = [("gate", 50), ("yard", 50)]
     assert duckdb.sql(f"SELECT source, count(*) FROM '{every}' GROUP BY source ORDER BY source").fetchall() == wanted
-    found = polars.read_parquet(every).group_by("source").len().sort("source")
-    assert found.rows() == wanted
+    counts = polars.read_parquet(every).group_by("source").len().sort("source")
+    assert counts.rows() == wanted
     table = pandas.read_parquet(tmp_path / "out")
     assert sorted(table.groupby("source", observed=True).size().items()) == wanted
     assert table["x1"].dtype == np.float64
@@ -168,77 +168,77 @@ def test_others_read_them_with_one_line(tmp_path):
 
 def messages(records, first=1, folder="out", name="abc"):
     return [
-        Message(f"{name}-{n}", str(folder), "", orjson.dumps({"id": f"{name}-{n}", **one}))
-        for n, one in enumerate(records, first)
+        Message(f"{name}-{n}", str(folder), "", orjson.dumps({"id": f"{name}-{n}", **record}))
+        for n, record in enumerate(records, first)
     ]
 
 
-def client(tmp_path, every_s=1e9, size=10**9, most=10**9):
-    made = ParquetClient(str(tmp_path / "{source}"), "objects", every_s, size, most)
-    made.connect()
-    return made
+def client(tmp_path, every_s=1e9, size=10**9, spool_bytes=10**9):
+    writer = ParquetClient(str(tmp_path / "{source}"), "objects", every_s, size, spool_bytes)
+    writer.connect()
+    return writer
 
 
 OBJECT = {key: value for key, value in GOOD["an object"].items() if key != "id"}
 
 
 def test_nothing_is_acknowledged_and_nothing_to_be_seen_before_the_file_is_whole(tmp_path):
-    made = client(tmp_path)
-    made.deliver(messages([OBJECT] * 3, folder=tmp_path / "a"))
-    made.idle()
-    assert made.held == 3
+    writer = client(tmp_path)
+    writer.deliver(messages([OBJECT] * 3, folder=tmp_path / "a"))
+    writer.idle()
+    assert writer.held == 3
     assert files(tmp_path) == []
-    made.draining = lambda: True
-    made.idle()
-    assert made.held == 0
+    writer.draining = lambda: True
+    writer.idle()
+    assert writer.held == 0
     assert len(read(tmp_path)) == 3
 
 
 def test_every_file_and_folder_is_on_the_disk_before_records_are_acknowledged(tmp_path, monkeypatch):
-    made, order, fsync = client(tmp_path), [], os.fsync
+    writer, order, fsync = client(tmp_path), [], os.fsync
 
     def synced(handle):
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        order.append((path.name if path.is_dir() else f"{path.parent.name}/file", made.held))
+        order.append((path.name if path.is_dir() else f"{path.parent.name}/file", writer.held))
         fsync(handle)
 
-    made.deliver(messages([OBJECT] * 3, folder=tmp_path / "a"))
-    made.deliver(messages([OBJECT] * 2, first=4, folder=tmp_path / "b"))
+    writer.deliver(messages([OBJECT] * 3, folder=tmp_path / "a"))
+    writer.deliver(messages([OBJECT] * 2, first=4, folder=tmp_path / "b"))
     monkeypatch.setattr(os, "fsync", synced)
-    made.draining = lambda: True
-    made.idle()
+    writer.draining = lambda: True
+    writer.idle()
     assert sorted(order[:2]) == [("a/file", 5), ("b/file", 5)]
     assert sorted(order[2:]) == [("a", 5), ("b", 5)]
-    assert made.held == 0
+    assert writer.held == 0
 
 
 def test_a_file_is_complete_after_its_time_and_not_before(tmp_path, monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr(parquet.time, "monotonic", lambda: now_s[0])
-    made = client(tmp_path, every_s=60.0)
+    writer = client(tmp_path, every_s=60.0)
     for at_s, held in ((100.0, 1), (110.0, 2), (159.99, 3)):
         now_s[0] = at_s
-        made.deliver(messages([OBJECT], first=held, folder=tmp_path / "a"))
-        made.idle()
-        assert made.held == held
+        writer.deliver(messages([OBJECT], first=held, folder=tmp_path / "a"))
+        writer.idle()
+        assert writer.held == held
     now_s[0] = 160.0
-    made.idle()
-    assert (made.held, len(read(tmp_path))) == (0, 3)
-    made.deliver(messages([OBJECT], first=4, folder=tmp_path / "a"))
+    writer.idle()
+    assert (writer.held, len(read(tmp_path))) == (0, 3)
+    writer.deliver(messages([OBJECT], first=4, folder=tmp_path / "a"))
     now_s[0] = 219.99
-    made.idle()
-    assert made.held == 1, "the time counts from the first record of a file"
+    writer.idle()
+    assert writer.held == 1, "the time counts from the first record of a file"
     now_s[0] = 220.0
-    made.idle()
-    assert (made.held, len(read(tmp_path))) == (0, 4)
+    writer.idle()
+    assert (writer.held, len(read(tmp_path))) == (0, 4)
 
 
-@pytest.mark.parametrize("limits", [{"every_s": 0.0}, {"most": 1}])
+@pytest.mark.parametrize("limits", [{"every_s": 0.0}, {"spool_bytes": 1}])
 def test_a_file_is_complete_after_its_time_or_when_the_spool_is_half_full(limits, tmp_path):
-    made = client(tmp_path, **limits)
+    writer = client(tmp_path, **limits)
     for n in range(3):
-        made.deliver(messages([OBJECT] * 10, first=1 + 10 * n, folder=tmp_path / "a"))
-    assert made.held == 10
+        writer.deliver(messages([OBJECT] * 10, first=1 + 10 * n, folder=tmp_path / "a"))
+    assert writer.held == 10
     assert [path.stem for path in files(tmp_path)] == [
         "abc-000000000001-000000000010", "abc-000000000011-000000000020",
     ]  # fmt: skip
@@ -246,13 +246,13 @@ def test_a_file_is_complete_after_its_time_or_when_the_spool_is_half_full(limits
 
 def test_a_file_is_complete_when_it_has_its_size_and_the_others_go_on(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_GROUP_ROWS", 20)
-    made = client(tmp_path, size=1)
+    writer = client(tmp_path, size=1)
     for n in range(4):
-        made.deliver(messages([OBJECT] * 10, first=1 + 11 * n, folder=tmp_path / "a"))
-        made.deliver(messages([OBJECT], first=11 + 11 * n, folder=tmp_path / "b"))
+        writer.deliver(messages([OBJECT] * 10, first=1 + 11 * n, folder=tmp_path / "a"))
+        writer.deliver(messages([OBJECT], first=11 + 11 * n, folder=tmp_path / "b"))
     assert [path.stem for path in files(tmp_path)] == ["abc-000000000001-000000000021", "abc-000000000023-000000000043"]
-    assert made.held == 44, "records of the other folder, which come between, are not whole"
-    made.close()
+    assert writer.held == 44, "records of the other folder, which come between, are not whole"
+    writer.close()
     assert leftovers(tmp_path) == []
     again = client(tmp_path)
     again.draining = lambda: True
@@ -266,14 +266,14 @@ def test_a_file_is_complete_when_it_has_its_size_and_the_others_go_on(tmp_path, 
 def test_memory_and_open_files_are_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_WAITING_BYTES", 1000)
     monkeypatch.setattr(parquet, "_OPEN", 5)
-    made = client(tmp_path)
+    writer = client(tmp_path)
     for n in range(20):
-        made.deliver(messages([OBJECT] * 10, first=1 + 10 * n, folder=tmp_path / f"{n}"))
-        assert sum(one.waiting_bytes for one in made._files.values()) <= 1000
+        writer.deliver(messages([OBJECT] * 10, first=1 + 10 * n, folder=tmp_path / f"{n}"))
+        assert sum(file.waiting_bytes for file in writer._files.values()) <= 1000
         assert len(leftovers(tmp_path)) <= 5
     assert len(files(tmp_path)) >= 10
-    made.draining = lambda: True
-    made.idle()
+    writer.draining = lambda: True
+    writer.idle()
     assert len(read(tmp_path)) == 200
 
 
@@ -283,25 +283,25 @@ def test_what_a_crash_left_of_a_file_goes_away_and_what_others_write_stays(tmp_p
     (folder / ".abc-000000000001.parquet.1234.part").write_bytes(b"half")
     (folder / ".other-000000000001.parquet.1234.part").write_bytes(b"half")
     (folder / "abc-of-mine.parquet").write_bytes(b"of the user")
-    made = client(tmp_path, every_s=0.0)
-    made.deliver(messages([OBJECT], folder=folder))
+    writer = client(tmp_path, every_s=0.0)
+    writer.deliver(messages([OBJECT], folder=folder))
     assert [path.name for path in leftovers(folder)] == [".other-000000000001.parquet.1234.part"]
 
 
 @pytest.mark.parametrize("rows", [1, 100])
 def test_a_file_that_cannot_be_completed_is_lost_and_its_records_are_not(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_GROUP_ROWS", rows)  # with 1 it has been begun
-    made = client(tmp_path, every_s=0.0)
-    made.deliver(messages([OBJECT], folder=tmp_path / "a"))
+    writer = client(tmp_path, every_s=0.0)
+    writer.deliver(messages([OBJECT], folder=tmp_path / "a"))
     shutil.rmtree(tmp_path / "a", ignore_errors=True)
     (tmp_path / "a").write_text("in the way")
     with pytest.raises(SendError, match="a part of the path is a file where a folder is needed"):
-        made.idle()
-    assert made.held == 1
-    made.close()
+        writer.idle()
+    assert writer.held == 1
+    writer.close()
     (tmp_path / "a").unlink()
-    made.deliver(messages([OBJECT], folder=tmp_path / "a"))
-    made.idle()
+    writer.deliver(messages([OBJECT], folder=tmp_path / "a"))
+    writer.idle()
     assert len(read(tmp_path)) == 1
 
 
@@ -310,23 +310,23 @@ def test_a_file_that_cannot_be_completed_is_lost_and_its_records_are_not(rows, t
 def test_each_record_once_whatever_the_order_of_deliveries_rolls_and_crashes(tmp_path_factory, steps, chance):
     """`d` delivers, `r` rolls, `a` settles what is whole, `c` is a crash: what was not acknowledged comes again."""
     folder = tmp_path_factory.mktemp("any")
-    made, acknowledged, next_, end = client(folder), 0, 1, 1
+    writer, acknowledged, next_, end = client(folder), 0, 1, 1
     for step, n in [*steps, ("d", 0), ("r", 1)]:
         n = n or end + 1 - next_  # at the end all of them
         if step == "d":
             for number in range(next_, next_ + n):
-                made.deliver(messages([OBJECT], first=number, folder=folder / str(number % 2)))
+                writer.deliver(messages([OBJECT], first=number, folder=folder / str(number % 2)))
             next_ += n
             end = max(end, next_)
         elif step == "r":
-            made._roll_if_due(True)
+            writer._roll_if_due(True)
         elif step == "a":
-            acknowledged = max(acknowledged, next_ - 1 - made.held)
+            acknowledged = max(acknowledged, next_ - 1 - writer.held)
         else:
-            if chance.random() < 0.5 and made._files:  # in the midst of a roll
-                next(iter(made._files.values())).finish()
-            made.close()
-            made, next_ = client(folder), acknowledged + 1
+            if chance.random() < 0.5 and writer._files:  # in the midst of a roll
+                next(iter(writer._files.values())).finish()
+            writer.close()
+            writer, next_ = client(folder), acknowledged + 1
     assert sorted(int(row["id"].split("-")[1]) for row in read(folder)) == list(range(1, next_))
     shutil.rmtree(folder)
 
@@ -378,7 +378,7 @@ def test_each_record_is_there_once_after_twenty_kills_at_2000_records_a_second(t
     seed = random.randrange(10**6)
     there = Folder(tmp_path)
     records, repeats = survive(
-        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, least_s=0.2, most_s=1.5, seed=seed
+        there, tmp_path, broker_kills=20, pipeline_kills=20, rate=2000, shortest_s=0.2, longest_s=1.5, seed=seed
     )
     print(f"\nparquet: {records} records, {repeats} repeats, {len(files(tmp_path))} files, seed {seed}")
     assert repeats == 0

@@ -23,17 +23,17 @@ def ids(folder):
 def test_what_an_earlier_run_left_in_the_spool_is_there_once_and_so_is_what_is_new(whole, tmp_path):
     left, new = messages([OBJECT] * 5, 1, tmp_path / "a", EARLIER), messages([OBJECT] * 5, 4, tmp_path / "a", NOW)
     if whole:  # the file is there, and its acknowledgement was lost
-        made = client(tmp_path, every_s=0.0)
-        made.deliver(left[:whole])
-        made.idle()
-        made.close()
-    made = client(tmp_path)
-    made.deliver([*left, *new[:2]])
-    made.deliver(new[2:])
-    assert made.held == 10, "nothing is acknowledged before all of it is whole"
-    made.draining = lambda: True
-    made.idle()
-    assert ids(tmp_path) == sorted(one.id for one in [*left, *new])
+        writer = client(tmp_path, every_s=0.0)
+        writer.deliver(left[:whole])
+        writer.idle()
+        writer.close()
+    writer = client(tmp_path)
+    writer.deliver([*left, *new[:2]])
+    writer.deliver(new[2:])
+    assert writer.held == 10, "nothing is acknowledged before all of it is whole"
+    writer.draining = lambda: True
+    writer.idle()
+    assert ids(tmp_path) == sorted(message.id for message in [*left, *new])
 
 
 def test_what_a_crash_left_of_an_earlier_run_goes_away(tmp_path):
@@ -41,9 +41,9 @@ def test_what_a_crash_left_of_an_earlier_run_goes_away(tmp_path):
     folder.mkdir()
     (folder / f".{EARLIER}-000000000001.parquet.1234.part").write_bytes(b"half")
     (folder / ".ba9876543210.parquet.1234.part").write_bytes(b"another spool's")
-    made = client(tmp_path, every_s=0.0)
-    made.deliver(messages([OBJECT], folder=folder, name=NOW))
-    made.idle()
+    writer = client(tmp_path, every_s=0.0)
+    writer.deliver(messages([OBJECT], folder=folder, name=NOW))
+    writer.idle()
     assert [path.name for path in leftovers(folder)] == [".ba9876543210.parquet.1234.part"]
 
 
@@ -51,10 +51,10 @@ def test_a_value_that_no_folder_can_be_named_after_is_cut_and_stays_its_own(tmp_
     fits = "é" * 50
     assert ParquetSink.clean(fits) == fits
     assert ParquetSink.clean("a" * 100) == "a" * 100
-    found = {ParquetSink.clean(text) for text in ("a" * 101, "a" * 300, "a" * 300 + "b", fits + "x", "é" * 200)}
-    assert len(found) == 5, "what differs behind the cut is another folder"
-    assert all(len(name.encode()) <= 100 for name in found)
-    assert {name[:30] for name in found} == {"a" * 30, "é" * 30}
+    folders = {ParquetSink.clean(text) for text in ("a" * 101, "a" * 300, "a" * 300 + "b", fits + "x", "é" * 200)}
+    assert len(folders) == 5, "what differs behind the cut is another folder"
+    assert all(len(name.encode()) <= 100 for name in folders)
+    assert {name[:30] for name in folders} == {"a" * 30, "é" * 30}
     stage = ParquetSink(path=str(tmp_path / "{source}-{label}"), send="objects", spool={"path": str(tmp_path / "s")})
     counters = Counters()
     stage.context = Context("out", counters=counters)

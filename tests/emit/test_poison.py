@@ -55,10 +55,10 @@ def limited_mosquitto(there):
     command = there.broker.command
 
     def with_limit():
-        made = command()
-        with open(made[-1], "a") as file:
+        arguments = command()
+        with open(arguments[-1], "a") as file:
             file.write("max_packet_size 5000\n")
-        return made
+        return arguments
 
     there.broker.command = with_limit
     there.restart()
@@ -137,23 +137,23 @@ def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow, requ
     counters, logged, dead = flow(there, poison=poison)
     assert (counters[SENT], counters[count]) == (COUNT - 1, 1), logged
     assert counters[POISON] + counters[REFUSED] == 1
-    (one,) = dead
-    assert one["record"]["frame"] == BAD
-    assert why in one["why"], one["why"]
+    (letter,) = dead
+    assert letter["record"]["frame"] == BAD
+    assert why in letter["why"], letter["why"]
     assert any("it is given up, counted, and kept in " in text and NAME in text for text in logged)
-    found = [one["frame"] for one in there.got()]
-    first = list(dict.fromkeys(found))  # what was on its way when a connection ended comes again
+    frames = [record["frame"] for record in there.got()]
+    first = list(dict.fromkeys(frames))  # what was on its way when a connection ended comes again
     assert first == [n for n in range(COUNT) if n != BAD]
 
 
 def test_a_mail_over_which_the_server_hangs_up_is_given_up(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.hang_up_at = b"poison"
-    made = mailing(server, batch_window=0.0)
-    made.flow(event(kind="one"), event(kind="poison"), event(kind="three"))
-    assert made.counters[POISON] == 1
-    assert made.counters[SENT] == 2
-    said = " ".join(str(mail["Subject"]) for mail in server.got)
-    assert "one at gate" in said
-    assert "three at gate" in said
-    assert "poison" not in said
+    mailer = mailing(server, batch_window=0.0)
+    mailer.flow(event(kind="one"), event(kind="poison"), event(kind="three"))
+    assert mailer.counters[POISON] == 1
+    assert mailer.counters[SENT] == 2
+    subjects = " ".join(str(mail["Subject"]) for mail in server.got)
+    assert "one at gate" in subjects
+    assert "three at gate" in subjects
+    assert "poison" not in subjects

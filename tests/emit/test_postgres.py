@@ -6,7 +6,7 @@ import pytest
 
 from streamkit.emit import client
 from streamkit.emit.client import SendError
-from streamkit.emit.postgres import PostgresClient
+from streamkit.stages.sinks.brokers.postgres import PostgresClient
 
 
 class Statement:
@@ -30,33 +30,33 @@ class Statement:
 
 
 def test_a_statement_is_left_a_second_after_its_time_without_an_answer(monkeypatch):
-    one = Statement(monkeypatch, timeout_s=8.0)
-    assert one.at(109.0, None) == "state 1"
+    statement = Statement(monkeypatch, timeout_s=8.0)
+    assert statement.at(109.0, None) == "state 1"
     with pytest.raises(SendError, match=r"^no answer within 8 s$"):
-        one.at(109.1, None)
-    assert one.sent == [None]
+        statement.at(109.1, None)
+    assert statement.sent == [None]
 
 
 def test_each_answer_begins_the_time_again(monkeypatch):
-    one = Statement(monkeypatch, timeout_s=8.0)
-    assert one.at(105.0, "read") == "state 1"
-    assert one.at(114.0, None) == "state 2"
-    assert one.at(500.0, "write") == "state 3", "what comes too late has come"
-    assert one.at(509.0, None) == "state 4"
+    statement = Statement(monkeypatch, timeout_s=8.0)
+    assert statement.at(105.0, "read") == "state 1"
+    assert statement.at(114.0, None) == "state 2"
+    assert statement.at(500.0, "write") == "state 3", "what comes too late has come"
+    assert statement.at(509.0, None) == "state 4"
     with pytest.raises(SendError, match=r"^no answer within 8 s$"):
-        one.at(509.1, None)
+        statement.at(509.1, None)
 
 
 def test_a_statement_is_left_when_the_run_ends_but_not_in_the_midst_of_an_answer(monkeypatch):
-    one = Statement(monkeypatch, timeout_s=8.0)
-    one.client.over = lambda: True
-    assert one.at(101.0, "read") == "state 1"
+    statement = Statement(monkeypatch, timeout_s=8.0)
+    statement.client.over = lambda: True
+    assert statement.at(101.0, "read") == "state 1"
     with pytest.raises(SendError, match=r"^the run ends$"):
-        one.at(102.0, None)
+        statement.at(102.0, None)
 
 
 def test_a_statement_gives_what_psycopg_makes_of_it(monkeypatch):
-    one = Statement(monkeypatch, timeout_s=8.0)
+    statement = Statement(monkeypatch, timeout_s=8.0)
     with pytest.raises(StopIteration) as end:
-        one.at(101.0, "end")
+        statement.at(101.0, "end")
     assert end.value.value == "rows"

@@ -30,8 +30,8 @@ def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limi
             if quota.remaining(now) > 0:
                 quota.sent(now)
                 sent.append(now)
-            assert sum(now - HOUR_S < one for one in sent) <= limit
-            assert quota.remaining(now) == limit - sum(now - HOUR_S < one for one in sent)
+            assert sum(now - HOUR_S < sent_s for sent_s in sent) <= limit
+            assert quota.remaining(now) == limit - sum(now - HOUR_S < sent_s for sent_s in sent)
 
 
 def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):

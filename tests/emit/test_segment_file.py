@@ -9,14 +9,14 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, RECORDS, st.integers(1, 2**60))
-def test_what_is_packed_is_unpacked(one, two, first):
-    data = pack(one, first, 1.5) + pack(two, first + len(one), 2.5)
-    found, done = unpack(data, first)
+def test_what_is_packed_is_unpacked(first_block, second_block, first):
+    data = pack(first_block, first, 1.5) + pack(second_block, first + len(first_block), 2.5)
+    records, done = unpack(data, first)
     assert done == len(data)
-    assert [kept[2:] for kept in found] == [*one, *two]
-    assert [kept.number for kept in found] == list(range(first, first + len(one) + len(two)))
-    assert [kept.time_s for kept in found] == [1.5] * len(one) + [2.5] * len(two)
-    assert block_bytes(data[:HEADER_BYTES]) == len(pack(one, first, 1.5))
+    assert [record[2:] for record in records] == [*first_block, *second_block]
+    assert [record.number for record in records] == list(range(first, first + len(first_block) + len(second_block)))
+    assert [record.time_s for record in records] == [1.5] * len(first_block) + [2.5] * len(second_block)
+    assert block_bytes(data[:HEADER_BYTES]) == len(pack(first_block, first, 1.5))
 
 
 @given(RECORDS, st.data())

@@ -30,10 +30,10 @@ class Scripted(Client):
         if self.delivers and (done := self.delivers.pop(0)) is not None:
             self.got += messages[:done]
             raise SendError("cut", done)
-        for done, one in enumerate(messages):
-            if json.loads(one.body)["n"] in self.never:
+        for done, message in enumerate(messages):
+            if json.loads(message.body)["n"] in self.never:
                 raise RecordRejected("too large", done)
-            self.got.append(one)
+            self.got.append(message)
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ def run(tmp_path):
         spools.append(spool)
         spool.append([SpoolRecord(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
         Sender(spool, client, 0.3, counters).run(lambda: not spool.waiting)
-        return [json.loads(one.body)["n"] for one in client.got], counters, logged, spool
+        return [json.loads(message.body)["n"] for message in client.got], counters, logged, spool
 
     yield go
     for spool in spools:
@@ -55,8 +55,8 @@ def run(tmp_path):
 
 def test_each_record_has_its_id_in_front_and_goes_in_order(run):
     client = Scripted()
-    found, counters, logged, spool = run(client)
-    assert found == list(range(10))
+    numbers, counters, logged, spool = run(client)
+    assert numbers == list(range(10))
     assert counters.values == {SENT: 10}
     assert logged == []
     first = client.got[0]
@@ -65,23 +65,23 @@ def test_each_record_has_its_id_in_front_and_goes_in_order(run):
 
 
 def test_what_was_not_acknowledged_is_sent_again_from_there(run):
-    found, counters, logged, _ = run(Scripted(delivers=[4, 0, None]))
-    assert found == list(range(10))
+    numbers, counters, logged, _ = run(Scripted(delivers=[4, 0, None]))
+    assert numbers == list(range(10))
     assert (counters[SENT], counters[LOST]) == (10, 2)
     assert len(logged) == 2
 
 
 def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(run):
     errors = [SendError("no hunter2 connection"), OSError("hunter2"), SendError("again"), None]
-    found, counters, logged, _ = run(Scripted(connects=errors))
-    assert found == list(range(10))
+    numbers, counters, logged, _ = run(Scripted(connects=errors))
+    assert numbers == list(range(10))
     assert counters[LOST] == 3
     at = r"mqtt://broker:1883 at \d{4}-\d\d-\d\d \d\d:\d\d:\d\d: "  # each text has its time, so that none is a repeat
-    lost, found = logged
+    lost, numbers = logged
     assert re.fullmatch(
         at + r"no \*\*\* connection; records wait in the spool; the emitter retries until it succeeds", lost
     )
-    assert re.fullmatch(at + "accepts records again; 10 are waiting", found)
+    assert re.fullmatch(at + "accepts records again; 10 are waiting", numbers)
 
 
 def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
@@ -90,8 +90,8 @@ def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
             self.got += messages
             return {3: "no queue", 0: "too large"}
 
-    found, counters, logged, spool = run(Telling())
-    assert found == list(range(10)), "each is sent once"
+    numbers, counters, logged, spool = run(Telling())
+    assert numbers == list(range(10)), "each is sent once"
     assert (counters[SENT], counters[REFUSED]) == (8, 2)
     assert [text.partition(";")[0] for text in logged] == [
         "mqtt://broker:1883 refuses a record for t/0: too large",
@@ -137,8 +137,8 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
 
 
 def test_a_record_that_is_refused_for_good_is_given_up_alone(run, tmp_path):
-    found, counters, logged, _ = run(Scripted(never={3, 7}))
-    assert found == [0, 1, 2, 4, 5, 6, 8, 9]
+    numbers, counters, logged, _ = run(Scripted(never={3, 7}))
+    assert numbers == [0, 1, 2, 4, 5, 6, 8, 9]
     assert (counters[SENT], counters[REFUSED]) == (8, 2)
     assert logged[0] == (
         "mqtt://broker:1883 refuses a record for t/3: too large; it is given up, counted, and kept in "
@@ -185,8 +185,8 @@ def holding(tmp_path):
         sender.run(over)
         spool.close()
         assert counters[SENT] == 4 * calls
-        found = [int(one.id.rpartition("-")[2]) for one in client.got]
-        return found, waited[: calls + 2], delivered[: calls + 2]
+        numbers = [int(message.id.rpartition("-")[2]) for message in client.got]
+        return numbers, waited[: calls + 2], delivered[: calls + 2]
 
     return go
 
@@ -196,8 +196,8 @@ def test_what_a_client_holds_back_stays_in_the_spool_until_it_lets_go_of_it(hold
 
 
 def test_what_a_client_held_back_comes_again_when_it_fails(holding):
-    found, waited, delivered = holding(Holding(delivers=[None, None, 0]), 3)
-    assert found == [*range(1, 9), *range(1, 13)]
+    numbers, waited, delivered = holding(Holding(delivers=[None, None, 0]), 3)
+    assert numbers == [*range(1, 9), *range(1, 13)]
     assert (waited, delivered) == ([0, 0, 4, 8, 12], [0, 0, 4, 8, 8])
 
 

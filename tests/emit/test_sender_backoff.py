@@ -42,9 +42,9 @@ class Chance:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(module, "time", fake_clock)
+    return fake_clock
 
 
 @pytest.fixture
@@ -95,9 +95,9 @@ def test_waits_double_up_to_the_longest_and_are_between_half_of_it_and_all(share
     client = Down(clock)
     flow(client, 10, max_wait_s=4.0, tries=9)
     wanted_s = [0.25, 0.5, 1, 2, 4, 4, 4, 4]
-    steps = [pytest.approx(factor * one, abs=0.051) for one in wanted_s]  # it looks up every 50 ms
+    steps = [pytest.approx(factor * step_s, abs=0.051) for step_s in wanted_s]  # it looks up every 50 ms
     assert client.waits_s == steps
-    assert all(wait_s >= factor * one - 1e-6 for wait_s, one in zip(client.waits_s, wanted_s, strict=True))
+    assert all(wait_s >= factor * step_s - 1e-6 for wait_s, step_s in zip(client.waits_s, wanted_s, strict=True))
     assert chance.ranges == {(0.5, 1.0)}, "emitters that lost one broker do not all come back at one moment"
 
 
@@ -113,7 +113,7 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
     monkeypatch.setattr(module, "random", Chance(1.0))
     client = Down(clock, up={4})
     flow(client, 10, max_wait_s=100.0, tries=6)
-    assert client.waits_s == [pytest.approx(one, abs=0.051) for one in (0.25, 0.5, 1, 2, 4)]
+    assert client.waits_s == [pytest.approx(step_s, abs=0.051) for step_s in (0.25, 0.5, 1, 2, 4)]
 
     class Once(Down):
         """Takes what it is given at its third try, and then nothing any more."""
@@ -134,18 +134,18 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
     spool.append([SpoolRecord(b"t", b"", b"{}")])
     sender = Sender(spool, client, 100.0, counters)
     sender.run(lambda: len(client.tries_s) >= 6)
-    assert client.waits_s == [pytest.approx(one, abs=0.051) for one in (0.25, 0.5, 0.25, 0.5, 1)]
+    assert client.waits_s == [pytest.approx(step_s, abs=0.051) for step_s in (0.25, 0.5, 0.25, 0.5, 1)]
 
 
 def test_the_moment_since_when_it_fails_is_the_first_and_goes_with_a_connection(clock, flow):
     seen = []
 
-    class Told(Down):
+    class Answering(Down):
         def connect(self):
             seen.append(self.sender.failing_since_s)
             super().connect()
 
-    client = Told(clock, up={3})
+    client = Answering(clock, up={3})
     spool = flow(Down(clock), 0, tries=1)[3]
     spool.append([SpoolRecord(b"t", b"", b"{}"), SpoolRecord(b"t", b"", b"{}")])
     client.sender = Sender(spool, client, 1.0, Counters())
@@ -169,7 +169,7 @@ class Breaks(Client):
         self.tries_s.append(0.0)
 
     def deliver(self, messages):
-        numbers = [json.loads(one.body)["n"] for one in messages]
+        numbers = [json.loads(message.body)["n"] for message in messages]
         self.sizes.append(len(numbers))
         if self.poison & set(numbers):
             raise self.error()
@@ -183,13 +183,13 @@ def test_the_record_over_which_the_connection_ends_is_found_and_given_up_alone(c
     assert (counters[SENT], counters[POISON], counters[REFUSED]) == (1999, 1, 0)
     assert client.sizes[:4] == [WINDOW, WINDOW // 8, WINDOW // 4, WINDOW // 2], "smaller, and larger again"
     assert client.sizes.count(1) >= 4
-    (one,) = dead
-    assert (one["topic"], one["key"], one["record"]) == ("t", "", {"id": spool.id(701), "n": 700})
-    assert one["why"] == "it was sent alone 4 times, and each time cut"
-    assert one["time"].endswith("Z")
+    (letter,) = dead
+    assert (letter["topic"], letter["key"], letter["record"]) == ("t", "", {"id": spool.id(701), "n": 700})
+    assert letter["why"] == "it was sent alone 4 times, and each time cut"
+    assert letter["time"].endswith("Z")
     assert (spool.folder / NAME).stat().st_mode & 0o777 == 0o600
-    told = f"mqtt://broker:1883 refuses a record for t: {one['why']}; it is given up, counted, and kept in "
-    assert told + str(spool.folder / NAME) in logged
+    text = f"mqtt://broker:1883 refuses a record for t: {letter['why']}; it is given up, counted, and kept in "
+    assert text + str(spool.folder / NAME) in logged
 
 
 @pytest.mark.parametrize("strikes", [1, 2, 3])
@@ -217,7 +217,7 @@ def test_strikes_count_for_one_record_and_in_a_row_only(clock, flow):
         def deliver(self, messages):
             if len(messages) == 1 and self.left == 0:
                 self.left = 3
-                self.got += [json.loads(one.body)["n"] for one in messages]
+                self.got += [json.loads(message.body)["n"] for message in messages]
                 return
             if len(messages) == 1:
                 self.left -= 1
@@ -261,10 +261,10 @@ def test_a_record_that_breaks_the_search_for_a_refused_one_is_found(clock, flow)
 
 def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
     monkeypatch.setattr(module, "random", Chance(1.0))
-    begun_s = clock.now_s
+    start_s = clock.now_s
     counters, *_ = flow(Breaks({500}), 1000, max_wait_s=100.0)
     assert counters[POISON] == 1
-    assert clock.now_s - begun_s < 5, "a run that ends waits 5 s for a broker to take something"
+    assert clock.now_s - start_s < 5, "a run that ends waits 5 s for a broker to take something"
 
 
 def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):

@@ -26,7 +26,7 @@ def test_records_come_out_in_order_with_numbers_that_rise(tmp_path):
     spool.append(records(5, 6))
     spool.append(records(7))
     taken = spool.take(2)
-    assert (bodies(taken), [one.number for one in taken]) == ([5, 6], [1, 2])
+    assert (bodies(taken), [record.number for record in taken]) == ([5, 6], [1, 2])
     assert bodies(spool.take(2)) == [7]
     assert spool.take(2) == []
     assert spool.waiting == 3
@@ -112,9 +112,9 @@ def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
     spool.close()
     again = Spool(tmp_path / "s")
     again.append(records(10))
-    found = drain(again)
-    assert bodies(found) == [4, 5, 6, 7, 8, 9, 10]
-    assert [one.number for one in found] == list(range(5, 12))
+    records_left = drain(again)
+    assert bodies(records_left) == [4, 5, 6, 7, 8, 9, 10]
+    assert [record.number for record in records_left] == list(range(5, 12))
     again.close()
     assert not list((tmp_path / "s").glob("*.spool")), "what has arrived takes no room"
     third = Spool(tmp_path / "s")
@@ -179,10 +179,10 @@ def test_half_a_block_at_the_end_is_removed_and_said(tmp_path):
     counters = Counters()
     again = Spool(tmp_path / "s", counters=counters)
     again.append(records(4))
-    found = drain(again)
-    assert bodies(found) == [1, 2, 4]
+    records_left = drain(again)
+    assert bodies(records_left) == [1, 2, 4]
     assert counters[TORN] == 1
-    assert [one.number for one in found] == [1, 2, 3]
+    assert [record.number for record in records_left] == [1, 2, 3]
     again.close()
 
 
@@ -195,10 +195,10 @@ def test_a_file_that_was_damaged_from_outside_is_left_and_counted(tmp_path):
     data = bytearray(first.read_bytes())
     data[5000] ^= 255
     first.write_bytes(data)
-    found = bodies(drain(spool))
-    assert found[0] == 0
-    assert found[-1] == 199
-    assert len(found) + counters["records dropped: spool damaged"] == 200
+    numbers = bodies(drain(spool))
+    assert numbers[0] == 0
+    assert numbers[-1] == 199
+    assert len(numbers) + counters["records dropped: spool damaged"] == 200
     assert spool.waiting == 0
     spool.close()
 
@@ -285,8 +285,8 @@ def test_what_append_has_returned_for_survives_kills_at_random_moments(tmp_path)
         writer.wait()
         writer.stdout.close()
         spool = Spool(tmp_path / "s")
-        found = bodies(drain(spool))
+        numbers = bodies(drain(spool))
         spool.close()
-        assert found == list(range(safe, safe + len(found)))
-        assert found[-1] + 1 >= int(logged[-1] if logged else safe + 7)
-        safe = found[-1] + 1
+        assert numbers == list(range(safe, safe + len(numbers)))
+        assert numbers[-1] + 1 >= int(logged[-1] if logged else safe + 7)
+        safe = numbers[-1] + 1

@@ -18,12 +18,12 @@ from streamkit.emit.spool import DAMAGED, DISK, FULL, OLD, Spool
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest", "stop"])
 def test_more_at_once_than_the_spool_takes_goes_in_parts(tmp_path, when_full):
     spool = Spool(tmp_path / "s", MB, when_full=when_full)
-    found, over = [], threading.Event()
+    taken_records, over = [], threading.Event()
 
     def take():
         while not over.is_set() or spool.waiting:
-            found.extend(one := spool.take(100, 0.05))
-            spool.acknowledge(len(one))
+            taken_records.extend(part := spool.take(100, 0.05))
+            spool.acknowledge(len(part))
 
     taker = threading.Thread(target=take)
     taker.start()
@@ -33,7 +33,7 @@ def test_more_at_once_than_the_spool_takes_goes_in_parts(tmp_path, when_full):
         spool.append(records(*range(20), size=40_000))
     over.set()
     taker.join(20)
-    assert bodies(found) == list(range(60 if when_full == "block" else 20))
+    assert bodies(taken_records) == list(range(60 if when_full == "block" else 20))
 
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
@@ -51,10 +51,10 @@ def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tm
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.block_timeout_s = 0.3
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     for number in range(40):
         spool.append(records(number, size=50_000))
-    assert 0.3 <= time.monotonic() - begun_s < 40 * 0.3 / 2  # it does not wait for each record
+    assert 0.3 <= time.monotonic() - start_s < 40 * 0.3 / 2  # it does not wait for each record
     assert counters[FULL] == 40 - spool.waiting
     assert bodies(drain(spool)) == list(range(40 - counters[FULL]))
 
@@ -75,7 +75,7 @@ def test_what_another_thread_adds_while_one_waits_for_room_takes_the_next_number
     assert not waiting.is_alive()
     rest = drain(spool)
     assert bodies([first, *rest]) == [1, 2, 3]
-    assert [one.number for one in rest] == [2, 3]
+    assert [record.number for record in rest] == [2, 3]
     assert counters.values == {}
     spool.close()
 
@@ -86,10 +86,10 @@ def test_when_it_is_full_the_oldest_go_and_every_one_of_them_is_counted(tmp_path
     for number in range(0, 20_000, 10):
         spool.append(records(*range(number, number + 10), size=100))
         assert spool.size_bytes <= MB
-    found = bodies(drain(spool))
-    assert found == list(range(20_000 - len(found), 20_000)), "the newest are left, and none is missing among them"
-    assert counters[FULL] == 20_000 - len(found)
-    assert len(found) * 112 > MB * 14 / 16
+    numbers = bodies(drain(spool))
+    assert numbers == list(range(20_000 - len(numbers), 20_000)), "the newest are left, and none is missing among them"
+    assert counters[FULL] == 20_000 - len(numbers)
+    assert len(numbers) * 112 > MB * 14 / 16
     assert "the oldest records are dropped, and counted" in logged[0]
     spool.close()
 
@@ -116,8 +116,8 @@ def test_it_can_stop_the_run_instead(tmp_path):
     spool = Spool(tmp_path / "s", MB, when_full="stop", counters=counters)
     with pytest.raises(OutputError, match="is full with 1 MB, and when_full is stop"):
         [spool.append(records(number, size=1000)) for number in range(2000)]
-    found = bodies(drain(spool))
-    assert found == list(range(len(found)))
+    numbers = bodies(drain(spool))
+    assert numbers == list(range(len(numbers)))
     assert counters[FULL] == 1
     spool.close()
 
@@ -130,13 +130,13 @@ def test_it_can_let_the_pipeline_wait_instead(tmp_path):
     time.sleep(0.3)
     assert writer.is_alive(), "it waits"
     assert spool.size_bytes <= MB
-    found = []
+    numbers = []
     while writer.is_alive() or spool.waiting:
         taken = spool.take(50, 0.1)
-        found += bodies(taken)
+        numbers += bodies(taken)
         spool.acknowledge(len(taken))
     writer.join()
-    assert found == list(range(3000))
+    assert numbers == list(range(3000))
     assert not counters.values
     spool.close()
 
@@ -219,9 +219,9 @@ def test_an_hour_without_a_broker_loses_nothing_within_the_bounds_and_counts_the
     for number in range(36_000):  # 10 a second
         spool.append(records(number, size=20))
         now_s[0] += 0.1
-    found = bodies(drain(spool))
-    assert found == list(range(36_000 - len(found), 36_000))
-    assert counters[OLD] + counters[FULL] + len(found) == 36_000
+    numbers = bodies(drain(spool))
+    assert numbers == list(range(36_000 - len(numbers), 36_000))
+    assert counters[OLD] + counters[FULL] + len(numbers) == 36_000
     spool.close()
 
 
@@ -273,12 +273,14 @@ def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(t
     assert disk.errors == [], "it failed twice, and went on when there was room"
     assert path.stat().st_size == spool.size_bytes
     data = path.read_bytes()
-    found, done = segment_file.unpack(data, 1)
-    assert (bodies(found), done) == (list(range(before + 2)), len(data)), "whole segment_file, and nothing between them"
+    records_left, done = segment_file.unpack(data, 1)
+    assert (bodies(records_left), done) == (list(range(before + 2)), len(data)), (
+        "whole segment_file, and nothing between them"
+    )
     assert bodies(drain(spool)) == list(range(before + 2))
     assert counters.values == {}
-    told = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
-    assert set(logged) == {f"{told}; the pipeline waits until there is room"}
+    message = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
+    assert set(logged) == {f"{message}; the pipeline waits until there is room"}
     spool.close()
 
 
@@ -303,8 +305,8 @@ def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(t
     spool.append(records(3))
     assert counters.values == {DISK: 3}
     assert bodies(drain(spool)) == [3]
-    told = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
-    assert logged[0] == f"{told}; new records are dropped, and counted"
+    message = f"the disk of the spool {tmp_path}/s is full, or its quota is used up"
+    assert logged[0] == f"{message}; new records are dropped, and counted"
     spool.close()
 
 

@@ -9,11 +9,11 @@ import pytest
 from support.brokers import place  # noqa: F401  a fixture
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.emit.postgres import SCHEMES, PostgresClient
-from streamkit.emit.sqlite import SqliteClient
+from streamkit.stages.sinks.brokers.postgres import SCHEMES, PostgresClient
+from streamkit.stages.sinks.brokers.sqlite import SqliteClient
 
 HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 3, "pts_s": 0.12, "time": "2026-08-01T12:00:00.250Z"}
-MADE = {
+RECORDS = {
     "frames": {**HEAD, "objects": [], "events": []},
     "objects": {
         **HEAD,
@@ -28,23 +28,23 @@ ROWS = {
 }
 
 
-def message(number, made):
-    return Message(f"s-{number}", "", "", json.dumps({"id": f"s-{number}", **made}).encode())
+def message(number, fields):
+    return Message(f"s-{number}", "", "", json.dumps({"id": f"s-{number}", **fields}).encode())
 
 
-@pytest.mark.parametrize("send", MADE)
+@pytest.mark.parametrize("send", RECORDS)
 def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
     client = SqliteClient(str(tmp_path / "sub" / "x.db"), send, send)
     for _ in range(2):
         client.connect()
-        client.deliver([message(n, MADE[send]) for n in range(3)])
+        client.deliver([message(n, RECORDS[send]) for n in range(3)])
         client.close()
     connection = sqlite3.connect(tmp_path / "sub" / "x.db")
     connection.row_factory = sqlite3.Row
     rows = [dict(row) for row in connection.execute(f"SELECT * FROM {send} ORDER BY rowid")]
     connection.close()
     assert [row["id"] for row in rows] == ["s-0", "s-1", "s-2"]
-    assert json.loads(rows[0].pop("record")) == {"id": "s-0", **MADE[send]}
+    assert json.loads(rows[0].pop("record")) == {"id": "s-0", **RECORDS[send]}
     head = {key: HEAD[key] for key in ("source", "frame", "pts_s", "time")}
     assert rows[0] == {"id": "s-0", **head, **ROWS[send]}
     assert (tmp_path / "sub" / "x.db").stat().st_mode & 0o077 == 0
@@ -58,14 +58,14 @@ def test_sqlite_keeps_what_was_committed_over_a_power_cut_and_readers_do_not_blo
     with sqlite3.connect(tmp_path / "x.db") as reader:
         reader.execute("BEGIN")
         assert reader.execute("SELECT count(*) FROM frames").fetchone() == (0,)
-        client.deliver([message(1, MADE["frames"])])
+        client.deliver([message(1, RECORDS["frames"])])
     reader.close()
     client.close()
 
 
 def test_a_repeat_leaves_sqlite_s_row_as_it_was(tmp_path):
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
-    first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))
+    first, other = ({**RECORDS["frames"], "frame": frame} for frame in (3, 4))
     client.connect()
     client.deliver([message(0, first), message(1, first)])
     client.deliver([message(0, other), message(1, other), message(2, other), message(2, first)])
@@ -82,7 +82,7 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
 
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
-    first, other = ({**MADE["frames"], "frame": frame} for frame in (3, 4))
+    first, other = ({**RECORDS["frames"], "frame": frame} for frame in (3, 4))
     client.connect()
     client.deliver([message(0, first), message(1, first)])
     client.deliver([message(0, other), message(1, other), message(2, other), message(2, first)])
@@ -123,10 +123,10 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
     ],
 )
 def test_a_row_against_a_constraint_of_the_user_s_is_refused_and_not_silently_left_out(constraint, body, why, tmp_path):
-    made = sqlite3.connect(tmp_path / "x.db")
+    database = sqlite3.connect(tmp_path / "x.db")
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
-    made.execute(f"CREATE TABLE frames ({columns}, {constraint})")
-    made.close()
+    database.execute(f"CREATE TABLE frames ({columns}, {constraint})")
+    database.close()
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
     client.connect()
     client.deliver([message(1, {**HEAD, "frame": 1})])
@@ -148,16 +148,16 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
     at = address(there.options()["url"], SCHEMES)
     options = {"user": "streamkit", "password": there.broker.password, "dbname": "postgres"}
     with psycopg.connect(host="127.0.0.1", port=there.broker.port, row_factory=dict_row, **options) as connection:
-        for send, made in MADE.items():
+        for send, fields in RECORDS.items():
             client = PostgresClient(at, f"public.{send}", send)
             for _ in range(2):
                 client.connect()
-                client.deliver([message(n, made) for n in range(3)])
+                client.deliver([message(n, fields) for n in range(3)])
                 client.close()
             rows = connection.execute(f"SELECT * FROM {send} ORDER BY id").fetchall()
             connection.commit()
             assert [row["id"] for row in rows] == ["s-0", "s-1", "s-2"]
-            assert rows[0].pop("record") == {"id": "s-0", **made}
+            assert rows[0].pop("record") == {"id": "s-0", **fields}
             assert rows[0].pop("time").isoformat().startswith("2026-08-01T12:00:00.25")
             assert rows[0] == {"id": "s-0", "source": "gate", "frame": 3, "pts_s": 0.12, **ROWS[send]}
         connection.execute("CREATE TABLE other (id text PRIMARY KEY, source text)")
@@ -171,35 +171,35 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
 
 
 def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
-    made = sqlite3.connect(tmp_path / "x.db")
-    made.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
-    made.close()
+    database = sqlite3.connect(tmp_path / "x.db")
+    database.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
+    database.close()
     client = SqliteClient(str(tmp_path / "x.db"), "events", "events")
-    told = "the table events has no column stage, track_id, which send: events needs; set another table, or add"
-    with pytest.raises(SendError, match=told):
+    message = "the table events has no column stage, track_id, which send: events needs; set another table, or add"
+    with pytest.raises(SendError, match=message):
         client.connect()
     client.close()
 
 
 @pytest.mark.parametrize(
-    ("timeout_s", "over", "told"), [(1.0, False, "no answer within 1 s"), (3600.0, True, "the run")]
+    ("timeout_s", "over", "reason"), [(1.0, False, "no answer within 1 s"), (3600.0, True, "the run")]
 )
-def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, told, place):  # noqa: F811
+def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, reason, place):  # noqa: F811
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
     client.connect()
-    client.deliver([message(0, MADE["frames"])])
+    client.deliver([message(0, RECORDS["frames"])])
     client.timeout_s, client.over = timeout_s, lambda: over
     backend = client._connection.info.backend_pid
     os.kill(backend, signal.SIGSTOP)  # the kernel goes on acknowledging what is sent to it
     try:
-        with pytest.raises(SendError, match=told):
-            client.deliver([message(1, MADE["frames"])])
+        with pytest.raises(SendError, match=reason):
+            client.deliver([message(1, RECORDS["frames"])])
         client.close()
     finally:
         os.kill(backend, signal.SIGCONT)
     client.timeout_s, client.over = 10.0, lambda: False
     client.connect()
-    client.deliver([message(n, MADE["frames"]) for n in range(3)])
+    client.deliver([message(n, RECORDS["frames"]) for n in range(3)])
     client.close()
-    assert [one["id"] for one in sorted(there.got(), key=lambda one: one["id"])] == ["s-0", "s-1", "s-2"]
+    assert [record["id"] for record in sorted(there.got(), key=lambda record: record["id"])] == ["s-0", "s-1", "s-2"]

@@ -8,38 +8,40 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from support.broker_servers import MosquittoServer, PostgresServer, RedisServer
+from support.brokers.mqtt import MosquittoServer
+from support.brokers.postgres import PostgresServer
+from support.brokers.redis import RedisServer
 
-from streamkit.emit import mqtt, postgres, redis, webhook
 from streamkit.emit.client import Message, SendError, address
+from streamkit.stages.sinks.brokers import mqtt, postgres, redis, webhook
 
 BODY = b'{"id":"s-1","source":"a","frame":1,"pts_s":0.1,"objects":[]}'
 
 
 class SafeMosquitto(MosquittoServer):
     def command(self):
-        made = super().command()
+        arguments = super().command()
         with (self.folder / "mosquitto.conf").open("a") as conf:
             conf.write(f"certfile {self.certs}/cert.pem\nkeyfile {self.certs}/key.pem\n")
-        return made
+        return arguments
 
 
 class SafeRedis(RedisServer):
     def command(self):
-        made = super().command()
-        made[made.index("--port") + 1] = "0"
+        arguments = super().command()
+        arguments[arguments.index("--port") + 1] = "0"
         files = ["--tls-cert-file", f"{self.certs}/cert.pem", "--tls-key-file", f"{self.certs}/key.pem"]
-        return [*made, "--tls-port", str(self.port), *files, "--tls-auth-clients", "no"]
+        return [*arguments, "--tls-port", str(self.port), *files, "--tls-auth-clients", "no"]
 
 
 class SafePostgres(PostgresServer):
     def command(self):
-        made = super().command()
+        arguments = super().command()
         key = self.folder / "key.pem"
         shutil.copy(self.certs / "key.pem", key)
         key.chmod(0o600)
         shutil.chown(key, **{"user": "postgres"} if self._as() else {"group": -1})
-        return [*made, "-c", "ssl=on", "-c", f"ssl_cert_file={self.certs}/cert.pem", "-c", f"ssl_key_file={key}"]
+        return [*arguments, "-c", "ssl=on", "-c", f"ssl_cert_file={self.certs}/cert.pem", "-c", f"ssl_key_file={key}"]
 
 
 def mqtt_client(url, tls):

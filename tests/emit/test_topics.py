@@ -24,7 +24,7 @@ def test_values_are_made_fit_and_stay_one_value():
 
 
 @pytest.mark.parametrize(
-    ("template", "told"),
+    ("template", "message"),
     [
         ("{sorce}", r"topic has an unknown variable \{sorce\}; did you mean 'source'\?"),
         ("{x}", r"topic has an unknown variable \{x\}; known: source, label"),
@@ -33,6 +33,6 @@ def test_values_are_made_fit_and_stay_one_value():
         ("", "topic must be text with names"),
     ],
 )
-def test_what_cannot_be_filled_is_refused(template, told):
-    with pytest.raises(ValueError, match=told):
+def test_what_cannot_be_filled_is_refused(template, message):
+    with pytest.raises(ValueError, match=message):
         Topics({"topic": template}, ("source", "label"))

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from streamkit.emit.client import Message, RecordRejected, SendError, address
-from streamkit.emit.webhook import SCHEMES, WebhookClient, secret_bytes
+from streamkit.stages.sinks.brokers.webhook import SCHEMES, WebhookClient, secret_bytes
 
 
 @pytest.fixture
@@ -40,17 +40,17 @@ def hook():
 
 @pytest.fixture
 def client(hook):
-    made = []
+    clients = []
 
     def make(**options):
-        made.append(WebhookClient(address(hook.url, SCHEMES), hook.url, **options))
-        made[-1].timeout_s = 5.0
-        made[-1].connect()
-        return made[-1]
+        clients.append(WebhookClient(address(hook.url, SCHEMES), hook.url, **options))
+        clients[-1].timeout_s = 5.0
+        clients[-1].connect()
+        return clients[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for opened in clients:
+        opened.close()
 
 
 def messages(count):
@@ -73,12 +73,12 @@ def test_a_receiver_can_check_who_has_sent_what_and_when(hook, client):
 
 def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
     hook.codes += [200, 503]
-    made = client(batch=2)
+    webhook = client(batch=2)
     with pytest.raises(SendError, match="HTTP 503 Service Unavailable") as caught:
-        made.deliver(messages(5))
+        webhook.deliver(messages(5))
     assert caught.value.done == 2
     assert not isinstance(caught.value, RecordRejected)
-    made.deliver(messages(5)[2:])
+    webhook.deliver(messages(5)[2:])
     assert [len(json.loads(body)) for _, body in hook.got] == [2, 2, 2, 1]
     assert "webhook-signature" not in hook.got[0][0]
 
@@ -104,13 +104,13 @@ def test_what_will_never_be_taken_is_told_from_what_may_be_later(hook, client, c
 
 
 def test_nobody_there_is_a_lost_connection(hook, client):
-    made = WebhookClient(address("http://127.0.0.1:1/x", SCHEMES), "http://127.0.0.1:1/x")
-    made.connect()
+    webhook = WebhookClient(address("http://127.0.0.1:1/x", SCHEMES), "http://127.0.0.1:1/x")
+    webhook.connect()
     with pytest.raises(SendError, match="no answer"):
-        made.deliver(messages(1))
-    made.close()
-    assert made.where == "http://127.0.0.1:1", "with services such as Slack the path is what lets one in"
-    assert made.redact("posted to /x/y") == "posted to ***/y"
+        webhook.deliver(messages(1))
+    webhook.close()
+    assert webhook.where == "http://127.0.0.1:1", "with services such as Slack the path is what lets one in"
+    assert webhook.redact("posted to /x/y") == "posted to ***/y"
     assert "p@ss" not in client().where
     assert "token" not in client().where
 

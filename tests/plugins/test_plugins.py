@@ -13,15 +13,15 @@ CountObjects, HideRegion = STAGES["count_objects"], STAGES["hide_region"]
 
 def walk(*feet, track=7, source="test"):
     """Frames of one track whose foot point is at these places, None where it is not seen."""
-    given = frames(len(feet), source)
-    for frame, foot in zip(given, feet, strict=True):
+    video = frames(len(feet), source)
+    for frame, foot in zip(video, feet, strict=True):
         boxes = [] if foot is None else [[foot[0] - 5, foot[1] - 30, foot[0] + 5, foot[1]]]
         frame.detections = detections(boxes, track_id=[track] * len(boxes))
-    return given
+    return video
 
 
-def crossings(line, given):
-    done = run_stage(Tripwire(line=line), given)
+def crossings(line, video):
+    done = run_stage(Tripwire(line=line), video)
     return [(e.frame, e.track_id, e.data["direction"]) for frame in done for e in frame.events]
 
 
@@ -51,10 +51,10 @@ def test_who_crosses_and_which_way(line, feet, expected):
 
 
 def test_tracks_and_sources_do_not_mix():
-    given = frames(2)
-    given[0].detections = detections([[75, 120, 85, 150], [115, 120, 125, 150]], track_id=[1, 2])
-    given[1].detections = detections([[115, 120, 125, 150], [75, 120, 85, 150]], track_id=[2, 1])
-    assert crossings(UP, given) == []
+    video = frames(2)
+    video[0].detections = detections([[75, 120, 85, 150], [115, 120, 125, 150]], track_id=[1, 2])
+    video[1].detections = detections([[115, 120, 125, 150], [75, 120, 85, 150]], track_id=[2, 1])
+    assert crossings(UP, video) == []
     other = walk((120, 150), source="other")
     assert crossings(UP, [*walk((80, 150)), *other]) == []
 
@@ -65,59 +65,59 @@ def test_rows_without_a_track_are_passed_by():
 
 def test_tracks_long_unseen_are_forgotten():
     counter = Tripwire(line=UP)
-    given = frames(3)
-    for i, frame in enumerate(given):
+    video = frames(3)
+    for i, frame in enumerate(video):
         first = i * 6000
         frame.detections = detections([[75, 120, 85, 150]] * 6000, track_id=range(first, first + 6000))
-    run_stage(counter, given)
+    run_stage(counter, video)
     assert len(counter.feet) == 10_000
     assert min(counter.feet) == 8000
 
 
 def test_the_tracker_follows_moving_boxes():
-    given = frames(4)
-    for i, frame in enumerate(given):
+    video = frames(4)
+    for i, frame in enumerate(video):
         boxes = [[10 + 8 * i, 10, 50 + 8 * i, 50], [200 - 8 * i, 10, 240 - 8 * i, 50]]
         frame.detections = detections(boxes if i % 2 else boxes[::-1])
-    done = run_stage(SimpleTrack(), given, batch=3)
+    done = run_stage(SimpleTrack(), video, batch=3)
     assert [f.detections.track_id.tolist() for f in done] == [[0, 1], [1, 0], [0, 1], [1, 0]]
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(2, 0), (3, 0), (4, 1)])
 def test_a_track_is_remembered_for_as_long_as_asked(gap, expected):
-    given = frames(gap + 2)
+    video = frames(gap + 2)
     for i in (0, gap + 1):
-        given[i].detections = detections([[10, 10, 50, 50]])
-    done = run_stage(SimpleTrack(max_age=3), given)
+        video[i].detections = detections([[10, 10, 50, 50]])
+    done = run_stage(SimpleTrack(max_age=3), video)
     assert done[-1].detections.track_id.tolist() == [expected]
 
 
 def test_sources_have_tracks_of_their_own_and_empty_frames_are_no_trouble():
-    given = [*frames(2, "a"), *frames(1, "b")]
-    given[1].detections = detections([[10, 10, 50, 50]])
-    given[2].detections = detections([[10, 10, 50, 50], [90, 90, 99, 99]])
-    done = run_stage(SimpleTrack(), given)
+    video = [*frames(2, "a"), *frames(1, "b")]
+    video[1].detections = detections([[10, 10, 50, 50]])
+    video[2].detections = detections([[10, 10, 50, 50], [90, 90, 99, 99]])
+    done = run_stage(SimpleTrack(), video)
     assert [f.detections.track_id.tolist() for f in done] == [[], [0], [0, 1]]
 
 
 def test_boxes_that_overlap_too_little_are_new():
-    given = frames(2)
-    given[0].detections = detections([[0, 0, 10, 10]])
-    given[1].detections = detections([[6, 0, 16, 10]])  # IoU 4 / 16
-    done = run_stage(SimpleTrack(min_iou=0.3), given)
+    video = frames(2)
+    video[0].detections = detections([[0, 0, 10, 10]])
+    video[1].detections = detections([[6, 0, 16, 10]])  # IoU 4 / 16
+    done = run_stage(SimpleTrack(min_iou=0.3), video)
     assert done[1].detections.track_id.tolist() == [1]
-    done = run_stage(SimpleTrack(min_iou=0.2), given)
+    done = run_stage(SimpleTrack(min_iou=0.2), video)
     assert done[1].detections.track_id.tolist() == [0]
 
 
 def test_a_crowd_is_told_once():
-    given = frames(6)
-    for frame, n in zip(given, [1, 3, 4, 3, 2, 3], strict=True):
+    video = frames(6)
+    for frame, n in zip(video, [1, 3, 4, 3, 2, 3], strict=True):
         frame.detections = detections([[0, 0, 9, 9]] * n + [[0, 0, 5, 5]], label=["person"] * n + ["car"])
-    done = run_stage(CountObjects(label="person", more_than=2, margin=1), given)
+    done = run_stage(CountObjects(label="person", more_than=2, margin=1), video)
     assert [(e.frame, e.kind, e.data["count"]) for f in done for e in f.events] == [(1, "crowded", 3)]
-    given[4].detections = detections()
-    done = run_stage(CountObjects(more_than=3), given)
+    video[4].detections = detections()
+    done = run_stage(CountObjects(more_than=3), video)
     assert [(e.frame, e.kind, e.data["count"]) for f in done for e in f.events] == [
         (1, "crowded", 4), (4, "cleared", 0), (5, "crowded", 4),
     ]  # fmt: skip

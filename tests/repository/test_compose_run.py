@@ -14,7 +14,8 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from support.broker_servers import MosquittoServer, free_port, listens
+from support.broker_servers import free_port, listens
+from support.brokers.mqtt import MosquittoServer
 from support.dockerfile import read_dockerfile
 
 DEPLOY = Path(__file__).resolve().parents[2] / "examples" / "deploy"

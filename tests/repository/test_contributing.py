@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
     "CONTRIBUTING.md",
     "docs/contributing-map.md",
+    "docs/contributing-examples.md",
     "SECURITY.md",
     *(f"docs/decisions/{one.name}" for one in (ROOT / "docs/decisions").iterdir()),
 ]

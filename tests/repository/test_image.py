@@ -53,7 +53,7 @@ def test_the_python_of_the_image_can_run_streamkit(stages, project):
 def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, image):
     extras = read_dockerfile(dockerfile.read_text())[0]["EXTRAS"].split(",")
     known = project["project"]["optional-dependencies"]
-    assert {"serve", "track", "mqtt"} <= set(extras) <= known.keys()
+    assert {"serve", "track", "brokers"} <= set(extras) <= known.keys()
     assert image in known
     packages = stages[f"packages-{image}"]
     (command,) = packages.rest_of("RUN")

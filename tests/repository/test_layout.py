@@ -7,6 +7,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from streamkit.core.stage import default_registry
+from streamkit.emit.broker import brokers
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "streamkit"
 FILES = sorted(path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py"))
@@ -25,18 +28,9 @@ HEAVY = [
     "PIL",
     "PyNvVideoCodec",
     "rich",
-    "paho",
-    "redis",
-    "confluent_kafka",
-    "httpx",
-    "psycopg",
     "fastavro",
     "google",
-    "pyarrow",
     "duckdb",
-    "pika",
-    "nats",
-    "nkeys",
     "asyncio",
     "smtplib",
     "ssl",
@@ -46,6 +40,7 @@ HEAVY = [
     "trackeval",
     "scipy",
     "tabulate",
+    *(module for broker in brokers(default_registry()).values() for module in broker.modules),
 ]
 
 # From the bottom up: a package imports from packages below it only. Those of one line do not know each other.
@@ -183,7 +178,7 @@ def test_only_the_runtime_knows_threads():
     threads = {"threading", "queue", "concurrent", "multiprocessing", "asyncio"}
     # locks, no threads: any thread calls the methods of streamkit.Pipeline; the driver creates one decoder at a time,
     # and is asked once what it decodes; standard output is replaced while CUDA's libraries are loaded
-    places = ("runtime/", "emit/spool.py", "emit/nats.py", "api/pipeline.py", "media/nv_sessions.py",
+    places = ("runtime/", "emit/spool.py", "stages/sinks/brokers/nats.py", "api/pipeline.py", "media/nv_sessions.py",
               "media/nv_caps.py", "models/providers.py")  # fmt: skip
     assert offenders(threads, lambda name: imported(parse(name)), *places) == {}
 

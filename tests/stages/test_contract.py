@@ -20,6 +20,7 @@ from streamkit.core.stage import (
     options,
     summary,
 )
+from streamkit.emit.broker import brokers
 from streamkit.emit.emitter import Emitter
 from streamkit.testing.kit import detections, frames, run_stage
 
@@ -47,17 +48,8 @@ MINIMAL = {
 }
 # of the task that a stage is for
 CARDS = {"classify": "color", "embed": "look", "segment": "yolov8n-seg", "pose": "movenet-lightning", "read": "plates"}
-URLS = {
-    "mqtt": "mqtt://h",
-    "redis": "redis://h",
-    "kafka": "kafka://h",
-    "webhook": "http://127.0.0.1:1/x",
-    "postgres": "postgres://h/x",
-    "email": "smtp://h",
-    "amqp": "amqp://h",
-    "nats": "nats://h",
-    "ask": "http://127.0.0.1:1/v1",
-}
+URLS = {name: broker.example for name, broker in brokers(default_registry()).items() if broker.example}
+URLS["ask"] = "http://127.0.0.1:1/v1"
 PATHS = {
     "video": "out/x.mp4",
     "csv": "out/x.csv",

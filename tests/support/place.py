@@ -79,25 +79,34 @@ class Place:
     """Somewhere to send to: the options of its emitter, and what has arrived, in order of arrival."""
 
     kind = ""
-    made_of: ClassVar[type[BrokerServer] | None] = None
+    server: ClassVar[type[BrokerServer] | None] = None
+    shared_server: ClassVar[str] = ""  # the fixture of a server that starts slowly; it is the second argument then
+    has_gate: ClassVar[bool] = True
+    freezes: ClassVar[bool] = True  # whether `freeze` stops what answers
+    measured: ClassVar[bool] = True  # whether benchmarks/emitters.py measures it
     broker: BrokerServer | None = None
     gate: Gate | None = None
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        if self.made_of is not None:
-            self.broker = self.made_of(folder / "broker")
+        if self.server is not None:
+            self.broker = self.server(folder / "broker")
             self.broker.start()
-            self.gate = Gate(self.broker.port)
+            self.gate = Gate(self.broker.port) if self.has_gate else None
 
     def options(self, password: str | None = None) -> dict[str, Any]:
-        """What the YAML says of it."""
+        """Return the options of the emitter."""
         assert self.broker is not None
-        assert self.gate is not None
-        user = f"streamkit:{quote(password or self.broker.password, safe='')}@"
-        return {"url": f"{self.kind}://{user}127.0.0.1:{self.gate.port}{self.path}"}
+        port = self.broker.port if self.gate is None else self.gate.port
+        return self.options_at(self.folder, port, password or self.broker.password)
 
-    path = ""
+    @classmethod
+    def options_at(cls, folder: Path, port: int, password: str) -> dict[str, Any]:
+        """Return the options of an emitter that sends to this port."""
+        return {"url": f"{cls.kind}://{cls.user}:{quote(password, safe='')}@127.0.0.1:{port}{cls.path}"}
+
+    user: ClassVar[str] = "streamkit"
+    path: ClassVar[str] = ""
 
     def restart(self) -> None:
         """Kill the broker and start it again."""

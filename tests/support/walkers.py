@@ -4,8 +4,9 @@ import numpy as np
 
 from streamkit.stages.analytics.track import Track
 from streamkit.testing.kit import detections, frames, run_stage
+from streamkit.tracking.methods import BUILT_IN
 
-METHODS = ("bytetrack", "botsort", "ocsort", "sort", "iou")
+METHODS = tuple(BUILT_IN)
 
 
 def walkers(count, places, source="a", step_s=0.04, speed=50.0, size=(40, 80), **columns):

@@ -13,8 +13,10 @@ sys.path[:0] = [str(Path(__file__).resolve().parents[2]), str(Path(__file__).res
 
 from support import mot, scenes  # noqa: E402  the path is set just above
 
+from streamkit.tracking.methods import BUILT_IN  # noqa: E402
+
 SEEDS = (1, 2, 3, 5, 7, 11, 13, 17, 21, 29)
-METHODS = ("bytetrack", "botsort", "ocsort", "sort", "iou")
+METHODS = tuple(BUILT_IN)
 
 
 def main(data: Path) -> None:
@@ -22,12 +24,13 @@ def main(data: Path) -> None:
     campus_rows = mot.read(data / "mot" / "TUD-Campus" / "det" / "det.txt")
     truth = mot.by_frame(mot.read(data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
     for method in METHODS:
-        found = mot.scores(truth, mot.tracked(mot.given(campus_rows, 1 / 25, 640, 480), method=method))
-        print(f"| TUD-Campus {method} | {found['MOTA']:.3f} | {found['IDF1']:.3f} | {found['switches']} |", flush=True)
+        scores = mot.scores(truth, mot.tracked(mot.given(campus_rows, 1 / 25, 640, 480), method=method))
+        figures = f"{scores['MOTA']:.3f} | {scores['IDF1']:.3f} | {scores['switches']}"
+        print(f"| TUD-Campus {method} | {figures} |", flush=True)
     people = mot.given(mot.read(data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
-    for name, made, step_s in (("PETS09-S2L1", people, 1 / 7), ("vtest YOLOX-nano", scenes.campus(data), 1 / 10)):
+    for name, video, step_s in (("PETS09-S2L1", people, 1 / 7), ("vtest YOLOX-nano", scenes.campus(data), 1 / 10)):
         for method in METHODS:
-            long = mot.lengths(mot.tracked(made, method=method))
+            long = mot.lengths(mot.tracked(video, method=method))
             print(f"| {name} {method} | {len(long)} | {long.mean() * step_s:.1f} s | {(long < 10).sum()} |", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         drawn = [scenes.scene(seed, Path(folder)) for seed in SEEDS]
@@ -39,9 +42,9 @@ def main(data: Path) -> None:
 
 def show(drawn: list, every: int, options: dict) -> None:
     """One line: the scores of all scenes together."""
-    pairs = [mot.counted(truth, mot.tracked(mot.every_nth(made, every), **options)) for made, truth in drawn]
-    truth, found = (mot.together([pair[side] for pair in pairs]) for side in (0, 1))
-    got, box = mot.scores(truth, found), mot.box_quality(truth, found)
+    pairs = [mot.counted(truth, mot.tracked(mot.every_nth(video, every), **options)) for video, truth in drawn]
+    truth, tracks = (mot.together([pair[side] for pair in pairs]) for side in (0, 1))
+    got, box = mot.scores(truth, tracks), mot.box_quality(truth, tracks)
     line = f"{got['MOTA']:.3f} | {got['IDF1']:.3f} | {got['switches']} | {box:.3f} |"
     print(f"| scenes every {every} {options} | {line}", flush=True)
 

@@ -41,6 +41,6 @@ def test_a_large_one_agrees_with_scipy():
     for shape in ((60, 60), (40, 70), (70, 40)):
         gain = rng.uniform(-0.5, 1, shape)
         rows, columns = optimize.linear_sum_assignment(-np.maximum(gain, 0))
-        found = assign(gain)
-        got = sum(gain[i, j] for i, j in enumerate(found.tolist()) if j >= 0)
+        column_of = assign(gain)
+        got = sum(gain[i, j] for i, j in enumerate(column_of.tolist()) if j >= 0)
         assert np.isclose(got, np.maximum(gain, 0)[rows, columns].sum())

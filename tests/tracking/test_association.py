@@ -16,8 +16,8 @@ STEADY = 25  # frames after which a track is settled
 
 def scene(*shown, looks=None):
     """Frames that show these objects, each (x, y of its upper left corner[, score[, class]])."""
-    made = frames(len(shown), step_s=0.04)
-    for number, (frame, objects) in enumerate(zip(made, shown, strict=True)):
+    video = frames(len(shown), step_s=0.04)
+    for number, (frame, objects) in enumerate(zip(video, shown, strict=True)):
         full = [(x, y, *rest, *(0.9, "car")[len(rest) :]) for x, y, *rest in objects]
         boxes = np.array([(x, y, x + 40, y + 80) for x, y, *_ in full], np.float32).reshape(-1, 4)
         columns = {} if looks is None else {"embedding": np.array(looks[number], np.float32).reshape(-1, 2)}
@@ -25,20 +25,20 @@ def scene(*shown, looks=None):
             boxes, [s for *_, s, _ in full], label=[c for *_, c in full], labels=("car", "person"), **columns
         )
         frame.tables = {"detect": table}
-    return made
+    return video
 
 
-def tracked(made, **options):
-    return [frame.detections.track_id.tolist() for frame in run_stage(Track(**options), made)]
+def tracked(video, **options):
+    return [frame.detections.track_id.tolist() for frame in run_stage(Track(**options), video)]
 
 
 def last(*shown, looks=None, **options):
     """The numbers of the last frame's objects; two frames more show them, so that who is new has one by then."""
-    given = [*shown, *[shown[-1]] * 3]
+    shown_longer = [*shown, *[shown[-1]] * 3]
     if looks is not None:
         looks = [*looks, *[looks[-1]] * 3]
-    found = tracked(scene(*given, looks=looks), **options)
-    return found[-1]
+    ids = tracked(scene(*shown_longer, looks=looks), **options)
+    return ids[-1]
 
 
 def still(*objects):
@@ -54,9 +54,9 @@ def beside(iou):
 
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort", "iou"])
-@pytest.mark.parametrize(("iou", "kept"), [(0.2, False), (0.23, False), (0.3, True)])
-def test_an_object_takes_a_track_from_the_least_overlap_on(method, iou, kept):
-    assert last(*still((100, 0)), [(100 + beside(iou), 0)], method=method, min_iou=0.25) == [1 if kept else 2]
+@pytest.mark.parametrize(("iou", "matches"), [(0.2, False), (0.23, False), (0.3, True)])
+def test_an_object_takes_a_track_from_the_least_overlap_on(method, iou, matches):
+    assert last(*still((100, 0)), [(100 + beside(iou), 0)], method=method, min_iou=0.25) == [1 if matches else 2]
 
 
 def test_the_least_overlap_is_a_33rd_unless_asked_otherwise():
@@ -64,15 +64,15 @@ def test_the_least_overlap_is_a_33rd_unless_asked_otherwise():
     assert last(*still((100, 0)), [(100 + beside(0.035), 0)]) == [1]
 
 
-@pytest.mark.parametrize(("iou", "kept"), [(0.27, False), (0.33, True)])
-def test_a_weak_object_takes_a_track_from_an_overlap_of_three_tenths_on(iou, kept):
-    found = tracked(scene(*still((100, 0)), [(100 + beside(iou), 0, 0.2)]))
-    assert found[-1] == [1 if kept else -1]
+@pytest.mark.parametrize(("iou", "matches"), [(0.27, False), (0.33, True)])
+def test_a_weak_object_takes_a_track_from_an_overlap_of_three_tenths_on(iou, matches):
+    ids = tracked(scene(*still((100, 0)), [(100 + beside(iou), 0, 0.2)]))
+    assert ids[-1] == [1 if matches else -1]
 
 
-@pytest.mark.parametrize(("score", "kept"), [(0.09, False), (0.11, True)])
-def test_an_object_below_the_low_score_takes_no_track(score, kept):
-    assert tracked(scene(*still((100, 0)), [(100, 0, score)]))[-1] == [1 if kept else -1]
+@pytest.mark.parametrize(("score", "matches"), [(0.09, False), (0.11, True)])
+def test_an_object_below_the_low_score_takes_no_track(score, matches):
+    assert tracked(scene(*still((100, 0)), [(100, 0, score)]))[-1] == [1 if matches else -1]
 
 
 def test_a_weak_object_does_not_find_a_lost_track_again():
@@ -94,19 +94,19 @@ def test_an_object_at_the_high_score_is_matched_and_one_at_the_new_score_begins(
     assert tracked(scene(*still((100, 0)), [(100 + beside(0.1), 0, 0.39)]))[-1] == [-1], "weak: the second"
 
 
-@pytest.mark.parametrize(("iou", "kept"), [(0.08, False), (0.12, True)])
-def test_an_object_goes_on_with_a_new_track_from_an_overlap_of_a_tenth_on(iou, kept):
+@pytest.mark.parametrize(("iou", "matches"), [(0.08, False), (0.12, True)])
+def test_an_object_goes_on_with_a_new_track_from_an_overlap_of_a_tenth_on(iou, matches):
     """`confirm` is 0.1 s: three frames at 25 a second are not enough, four are."""
     jump = 100 + beside(iou)
-    found = tracked(scene([(500, 200)], [(500, 200), (100, 0)], *[[(500, 200), (jump, 0)]] * 3))
-    assert found[-1] == [1, 2 if kept else -1]
+    ids = tracked(scene([(500, 200)], [(500, 200), (100, 0)], *[[(500, 200), (jump, 0)]] * 3))
+    assert ids[-1] == [1, 2 if matches else -1]
 
 
 def test_confirmed_tracks_choose_before_new_ones():
     """A new track of two frames stands nearer to the object than the confirmed one, which gets it all the same."""
     near, far = 100 + beside(0.8), 100.0
-    found = tracked(scene(*still((far, 0)), [(far, 0), (far + 30, 0)], [(near, 0)], *[[(near, 0)]] * 4))
-    assert {row[0] for row in found} == {1}
+    ids = tracked(scene(*still((far, 0)), [(far, 0), (far + 30, 0)], [(near, 0)], *[[(near, 0)]] * 4))
+    assert {row[0] for row in ids} == {1}
 
 
 # ------------------------------------------------------------------------------------------------------------ rounds
@@ -114,17 +114,17 @@ def test_confirmed_tracks_choose_before_new_ones():
 
 def test_the_best_pairs_in_sum_are_taken_not_the_best_pair_first():
     """The second object is nearest to the first track, but then the first one would have none."""
-    found = tracked(scene(*still((100, 0), (130, 0)), [(85, 0), (112, 0)]))
-    assert found[-1] == [1, 2]
+    ids = tracked(scene(*still((100, 0), (130, 0)), [(85, 0), (112, 0)]))
+    assert ids[-1] == [1, 2]
 
 
 def test_heights_tell_neighbours_apart():
     """Two boxes overlap the track alike; that of its height is its own."""
-    made = scene(*still((100, 0)), [(110, 0), (100, 20)])
-    frame = made[-1]
-    assert tracked(made)[-1][0] == 1
+    video = scene(*still((100, 0)), [(110, 0), (100, 20)])
+    frame = video[-1]
+    assert tracked(video)[-1][0] == 1
     frame.detections = frame.detections[[1, 0]]
-    assert tracked(made)[-1][1] == 1
+    assert tracked(video)[-1][1] == 1
 
 
 def test_a_second_box_goes_from_an_overlap_of_six_tenths_on_and_the_weaker_one():
@@ -135,19 +135,19 @@ def test_a_second_box_goes_from_an_overlap_of_six_tenths_on_and_the_weaker_one()
     assert twice(0.62, 0.8, 0.9) == [-1, 1]
     assert twice(0.62, 0.9, 0.9) == [1, -1]
     assert twice(0.58, 0.9, 0.8) == [1, 2]
-    made = scene([(100, 0, 0.9, "car"), (102, 0, 0.8, "person")])
-    assert tracked(made)[0] == [1, 2], "of two classes"
-    assert tracked(made, class_aware=False)[0] == [1, -1]
+    video = scene([(100, 0, 0.9, "car"), (102, 0, 0.8, "person")])
+    assert tracked(video)[0] == [1, 2], "of two classes"
+    assert tracked(video, class_aware=False)[0] == [1, -1]
 
 
 @pytest.mark.parametrize("box", [(50, 0, 50, 80), (50, 80, 90, 80), (50, 0, np.inf, 80), (50, 0, 90, np.nan)])
 def test_a_box_without_an_inside_begins_no_track(box):
-    made = scene(*[[(300, 0), (0, 0)]] * 5)
-    for frame in made:
+    video = scene(*[[(300, 0), (0, 0)]] * 5)
+    for frame in video:
         boxes = frame.detections.xyxy.copy()
         boxes[1] = box
         frame.detections = frame.detections.with_columns(xyxy=boxes)
-    assert tracked(made) == [[1, -1]] * 5
+    assert tracked(video) == [[1, -1]] * 5
 
 
 # ------------------------------------------------------------------------------------------------------------- looks
@@ -195,20 +195,20 @@ def test_looks_never_make_an_object_fit_worse():
     assert after_red_and_blue([101, 90.8], [like_red(0.75), UNKNOWN]) == [1, 2]
 
 
-@pytest.mark.parametrize(("cosine", "kept"), [(0.72, True), (0.68, False)])
-def test_looks_find_a_lost_track_again_from_the_least_similarity_on(cosine, kept):
+@pytest.mark.parametrize(("cosine", "matches"), [(0.72, True), (0.68, False)])
+def test_looks_find_a_lost_track_again_from_the_least_similarity_on(cosine, matches):
     shown = [*still((100, 0)), [], [(400, 200)], *[[(400, 200)]] * 4]
     looks = [[RED]] * STEADY + [[]] + [[like_red(cosine)]] * 5
-    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if kept else 2]
+    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if matches else 2]
 
 
-@pytest.mark.parametrize(("blue_frames", "kept"), [(1, True), (6, True), (7, False)])
-def test_what_a_track_looks_like_is_a_mean_that_keeps_nine_tenths(blue_frames, kept):
+@pytest.mark.parametrize(("blue_frames", "matches"), [(1, True), (6, True), (7, False)])
+def test_what_a_track_looks_like_is_a_mean_that_keeps_nine_tenths(blue_frames, matches):
     """After six blue frames it still has .9 ** 6 = .53 of its red, a cosine of .75; after seven one of .68."""
     seen, strong_blue = STEADY + blue_frames, (0.0, 30.0)  # how long an embedding is does not count
     shown = [*[[(100, 0)]] * seen, [], *[[(400, 200)]] * 5]
     looks = [[RED]] * STEADY + [[strong_blue]] * blue_frames + [[]] + [[RED]] * 5
-    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if kept else 2]
+    assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if matches else 2]
 
 
 def test_an_unknown_look_leaves_what_a_track_looks_like_as_it_is():
@@ -227,8 +227,8 @@ def test_a_new_track_does_not_inherit_the_looks_of_one_before_it():
 def test_the_motion_of_a_track_that_its_looks_found_begins_anew():
     walk = [[(100 + 2 * i, 0)] for i in range(STEADY)]
     shown = [*walk, [], [(400, 200)], []]
-    made = scene(*shown, looks=[[RED]] * STEADY + [[], [RED], []])
-    table = run_stage(Track(appearance=True, predicted=True), made)[-1].detections
+    video = scene(*shown, looks=[[RED]] * STEADY + [[], [RED], []])
+    table = run_stage(Track(appearance=True, predicted=True), video)[-1].detections
     np.testing.assert_allclose(table.xyxy, [[400, 200, 440, 280]], atol=0.01)
 
 
@@ -238,8 +238,8 @@ def test_the_looks_of_those_that_stay_stay_with_them():
     three = [(100, 0), (250, 0), (400, 0)]
     shown = [*[three] * STEADY, *[three[1:]] * 10, [], *[[(100, 300), (250, 300)]] * 4]
     looks = [[(0.0, -1.0), RED, green]] * STEADY + [[RED, green]] * 10 + [[]] + [[green, RED]] * 4
-    found = tracked(scene(*shown, looks=looks), appearance=True, track_ttl=0.2, min_similarity=0.9)
-    assert found[-1] == [3, 2]
+    ids = tracked(scene(*shown, looks=looks), appearance=True, track_ttl=0.2, min_similarity=0.9)
+    assert ids[-1] == [3, 2]
 
 
 # ------------------------------------------------------------------------------------------- OC-SORT: its direction
@@ -265,7 +265,7 @@ def test_ocsort_prefers_the_object_that_keeps_a_tracks_direction():
 def test_the_way_of_a_track_is_that_of_the_centres_of_its_boxes():
     stage = Track(method="ocsort")
     run_stage(stage, scene(*[[(10.5 + n, 20.25 - n)] for n in range(3)]))
-    track = stage._pool.tracks[0, 0]
+    track = stage.tracker.pool.tracks[0, 0]
     np.testing.assert_allclose(track["path"][:3], [[0.04 * n, 30.5 + n, 60.25 - n] for n in range(3)])
     assert (track["steps"], track["seen_s"], track["score"]) == (3, 0.08, np.float32(0.9))
 
@@ -291,8 +291,8 @@ def stopped(hidden, at=0.0, **options):
         Its numbers in the frames from then on; without a second chance it is a new track.
     """
     walk = [[(12 * i, 100)] for i in range(STEADY)]
-    found = tracked(scene(*walk, *[[]] * hidden, *[[(walk[-1][0][0] + at, 100)]] * 5), **options)
-    return [i for row in found[STEADY + hidden :] for i in row]
+    ids = tracked(scene(*walk, *[[]] * hidden, *[[(walk[-1][0][0] + at, 100)]] * 5), **options)
+    return [i for row in ids[STEADY + hidden :] for i in row]
 
 
 def test_ocsort_finds_what_stopped_where_it_was_seen_last():
@@ -300,9 +300,9 @@ def test_ocsort_finds_what_stopped_where_it_was_seen_last():
     assert stopped(4, method="ocsort") == [1] * 5
 
 
-@pytest.mark.parametrize(("iou", "kept"), [(0.32, True), (0.28, False)])
-def test_ocsort_asks_for_an_overlap_of_three_tenths_with_the_last_box(iou, kept):
-    assert (stopped(4, -beside(iou), method="ocsort")[-1] == 1) is kept
+@pytest.mark.parametrize(("iou", "matches"), [(0.32, True), (0.28, False)])
+def test_ocsort_asks_for_an_overlap_of_three_tenths_with_the_last_box(iou, matches):
+    assert (stopped(4, -beside(iou), method="ocsort")[-1] == 1) is matches
 
 
 def test_ocsort_asks_whoever_comes_later_than_half_a_second_for_nothing():
@@ -330,8 +330,8 @@ def test_ocsort_continues_from_where_a_track_has_stopped():
     """Its motion leads on; once it is found at its last box, it is expected there, and not ahead of it."""
     walk = [[(24 * i, 100)] for i in range(STEADY)]
     stopped_at = [(walk[-1][0][0] + 4, 100)]
-    made = scene(*walk, *[stopped_at] * 2, [])
-    table = run_stage(Track(method="ocsort", predicted=True), made)[-1].detections
+    video = scene(*walk, *[stopped_at] * 2, [])
+    table = run_stage(Track(method="ocsort", predicted=True), video)[-1].detections
     assert table.track_id.tolist() == [1]
     np.testing.assert_allclose(table.xyxy[0, 0], stopped_at[0][0], atol=3)
 
@@ -346,17 +346,17 @@ def test_ocsort_replays_the_way_to_where_a_lost_track_was_not_expected(method, s
     """Hidden for 0.2 s it comes out lower. Where it is expected then is the filter's, with or without the way there."""
     walk = [[(100 + 2 * i, 100)] for i in range(STEADY)]
     back = (100 + 2 * (STEADY + 5), 100 + lower)
-    made = scene(*walk, *[[]] * 5, [(*back, score)], [])
-    table = run_stage(Track(method=method, predicted=True), made)[-1].detections
+    video = scene(*walk, *[[]] * 5, [(*back, score)], [])
+    table = run_stage(Track(method=method, predicted=True), video)[-1].detections
     assert table.track_id.tolist() == [1]
 
     mean, cov, box = np.zeros((4, 2)), np.zeros((4, 3)), np.zeros(4)
     boxes = [np.float32((x, y, x + 40, y + 80)).astype(float) for ((x, y),) in walk]
     seen, back = np.float32(0.9), np.float32((*back, back[0] + 40, back[1] + 80)).astype(float)
     begin(mean, cov, boxes[0])
-    for given in boxes[1:]:
+    for observed in boxes[1:]:
         predict(mean, cov, 0.04, True)
-        correct(mean, cov, given, float(seen), 1.0)
+        correct(mean, cov, observed, float(seen), 1.0)
     if method == "ocsort" and lower == 30:
         reupdate(mean, cov, boxes[-1], back, float(np.float32(score)), 0.24)
     else:
@@ -372,19 +372,19 @@ def test_ocsort_replays_the_way_to_where_a_lost_track_was_not_expected(method, s
 def test_smooth_boxes_are_those_of_their_own_objects():
     """Frames with one, two and three objects, which a batch holds one behind the other."""
     places = [(100, 0), (300, 0), (500, 0)]
-    made = scene(*[places[: 1 + n % 3] for n in range(9)])
-    for frame in run_stage(Track(smooth=True, confirm=0.0), made):
+    video = scene(*[places[: 1 + n % 3] for n in range(9)])
+    for frame in run_stage(Track(smooth=True, confirm=0.0), video):
         expected = [[x, y, x + 40, y + 80] for x, y in places[: 1 + frame.index % 3]]
         np.testing.assert_allclose(frame.detections.xyxy, expected, atol=0.01)
 
 
 def test_a_lost_object_keeps_its_size():
-    made = scene(*still((100, 100)), *[[]] * 6)
-    for frame in made[:STEADY]:
+    video = scene(*still((100, 100)), *[[]] * 6)
+    for frame in video[:STEADY]:
         boxes = frame.detections.xyxy + np.array([-1, -1, 1, 1], np.float32) * frame.index
         frame.detections = frame.detections.with_columns(xyxy=boxes)
-    found = [frame.detections.xyxy[0] for frame in run_stage(Track(predicted=True), made)[STEADY:]]
-    sizes = np.array([box[2:] - box[:2] for box in found])
+    boxes_while_lost = [frame.detections.xyxy[0] for frame in run_stage(Track(predicted=True), video)[STEADY:]]
+    sizes = np.array([box[2:] - box[:2] for box in boxes_while_lost])
     np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)
 
 
@@ -411,8 +411,8 @@ STEP = {"right": (6, 0), "left": (-6, 0), "down": (0, 6), "up": (0, -6)}
 def test_a_predicted_object_ends_at_the_border_of_its_frame(way):
     """An object of 40 x 80 pixels moves out of 640 x 360; the detector loses it before it reaches the border."""
     (x, y), (dx, dy) = START[way], STEP[way]
-    made = scene(*[[(x + n * dx, y + n * dy)] for n in range(14)], *[[]] * 30)
-    tables = [frame.detections for frame in run_stage(Track(predicted=2.0), made)][14:]
+    video = scene(*[[(x + n * dx, y + n * dy)] for n in range(14)], *[[]] * 30)
+    tables = [frame.detections for frame in run_stage(Track(predicted=2.0), video)][14:]
     boxes = np.array([table.xyxy[0] for table in tables if len(table)])
     assert 8 < len(boxes) < 30, "it ends when it has left the frame"
     axis = 0 if dx else 1

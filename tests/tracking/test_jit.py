@@ -16,7 +16,7 @@ from streamkit.core.logs import messages_to
 from streamkit.core.stage import Context
 from streamkit.stages.analytics.track import Track
 from streamkit.tracking import update_batch as module
-from streamkit.tracking.jit import compiled, is_kept
+from streamkit.tracking.jit import compiled, is_cached
 
 @compiled
 def update_frame(lane, tracks, embeddings, objects, first, end, st, last_id, ids):
@@ -24,7 +24,7 @@ def update_frame(lane, tracks, embeddings, objects, first, end, st, last_id, ids
 
 module.update_frame = update_frame  # nearly all that there is to compile, and nothing of how it is kept
 advance, logged = module.advance, []
-before = is_kept(advance)
+before = is_cached(advance)
 stage = Track()
 stage.context = Context("track")
 with messages_to(lambda text, *_: logged.append(text)):

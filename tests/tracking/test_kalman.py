@@ -72,10 +72,10 @@ def test_without_resize_the_size_stays():
 def test_a_bend_leads_to_where_it_was_found_again():
     mean, cov = followed(50, 0.04, 25)
     seen = box_of(mean)
-    found = seen + np.array([0, 60, 0, 60])
-    reupdate(mean, cov, seen, found, 1.0, 1.0)
+    reappeared = seen + np.array([0, 60, 0, 60])
+    reupdate(mean, cov, seen, reappeared, 1.0, 1.0)
     assert abs(mean[1, 1] - 60) < 20
-    np.testing.assert_allclose(box_of(mean), found, atol=15)
+    np.testing.assert_allclose(box_of(mean), reappeared, atol=15)
 
 
 def test_a_box_moves_on_without_changing_its_size():
@@ -140,11 +140,11 @@ def test_it_is_the_filter_of_the_textbook(score, resize):
 def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second_and_weighs_one_box(score):
     mean, cov = followed(50, 0.04, 25)
     x, p = mean.copy(), as_matrices(cov)
-    seen, found = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
-    reupdate(mean, cov, seen, found, score, 0.2)
+    seen, reappeared = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
+    reupdate(mean, cov, seen, reappeared, score, 0.2)
     for i in range(1, 7):
         x, p = textbook_expect(x, p, 0.2 / 6, x[2:, 0].max())
-        x, p = textbook_correct(x, p, seen + (found - seen) * i / 6, score, x[2:, 0].max(), 1 / 6)
+        x, p = textbook_correct(x, p, seen + (reappeared - seen) * i / 6, score, x[2:, 0].max(), 1 / 6)
     np.testing.assert_allclose(mean, x)
     np.testing.assert_allclose(as_matrices(cov), p)
 
@@ -152,10 +152,10 @@ def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second_and_wei
 def test_a_bend_over_less_than_a_thirtieth_of_a_second_is_one_step():
     mean, cov = followed(50, 0.04, 25)
     other, other_cov = mean.copy(), cov.copy()
-    found = np.array([152, 100, 192, 180.0])
-    reupdate(mean, cov, found - 1, found, 0.9, 0.001)
+    reappeared = np.array([152, 100, 192, 180.0])
+    reupdate(mean, cov, reappeared - 1, reappeared, 0.9, 0.001)
     predict(other, other_cov, 0.001, True)
-    correct(other, other_cov, found, 0.9, 1.0)
+    correct(other, other_cov, reappeared, 0.9, 1.0)
     np.testing.assert_allclose(mean, other)
     np.testing.assert_allclose(cov, other_cov)
 

@@ -9,9 +9,11 @@ pytest.importorskip("trackeval")
 
 def test_it_reproduces_the_published_scores(test_data):
     folder = test_data / "mot" / "TUD-Campus"
-    found = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), by_frame(read(folder / "tracker_result_test.txt"), 71))
-    assert found["MOTA"] == pytest.approx(0.526, abs=0.0005)
-    assert found["IDF1"] == pytest.approx(0.558, abs=0.0005)
+    shipped_scores = scores(
+        by_frame(read(folder / "gt" / "gt.txt"), 71), by_frame(read(folder / "tracker_result_test.txt"), 71)
+    )
+    assert shipped_scores["MOTA"] == pytest.approx(0.526, abs=0.0005)
+    assert shipped_scores["IDF1"] == pytest.approx(0.558, abs=0.0005)
 
 
 def test_truth_scores_one_and_nothing_scores_nothing():

@@ -15,6 +15,7 @@ from support.mot import (
     together,
     tracked,
 )
+from support.streets import behind_pillars, seen_by_a_detector, street
 
 from streamkit.stages.analytics.track import Track
 from streamkit.testing.kit import run_stage
@@ -30,77 +31,22 @@ SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking-accuracy.md has ten
 )
 def test_tracks_of_given_detections(test_data, method, mota, idf1):
     folder = test_data / "mot" / "TUD-Campus"
-    made = given(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
-    found = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(made, method=method))
-    assert found["MOTA"] >= mota
-    assert found["IDF1"] >= idf1
-
-
-def seen_by_a_detector(truth, seed):
-    """Rows of a MOTChallenge file, as a detector would give them of true ones: 3 % are missed, the others lie beside by
-    2.5 % of their size, more where something is in front, and their score is about the share that is not hidden."""
-    rng, rows = np.random.default_rng(seed), []
-    for frame, (_, boxes) in enumerate(truth, 1):
-        size = boxes[:, 2:] - boxes[:, :2]
-        grid = boxes[:, None, :2] + size[:, None] * (np.stack(np.mgrid[:20, :20], -1).reshape(1, -1, 2) + 0.5) / 20
-        inside = ((grid[:, :, None] > boxes[:, :2]) & (grid[:, :, None] < boxes[:, 2:])).all(-1)  # (n, 400, n)
-        visible = 1 - (inside & (boxes[:, 3] > boxes[:, 3:])[:, None]).any(-1).mean(-1)
-        score = np.clip(visible * rng.uniform(0.85, 1.05, len(boxes)), 0, 0.99)
-        shaken = boxes + rng.normal(0, 1, boxes.shape) * np.tile(size, 2) * 0.025 * (3 - 2 * visible[:, None])
-        for box, sure in zip(shaken, score, strict=True):
-            if sure > 0.12 and rng.random() > 0.03:
-                rows.append((frame, -1, *box[:2], *(box[2:] - box[:2]), sure))
-    return np.array(rows)
+    video = given(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
+    method_scores = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(video, method=method))
+    assert method_scores["MOTA"] >= mota
+    assert method_scores["IDF1"] >= idf1
 
 
 def test_ocsort_loses_nobody_whom_sort_keeps(test_data):
     """Its recovery is for who was lost for a moment: it must not give strangers the tracks of those who went."""
     truth = by_frame(read(test_data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
-    made = [given(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
-    found = {
-        method: scores(together([truth] * 6), together([tracked(one, method=method) for one in made]))
+    videos = [given(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
+    method_scores = {
+        method: scores(together([truth] * 6), together([tracked(video, method=method) for video in videos]))
         for method in ("sort", "ocsort")
     }
-    assert found["ocsort"]["IDF1"] >= found["sort"]["IDF1"] - 0.01
-    assert found["ocsort"]["switches"] <= found["sort"]["switches"] + 3
-
-
-def street(kind, seed, people=8, seconds=8, fps=25):
-    """People on a street of 960x540, by frame: ids and boxes of those in the picture.
-
-    They walk across each other; `stopping`, they stand and walk on, or back; `turning`, they change their way all of a
-    sudden; `hidden`, three pillars, each wider than a person, stand before them.
-    """
-    rng = np.random.default_rng(seed)
-    height = rng.uniform(60, 140, people)
-    size = np.stack([height * rng.uniform(0.35, 0.5, people), height], axis=1)
-    foot = np.stack([rng.uniform(0, 960, people), rng.uniform(200, 480, people)], axis=1)
-    speed = rng.uniform(0.4, 1.4, people) * height * rng.choice([-1, 1], people)
-    velocity = np.stack([speed, rng.uniform(-0.2, 0.2, people) * height], axis=1)
-    rest = np.zeros(people)  # seconds for which each stands
-    truth = []
-    for _ in range(seconds * fps):
-        if kind == "stopping":
-            stops = (rest <= 0) & (rng.random(people) < 1 / (1.5 * fps))
-            rest = np.where(stops, rng.uniform(0.3, 2, people), rest - 1 / fps)
-            velocity[stops, 0] *= rng.choice([-1, 1], stops.sum())
-        elif kind == "turning":
-            turns = rng.random(people) < 1 / (1.2 * fps)
-            velocity[turns] = rng.uniform(-1.6, 1.6, (turns.sum(), 2)) * height[turns, None] * [1, 0.4]
-        foot = foot + np.where(rest[:, None] > 0, 0, velocity) / fps
-        beyond = (foot < [0, 150]) | (foot > [960, 530])
-        velocity = np.where(beyond, -velocity, velocity)
-        foot = np.clip(foot, [0, 150], [960, 530])
-        boxes = np.concatenate([foot - size * [0.5, 1], foot + size * [0.5, 0]], axis=1)
-        truth.append((np.arange(people), np.clip(boxes, 0, [960, 540, 960, 540])))
-    return truth
-
-
-def behind_pillars(rows):
-    """Detections without those that one of three pillars hides for the most part."""
-    center = rows[:, 2] + rows[:, 4] / 2
-    hidden = (np.abs(center[:, None] - [200, 480, 760]) < 45).any(axis=1)
-    return rows[~hidden]
+    assert method_scores["ocsort"]["IDF1"] >= method_scores["sort"]["IDF1"] - 0.01
+    assert method_scores["ocsort"]["switches"] <= method_scores["sort"]["switches"] + 3
 
 
 @pytest.mark.parametrize(
@@ -121,11 +67,11 @@ def test_ocsort_is_not_behind_sort(kind, ahead):
 
 def test_tracks_of_many_people_are_few_and_long(test_data):
     """PETS09-S2L1: 19 people come and go, some several times, for 795 frames."""
-    made = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
-    long = lengths(tracked(made))
+    video = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
+    long = lengths(tracked(video))
     assert 19 <= len(long) <= 42
     assert long.mean() >= 100
-    assert long.sum() >= 0.97 * sum(len(frame.detections) for frame in made)
+    assert long.sum() >= 0.97 * sum(len(frame.detections) for frame in video)
 
 
 @pytest.mark.long
@@ -141,17 +87,17 @@ def test_tracks_of_a_real_video_are_steady(campus):
 def measured(scene):
     """What is measured on scenes together, for options of `track` and every so many-th frame."""
 
-    def made(every=1, scenes=SCENES, **options):
+    def measure(every=1, scenes=SCENES, **options):
         truths, results = [], []
         for seed in scenes:
             frames, truth = scene(seed)
-            real, found = counted(truth, boxes_of(run_stage(Track(**options), every_nth(frames, every), batch=16)))
+            real, result = counted(truth, boxes_of(run_stage(Track(**options), every_nth(frames, every), batch=16)))
             truths.append(real)
-            results.append(found)
-        truth, found = together(truths), together(results)
-        return {**scores(truth, found), "box": box_quality(truth, found)}
+            results.append(result)
+        truth, result = together(truths), together(results)
+        return {**scores(truth, result), "box": box_quality(truth, result)}
 
-    return made
+    return measure
 
 
 @pytest.mark.slow
@@ -173,10 +119,10 @@ def test_identities_last_on_drawn_scenes(measured):
 def test_frames_without_inference_cost_little_identity_and_little_of_the_boxes(measured):
     whole = measured()
     for every, identity, box in ((2, 0.02, 0.015), (3, 0.04, 0.03), (5, 0.08, 0.06)):
-        found = measured(every)
-        assert found["IDF1"] >= whole["IDF1"] - identity
-        assert found["box"] >= whole["box"] - box
-        assert found["ids"] <= 1.25 * whole["ids"]
+        thinned = measured(every)
+        assert thinned["IDF1"] >= whole["IDF1"] - identity
+        assert thinned["box"] >= whole["box"] - box
+        assert thinned["ids"] <= 1.25 * whole["ids"]
 
 
 @pytest.mark.long

@@ -10,8 +10,8 @@ from streamkit.tracking.track_state import HISTORY, TRACK
 
 def both(function, a, b):
     """What a function gives of two boxes that stand among others, either way round."""
-    one, two = np.array([[0, 0, 1, 1], a], float), np.array([b, [5, 5, 6, 6]], float)
-    forth, back = function(one, 1, two, 0), function(two, 0, one, 1)
+    first_boxes, second_boxes = np.array([[0, 0, 1, 1], a], float), np.array([b, [5, 5, 6, 6]], float)
+    forth, back = function(first_boxes, 1, second_boxes, 0), function(second_boxes, 0, first_boxes, 1)
     assert forth == back
     return forth
 
@@ -56,7 +56,7 @@ def track_along(*path):
     return track
 
 
-def kept_direction(track, x, y):
+def straightness_to(track, x, y):
     return straightness_of_first(track, np.array([x - 20, y - 40, x + 20, y + 40], float))
 
 
@@ -67,37 +67,37 @@ def straightness_of_first(tracks, box):
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "kept"),
+    ("x", "y", "expected"),
     [(40, 0, 1), (20, 0, 1), (0, 30, 0.5), (0, -30, 0.5), (-20, 0, 0), (20, 20, 0.75), (-20, 20, 0.25)],
 )
-def test_going_straight_on_is_1_across_a_half_and_back_0(x, y, kept):
+def test_going_straight_on_is_1_across_a_half_and_back_0(x, y, expected):
     """The track comes to (10, 0) in a tenth of a second; angles are at the place where it was before."""
-    assert kept_direction(track_along((0, 0, 0), (0.1, 10, 0)), x, y) == pytest.approx(kept)
+    assert straightness_to(track_along((0, 0, 0), (0.1, 10, 0)), x, y) == pytest.approx(expected)
 
 
 def test_a_track_without_a_direction_gets_the_middle_for_every_box():
     for track in (track_along((0, 0, 0)), track_along((0, 5, 5), (0.04, 5, 5))):
         for x, y in ((40, 0), (-40, 0), (0, 40)):
-            assert kept_direction(track, x, y) == 0.5
-    assert kept_direction(track_along((0, 0, 0), (0.1, 10, 0)), 0, 0) == 0.5, "the box stands where it began"
+            assert straightness_to(track, x, y) == 0.5
+    assert straightness_to(track_along((0, 0, 0), (0.1, 10, 0)), 0, 0) == 0.5, "the box stands where it began"
 
 
 def test_the_direction_is_that_of_the_last_tenth_of_a_second():
     """25 frames a second: up before, right over the last three steps."""
     path = [(i * 0.04, 0, -10 * i) for i in range(4)] + [(0.12 + i * 0.04, 10 * i, -30) for i in range(1, 4)]
-    assert kept_direction(track_along(*path), 100, -30) == pytest.approx(1)
-    assert kept_direction(track_along(*path), 0, -130) == pytest.approx(0.5)
+    assert straightness_to(track_along(*path), 100, -30) == pytest.approx(1)
+    assert straightness_to(track_along(*path), 0, -130) == pytest.approx(0.5)
     exact = [(i * 0.05, 10 * i, 0) for i in range(3)]
-    assert kept_direction(track_along((-0.05, 10, 50), *exact), 100, 0) == pytest.approx(1), "0.1 s is long enough"
+    assert straightness_to(track_along((-0.05, 10, 50), *exact), 100, 0) == pytest.approx(1), "0.1 s is long enough"
 
 
 def test_the_way_of_a_long_track_is_read_round_the_ring():
     path = [(i * 0.04, -10 * i, 0) for i in range(HISTORY)] + [
         (0.28 + i * 0.04, -70, 10 * i) for i in range(1, HISTORY - 2)
     ]
-    assert kept_direction(track_along(*path), -70, 200) == pytest.approx(1)
+    assert straightness_to(track_along(*path), -70, 200) == pytest.approx(1)
     quick = [(i * 0.001, 10 * i, 0) for i in range(2 * HISTORY + 1)]  # the ring is shorter than a tenth of a second
-    assert kept_direction(track_along(*quick), 500, 0) == pytest.approx(1)
+    assert straightness_to(track_along(*quick), 500, 0) == pytest.approx(1)
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,8 @@ def _left_clear(tracker: Node, detector: Node) -> str:
     options: Any = tracker.type(**tracker.options)
     card = detector.options.get("model")
     min_score = detector.options.get("min_score")
-    if not hasattr(options, "new_score") or card is None:
+    method = getattr(options, "tracker_method", None)
+    if method is None or not method.compiled or card is None:
         return f"objects stay visible if {tracker.id} does not predict them; leave out every to be sure"
     scores = (
         [card.score, *min_score.values()]

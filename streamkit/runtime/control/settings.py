@@ -44,7 +44,7 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
             may = did_you_mean(name, known) or (f"; {', '.join(known)} may" if known else "")
             problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
     found: list[tuple[Node, dict[str, Any]]] = []
-    validate = OptionValidator(graph.config.folder, problems, graph.config.registry.families)
+    validate = OptionValidator(graph.config.folder, problems, graph.config.registry)
     parts = nodes_of(graph, whole) if (whole := nodes[0].table) in graph.aliases else nodes
     for node in parts:
         names = [name for name in node.type.spec.changeable if _follows(node, name, nodes)]

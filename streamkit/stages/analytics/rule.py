@@ -100,12 +100,12 @@ class RuleStage(SlotStage):
         from streamkit.rules.kernel import advance, kernels
         from streamkit.rules.rule import make_rule
         from streamkit.rules.scope import Facts
-        from streamkit.tracking.jit import is_kept
+        from streamkit.tracking.jit import is_cached
 
         _, compiled = kernels()
         if compiled is advance:
             logger.warning(f"numba is not installed, so rules are slow; install it with: {install_command('track')}")
-        elif not is_kept(compiled):
+        elif not is_cached(compiled):
             self.context.runtime.opening_note = "compiling, some seconds, only once on this machine"
             logger.info("compiling the evaluation of rules, which takes some seconds; only once on this machine")
         from streamkit.rules.engine import RuleEngine

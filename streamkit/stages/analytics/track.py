@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -13,23 +13,14 @@ from streamkit.analytics.per_source_steps import shape_scales
 from streamkit.core.carried import CarriedCounts
 from streamkit.core.data import Batch, Detections
 from streamkit.core.stage import Score, Seconds, StreamStage, stage
-
-if TYPE_CHECKING:
-    from streamkit.tracking.association import TrackerDetections
+from streamkit.tracking.methods import MethodName, resolve_method
+from streamkit.tracking.settings import TrackerSettings
+from streamkit.tracking.tracker import BatchFrame, TrackerDetections, TrackerMethod
 
 logger = logging.getLogger(__name__)
 
 _SHOWN_S = 0.5
 _PREDICTED_ROW = 1 << 30  # row ids from here on are of rows that no detector made
-
-# What each method adds to, or leaves out of, ByteTrack.
-_METHODS: dict[str, dict[str, Any]] = {
-    "bytetrack": {},
-    "botsort": {"smooth": True},
-    "ocsort": {"two_rounds": False, "recover": True, "heading": 0.1},
-    "sort": {"two_rounds": False},
-    "iou": {"two_rounds": False, "motion": False},
-}
 
 
 @stage("track", reads="detections", writes="track_id")
@@ -38,14 +29,14 @@ class Track(StreamStage):
 
     Track ids count from 1 in each source and are never reused. All tracks of a source end when it ends, restarts (a
     file that loops), or has no frame for `max_frame_gap`. Objects in no track, such as those too weak to begin one,
-    have no id. Times are in seconds of the source, so results do not depend on the frame rate. Needs Numba: the extra
-    `track`.
+    have no id. Times are in seconds of the source, so results do not depend on the frame rate. The built-in
+    methods need Numba: the extra `track`.
     """
 
     method: Annotated[
-        Literal["bytetrack", "botsort", "ocsort", "sort", "iou"],
+        MethodName,
         "bytetrack; botsort, which also smooths boxes; ocsort, which prefers observations to predictions; sort, which "
-        "uses strong objects only; or iou, which has no motion model.",
+        "uses strong objects only; iou, which has no motion model; or a method of a plugin.",
     ] = "bytetrack"
     new_score: Annotated[Score, "minimum score of an object that begins a track."] = 0.5
     high_score: Annotated[Score, "minimum score of objects that are matched first, and to lost tracks."] = 0.4
@@ -73,7 +64,8 @@ class Track(StreamStage):
     smooth: Annotated[bool | None, "use the motion filter's boxes, which jitter less; default for botsort."] = None
 
     def __post_init__(self) -> None:
-        """Check the thresholds against each other."""
+        """Check the method, and the thresholds against each other."""
+        method = self.tracker_method
         if not self.low_score <= self.high_score <= self.new_score:
             raise ValueError(
                 f"low_score, high_score and new_score must be in ascending order, got {self.low_score:g}, "
@@ -84,36 +76,46 @@ class Track(StreamStage):
                 "max_frame_gap must be at least track_ttl, or lost tracks end earlier, got "
                 f"{self.max_frame_gap:g} s and {self.track_ttl:g} s"
             )
-        if self.smooth and self.method == "iou":
-            raise ValueError("method iou has no motion model to smooth boxes with: leave out smooth or change method")
+        if self.smooth and not method.has_motion_filter:
+            raise ValueError(
+                f"method {method} has no motion model to smooth boxes with: leave out smooth or change method"
+            )
+
+    @property
+    def tracker_method(self) -> TrackerMethod:
+        """The method that `method` names."""
+        return resolve_method(self.method)
 
     def probe(self) -> None:
-        """Check that Numba is installed."""
-        from streamkit.tracking.jit import need_numba
+        """Check that Numba is installed, which the built-in methods need."""
+        if self.tracker_method.compiled:
+            from streamkit.tracking.jit import need_numba
 
-        need_numba()
+            need_numba()
 
     def open(self) -> None:
-        """Load the compiled code; compiling it, once per machine, takes 20 to 30 s."""
-        from streamkit.tracking.jit import is_kept
-
+        """Load the compiled code of a built-in method; compiling it, once per machine, takes 20 to 30 s."""
         self.probe()
-        from streamkit.tracking.settings import TrackerSettings
-        from streamkit.tracking.track_state import TrackPool
-        from streamkit.tracking.update_batch import advance
+        method = self.tracker_method
+        self._settings = self._tracker_settings(method)
+        self.tracker = method.start(self._settings)
+        self._carried = CarriedCounts(self.context.runtime.carried)
+        self._running: dict[str, object] = {}
+        if method.compiled:
+            self._compile()
 
-        flags: dict[str, Any] = {
+    def _tracker_settings(self, method: TrackerMethod) -> TrackerSettings:
+        steps: dict[str, Any] = {
             "motion": True,
             "two_rounds": True,
             "heading": 0.0,
             "recover": False,
             "smooth": False,
-            **_METHODS[self.method],
-            **({} if self.smooth is None else {"smooth": self.smooth}),
-            "class_aware": self.class_aware,
-            "appearance": self.appearance,
+            **method.steps,
         }
-        shown = self.predicted
+        if self.smooth is not None:
+            steps["smooth"] = self.smooth
+        show_lost_s = _SHOWN_S if self.predicted is True else float(self.predicted)
         numbers = {
             "new_score": self.new_score,
             "high_score": self.high_score,
@@ -125,39 +127,42 @@ class Track(StreamStage):
             "confirm_s": self.confirm,
             "track_ttl_s": self.track_ttl,
             "max_frame_gap_s": self.max_frame_gap,
-            "show_lost_s": (_SHOWN_S if shown else 0.0) if isinstance(shown, bool) else shown,
+            "show_lost_s": show_lost_s,
         }
-        flags |= {name: float(number) for name, number in numbers.items()}  # an int would compile everything again
-        self._settings = TrackerSettings(**flags)
-        if not is_kept(advance):
+        # an int would compile everything again
+        floats: dict[str, Any] = {name: float(number) for name, number in numbers.items()}
+        steps |= {"class_aware": self.class_aware, "appearance": self.appearance}
+        return TrackerSettings(**steps, **floats)
+
+    def _compile(self) -> None:
+        from streamkit.tracking.compiled_tracker import is_compiled
+
+        if not is_compiled():
             self.context.runtime.opening_note = "compiling, 20 to 30 s, only once on this machine"
             logger.info("compiling the tracker, which takes 20 to 30 s; only once on this machine")
-        self._pool = TrackPool()
-        self._carried = CarriedCounts(self.context.runtime.carried)
-        self._tokens: dict[str, object] = {}
         self._advance([], Batch([]))
 
     def new_state(self, source: str) -> object:
-        """Return a token: the source runs while it exists. The pool holds the tracks of all sources."""
-        if self._tokens.pop(source, None) is not None:
-            self._pool.end(source)
+        """Return a token: the source runs while it exists. The tracker holds the tracks of all sources."""
+        if self._running.pop(source, None) is not None:
+            self.tracker.end(source)
         if (last_id := self._carried.take(source)) is not None:  # the pipeline was rebuilt
-            self._pool.continue_after(source, last_id)
-        self._tokens[source] = token = object()
+            self.tracker.continue_after(source, last_id)
+        self._running[source] = token = object()
         return token
 
     def close(self) -> None:
         """Pass on the last track id of each source."""
-        for source, last_id in self._pool.last_ids().items():
+        for source, last_id in self.tracker.last_ids().items():
             self._carried.put(source, last_id)
         self._carried.save()
 
     def process(self, batch: Batch, states: Mapping[str, Any]) -> Batch:
         """Add `track_id`, and rows for predicted objects where they are requested."""
-        if len(self._tokens) > len(states):
-            for source in [source for source in self._tokens if source not in states]:
-                del self._tokens[source]
-                self._pool.end(source)
+        if len(self._running) > len(states):
+            for source in [source for source in self._running if source not in states]:
+                del self._running[source]
+                self.tracker.end(source)
         names = list(batch.tables)
         tables = [_sorted(batch.table(name)) for name in names]
         for name, table in zip(names, self._advance(tables, batch), strict=True):
@@ -165,57 +170,31 @@ class Track(StreamStage):
         return batch
 
     def _advance(self, tables: list[Detections], batch: Batch) -> list[Detections]:
-        """Return the tables with their tracks. The compiled code runs once, with each table's part of each frame."""
-        from streamkit.tracking.update_batch import FRAME, PREDICTED, advance
-
+        """Return the tables with their tracks. The tracker is called once, with each table's part of each frame."""
         frames = batch.frames
-        names = list(batch.tables)
         scales = np.tile(shape_scales(frames), 2).astype(np.float32)  # tracks outlive a change of a source's size
         bounds = [np.searchsorted(table.batch_row, np.arange(len(frames) + 1)) for table in tables]
-        pool = self._pool
-        rows = [
-            (
-                pool.lane(frame.source, name),
-                pool.counter(frame.source),
-                frame.pts_s,
-                frame._state.epoch,
-                name not in frame._state.skipped_detectors,
-                frame.width / across,
-                frame.height / down,
-                0,
-            )
-            for frame, (across, down, *_) in zip(frames, scales.tolist(), strict=True)
-            for name in names
-        ]
-        seen = np.array(rows, FRAME)
-        counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if tables else np.zeros(0, np.int64)
-        seen["end"] = np.cumsum(counts)
         order = _interleaved(bounds, len(frames))
         objects = self._objects(tables, order, scales)
-        pool.reserve(_max_tracks(pool.lanes["count"], seen["lane"], counts), objects.embedding.shape[1])
         ids = np.full(len(order), -1, np.int64)
-        shown = self._settings.show_lost_s > 0 or not seen["detected"].all()
-        room = np.zeros(len(seen) * pool.tracks.shape[1] if shown else 0, PREDICTED)
-        count = advance(
-            pool.lanes, pool.tracks, pool.embeddings, pool.last_id, seen, objects, self._settings, ids, room
-        )
-        back = np.empty(len(order), np.int64)
-        back[order] = np.arange(len(order))
+        tracker_frames = _batch_frames(batch, bounds, scales)
+        predicted = self.tracker.update(tracker_frames, objects, ids)
+        predicts = self._settings.show_lost_s > 0 or not all(frame.detected for frame in tracker_frames)
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
         begin = 0
         tracked: list[Detections] = []
         for number, table in enumerate(tables):
-            places = back[begin : begin + len(table)]
+            table_places = places[begin : begin + len(table)]
             begin += len(table)
-            columns = {"track_id": ids[places]}
+            columns = {"track_id": ids[table_places]}
             if self._settings.smooth:
-                columns["xyxy"] = _within(objects.box[places] * scales[table.batch_row], table, frames)
+                columns["xyxy"] = _within(objects.box[table_places] * scales[table.batch_row], table, frames)
             table = table.with_columns(**columns)
-            tracked.append(_with_predicted(table, room[:count], number, len(tables), scales) if shown else table)
+            tracked.append(_with_predicted(table, predicted, number, len(tables), scales) if predicts else table)
         return tracked
 
     def _objects(self, tables: list[Detections], order: np.ndarray, scales: np.ndarray) -> TrackerDetections:
-        from streamkit.tracking.association import TrackerDetections
-
         tables = tables or [Detections.empty()]
         embeddings = [table.extra.get("embedding") for table in tables] if self.appearance else []
         size = next((vectors.shape[1] for vectors in embeddings if vectors is not None), 0)
@@ -231,6 +210,27 @@ class Track(StreamStage):
         )
 
 
+def _batch_frames(batch: Batch, bounds: list[np.ndarray], scales: np.ndarray) -> list[BatchFrame]:
+    """Each table's part of each frame, frame by frame; sizes are those of the source's first frame."""
+    names = list(batch.tables)
+    counts = np.stack([np.diff(ends) for ends in bounds], axis=1).reshape(-1) if bounds else np.zeros(0, np.int64)
+    ends = iter(np.cumsum(counts).tolist())
+    return [
+        BatchFrame(
+            frame.source,
+            name,
+            frame.pts_s,
+            frame._state.epoch,
+            name not in frame._state.skipped_detectors,
+            frame.width / across,
+            frame.height / down,
+            next(ends),
+        )
+        for frame, (across, down, *_) in zip(batch.frames, scales.tolist(), strict=True)
+        for name in names
+    ]
+
+
 def _sorted(table: Detections) -> Detections:
     rows = table.batch_row
     return table[np.argsort(rows, kind="stable")] if len(rows) > 1 and (rows[1:] < rows[:-1]).any() else table
@@ -242,11 +242,6 @@ def _interleaved(bounds: list[np.ndarray], frames: int) -> np.ndarray:
         return np.arange(bounds[0][-1])
     frame = [np.repeat(np.arange(frames), np.diff(ends)) for ends in bounds]
     return np.argsort(np.concatenate(frame), kind="stable") if frame else np.zeros(0, np.int64)
-
-
-def _max_tracks(have: np.ndarray, lanes: np.ndarray, counts: np.ndarray) -> int:
-    """Upper bound of the tracks in a lane after a batch: the present ones, and one per object."""
-    return int((have + np.bincount(lanes, counts, len(have)).astype(np.int64)).max(initial=1))
 
 
 def _within(boxes: np.ndarray, table: Detections, frames: list[Any]) -> np.ndarray:

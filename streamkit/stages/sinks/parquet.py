@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import Client
 from streamkit.emit.emitter import Emitter
 from streamkit.emit.parquet import ParquetClient, Roll
@@ -27,6 +28,14 @@ class ParquetSink(Emitter):
     A file appears under its name when it is complete; until then its records are in the spool. docs/record-formats.md
     describes the columns.
     """
+
+    broker: ClassVar[Broker] = Broker(
+        product="Parquet files",
+        acknowledged_by="the complete file on disk",
+        page="record-formats.md",
+        modules=("pyarrow",),
+        drops_repeats=True,
+    )
 
     more_variables: ClassVar[tuple[str, ...]] = ("date",)
     template_options: ClassVar[tuple[str, ...]] = ("path",)

@@ -209,8 +209,7 @@ def test_sources_that_come_and_go_leave_nothing():
         names = [f"s{n}", f"t{n}"]
         states = {name: stage.new_state(name) for name in names}
         stage.process(batched([walkers(1, [(0, 0)], name)[0] for name in names]), states)
-    assert len(stage._pool.lanes) <= 4
-    assert len(stage._tokens) == 2
+    assert len(stage.tracker.pool.lanes) <= 4
 
 
 # ---------------------------------------------------------------------------------------------------------- options

@@ -7,12 +7,27 @@ import contextlib
 import re
 from collections.abc import Coroutine, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import orjson
 
+from streamkit.core.addresses import UNSAFE
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Deadline, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
+from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
+from streamkit.emit.client import (
+    Address,
+    Client,
+    Deadline,
+    Message,
+    RecordRejected,
+    SendError,
+    ServerClient,
+    Tls,
+    address,
+    tls_context,
+)
+from streamkit.emit.emitter import Emitter
 
 SCHEMES = {"nats": (4222, False), "tls": (4222, True)}
 
@@ -264,3 +279,55 @@ def _parsed(data: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError:
         return {}
     return reply if isinstance(reply, dict) else {}
+
+
+@stage("nats")
+class NatsSink(Emitter):
+    """Publish records to NATS JetStream, each acknowledged by the stream that stores it.
+
+    A stream with these subjects must exist, as from `nats stream add CAMERAS --subjects 'streamkit.>'`; until then
+    records wait. The stream discards repeats by their id, within its duplicate window.
+    """
+
+    broker: ClassVar[Broker] = Broker(
+        product="NATS JetStream",
+        acknowledged_by="the stream's PubAck",
+        page="emitters-nats.md",
+        example="nats://127.0.0.1",
+        modules=("nats", "nkeys"),
+        drops_repeats=True,
+    )
+
+    template_options: ClassVar[tuple[str, ...]] = ("subject",)
+    unsafe: ClassVar[str] = r"[\s.*>\x00]"
+
+    url: Annotated[
+        str,
+        'a server, such as "tls://${USER}:${PASSWORD}@host:4222" or "tls://${TOKEN}@host"; nats:// is not encrypted.',
+    ]
+    servers: Annotated[list[str] | None, "further servers of the same cluster, as [host:port]."] = None
+    subject: Annotated[
+        str, "a template with {source} or other variables of the records; each value is one token, without dots."
+    ] = "streamkit.{source}"
+    creds: Annotated[str | None, 'a file with a user\'s JWT and key, such as "${NATS_CREDS}".'] = None
+    tls: Annotated[Tls | None, "files for tls://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, self.tls)
+        for server in self.servers or ():
+            if UNSAFE.search(server) or not re.fullmatch(r"[^\s/@]+:\d+", server):
+                raise ValueError("servers must be a list of host:port; credentials of all servers are in url")
+        if re.search(r"[\s*>]|^\.|\.\.|\.$", self.subject):
+            raise ValueError(f"subject must be words joined by dots, without spaces, * and >, got {self.subject!r}")
+        if self.creds is not None and self._at.user is not None:
+            raise ValueError("creds identifies the user; leave the user out of url")
+
+    @classmethod
+    def clean(cls, text: str) -> str:
+        """See `Emitter.clean`: one word of a subject."""
+        return super().clean(text) or "_"
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return NatsClient(self._at, self.servers or (), self.tls, self.creds)

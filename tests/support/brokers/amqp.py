@@ -1,7 +1,8 @@
-"""RabbitMQ for measuring and testing: a process of its own, like the others of brokers.py."""
+"""RabbitMQ."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from support.broker_servers import BrokerServer, free_port, listens
+from support.place import Gate, Place
 
 
 class RabbitMqServer(BrokerServer):
@@ -19,7 +21,9 @@ class RabbitMqServer(BrokerServer):
         settings: of the application `rabbit`, as Erlang terms; those that are not as they usually are.
     """
 
-    name, binary = "amqp", "rabbitmq-server"
+    name = "amqp"
+    binary = "rabbitmq-server"
+    debian_packages = "rabbitmq-server"
     start_s = 300.0  # six seconds of work, on a machine that may have much other
 
     def __init__(self, folder: Path) -> None:
@@ -38,8 +42,8 @@ class RabbitMqServer(BrokerServer):
     @classmethod
     def path(cls) -> str | None:
         """See `BrokerServer.path`: Debian wraps it in a script that changes the user, which is not needed here."""
-        found = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-        return str(found) if found.exists() else super().path()
+        script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+        return str(script) if script.exists() else super().path()
 
     def command(self) -> list[str]:
         """See `BrokerServer.command`."""
@@ -59,9 +63,9 @@ class RabbitMqServer(BrokerServer):
         import pika  # type: ignore[import-untyped,import-not-found]
 
         user = pika.PlainCredentials("streamkit", self.password)
-        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, credentials=user)) as made:
-            made.channel().queue_declare("records", durable=True)
-            made.channel().queue_bind("records", "amq.topic", "streamkit.#")
+        with pika.BlockingConnection(pika.ConnectionParameters("127.0.0.1", self.port, credentials=user)) as connection:
+            connection.channel().queue_declare("records", durable=True)
+            connection.channel().queue_bind("records", "amq.topic", "streamkit.#")
 
     def kill(self) -> None:
         """See `BrokerServer.kill`: the script that starts it stands beside it, and epmd would remember it."""
@@ -78,13 +82,13 @@ class RabbitMqServer(BrokerServer):
         """Have it do something while it runs: module, function and values, as erl_call has them."""
         cookie = (self.folder / ".erlang.cookie").read_text().strip()
         at = f"localhost:{self._ports['RABBITMQ_DIST_PORT']}"
-        asked = ["erl_call", "-address", at, "-c", cookie, "-a", call]
-        subprocess.run(asked, check=True, capture_output=True, env=self._as()["env"])
+        command = ["erl_call", "-address", at, "-c", cookie, "-a", call]
+        subprocess.run(command, check=True, capture_output=True, env=self._as()["env"])
 
     def _as(self) -> dict[str, Any]:
         here = self.folder
         small = {"PROCESSES": "50000", "ATOMS": "1000000"}
-        known = {
+        variables = {
             "HOME": str(here), "ERL_EPMD_ADDRESS": "127.0.0.1", "RABBITMQ_NODENAME": self._node,
             "RABBITMQ_MNESIA_BASE": str(here / "mnesia"), "RABBITMQ_LOG_BASE": str(here / "logs"), "RABBITMQ_LOGS": "-",
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(here / "plugins"), "RABBITMQ_PID_FILE": str(here / "pid"),
@@ -92,5 +96,71 @@ class RabbitMqServer(BrokerServer):
             "RABBITMQ_GENERATED_CONFIG_DIR": str(here / "generated"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "+S 1 -kernel inet_dist_use_interface {127,0,0,1}",
         }  # fmt: skip
-        known |= {f"RABBITMQ_MAX_NUMBER_OF_{name}": most for name, most in small.items()}
-        return {"env": {**os.environ, **self._ports, **known}}
+        variables |= {f"RABBITMQ_MAX_NUMBER_OF_{name}": limit for name, limit in small.items()}
+        return {"env": {**os.environ, **self._ports, **variables}}
+
+
+class AmqpPlace(Place):
+    """RabbitMQ takes seconds to start, so all tests of a process share one; each has a queue of its own."""
+
+    kind = "amqp"
+    shared_server = "rabbitmq"
+    server = RabbitMqServer
+
+    def __init__(self, folder: Path, broker: RabbitMqServer) -> None:
+        self.folder = folder
+        self.broker = broker
+        self.gate = Gate(broker.port)
+        with self.channel() as channel:
+            channel.queue_declare(self.queue, durable=True)
+            channel.queue_bind(self.queue, "amq.topic", "streamkit.#")
+
+    @property
+    def queue(self) -> str:
+        return self.folder.name
+
+    def channel(self) -> Any:
+        """A channel to the broker itself, as a context; the connection closes with it."""
+        return Channel(self.broker)
+
+    def got(self) -> list[dict[str, Any]]:
+        records = []
+        with self.channel() as channel:
+            count = channel.queue_declare(self.queue, passive=True).method.message_count
+            for method, properties, body in channel.consume(self.queue, inactivity_timeout=5) if count else ():
+                if method is None:
+                    break
+                record = json.loads(body)
+                assert properties.message_id == record["id"]
+                assert properties.delivery_mode == 2
+                assert method.routing_key == f"streamkit.{record['source']}"
+                records.append(record)
+                if len(records) == count:
+                    break
+            channel.cancel()  # what was read is in the queue again
+        return records
+
+    def close(self) -> None:
+        self.gate.close()
+        with self.channel() as channel:
+            channel.queue_delete(self.queue)
+
+
+class Channel:
+    """A channel of a connection of its own."""
+
+    def __init__(self, broker: RabbitMqServer) -> None:
+        self._broker = broker
+
+    def __enter__(self) -> Any:
+        import pika
+        from pika.adapters.blocking_connection import BlockingConnection
+
+        user = pika.PlainCredentials("streamkit", self._broker.password)
+        self._connection = BlockingConnection(
+            pika.ConnectionParameters("127.0.0.1", self._broker.port, credentials=user, connection_attempts=3)
+        )
+        return self._connection.channel()
+
+    def __exit__(self, *error: object) -> None:
+        self._connection.close()

@@ -7,13 +7,29 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
+from streamkit.core.addresses import UNSAFE
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
+from streamkit.core.stage import Count, stage
+from streamkit.core.text import printable
+from streamkit.emit.broker import Broker
+from streamkit.emit.client import (
+    Address,
+    Client,
+    Message,
+    RecordRejected,
+    SendError,
+    ServerClient,
+    Tls,
+    address,
+    tls_context,
+)
+from streamkit.emit.emitter import Emitter
 
 SCHEMES = {"http": (80, False), "https": (443, True)}
 
@@ -108,3 +124,41 @@ def secret_bytes(secret: str) -> bytes:
         return base64.b64decode(secret.removeprefix("whsec_"), validate=True)
     except binascii.Error:
         raise ValueError("secret must be base64 after whsec_") from None
+
+
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+
+
+@stage("webhook")
+class WebhookSink(Emitter):
+    """Post records to an HTTP address, as JSON arrays signed with HMAC-SHA256 (Standard Webhooks)."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="an HTTP address",
+        acknowledged_by="a 2xx status",
+        page="emitters-webhook.md",
+        example="http://127.0.0.1:8000/hook",
+        modules=("httpx",),
+    )
+
+    url: Annotated[str, 'the address, such as "https://example.com/hook"; status 2xx acknowledges, others are retried.']
+    secret: Annotated[str | None, 'the key that signs requests, such as "${HOOK_SECRET}"; unsigned by default.'] = None
+    batch: Annotated[Count, "maximum number of records in one request."] = 100
+    headers: Annotated[dict[str, str] | None, 'further headers, such as {authorization: "Bearer ${TOKEN}"}.'] = None
+    tls: Annotated[Tls | None, "files for https://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, self.tls)
+        if self.secret is not None:
+            secret_bytes(self.secret)
+        for name, text in (self.headers or {}).items():
+            if not _HEADER.fullmatch(name) or UNSAFE.search(text.replace("\t", " ")):
+                raise ValueError(
+                    f"headers: {printable(name, one_line=True)} must be a header's name, and its value have no line "
+                    "ends and control characters"
+                )
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return WebhookClient(self._at, self.url, self.tls, self.secret, self.batch, self.headers)

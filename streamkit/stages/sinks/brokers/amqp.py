@@ -7,11 +7,25 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 from urllib.parse import unquote
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Deadline, Message, SendError, ServerClient, Tls, quiet_logger, tls_context
+from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
+from streamkit.emit.client import (
+    Address,
+    Client,
+    Deadline,
+    Message,
+    SendError,
+    ServerClient,
+    Tls,
+    address,
+    quiet_logger,
+    tls_context,
+)
+from streamkit.emit.emitter import Emitter
 
 logger = logging.getLogger(__name__)
 
@@ -254,3 +268,45 @@ def _inner(error: Any) -> BaseException | None:
     """The cause of a pika error: the last of several, if it tried more than one address."""
     causes = [*getattr(error, "exceptions", ()), getattr(error, "exception", None), *getattr(error, "args", ())]
     return next((cause for cause in reversed(causes) if isinstance(cause, BaseException)), None)
+
+
+@stage("amqp")
+class AmqpSink(Emitter):
+    """Publish records to RabbitMQ (AMQP 0-9-1), persistent, each confirmed by the broker.
+
+    The exchange must exist, and a queue bound to it: the broker stores records in queues only.
+    """
+
+    broker: ClassVar[Broker] = Broker(
+        product="RabbitMQ (AMQP 0-9-1)",
+        acknowledged_by="a publisher confirm",
+        page="emitters-rabbitmq.md",
+        example="amqp://127.0.0.1",
+        modules=("pika",),
+    )
+
+    unsafe: ClassVar[str] = r"\."
+
+    url: Annotated[str, 'the broker, such as "amqps://${USER}:${PASSWORD}@host:5671/vhost"; amqp:// is not encrypted.']
+    exchange: Annotated[
+        str,
+        'the exchange, a template with {source} or other variables of the records; "" publishes to the queue that the '
+        "routing key names.",
+    ] = "amq.topic"
+    routing_key: Annotated[str, "also a template; dots in a value become underscores."] = "streamkit.{source}"
+    mandatory: Annotated[bool, "reject and count records without a queue; if false, the broker drops them."] = True
+    tls: Annotated[Tls | None, "files for amqps://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, self.tls)
+        if "/" in self._at.path[1:]:
+            raise ValueError("url must end with one virtual host, as in amqp://host/vhost; write %2F for / in its name")
+
+    def templates(self) -> dict[str, str]:
+        """See `Emitter.templates`."""
+        return {"routing_key": self.routing_key, **({"exchange": self.exchange} if self.exchange else {})}
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return AmqpClient(self._at, self.tls, self.mandatory)

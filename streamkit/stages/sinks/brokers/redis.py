@@ -4,10 +4,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
+from streamkit.core.stage import Count, stage
+from streamkit.emit.broker import Broker
+from streamkit.emit.client import (
+    Address,
+    Client,
+    Message,
+    RecordRejected,
+    SendError,
+    ServerClient,
+    Tls,
+    address,
+    tls_context,
+)
+from streamkit.emit.emitter import Emitter
 
 SCHEMES = {"redis": (6379, False), "rediss": (6379, True)}
 
@@ -66,3 +79,33 @@ class RedisClient(ServerClient):
             if isinstance(answer, Exception):
                 kind = RecordRejected if str(answer).startswith(_PERMANENT) else SendError
                 raise kind(str(answer), done)
+
+
+@stage("redis")
+class RedisSink(Emitter):
+    """Add records to Redis streams; each entry has the fields id and record."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="Redis streams",
+        acknowledged_by="the id of the entry",
+        page="emitters-redis.md",
+        example="redis://127.0.0.1",
+        modules=("redis",),
+    )
+
+    template_options: ClassVar[tuple[str, ...]] = ("stream",)
+
+    url: Annotated[str, 'the server, such as "rediss://${USER}:${PASSWORD}@host:6379/0"; redis:// is not encrypted.']
+    stream: Annotated[str, "the key, a template with {source} or other variables of records."] = "streamkit:{source}"
+    max_length: Annotated[Count | None, "approximate number of entries that a stream keeps; by default all."] = None
+    tls: Annotated[Tls | None, "files for rediss://, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES, self.tls)
+        if not (self._at.path.strip("/") or "0").isdigit():
+            raise ValueError("url must end with the number of a database, as in redis://host:6379/0")
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return RedisClient(self._at, self.tls, self.max_length)

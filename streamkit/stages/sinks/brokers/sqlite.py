@@ -4,13 +4,18 @@
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from pathlib import Path
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from streamkit.emit.client import RecordRejected, SendError
+from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
+from streamkit.emit.client import Client, RecordRejected, SendError
+from streamkit.emit.emitter import Emitter
 from streamkit.emit.rows import RecordColumn, TableClient
 from streamkit.emit.segment_file import open_private
+from streamkit.io.outputs import check_path
 
 _PERMANENT = (sqlite3.IntegrityError, sqlite3.DataError)  # the table's constraints and triggers; too large values
 
@@ -48,3 +53,28 @@ class SqliteClient(TableClient):
         """See `TableClient.failure`."""
         never = isinstance(error, _PERMANENT) or str(error).startswith("malformed JSON")
         return RecordRejected(str(error)) if never else SendError(str(error))
+
+
+@stage("sqlite")
+class SqliteSink(Emitter):
+    """Insert records into a table of a SQLite file, each exactly once."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="a table in a SQLite file",
+        acknowledged_by="the commit",
+        page="emitters-databases.md",
+        drops_repeats=True,
+    )
+
+    path: Annotated[str, "the file, such as out/results.db."]
+    table: Annotated[str | None, "the table; by default frames, objects or events. It is created if missing."] = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        check_path(self.path, ())
+        if self.table is not None and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", self.table):
+            raise ValueError(f"table must be letters, digits and underscores, got {self.table!r}")
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return SqliteClient(self.path, self.table or self.send, self.send)

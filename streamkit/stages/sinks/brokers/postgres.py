@@ -3,11 +3,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from streamkit.core.errors import needs
-from streamkit.emit.client import Address, Deadline, RecordRejected, SendError, Tls
+from streamkit.core.stage import stage
+from streamkit.emit.broker import Broker
+from streamkit.emit.client import Address, Client, Deadline, RecordRejected, SendError, Tls, address
+from streamkit.emit.emitter import Emitter
 from streamkit.emit.rows import RecordColumn, TableClient
 
 SCHEMES = {"postgres": (5432, False), "postgresql": (5432, False)}
@@ -110,3 +114,37 @@ class PostgresClient(TableClient):
                 state = work.send(ready)
         except StopIteration as end:
             return end.value
+
+
+@stage("postgres")
+class PostgresSink(Emitter):
+    """Insert records into a table of PostgreSQL, each exactly once."""
+
+    broker: ClassVar[Broker] = Broker(
+        product="a PostgreSQL table",
+        acknowledged_by="the commit",
+        page="emitters-databases.md",
+        example="postgres://127.0.0.1/cameras",
+        modules=("psycopg",),
+        drops_repeats=True,
+    )
+
+    url: Annotated[str, 'the database, such as "postgres://${USER}:${PASSWORD}@host:5432/cameras".']
+    table: Annotated[str | None, "table or schema.table, created if missing; default frames, objects or events."] = None
+    encryption: Annotated[
+        Literal["prefer", "verify"],
+        "verify requires an encrypted connection and a valid certificate; prefer uses what the server offers.",
+    ] = "prefer"
+    tls: Annotated[Tls | None, "files for encryption: verify, such as {ca: ca.pem, cert: me.pem, key: me.key}."] = None
+
+    def check(self) -> None:
+        """See `Emitter.check`."""
+        self._at = address(self.url, SCHEMES)
+        if self.tls is not None and self.encryption != "verify":
+            raise ValueError("tls applies to verified connections only; add encryption: verify")
+        if self.table is not None and not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)?", self.table, re.ASCII):
+            raise ValueError(f"table must be a name or schema.name, got {self.table!r}")
+
+    def client(self) -> Client:
+        """See `Emitter.client`."""
+        return PostgresClient(self._at, self.table or self.send, self.send, self.tls, self.encryption == "verify")
