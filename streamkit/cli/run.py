@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run
 
 
 @click.command()
@@ -54,7 +57,7 @@ def run(
     write_report = None if report is None else ReportFile(report)
     trace = None if profile is None else Trace(profile)
     common.keep_stdout()
-    running: Any = (
+    running: Run = (
         watching(pipeline, load, limit, common.pairs(set_))
         if graph is None
         else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)

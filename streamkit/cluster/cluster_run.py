@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a pipeline on the nodes of a Ray cluster, with the interface of `PipelineRun`.
+"""One run of a pipeline on the nodes of a Ray cluster.
 
 Ray starts the actors, keeps each on its machine and tells when one is gone. One loop on the main thread (`run`) looks
 for new nodes, exchanges orders and reports with each about twice a second, and moves the sources of lost nodes to
@@ -62,6 +62,7 @@ class NodeDevice:
 
     text: str
     kind: str = "node"
+    index: int = 0
 
     def __str__(self) -> str:
         return self.text
@@ -104,6 +105,7 @@ class ClusterRun(MergedCounts, Controls):
 
     sources: ClusterSources
     limit = None
+    hung_threads = ()
 
     def __init__(
         self, graph: Graph, ray: Any, job: NodeJob, pack: Callable[[], Mapping[str, bytes]], gallery: Gallery,
@@ -420,7 +422,7 @@ class ClusterRun(MergedCounts, Controls):
         owner = self.sources.owner(source)
         return owner if isinstance(owner, NodeHandle) and owner.takes_sources else None
 
-    def named(self, name: str) -> NodeHandle | None:
+    def named(self, name: str | None) -> NodeHandle | None:
         """The node with that name; None if it is not there."""
         return next((node for node in self.ready_nodes() if node.node.name == name), None)
 

@@ -38,18 +38,19 @@ from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import Run
+from streamkit.runtime.run_delegate import R, RunDelegate
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-Running = PipelineRun | WorkerFleet
 _SUMS = ("detections", "events", "counts", "stages", "latency")
 
 
 def watching(
     path: Path, load: Callable[[], Graph], limit: int | None, set_: Mapping[str, str] = MappingProxyType({}),
-    make: Callable[[Graph], Running] | None = None,
-) -> ReloadingPipeline:  # fmt: skip
+    make: Callable[[Graph], PipelineRun | WorkerFleet] | None = None,
+) -> ReloadingPipeline[PipelineRun | WorkerFleet]:  # fmt: skip
     """Create a pipeline that follows its YAML, in one process or several.
 
     Args:
@@ -69,14 +70,14 @@ def watching(
             choose(name)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
-    def plain(graph: Graph) -> Running:
+    def plain(graph: Graph) -> PipelineRun | WorkerFleet:
         return prepare(graph, path, set_, limit=limit, keep_running=True)
 
     return ReloadingPipeline(path, checked, make or plain)
 
 
-class ReloadingPipeline:
-    """Runs a pipeline and reloads its files, with the interface of `PipelineRun`.
+class ReloadingPipeline(RunDelegate[R]):
+    """Runs a pipeline and reloads its files; a `Run` over the current one.
 
     Args:
         path: the YAML.
@@ -87,14 +88,14 @@ class ReloadingPipeline:
         rejected: why the last edit of the files is not applied; empty if it is.
     """
 
-    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Running]) -> None:
+    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], R]) -> None:
         self._path, self._load, self._make = path, load, make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
         self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
         self._carried = CarriedFile()
-        self._running = self._create(self._graph)
+        super().__init__(self._create(self._graph))
         self._next: Graph | None = None
         self._before: Graph | None = None
         self._live = LiveChanges()
@@ -133,7 +134,7 @@ class ReloadingPipeline:
             if self.stopping:
                 self._running.stop()
 
-    def _made(self, graph: Graph) -> Running:
+    def _made(self, graph: Graph) -> R:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
             return self._create(graph)
@@ -145,7 +146,7 @@ class ReloadingPipeline:
             self._graph, self._before = self._before, None
             return self._create(self._graph)
 
-    def _create(self, graph: Graph) -> Running:
+    def _create(self, graph: Graph) -> R:
         running = self._make(copied(graph))
         running.carried = self._carried.path
         return running
@@ -263,10 +264,6 @@ class ReloadingPipeline:
 
     # ------------------------------------------------------------------------------------------------- counting
 
-    def __getattr__(self, name: str) -> Any:
-        """Other attributes are those of the running pipeline, such as `graph`, `states` and `limit`."""
-        return getattr(self._running, name)
-
     @property
     def frames(self) -> int:
         """Number of frames that reached the end of the graph, over all runs."""
@@ -300,7 +297,7 @@ class ReloadingPipeline:
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report: sums over all runs; the sources are those of the last run."""
-        found: dict[str, Any] = self._running.report(exit_code)
+        found = self._running.report(exit_code)
         if not self._past:
             return found
         sums = add_up([*(report for report, _ in self._past), _worker_report(self._running)])
@@ -316,5 +313,5 @@ def _stamp(file: Path) -> tuple[int, int, int]:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _worker_report(running: Running) -> WorkerReport:
+def _worker_report(running: Run) -> WorkerReport:
     return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))

@@ -31,9 +31,9 @@ from streamkit.runtime.control.graph_changes import LiveChanges
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.ingest.source_status import SourceState, reconnects, short
 from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
-from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import ReloadingPipeline
+from streamkit.runtime.run import Run
 from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
@@ -74,7 +74,7 @@ class ServeEngine:
     audit: AuditLog | None = None
 
     def __init__(
-        self, running: PipelineRun | ReloadingPipeline, gallery: Gallery, store: ServeStore, *,
+        self, running: Run, gallery: Gallery, store: ServeStore, *,
         allow_files: bool = False, file: PipelineFile | None = None,
     ) -> None:  # fmt: skip
         self.running, self.gallery, self.store, self.allow_files = running, gallery, store, allow_files
@@ -527,7 +527,7 @@ class ServeEngine:
             hides=self.hides(),
             allow_files=self.allow_files,
             differs=self._differs,
-            edit_rejected=bool(getattr(running, "rejected", "")),
+            edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
 
 

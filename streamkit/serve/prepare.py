@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run
 
 
 def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
@@ -61,7 +64,7 @@ def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:
     return ServeStore(folder, limits[0], int(limits[1]))
 
 
-def engine_of(running: Any, gallery: Any, store: Any, *, allow_files: bool, file: Any = None) -> Any:
+def engine_of(running: Run, gallery: Any, store: Any, *, allow_files: bool, file: Any = None) -> Any:
     """The pipeline behind the API; the store takes the gallery's events, and knows the stages that write files."""
     from streamkit.serve.engine import ServeEngine
 

@@ -22,6 +22,7 @@ from streamkit.runtime.ingest.source_status import STATES, reconnects, short
 from streamkit.runtime.observe import nvml
 from streamkit.runtime.observe.alarms import WHOLE
 from streamkit.runtime.observe.event_counts import ALL_FILES, EventSeries, shaped_stages
+from streamkit.runtime.run import Run
 
 BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the latency histograms' buckets, in seconds."""
@@ -31,11 +32,11 @@ class PipelineCollector(Collector):
     """Reads a run's counters whenever they are collected.
 
     Args:
-        running: the run: a `PipelineRun`, or an object with its interface.
+        running: the run.
         by_source: whether each source has its own series; otherwise one has the sum, also of removed sources.
     """
 
-    def __init__(self, running: Any, *, by_source: bool = True) -> None:
+    def __init__(self, running: Run, *, by_source: bool = True) -> None:
         self._running, self._nvml, self._by_source = running, device_monitors(running), by_source
 
     def collect(self) -> Iterator[Metric]:
@@ -142,12 +143,12 @@ class PipelineCollector(Collector):
                 yield gauge(f"{name}_utilization_ratio", text, "device", shares)
 
 
-def device_monitors(running: Any) -> dict[str, nvml.Nvml]:
+def device_monitors(running: Run) -> dict[str, nvml.Nvml]:
     """The load of each GPU of a run, by name."""
     return {str(device): nvml.Nvml(device.index) for device in running.devices if device.kind == "cuda"}
 
 
-def registry(running: Any, *, by_source: bool = True) -> CollectorRegistry:
+def registry(running: Run, *, by_source: bool = True) -> CollectorRegistry:
     """A separate registry for one run, with this process's memory, threads and files; see `PipelineCollector`."""
     made = CollectorRegistry(auto_describe=False)
     made.register(PipelineCollector(running, by_source=by_source))
