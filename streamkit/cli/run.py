@@ -43,6 +43,7 @@ def run(
     from streamkit.runtime.observe import telemetry
     from streamkit.runtime.observe.trace import Trace
     from streamkit.runtime.reload import watching
+    from streamkit.runtime.run import RunConfig
 
     display = open_display()
     exported = telemetry.open_telemetry()
@@ -60,7 +61,7 @@ def run(
     running: Run = (
         watching(pipeline, load, limit, common.pairs(set_))
         if graph is None
-        else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)
+        else prepare(graph, pipeline, common.pairs(set_), RunConfig(limit=limit), trace=trace)
     )
     outputs = WrittenOutputs(running.graph.output_paths, running.states)
     common.handle_signals(running, display)

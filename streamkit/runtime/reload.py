@@ -38,7 +38,7 @@ from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
 from streamkit.runtime.pipeline import PipelineRun
-from streamkit.runtime.run import Run
+from streamkit.runtime.run import Run, RunConfig
 from streamkit.runtime.run_delegate import R, RunDelegate
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ def watching(
         return graph
 
     def plain(graph: Graph) -> PipelineRun | WorkerFleet:
-        return prepare(graph, path, set_, limit=limit, keep_running=True)
+        return prepare(graph, path, set_, RunConfig(limit=limit, keep_running=True))
 
     return ReloadingPipeline(path, checked, make or plain)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +18,37 @@ from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources
 from streamkit.runtime.observe.alarms import ActiveAlarm
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """How a graph is run, in this process and in others: each passes them on.
+
+    Attributes:
+        limit: maximum number of frames per source.
+        keep_running: whether to run until `stop`, even without sources: sources may be added later.
+        realtime: play files at their own speed unless the YAML sets one, so that no file competes with cameras.
+        refused: sources that fail without being read, with the reason.
+        live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
+        expected_live: number of live sources that may be added to a process at once; it is ready for them when its
+            networks are tuned.
+        parallel_files: number of files that a process reads at the same time; by default, the device decides.
+        own_cores: number of CPU cores that a process uses; by default, all that it may use.
+        per_source: make batches of one source each, all full but the last of a source: the same batches in every run.
+    """
+
+    limit: int | None = None
+    keep_running: bool = False
+    realtime: bool = False
+    refused: Mapping[str, str] = field(default_factory=dict)
+    live_may_come: bool | None = None
+    expected_live: int = 0
+    parallel_files: int | None = None
+    own_cores: int | None = None
+    per_source: bool = False
+
+
+DEFAULT = RunConfig()
 
 
 class RunDevice(Protocol):

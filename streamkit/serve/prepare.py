@@ -28,11 +28,13 @@ def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[
     from streamkit.runtime.preview.gallery import Gallery
     from streamkit.runtime.preview.stage import follow_sinks
     from streamkit.runtime.reload import watching
+    from streamkit.runtime.run import RunConfig
 
     gallery = Gallery()
+    config = RunConfig(keep_running=True, realtime=True)
 
     def make(graph: Any) -> Any:
-        running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
+        running = prepare_run(graph, path, set_, config, gallery=gallery)
         follow_sinks(running, gallery)
         running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
         return running

@@ -91,6 +91,7 @@ from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import GalleryRelay
 from streamkit.runtime.preview.remote_live import LiveRelay
 from streamkit.runtime.preview.stage import follow_stages, preview_graph
+from streamkit.runtime.run import DEFAULT, RunConfig
 
 logger = logging.getLogger(__name__)
 
@@ -236,8 +237,8 @@ def _peak_session_demand(
 
 
 def prepare(
-    graph: Graph, path: Path, set_: Mapping[str, str], *, limit: int | None = None, trace: Trace | None = None,
-    keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
+    graph: Graph, path: Path, set_: Mapping[str, str], config: RunConfig = DEFAULT, *, trace: Trace | None = None,
+    gallery: Gallery | None = None,
 ) -> PipelineRun | WorkerFleet:  # fmt: skip
     """Create the run of a graph: in this process, or in several worker processes; see `process_count`.
 
@@ -245,10 +246,8 @@ def prepare(
         graph: the graph to run.
         path: the YAML it was read from; each worker process reads its text again.
         set_: values that override the YAML.
-        limit: maximum number of frames per source.
+        config: how to run it.
         trace: records the timeline of the run, of all its processes.
-        keep_running: run until `stop`, even without sources: sources may be added later.
-        realtime: play files at their own speed unless the YAML sets one.
         gallery: receives images of watched sources, and events.
 
     Raises:
@@ -258,7 +257,8 @@ def prepare(
     stored = graph  # with the sources that the run will have
     if graph.config.state is not None:
         stored = replace(graph, sources=StateStore(graph.config.state).sources(graph))
-    plan = plan_here(stored, keep_running=keep_running, realtime=realtime)
+    keep_running = config.keep_running
+    plan = plan_here(stored, keep_running=keep_running, realtime=config.realtime)
     shares = assign_sources(stored, plan.counts, keep_running=keep_running)
     used = {name for name, _ in shares}
     for name in graph.config.device if isinstance(graph.config.device, list) else ():
@@ -279,21 +279,18 @@ def prepare(
     chosen = dict(zip(names, by_device, strict=False))  # `auto` is chosen here, for all processes
     shares = [(chosen[name], ids) for name, ids in shares]
     limits_of_gpus = session_limits(device_plan.device for device_plan in plan.devices)
-    refused = sources_beyond(stored.sources, shares, limits_of_gpus, realtime=realtime)
+    refused = sources_beyond(stored.sources, shares, limits_of_gpus, realtime=config.realtime)
+    config = replace(config, refused=refused)
     if len(shares) == 1 and limits == [1]:
         end_prestarted(wait=True)
         if gallery is not None:
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
-        run = PipelineRun(
-            graph, device, limit=limit, trace=trace, keep_running=keep_running, realtime=realtime,
-            live=None if gallery is None else gallery.live, refused=refused,
-        )  # fmt: skip
+        run = PipelineRun(graph, device, config, trace=trace, live=None if gallery is None else gallery.live)
         run.lessons = _lessons_of_one_process(run, graph, device, watched=gallery is not None)
         return run
     return WorkerFleet(
-        graph, shares, path, dict(set_), limit=limit, keep_running=keep_running, realtime=realtime, gallery=gallery,
-        trace=trace, process_limits=by_device, refused=refused,
+        graph, shares, path, dict(set_), config, gallery=gallery, trace=trace, process_limits=by_device,
         spare_limits={str(planned.device): planned.spare_limit for planned in plan.devices if planned.spare_limit},
     )  # fmt: skip
 
@@ -324,16 +321,13 @@ class WorkerFleet(MergedCounts, Controls):
         shares: each device with the ids of its sources, from `assign_sources`.
         path: the YAML.
         set_: values that override the YAML.
-        limit: maximum number of frames per source.
-        keep_running: run until `stop`, even without sources.
-        realtime: play files at their own speed unless the YAML sets one.
+        config: how to run it.
         gallery: receives images of watched sources, and events.
         trace: records the timeline of the run, of all its processes.
         process_limits: how many processes there may be on each device when sources are added; by default, those of
             `shares`.
         spare_limits: how many processes there may be on each device with a spare one among them; by default, none is
             kept.
-        refused: sources that fail without being read, with the reason.
 
     Attributes:
         devices: the devices that are used; `device` is the first of them.
@@ -344,23 +338,24 @@ class WorkerFleet(MergedCounts, Controls):
     sources: FleetSources
 
     def __init__(
-        self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str], *,
-        limit: int | None = None, keep_running: bool = False, realtime: bool = False, gallery: Gallery | None = None,
-        trace: Trace | None = None, process_limits: Mapping[str, int] = MappingProxyType({}),
-        spare_limits: Mapping[str, int] = MappingProxyType({}), refused: Mapping[str, str] = MappingProxyType({}),
+        self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str],
+        config: RunConfig = DEFAULT, *, gallery: Gallery | None = None, trace: Trace | None = None,
+        process_limits: Mapping[str, int] = MappingProxyType({}),
+        spare_limits: Mapping[str, int] = MappingProxyType({}),
     ) -> None:  # fmt: skip
         as_in_yaml = {id_: dict(node.options) for id_, node in graph.nodes.items()}
         super().__init__(graph)
         self._as_in_yaml = as_in_yaml
         self.devices = tuple(dict.fromkeys(choose(device) for device, _ in shares))
         self.device = self.devices[0]
-        self.limit = limit
+        self.limit = config.limit
+        self._config = config
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
         self.seconds = 0.0
         self.restarted = 0
         self.hung_threads: list[threading.Thread] = []
-        self._shares, self._realtime, self._keep_running = shares, realtime, keep_running
+        self._shares = shares
         self._workers = [WorkerHandle(device=device, number=number) for number, (device, _) in enumerate(shares)]
         self._limits = Counter(device for device, _ in shares)
         self._limits |= Counter(process_limits)
@@ -377,16 +372,16 @@ class WorkerFleet(MergedCounts, Controls):
         self._settings, self._failed_exports = itertools.count(1), telemetry.FailedExports()
         self._refused: dict[tuple[str, tuple[str, ...]], tuple[int, Callable[[], None]]] = {}
         self._worker_log, self._stage_log, self._lock = worker_log(), stage_log(), threading.Lock()
+        loads = source_loads(graph, realtime=config.realtime, figures=figures_of(self.device))
         self.sources = FleetSources(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in self._workers),
-            keep_running, self._paused, source_loads(graph, realtime=realtime, figures=figures_of(self.device)),
-            self._start_another,
+            config.keep_running, self._paused, loads, self._start_another,
         )  # fmt: skip
         self._lessons = self._gpu_lessons()
         self._mps: MpsDaemon | None = None
         self._relay = None if gallery is None else GalleryRelay(gallery, self._watch)
         self._live_relay = None if gallery is None else LiveRelay(gallery.live, self._view)
-        self._assign_sources(refused)
+        self._assign_sources(config.refused)
         self._parts = len(shares) + sum(map(bool, map(self._lacks_spare, self._spare_limits)))
         pinned = all(choose(worker.device).kind == "cuda" for worker in self._workers)
         self._own_cores = ParentCores(self._parts if pinned else 0)
@@ -550,7 +545,7 @@ class WorkerFleet(MergedCounts, Controls):
     def _may_go(self) -> bool:
         """Whether frames may be read: by all processes that are ready; those of files do not wait for each other."""
         opened = [worker.ready or worker.over for worker in self._awaited()]
-        files_only = not self._keep_running and not any(map(self.sources.live, self._workers))
+        files_only = not self._config.keep_running and not any(map(self.sources.live, self._workers))
         return any(opened) if files_only else all(opened)
 
     def _awaited(self) -> list[WorkerHandle]:
@@ -716,8 +711,8 @@ class WorkerFleet(MergedCounts, Controls):
             worker.frames, frames = frame_pipe()
             job = WorkerConfig(
                 self._path, self.graph.config.text, self._set, worker.device, self.sources.first_orders(worker),
-                tuple(self._stages.runners), self._changed_settings(), self.limit, (worker.part, self._parts),
-                process_cores(), self._realtime, self._keep_running, worker.expected_live, self._relay is not None,
+                tuple(self._stages.runners), self._changed_settings(), (worker.part, self._parts), process_cores(),
+                self._worker_config(worker), self._relay is not None,
                 self._trace_events, tuple(sorted(counted_across_sources(self.graph))), self.carried,
             )  # fmt: skip
             if self._trace is not None:
@@ -729,6 +724,13 @@ class WorkerFleet(MergedCounts, Controls):
             frames.close()
         worker.receiver = start("receiver", partial(self._receive_frames, worker))
         self._supervisor.workers.append(worker)
+
+    def _worker_config(self, worker: WorkerHandle) -> RunConfig:
+        """How a process runs: until it is ended, and ready for the live sources that it may get."""
+        return RunConfig(
+            limit=self._config.limit, keep_running=True, realtime=self._config.realtime,
+            live_may_come=self._config.keep_running, expected_live=worker.expected_live,
+        )  # fmt: skip
 
     def _begin(self, worker: WorkerHandle) -> None:
         """Let a process use its device."""
@@ -896,7 +898,7 @@ class WorkerFleet(MergedCounts, Controls):
             lost = [(worker, self.sources.remove_process(worker)) for worker in dead]
             none_left = not any(worker.takes_sources for worker in self._workers)
             if lost and not ending and none_left and self._take_spare(*self._spare_limits, ready=True) is None:
-                self._replace(worker for worker, ids in lost if ids or (self._keep_running and worker.ready))
+                self._replace(worker for worker, ids in lost if ids or (self._config.keep_running and worker.ready))
             for worker, ids in lost:
                 if not ids and not ending:
                     logger.error(str(worker.failure))

@@ -55,6 +55,7 @@ from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
+from streamkit.runtime.run import RunConfig
 
 logger = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ _REPORT_EVERY_S = 0.5
 _SESSION_EVERY_S = 0.5
 _UNREAD = "schema", "device", "latency", "sources"
 """Parts of a report that the parent makes of its own values, or of the histograms and states that come beside it."""
+_ENDLESS = RunConfig(keep_running=True, live_may_come=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +97,9 @@ class WorkerConfig:
         sources: the sources to start with.
         shared: ids of the stages that the parent process runs.
         settings: options that were changed since the YAML was read, by stage.
-        limit: maximum number of frames per source.
         part: which share of the cores the process has, and the number of shares.
         cores: the cores that are shared.
-        realtime: play recordings at their own speed unless their options set another one.
-        live_may_come: whether live sources may be added.
-        expected_live: number of live sources that a spare process may get at once; see `PipelineRun`.
+        run: how the process runs the graph.
         preview: whether to make images and events for the parent's gallery.
         trace: maximum number of events of the timeline; 0 records none.
         counted_by_parent: stages and tables whose events and objects the parent process counts.
@@ -114,12 +113,9 @@ class WorkerConfig:
     sources: tuple[SourceOrder, ...]
     shared: tuple[str, ...]
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    limit: int | None = None
     part: tuple[int, int] = (0, 1)
     cores: tuple[int, ...] = ()
-    realtime: bool = False
-    live_may_come: bool = False
-    expected_live: int = 0
+    run: RunConfig = _ENDLESS
     preview: bool = False
     trace: int = 0
     counted_by_parent: tuple[str, ...] = ()
@@ -260,11 +256,7 @@ class WorkerPipeline(PipelineRun):
         gallery: RemoteGallery | None = None, early: Sequence[tuple[str, Any]] = (),
         trace: Recorder | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
-            live_may_come=job.live_may_come, expected_live=job.expected_live,
-            live=None if gallery is None else gallery.live,
-        )  # fmt: skip
+        super().__init__(graph, device, job.run, trace=trace, live=None if gallery is None else gallery.live)
         self.carried = job.carried
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)

@@ -32,6 +32,7 @@ from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, wor
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?frames=3'}\n"
 
@@ -134,8 +135,9 @@ class Played:
     """A fleet of two processes, what it logged, and the two."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, stages: str = "note: {}", head: str = "", **options: Any
-    ) -> None:
+        self, monkeypatch: pytest.MonkeyPatch, stages: str = "note: {}", head: str = "", *, keep_running: bool = False,
+        **options: Any,
+    ) -> None:  # fmt: skip
         self.logged, self.processes, self.waits = collect(), [], []
         self.wrote: list[tuple[str, int]] = []
         self.contexts: list[Any] = []
@@ -176,7 +178,8 @@ class Played:
             return made
 
         monkeypatch.setattr(module, "Child", child)
-        self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, limit=7, **options)
+        config = RunConfig(limit=7, keep_running=keep_running)
+        self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, config, **options)
         self.fleet._supervisor._wait = self._wait
 
     def begin(self, made: Process) -> None:
@@ -219,9 +222,9 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
         (SourceOrder("a", 1), SourceOrder("c", 2)),
         ("note",),
         {},
-        7,
         (0, 2),
         process_cores(),
+        RunConfig(limit=7, keep_running=True, live_may_come=False),
     )
     assert second.job == WorkerConfig(
         Path("p.yaml"),
@@ -231,9 +234,9 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
         (SourceOrder("b", 3),),
         ("note",),
         {},
-        7,
         (1, 2),
         process_cores(),
+        RunConfig(limit=7, keep_running=True, live_may_come=False),
     )
     assert set(played.waits) == {0.1}
     assert fleet.seconds == 15.5
@@ -516,7 +519,11 @@ def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatc
     played.then[5] = played.fleet.stop
     assert played.fleet.run() == 130
     first, second, spare = (one.job for one in played.processes)
-    assert [(one.part, one.expected_live) for one in (first, second, spare)] == [((0, 3), 0), ((1, 3), 0), ((2, 3), 2)]
+    assert [(job.part, job.run.expected_live) for job in (first, second, spare)] == [
+        ((0, 3), 0),
+        ((1, 3), 0),
+        ((2, 3), 2),
+    ]
     assert spare.sources == ()
     assert [one.orders for one in played.processes] == [["go", "stop"]] * 3
     assert [one.get("spare") for one in played.fleet.report(130)["devices"]] == [None, None, True]
@@ -958,14 +965,14 @@ def graph_of(device: str, sources: int = 2) -> Any:
 def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
     logged = collect()
     trace: Any = SimpleNamespace(current_track=Spans)
-    made = prepare(graph_of(device, sources), Path("p.yaml"), {}, limit=4, trace=trace)
+    made = prepare(graph_of(device, sources), Path("p.yaml"), {}, RunConfig(limit=4), trace=trace)
     assert isinstance(made, PipelineRun)
     assert (str(made.device), made.limit, made._trace) == ("cpu", 4, trace)
     assert logged == [f"cuda:{i + 1} is not used: there are more devices than sources" for i in range(unused)]
 
 
 def test_several_shares_are_a_fleet() -> None:
-    made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, limit=4)
+    made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, RunConfig(limit=4))
     assert isinstance(made, WorkerFleet)
     assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
     assert [(worker.device, made.sources.of(worker)) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]

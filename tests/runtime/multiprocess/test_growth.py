@@ -32,6 +32,7 @@ from streamkit.runtime.multiprocess.process_count import (
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.reload import watching
+from streamkit.runtime.run import RunConfig
 
 TEST = "{uri: 'test://?width=64&height=48&fps=10', pace: realtime}"
 
@@ -248,7 +249,7 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
     planned(monkeypatch, limit=2)
     path = yaml(tmp_path, "a")
     with collecting() as before:
-        running = prepare(build(read(path)), path, {}, keep_running=True)
+        running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     assert before == ["1 process; up to 2 as sources are added"]
     assert isinstance(running, WorkerFleet)
     with going(running) as logged:
@@ -279,7 +280,7 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
 def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=4)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         until(lambda: flows(running, "a"))
         (tmp_path / "no").touch()
@@ -297,7 +298,7 @@ def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, 
 def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         added(running, "b", "c", "d", "e")
         until(lambda: flows(running, *"abcde"))
@@ -333,14 +334,14 @@ def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
 def test_what_cannot_grow_runs_in_this_process(tmp_path, monkeypatch, keep_running, limit, kind):
     planned(monkeypatch, limit)
     path = yaml(tmp_path, "a")
-    assert type(prepare(build(read(path)), path, {}, keep_running=keep_running)) is kind
+    assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=keep_running))) is kind
 
 
 def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
     path = yaml(tmp_path, "a")
-    assert type(prepare(build(read(path)), path, {}, keep_running=True)) is PipelineRun
+    assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=True))) is PipelineRun
     path.write_text(path.read_text().replace("device: cpu", "device: {use: cpu, processes: 2}"))
-    fleet = prepare(build(read(path)), path, {}, keep_running=True)
+    fleet = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     assert isinstance(fleet, WorkerFleet)
     assert dict(fleet._limits) == {"cpu": 2}
 
@@ -348,7 +349,7 @@ def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
 def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     assert running._start_another() is None
     running.ready = True
     running.stop()
@@ -360,7 +361,7 @@ def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeyp
 def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         until(lambda: flows(running, "a"))
 
@@ -377,7 +378,7 @@ def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_p
 def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     monkeypatch.setattr(module, "Child", lambda *given, **_: (tmp_path / "nothing").read_bytes())
     with pytest.raises(StreamkitError, match=r"a process of the run cannot be started: .*check memory and `ulimit"):
         running.run()

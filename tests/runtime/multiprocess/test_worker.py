@@ -21,6 +21,7 @@ from streamkit.runtime.multiprocess import worker as module
 from streamkit.runtime.multiprocess.children import ParentConnection
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink, unpack
 from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, WorkerPipeline, _graph, work
+from streamkit.runtime.run import RunConfig
 
 TEXT = """device: cpu
 sources:
@@ -78,6 +79,10 @@ def begun(link: Link, job: WorkerConfig, frames: Connection) -> None:
     work(link, job, frames)
 
 
+ENDLESS = RunConfig(keep_running=True, live_may_come=False)
+LIMITED = dataclasses.replace(ENDLESS, limit=3)
+
+
 def job_of(path: Path, **changes: Any) -> WorkerConfig:
     text = path.read_text() if path.exists() else None
     job = WorkerConfig(path, text, {}, "cpu", orders_of("a"), ("all",))
@@ -100,7 +105,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[SessionSample]:
 def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    job = job_of(path, limit=3)
+    job = job_of(path, run=LIMITED)
     yield WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink), link
     uplink.close()
     here.close()
@@ -108,7 +113,7 @@ def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
 
 def test_a_spare_process_tunes_its_networks_before_it_is_ready(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    uplink, job = Uplink(there), job_of(path, sources=(), expected_live=7)
+    uplink, job = Uplink(there), job_of(path, sources=(), run=dataclasses.replace(ENDLESS, expected_live=7))
     running = WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink)
     assert (dict(running.states), running._live) == ({}, 7)
     uplink.close()
@@ -119,7 +124,7 @@ def test_a_configuration_cannot_be_changed() -> None:
     job = job_of(Path("p.yaml"))
     assert job.part == (0, 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        job.limit = 3  # type: ignore[misc]
+        job.device = "cuda"  # type: ignore[misc]
     assert not hasattr(job, "__dict__")
 
 
@@ -131,7 +136,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     monkeypatch.setattr(module, "pin_process", lambda device, *part: pinned.append((str(device), *part)))
     here, there = Pipe(duplex=False)
     link.waiting.put(("go", None))
-    begun(link, job_of(path, limit=3, part=(1, 2), cores=(3, 4)), there)
+    begun(link, job_of(path, run=LIMITED, part=(1, 2), cores=(3, 4)), there)
     assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2, (3, 4))])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == ("end", 0)

@@ -22,6 +22,7 @@ from streamkit.runtime.preview import remote as module
 from streamkit.runtime.preview.gallery import REQUESTED_FOR_S, Gallery
 from streamkit.runtime.preview.remote import GalleryRelay, RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
+from streamkit.runtime.run import RunConfig
 
 LOOP = "{uri: samples/street.mp4, pace: realtime, loop: true}"
 PIPELINE = f"""
@@ -54,7 +55,7 @@ def work(link: ParentConnection, text: str, root: Any) -> None:
     """A worker process: run a pipeline with a remote gallery, and execute orders."""
     remote = RemoteGallery(link.send)
     graph = preview_graph(read_text(text, folder=root), remote)
-    running = PipelineRun(graph, choose("cpu"), keep_running=True, realtime=True)
+    running = PipelineRun(graph, choose("cpu"), RunConfig(keep_running=True, realtime=True))
     follow_sinks(running, remote)
     thread = threading.Thread(target=running.run)
     thread.start()
