@@ -226,7 +226,7 @@ class PipelineRun(Controls):
             raise StreamkitError(describe(self.fatal)) from self.fatal
         if self.stopping:
             return 130
-        failed = self.sources.removed.failed or any(state.error for state in self.states.values())
+        failed = self.sources.removed.failed_sources or any(state.error for state in self.states.values())
         return int(bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._runners)))
 
     @property

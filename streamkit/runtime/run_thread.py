@@ -157,7 +157,8 @@ def _work(run: LoopRun, outcome: RunOutcome) -> None:
 def _all_failed(run: PipelineRun) -> SourceError | None:
     """The error of a run of which every source has failed."""
     errors = source_errors(run.states)
-    if not errors or len(errors) < len(run.states) or run.sources.removed.sources > run.sources.removed.failed:
+    removed = run.sources.removed
+    if not errors or len(errors) < len(run.states) or removed.sources > removed.failed_sources:
         return None
     lines = [f"source {id_} failed: {error}" for id_, error in errors.items()]
     causes = {error.cause for error in errors.values()}

@@ -464,7 +464,7 @@ class WorkerFleet(MergedCounts, Controls):
             raise self.fatal
         if self.stopping:
             return 130
-        failed = self.sources.removed.failed or any(state.error for state in self.states.values())
+        failed = self.sources.removed.failed_sources or any(state.error for state in self.states.values())
         failed = failed or any(worker.code for worker in self._workers if worker.failure is None)
         failed = failed or all(worker.failure is not None for worker in self._workers if not worker.spare)
         meters = [runner.meter for runner in self._stages.runners.values()]

@@ -143,7 +143,7 @@ class FleetSources:
     def removed(self) -> RemovedSources:
         """Totals of the removed sources."""
         counts = self._removed()
-        counts.merge(self._gone)
+        counts.add_totals(self._gone)
         return counts
 
     @property

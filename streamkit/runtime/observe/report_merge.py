@@ -144,10 +144,10 @@ def queued(parts: Iterable[WorkerReport]) -> dict[str, int]:
 
 def removed(parts: Iterable[WorkerReport]) -> RemovedSources:
     """Sum the totals of the removed sources."""
-    found = RemovedSources()
+    totals = RemovedSources()
     for part in parts:
-        found.merge(part.removed)
-    return found
+        totals.add_totals(part.removed)
+    return totals
 
 
 def unmerged_fields(part: WorkerReport) -> dict[str, Any]:

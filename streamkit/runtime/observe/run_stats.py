@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.runtime.ingest.source_status import SourceState, short
+from streamkit.runtime.ingest.source_counts import short
+from streamkit.runtime.ingest.source_status import SourceState
 
 if TYPE_CHECKING:
     from streamkit.runtime.run_thread import LoopRun
@@ -29,6 +30,7 @@ class SourceStats:
         dropped: its dropped frames, by cause.
         failed: its frames on which a stage failed.
         reconnects: number of reconnections.
+        counts: what else was counted, by name.
         error: why the source failed, or None.
     """
 
@@ -39,6 +41,7 @@ class SourceStats:
     dropped: Mapping[str, int]
     failed: int
     reconnects: int
+    counts: Mapping[str, int]
     error: str | None
 
 
@@ -128,7 +131,8 @@ def _source(state: SourceState, loop_busy: int, seconds: float) -> SourceStats:
     running = state.rated and not state.done
     fps = round(state.fps_out, 2) if running else _rate(state.out, seconds)
     return SourceStats(
-        state.state, state.frames, state.out, fps, dropped, state.failed, state.reconnects, state.error
+        state.state, state.frames, state.out, fps, dropped, state.failed, state.reconnects,
+        state.further(SourceStats.__slots__), state.error,
     )  # fmt: skip
 
 

@@ -68,7 +68,7 @@ class Fleet:
 
     def totals(self) -> RemovedSources:
         found = RemovedSources()
-        found.merge(self.reported)
+        found.add_totals(self.reported)
         return found
 
     def report(
