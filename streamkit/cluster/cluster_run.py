@@ -34,6 +34,7 @@ from streamkit.core.logs import LogOnce
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
 from streamkit.runtime.observe.alarms import WHOLE
@@ -413,7 +414,7 @@ class ClusterRun(MergedCounts, Controls):
             handle.set(self._settings)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
-        self.sources.send(source, "trigger", (id_, source, dict(data)))
+        self.sources.send(source, messages.Trigger(id_, source, dict(data)))
 
     # --------------------------------------------------------------------------------------------------- views
 

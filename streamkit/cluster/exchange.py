@@ -10,7 +10,7 @@ from typing import Any
 
 from streamkit.core.data import Event
 from streamkit.core.logs import StoredMessage
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.observe.alarms import ActiveAlarm
 from streamkit.runtime.observe.report_merge import WorkerReport
 

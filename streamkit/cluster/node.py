@@ -25,7 +25,7 @@ from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import PeriodicTimer, join, start
 from streamkit.runtime.ingest.source_status import RemovedSources
 from streamkit.runtime.multiprocess.children import end_at_once
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.run import Run
 

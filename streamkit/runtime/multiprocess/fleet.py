@@ -43,6 +43,7 @@ from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.graph_outputs import FrameListener
 from streamkit.runtime.execution.sizes import batch_sizes
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.children import (
     Child,
     SupervisedWorker,
@@ -68,7 +69,7 @@ from streamkit.runtime.multiprocess.process_count import (
     source_loads,
 )
 from streamkit.runtime.multiprocess.session_limit import session_limits, sources_beyond
-from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
+from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.alarms import WHOLE, Alarms
 from streamkit.runtime.observe.event_counts import EventCounter, sum_event_counts
@@ -162,7 +163,7 @@ class WorkerHandle(SupervisedWorker):
     silent_s: float = 0.0
     lost: str = ""
     hangs: str = ""
-    order: str = ""
+    order: messages.EndingOrder | None = None
     deadline_s: float = math.inf
     additional: bool = False
     spare: bool = False
@@ -181,17 +182,17 @@ class WorkerHandle(SupervisedWorker):
         """The process as the subject of a message to the user."""
         return f"{'the spare' if self.spare else 'its'} process on {self.device}"
 
-    def send(self, order: str, value: Any = None) -> None:
+    def send(self, order: messages.Order) -> None:
         """Send an order, from any thread. Does nothing if the process has not started or has exited."""
-        if order == "abort":
+        if isinstance(order, messages.Abort):
             self.deadline_s = time.monotonic() + _GRACE_S
         with self.guard:
             if self.child is not None:
-                self.child.send(order, value)
+                self.child.send(order)
 
-    def end(self, order: str) -> None:
+    def end(self, order: messages.EndingOrder | None) -> None:
         """Send an order that ends it, unless it was sent before."""
-        if order and self.order != order:
+        if order is not None and self.order != order:
             self.order = order
             self.send(order)
 
@@ -446,7 +447,7 @@ class WorkerFleet(MergedCounts, Controls):
                     self._trace.start(self._stages.lanes)
             self._begun_s = time.perf_counter()
             for worker in [] if self._aborted else [worker for worker in self._workers if worker.ready]:
-                worker.send("go")
+                worker.send(messages.Go())
             self.ready = not self._aborted
             with self._own_cores, self.alarms.evaluating():
                 self._supervise(lambda: not self._dead and all(worker.over for worker in self._workers))
@@ -501,7 +502,7 @@ class WorkerFleet(MergedCounts, Controls):
             number = next(self._settings)
             self._refused[key] = number, undo
             for worker in self._workers:
-                worker.send("set", (number, node.id, {name: node.options[name] for name in new}))
+                worker.send(messages.Set(number, node.id, {name: node.options[name] for name in new}))
 
         def refused_by_one() -> None:
             refused()
@@ -521,15 +522,15 @@ class WorkerFleet(MergedCounts, Controls):
             for stage in self._stages.runners[id_].instances():
                 stage.trigger(source, **data)  # type: ignore[attr-defined]
             return
-        self.sources.send(source, "trigger", (id_, source, dict(data)))
+        self.sources.send(source, messages.Trigger(id_, source, dict(data)))
 
     def _watch(self, id_: str, until_s: float) -> None:
         """Let the process of a source make images of it until a monotonic time in seconds."""
-        self.sources.send(id_, "watch", (id_, until_s))
+        self.sources.send(id_, messages.Watch(id_, until_s))
 
     def _view(self, id_: str, wish: LiveWish) -> None:
         """Tell the process of a source what viewers want of it."""
-        self.sources.send(id_, "view", (id_, wish))
+        self.sources.send(id_, messages.View(id_, wish))
 
     # --------------------------------------------------------------------------------------------- the processes
 
@@ -604,10 +605,8 @@ class WorkerFleet(MergedCounts, Controls):
                 continue
             limit = int(figures[SESSIONS].amount) - _FREE_SESSIONS
             free = limit - sum(session.number for worker in others for session in worker.sessions.values())
-            spare.send(
-                "make_sessions",
-                _peak_session_demand([worker.sessions for worker in others], min(spare.expected_live, free)),
-            )
+            demand = _peak_session_demand([worker.sessions for worker in others], min(spare.expected_live, free))
+            spare.send(messages.MakeSessions(demand))
 
     def _sessions_changed(self) -> None:
         """Let spare processes make sessions later: they would delay sources that start."""
@@ -734,7 +733,7 @@ class WorkerFleet(MergedCounts, Controls):
 
     def _begin(self, worker: WorkerHandle) -> None:
         """Let a process use its device."""
-        worker.send("begin", {} if self._mps is None else self._mps.environment)
+        worker.send(messages.Begin({} if self._mps is None else self._mps.environment))
 
     def _changed_settings(self) -> dict[str, dict[str, Any]]:
         """Options that were changed since the YAML was read, by stage."""
@@ -770,14 +769,12 @@ class WorkerFleet(MergedCounts, Controls):
             step_s, before_s = min(now_s - before_s, _LONGEST_STEP_S), now_s
             for worker in self._supervisor.workers:
                 worker.silent_s += step_s
-            order = "abort" if self._aborted else "stop" if self.stopping or self.fatal else ""
-            if not order and self.sources.over and not self._dead:
-                order = "finish"
+            order = self._ending_order()
             for worker in self._supervisor.workers:
                 worker.end(order)
-            for worker, kind, value in self._supervisor.poll(_POLL_S):
+            for worker, message in self._supervisor.poll(_POLL_S):
                 worker.silent_s = 0.0
-                self._handle(worker, kind, value)
+                self._handle(worker, message)
             self._watchdog.check()
             for worker in self._workers:
                 if worker.exited and not worker.over and not worker.receiver.is_alive():
@@ -794,6 +791,14 @@ class WorkerFleet(MergedCounts, Controls):
                 for worker in self._start_spares():
                     self._begin(worker)
 
+    def _ending_order(self) -> messages.EndingOrder | None:
+        """How all processes are to end now; None if they go on."""
+        if self._aborted:
+            return messages.Abort()
+        if self.stopping or self.fatal:
+            return messages.Stop()
+        return messages.Finish() if self.sources.over and not self._dead else None
+
     def _spare_is_due(self) -> bool:
         """Whether a spare process is to start: all others are ready, and sources that have moved run again."""
         if not self.ready or self._dead or time.monotonic() < self._spares_at_s:
@@ -801,51 +806,52 @@ class WorkerFleet(MergedCounts, Controls):
         lacks = any(map(self._lacks_spare, self._spare_limits))
         return lacks and all(worker.ready if worker.runs else worker.over for worker in self._workers)
 
-    def _handle(self, worker: WorkerHandle, kind: str, value: Any) -> None:
-        if any(relay is not None and relay.handle(kind, value) for relay in (self._relay, self._live_relay)):
+    def _handle(self, worker: WorkerHandle, message: Any) -> None:
+        if any(relay is not None and relay.handle(message) for relay in (self._relay, self._live_relay)):
             return
-        if kind == "log":
-            self._worker_log(*value)
-        elif kind == "killed":
-            logger.warning(value)
-        elif kind == "ready":
-            worker.ready = True
-            self._sessions_changed()
-            if self.ready:
-                worker.send("go")
-        elif kind == "fatal" and worker.additional and not worker.ready:
-            self._give_up_starting(worker, error_of(*value))
-        elif kind == "fatal":
-            self.fail(error_of(*value))
-        elif kind == "report":
-            worker.latest = value
-            if not worker.spare:
-                self.sources.update(worker, value)
-        elif kind == "sessions":
-            packets = {key: session.packet for key, session in worker.sessions.items()}
-            worker.sessions = {
-                session.key: session._replace(packet=session.packet or packets[session.key]) for session in value
-            }
-            self._sessions_changed()
-        elif kind == "sessions_ahead":
-            worker.made_ahead = value
-        elif kind == "trace" and self._trace is not None:
-            self._trace.receive(worker.name, value)
-        elif kind == "set_refused":
-            self._restore_options(value)
-        elif kind == "lost":
-            worker.lost = value
-        elif kind == "hangs":
-            worker.hangs = worker.hangs or value
-        elif kind == "refused":
-            self._refuse(worker, *value)
-        elif kind == "end":
-            worker.code, worker.deadline_s = value, time.monotonic() + _GRACE_S
-        elif kind == "exited":
-            worker.exited = True
-            if worker.code is None:
-                how = worker.hangs or worker.lost or value
-                worker.failure = worker.killed or f"{worker.title} {how}"
+        match message:
+            case messages.Log(record):
+                self._worker_log(*record)
+            case messages.Killed(why):
+                logger.warning(why)
+            case messages.Ready():
+                worker.ready = True
+                self._sessions_changed()
+                if self.ready:
+                    worker.send(messages.Go())
+            case messages.Fatal(kind, text) if worker.additional and not worker.ready:
+                self._give_up_starting(worker, error_of(kind, text))
+            case messages.Fatal(kind, text):
+                self.fail(error_of(kind, text))
+            case messages.Report(report):
+                worker.latest = report
+                if not worker.spare:
+                    self.sources.update(worker, report)
+            case messages.Sessions(samples):
+                packets = {key: session.packet for key, session in worker.sessions.items()}
+                worker.sessions = {
+                    sample.key: sample._replace(packet=sample.packet or packets[sample.key]) for sample in samples
+                }
+                self._sessions_changed()
+            case messages.SessionsAhead(number):
+                worker.made_ahead = number
+            case messages.TraceRecording(recording) if self._trace is not None:
+                self._trace.receive(worker.name, recording)
+            case messages.SetRefused(number):
+                self._restore_options(number)
+            case messages.Lost(why):
+                worker.lost = why
+            case messages.Hangs(why):
+                worker.hangs = worker.hangs or why
+            case messages.Refused(order, why):
+                self._refuse(worker, order, why)
+            case messages.End(exit_code):
+                worker.code = exit_code
+                worker.deadline_s = time.monotonic() + _GRACE_S
+            case messages.Exited(how):
+                worker.exited = True
+                if worker.code is None:
+                    worker.failure = worker.killed or f"{worker.title} {worker.hangs or worker.lost or how}"
 
     def _overdue(self, worker: WorkerHandle, now_s: float) -> str | None:
         """The reason to kill a process at this monotonic time; its work on the GPU is then terminated already."""
@@ -862,12 +868,12 @@ class WorkerFleet(MergedCounts, Controls):
                     del self._refused[key]
                     refused()
 
-    def _refuse(self, worker: WorkerHandle, order: str, source: SourceOrder | None, why: str) -> None:
+    def _refuse(self, worker: WorkerHandle, order: messages.Order, why: str) -> None:
         """Handle an order that a process could not carry out; a source that was to be added has failed."""
-        if source is None:
-            logger.warning(f"the process of {worker.device} did not carry out {order}: {why}")
-        elif self.sources.refused(worker, source, why) and not self._ending():
-            logger.error(f"source {source.id} failed: {why}", extra={"source": source.id})
+        if not isinstance(order, messages.Add):
+            logger.warning(f"the process of {worker.device} did not carry out {messages.name_of(order)}: {why}")
+        elif self.sources.refused(worker, order.source, why) and not self._ending():
+            logger.error(f"source {order.source.id} failed: {why}", extra={"source": order.source.id})
 
     def _finish(self, worker: WorkerHandle) -> None:
         """Mark a process that has exited as over; if it died, its unfinished sources are restarted soon."""
@@ -922,7 +928,7 @@ class WorkerFleet(MergedCounts, Controls):
         """
         for worker in self._workers:
             if worker.spare and worker.runs:
-                worker.order = "now"
+                worker.order = messages.Now()
                 worker.child.kill()
         new: list[WorkerHandle] = []
         try:
@@ -962,7 +968,7 @@ class WorkerFleet(MergedCounts, Controls):
     def _end_now(self) -> None:
         """End every process that still runs."""
         for worker in self._supervisor.workers:
-            worker.send("now")
+            worker.send(messages.Now())
         self._supervisor.close(_AT_ONCE_S)
 
     # ------------------------------------------------------------------------------------------------- counting

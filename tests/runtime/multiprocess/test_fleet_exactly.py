@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections import deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 import pytest
 from support.messages import collect
+from support.worker_links import FakeWorkerLink
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -23,12 +23,14 @@ from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import fleet as module
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.children import SupervisedWorker
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.multiprocess.process_count import SourceLoad
-from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
+from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
@@ -40,87 +42,6 @@ SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?f
 def pack(one: Frame) -> bytes:
     """One frame with tables of its own."""
     return pack_batch([], {}, [one])
-
-
-class Process:
-    """A process that does what the test says: the same methods as `Child`."""
-
-    def __init__(self, name: str, target: Any, job: WorkerConfig, frames: Connection) -> None:
-        self.name, self.target, self.job, self.pid = name, target, job, 70_000 + job.part[0]
-        self.frames = Connection(os.dup(frames.fileno()), readable=False)
-        self.messages: deque[tuple[str, Any]] = deque()
-        self.orders: list[str] = []
-        self.values: list[Any] = []
-        self.sources = {one.id: one.number for one in job.sources}
-        self.joined: list[float] = []
-        self.gone = self.killed = self.dying = False
-        self.exit_text = "was killed by SIGKILL"
-        self.obey: Callable[[str], Any] = self.work
-
-    def say(self, kind: str, value: Any = None) -> None:
-        self.messages.append(("".join(list(kind)), value))  # a string of its own, as from a pipe
-
-    def report(self, frames: int, **errors: str) -> None:
-        """Report that its sources have ended, each after that number of frames."""
-        self.tell(
-            frames, {id_: SourceState(frames, out=frames, done=True, error=errors.get(id_)) for id_ in self.sources}
-        )
-
-    def tell(self, frames: int, states: dict[str, SourceState], **more: Any) -> None:
-        report = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
-        numbers = dict(self.sources)
-        self.say("report", WorkerReport(report, {"note": frames}, {}, states, numbers, at_s=12.5, **more))
-
-    def work(self, order: str) -> None:
-        """Do as a worker whose sources have three frames each."""
-        if order in ("go", "add"):
-            self.report(3)
-        elif order in ("finish", "stop", "abort", "now"):
-            self.end(0)
-
-    def finish(self, order: str) -> None:
-        """End as a worker does that has nothing left to do."""
-        self.report(3)
-        self.end(0)
-
-    def end(self, code: int) -> None:
-        self.say("end", code)
-        self.die()
-
-    def die(self, order: str = "") -> None:
-        if not self.gone:
-            self.frames.close()
-        self.gone = True
-
-    def send(self, order: str, value: Any = None) -> None:
-        if order == "begin":  # it comes once, before all that the tests are about
-            assert not self.orders
-            assert value == {}
-            return
-        self.orders.append(order)
-        self.values.append(value)
-        if order == "add":
-            self.sources[value.id] = value.number
-        elif order == "remove":
-            self.sources.pop(value, None)
-        if not self.gone:
-            self.obey(order)
-
-    def receive(self) -> Any:
-        while self.messages:
-            yield self.messages.popleft()
-
-    @property
-    def exited(self) -> bool:
-        return self.gone and not self.messages
-
-    def kill(self) -> None:
-        self.killed = True
-        self.die()
-
-    def join(self, within_s: float) -> None:
-        self.joined.append(within_s)
-        self.die()
 
 
 class Clock(SimpleNamespace):
@@ -170,9 +91,9 @@ class Played:
 
         def child(
             name: str, target: Any, job: WorkerConfig, frames: Connection, env: dict[str, str], idle: None
-        ) -> Process:  # fmt: skip
+        ) -> FakeWorkerLink:  # fmt: skip
             assert (env, idle) == ({}, None)
-            made = Process(name, target, job, frames)
+            made = FakeWorkerLink(name, target, job, frames)
             self.processes.append(made)
             self.begin(made)
             return made
@@ -182,14 +103,14 @@ class Played:
         self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, config, **options)
         self.fleet._supervisor._wait = self._wait
 
-    def begin(self, made: Process) -> None:
-        made.say("ready")
+    def begin(self, made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
 
-    def _wait(self, children: list[Process], timeout_s: float) -> None:
+    def _wait(self, children: list[FakeWorkerLink], timeout_s: float) -> None:
         self.waits.append(timeout_s)
         assert len(self.waits) < 3000, "it does not end"
         for worker in self.fleet._workers:
-            if worker.child is not None and worker.child.gone:
+            if worker.child is not None and worker.child.ended:
                 worker.receiver.join(5)
         if self.fleet._dead:
             self.clock.now_s += timeout_s
@@ -265,12 +186,12 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(played.fleet.sources, "live", lambda worker: worker.part)
-    played.begin = lambda made: made.say("ready") if made.job.part[0] == 0 else None
+    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] == 0 else None
 
     def late() -> None:
         assert [one.orders for one in played.processes] == [[], []]
         assert played.contexts == []
-        played.processes[1].say("ready")
+        played.processes[1].tell(messages.Ready())
         for one in played.processes:
             one.obey = lambda order, one=one: (opened.append(len(played.contexts)), one.finish(order))
 
@@ -287,11 +208,11 @@ def test_files_of_a_ready_process_do_not_wait_for_another_one(
     keep_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = Played(monkeypatch, keep_running=keep_running)
-    played.begin = lambda made: made.say("ready") if made.job.part[0] == 1 else None
+    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] == 1 else None
 
     def late() -> None:
         before.append((played.fleet.ready, [list(one.orders) for one in played.processes], len(played.contexts)))
-        played.processes[0].say("ready")
+        played.processes[0].tell(messages.Ready())
         if keep_running:
             played.then[9] = played.fleet.stop
 
@@ -311,8 +232,8 @@ def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: 
 
     played.then[2] = lambda: [process.finish("go") for process in played.processes]
 
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: send([0, 13, 2], made.job.part[0])
 
     played.begin = begin
@@ -324,8 +245,8 @@ def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: 
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.end(int(made.job.part[0] == bad))
 
     played.begin = begin
@@ -333,8 +254,8 @@ def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
 
 
 def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: (made.report(2, c="no such camera"), made.end(0))
 
     played.begin = begin
@@ -352,12 +273,12 @@ FAILURE = "its process on cpu was killed by SIGKILL"
 
 
 def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(played: Played) -> None:
-    played.begin = lambda made: made.say("ready") if made.job.part[0] else made.die()
+    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] else made.die()
     assert played.fleet.run() == 0
     assert played.logged == [f"{FAILURE}: its sources restart in another process (a, c); 0 frames are lost"]
     second = played.processes[1]
     assert second.orders == ["go", "add", "add", "finish"]
-    assert [(one.id, one.number, one.after) for one in second.values[1:3]] == [("a", 4, None), ("c", 5, None)]
+    assert [(source.id, source.number, source.after) for source in second.added] == [("a", 4, None), ("c", 5, None)]
     report = played.fleet.report(0)
     assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
     assert (report["restarted"], report["events"], report["device"]) == (2, {"restarted": 2}, "cpu, cpu")
@@ -366,14 +287,14 @@ def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(play
 
 
 def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent_slept(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: None if order == "go" else made.work(order)
 
     def pass_s(seconds: float) -> None:
         assert not played.processes[0].killed
         played.clock.now_s += seconds
-        played.processes[1].tell(1, {"b": SourceState(1)})
+        played.processes[1].report_states(1, {"b": SourceState(1)})
 
     played.begin = begin
     played.then[3] = lambda: pass_s(1000.0)  # counts as one second
@@ -393,12 +314,14 @@ def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
 ) -> None:
     done: list[Any] = []
 
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         if made.job.part[0] == 0:
-            made.obey = lambda order: made.say("hangs", "has not finished work") or made.say("hangs", "again")
+            made.obey = lambda order: (
+                made.tell(messages.Hangs("has not finished work")) or made.tell(messages.Hangs("again"))
+            )
 
-    def kill(process: Process) -> None:
+    def kill(process: FakeWorkerLink) -> None:
         done.append("killed")
         process.die()
 
@@ -406,7 +329,7 @@ def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
     played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
         terminate_client=done.append, environment={}, close=lambda: None
     )
-    monkeypatch.setattr(Process, "kill", kill)
+    monkeypatch.setattr(FakeWorkerLink, "kill", kill)
     assert played.fleet.run() == 0
     assert done == [70_000, "killed"]
     failure = "its process on cpu has not finished work"
@@ -420,8 +343,8 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
 ) -> None:
     done: list[Any] = []
     monkeypatch.setattr(WorkerHandle, "overdue", lambda worker, now_s: "hangs" if worker.number == 0 else None)
-    monkeypatch.setattr(Process, "kill", lambda process: (done.append("killed"), process.die()))
-    played.begin = lambda made: made.say("ready")
+    monkeypatch.setattr(FakeWorkerLink, "kill", lambda process: (done.append("killed"), process.die()))
+    played.begin = lambda made: made.tell(messages.Ready())
     played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
         terminate_client=done.append, environment={}, close=lambda: None
     )
@@ -430,13 +353,13 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
 
 
 def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         if made.pid < 70_002:
             made.obey = lambda order: None
 
-    def lose(process: Process) -> None:
-        process.say("lost", "lost its GPU")
+    def lose(process: FakeWorkerLink) -> None:
+        process.tell(messages.Lost("lost its GPU"))
         process.die()
 
     ids = iter(range(70_000, 70_010))
@@ -448,20 +371,23 @@ def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: 
 
 
 def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         if made.job.part[0] == 0:
             made.obey = lambda order: (made.frames.send([("", None, "a")]), made.die())
 
     played.begin = begin
     assert played.fleet.run() == 0
     assert played.logged == [f"{FAILURE}: its sources restart in another process (c); 0 frames are lost"]
-    assert [one.id for one in played.processes[1].values if one is not None] == ["c"]
+    assert [source.id for source in played.processes[1].added] == ["c"]
     assert (played.fleet.states["a"].state, played.fleet.states["a"].complete) == ("ended", True)
 
 
 def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go(played: Played) -> None:
-    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", made.die) if made.pid < 70_002 else None)
+    played.begin = lambda made: (
+        made.tell(messages.Ready()),
+        setattr(made, "obey", made.die) if made.pid < 70_002 else None,
+    )
     number = iter(range(70_000, 70_010))
     child = module.Child
 
@@ -484,8 +410,8 @@ def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go
 
 
 def test_a_source_whose_process_dies_a_fourth_time_fails_and_the_others_end(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.die() if "a" in made.sources and order in ("go", "add") else made.work(order)
 
     played.begin = begin
@@ -505,10 +431,10 @@ class Spared(Played):
         monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: live)
         super().__init__(monkeypatch, spare_limits={"cpu": 3}, **options)
 
-    def begin(self, made: Process) -> None:
+    def begin(self, made: FakeWorkerLink) -> None:
         made.pid = 70_000 + len(self.processes)
         made.obey = lambda order: made.work(order) if order in ("finish", "stop", "now") else None
-        made.say("ready")
+        made.tell(messages.Ready())
 
     def after_s(self, seconds: float) -> None:
         self.clock.now_s += seconds
@@ -625,8 +551,8 @@ def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeyp
     played = Played(monkeypatch, keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
-    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", made.die))
-    played.then = {3: lambda: setattr(played, "begin", lambda made: made.say("ready")), 20: played.fleet.stop}
+    played.begin = lambda made: (made.tell(messages.Ready()), setattr(made, "obey", made.die))
+    played.then = {3: lambda: setattr(played, "begin", lambda made: made.tell(messages.Ready())), 20: played.fleet.stop}
     assert played.fleet.run() == 130
     assert [one.orders for one in played.processes] == [["go"], ["go"], ["go", "stop"], ["go", "stop"]]
 
@@ -644,15 +570,15 @@ def test_a_source_that_a_worker_refuses_has_failed_unless_it_was_replaced(monkey
     played = Played(monkeypatch)
     fleet = played.fleet
     (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
-    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", lambda order: obey(made, order)))
+    played.begin = lambda made: (made.tell(messages.Ready()), setattr(made, "obey", lambda order: obey(made, order)))
 
-    def obey(made: Process, order: str) -> None:
+    def obey(made: FakeWorkerLink, order: str) -> None:
         if order == "go":
-            made.tell(0, {})
+            made.report_states(0, {})
         elif order == "add":
-            fresh = made.values[-1]
+            fresh = made.added[-1]
             if fresh.number in (4, 5):  # not the one that replaces the source
-                made.say("refused", ("add", fresh, "it cannot be"))
+                made.tell(messages.Refused(messages.Add(fresh), "it cannot be"))
                 del made.sources[fresh.id]
         elif order in ("finish", "stop"):
             made.end(0)
@@ -677,9 +603,9 @@ def read_text_sources(*ids: str) -> list[Any]:
 
 
 def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Played) -> None:
-    def begin(made: Process) -> None:
+    def begin(made: FakeWorkerLink) -> None:
         if made.job.part[0] == 0:
-            made.say("fatal", ("OutputError", "it is a folder"))
+            made.tell(messages.Fatal("OutputError", "it is a folder"))
             made.end(1)
         else:
             made.obey = lambda order: made.end(1)
@@ -696,13 +622,13 @@ def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Playe
 
 @pytest.mark.parametrize(("error", "order"), [("OutputError", "stop"), ("StageError", "stop"), ("ModelError", "abort")])
 def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, error: str, order: str) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         other = made.job.part[0]
         made.obey = lambda got: made.finish(got) if got != "go" else None if other else fail(made)
 
-    def fail(made: Process) -> None:
-        made.say("fatal", (error, "it broke"))
+    def fail(made: FakeWorkerLink) -> None:
+        made.tell(messages.Fatal(error, "it broke"))
         made.end(1)
 
     played.begin = begin
@@ -710,12 +636,11 @@ def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, 
         played.fleet.run()
     assert type(caught.value).__name__ == error
     assert played.processes[1].orders == ["go", order]
-    assert played.fleet._workers[1].order == order
 
 
 def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         full = [("note", pack(Frame("a", 99, 0.1, 16, 16)), "")]
         made.obey = lambda order: made.finish(order) if order != "go" else made.frames.send(full)
 
@@ -733,8 +658,8 @@ def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
 
 
 def test_an_output_error_while_the_sources_start_drains_them(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.finish(order) if order != "go" else played.fleet.fail(OutputError("it is full"))
 
     played.begin = begin
@@ -770,9 +695,9 @@ def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(played: Pla
 
 
 def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
-        made.obey = lambda order: made.say("end", 0) if order == "go" else None
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        made.obey = lambda order: made.tell(messages.End(0)) if order == "go" else None
 
     def later() -> None:
         played.clock.now_s = 110.0
@@ -796,8 +721,8 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
     close = played.fleet._supervisor.close
     monkeypatch.setattr(played.fleet._supervisor, "close", lambda s: (closed.append(s), close(s)))
 
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.die() if order == "now" else None
 
     def first() -> None:
@@ -823,17 +748,18 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
 
 def test_a_handle_has_a_deadline_once_it_is_to_drop_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "time", Clock())
-    sent: list[str] = []
-    handle = WorkerHandle(device="cuda:3", child=SimpleNamespace(send=lambda order, value: sent.append(order)))
-    assert (handle.over, handle.order, handle.overdue(1e12)) == (False, "", None)
-    for order in ("go", "stop", "now"):
+    sent: list[messages.Order] = []
+    handle = WorkerHandle(device="cuda:3", child=SimpleNamespace(send=sent.append))
+    assert (handle.over, handle.order, handle.overdue(1e12)) == (False, None, None)
+    for order in (messages.Finish(), messages.Stop(), messages.Now()):
         handle.end(order)
         handle.end(order)  # is sent once
         assert (handle.order, handle.deadline_s) == (order, math.inf)
-    handle.end("")
-    assert handle.order == "now"
-    handle.end("".join(["ab", "ort"]))
-    assert (handle.order, handle.deadline_s, sent) == ("abort", 110.0, ["go", "stop", "now", "abort"])
+    handle.end(None)
+    assert handle.order == messages.Now()
+    handle.end(messages.Abort())
+    assert (handle.order, handle.deadline_s) == (messages.Abort(), 110.0)
+    assert sent == [messages.Finish(), messages.Stop(), messages.Now(), messages.Abort()]
     assert (handle.overdue(109.0), handle.overdue(110.0)) == (None, None)
     assert handle.overdue(110.1) == handle.overdue(120.0) == "its process on cuda:3 does not end and was killed"
 
@@ -851,36 +777,33 @@ def test_each_message_changes_what_it_says_alone(played: Played) -> None:
     fleet = played.fleet
     worker = fleet._workers[0]
 
-    def told(kind: str, value: Any = None) -> tuple[Any, ...]:
-        fleet._handle(worker, "".join(list(kind)), value)
+    def told(message: Any) -> tuple[Any, ...]:
+        fleet._handle(worker, message)
         return worker.ready, worker.code, worker.failure, worker.deadline_s, fleet.fatal, len(played.logged)
 
-    before = (False, None, None, math.inf, None, 0)
     fleet._start_worker(worker)
-    for kind in ("aaa", "endless", "exit", "fate", "killer", "loh", "note", "s", "zzz"):
-        assert told(kind) == before
-    assert told("ready") == (True, None, None, math.inf, None, 0)
-    assert told("log", ("it is told", 20, "streamkit.x"))[-1] == 1
-    assert told("killed", "it is late")[-1] == 2
+    assert told(messages.Ready()) == (True, None, None, math.inf, None, 0)
+    assert told(messages.Log(("it is told", 20, "streamkit.x")))[-1] == 1
+    assert told(messages.Killed("it is late"))[-1] == 2
     assert played.logged == ["it is told", "it is late"]
-    assert told("end", 0) == (True, 0, None, 110.0, None, 2)
+    assert told(messages.End(0)) == (True, 0, None, 110.0, None, 2)
     assert worker.takes_sources is False
-    assert told("exited", "was killed by SIGKILL") == (True, 0, None, 110.0, None, 2)
+    assert told(messages.Exited("was killed by SIGKILL")) == (True, 0, None, 110.0, None, 2)
     assert worker.exited
     worker.code = None
-    assert told("exited", "was lost")[2] == "its process on cpu was lost"
-    told("lost", "lost its GPU: it is hot")
-    assert told("exited", "ended early")[2] == "its process on cpu lost its GPU: it is hot"
-    assert told("refused", ("pause", None, "it has ended"))[-1] == 3
+    assert told(messages.Exited("was lost"))[2] == "its process on cpu was lost"
+    told(messages.Lost("lost its GPU: it is hot"))
+    assert told(messages.Exited("ended early"))[2] == "its process on cpu lost its GPU: it is hot"
+    assert told(messages.Refused(messages.Pause("a", paused=True), "it has ended"))[-1] == 3
     assert played.logged[-1] == "the process of cpu did not carry out pause: it has ended"
     states = {"a": SourceState(5), "b": SourceState(4), "c": SourceState(6, error="gone", done=True)}
     report = WorkerReport({}, states=states, numbers={"a": 1, "b": 3, "c": 2})
-    told("report", report)
+    told(messages.Report(report))
     assert worker.latest is report
     assert [(s.frames, s.error, s.done) for s in fleet.states.values()] == [
         (5, None, False), (0, None, False), (6, "gone", True),
     ]  # fmt: skip
-    told("fatal", ("ConfigError", "no such model"))
+    told(messages.Fatal("ConfigError", "no such model"))
     assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (ConfigError, "no such model", True)
 
 
@@ -1002,31 +925,31 @@ def test_sessions_are_made_ahead_once_those_in_use_do_not_change(
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     spare = fleet._workers[0]
     spare.spare, spare.expected_live, spare.ready, fleet.ready = True, 3, True, True
-    monkeypatch.setattr(WorkerHandle, "send", lambda worker, *order: sent.append((worker, *order)))
+    monkeypatch.setattr(WorkerHandle, "send", lambda worker, order: sent.append((worker, order)))
     other = fleet._workers[1]
     fleet._keep_sessions_ready()
     assert sent == []
-    fleet._handle(other, "sessions", [SessionSample(KEY, b"key frame", 1)])
-    fleet._handle(other, "sessions", [SessionSample(KEY, b"", 4)])
+    fleet._handle(other, messages.Sessions([SessionSample(KEY, b"key frame", 1)]))
+    fleet._handle(other, messages.Sessions([SessionSample(KEY, b"", 4)]))
     now_s[0] += 4.9
     fleet._keep_sessions_ready()
     assert sent == []
     now_s[0] += 0.2
     fleet._keep_sessions_ready()
     fleet._keep_sessions_ready()
-    assert sent == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 3)])]
-    fleet._handle(spare, "sessions_ahead", 3)
-    fleet._handle(spare, "sessions_ahead", 1)
+    assert sent == [(spare, messages.MakeSessions([SessionSample(KEY, b"key frame", 3)]))]
+    fleet._handle(spare, messages.SessionsAhead(3))
+    fleet._handle(spare, messages.SessionsAhead(1))
     assert fleet.sessions_ahead == 1
     monkeypatch.setattr(module, "figures_of", lambda device: {**FIRST_GUESSES, "sessions": GpuFigure(22.0)})
-    fleet._handle(other, "sessions", [SessionSample(KEY, b"", 5)])
+    fleet._handle(other, messages.Sessions([SessionSample(KEY, b"", 5)]))
     now_s[0] += 5.1
     fleet._keep_sessions_ready()
-    assert sent[1:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 1)])]
+    assert sent[1:] == [(spare, messages.MakeSessions([SessionSample(KEY, b"key frame", 1)]))]
     for _ in range(15):  # a camera that always reconnects
-        fleet._handle(other, "sessions", [SessionSample(KEY, b"", 4)])
+        fleet._handle(other, messages.Sessions([SessionSample(KEY, b"", 4)]))
         now_s[0] += 4.0
         fleet._keep_sessions_ready()
-    assert sent[2:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 2)])]
+    assert sent[2:] == [(spare, messages.MakeSessions([SessionSample(KEY, b"key frame", 2)]))]
     spare.spare = False
     assert fleet.sessions_ahead == 0

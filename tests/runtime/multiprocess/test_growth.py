@@ -20,6 +20,7 @@ from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.media.gpu_figures import FIRST_GUESSES
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet as module
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
 from streamkit.runtime.multiprocess.fleet_sources import FleetSources
 from streamkit.runtime.multiprocess.process_count import (
@@ -46,10 +47,10 @@ class Process:
 
     name: str
     takes_sources: bool = True
-    orders: list[tuple[str, str]] = field(default_factory=list)
+    orders: list[messages.Order] = field(default_factory=list)
 
-    def send(self, order: str, value: Any = None) -> None:
-        self.orders.append((order, getattr(value, "id", value)))
+    def send(self, order: messages.Order) -> None:
+        self.orders.append(order)
 
 
 def source(id_: str, load: float = 0.4) -> Any:
@@ -80,7 +81,9 @@ class Placed:
     def add(self, id_: str, load: float = 0.4) -> str:
         self.sources.add(source(id_, load))
         (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
-        assert process.orders[-1] == ("add", id_)
+        order = process.orders[-1]
+        assert isinstance(order, messages.Add)
+        assert order.source.id == id_
         return process.name
 
     def reported(self, id_: str, state: SourceState) -> str:
@@ -168,7 +171,7 @@ def test_a_pause_is_shown_at_once_and_an_older_report_does_not_undo_it(monkeypat
     assert placed.reported("a", SourceState(state="running")) == "running"
     placed.sources.pause("a")
     assert placed.reported("a", SourceState(state="ended", done=True)) == "ended"
-    assert process.orders == [("add", "a"), *(("pause", ("a", paused)) for paused in (True, False, True))]
+    assert process.orders[1:] == [messages.Pause("a", paused) for paused in (True, False, True)]
 
 
 def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):

@@ -16,6 +16,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.runtime.multiprocess import fleet, prestart
 from streamkit.runtime.multiprocess.children import CHILD_MODULE, Child, IdleChild, wait
+from streamkit.runtime.multiprocess.messages import Fatal
 from streamkit.runtime.multiprocess.prestart import (
     end_prestarted,
     likely_processes,
@@ -121,7 +122,7 @@ def early(tmp_path, monkeypatch):
                 if other is not None:
                     other.send("here")
                 name, given = multiprocessing.current_process().name, os.environ.get
-                link.send("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path))
+                link.send(("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path)))
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -168,8 +169,9 @@ def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early,
     idle.do_ahead("no_such_module", "preload")
     idle.do_ahead("early", "no_such_function")
     child = Child("worker/0", early.tell, idle=idle)
-    ((kind, (_, text)),) = heard(child)
-    assert (kind, "loaded" in text) == ("fatal", True)
+    (fatal,) = heard(child)
+    assert isinstance(fatal, Fatal)
+    assert "loaded" in fatal.text
     child.join(0.0)
     assert capfd.readouterr().err == ""
 
