@@ -5,10 +5,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from streamkit.batch.worker import FileProgress
+
+@dataclass(frozen=True, slots=True)
+class FileProgress:
+    """The progress of a worker with a file.
+
+    Attributes:
+        key: the job's key.
+        name: the file's name.
+        frames: number of frames that have left the pipeline.
+        share: progress from 0 to 1; 0 while the duration is unknown.
+    """
+
+    key: str
+    name: str
+    frames: int
+    share: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, printable
-from streamkit.batch.messages import FileRead, Leaving, Progress
+from streamkit.batch.messages import FileProgress, FileRead, Leaving, Progress
 from streamkit.batch.pipeline import graph_for, source_options
 from streamkit.batch.probe import cause
 from streamkit.batch.processed_duration import PROCESSED_S, MeasuredSource
@@ -29,23 +28,6 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY_S = 1.0
 """How often a worker reports its progress, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileProgress:
-    """The progress of a worker with a file.
-
-    Attributes:
-        key: the job's key.
-        name: the file's name.
-        frames: number of frames that have left the pipeline.
-        share: progress from 0 to 1; 0 while the duration is unknown.
-    """
-
-    key: str
-    name: str
-    frames: int
-    share: float
 
 
 class BatchWorker:

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome
-from streamkit.batch.messages import FileRead, Leaving, Progress
-from streamkit.batch.worker import PROGRESS_EVERY_S, FileProgress, work
+from streamkit.batch.messages import FileProgress, FileRead, Leaving, Progress
+from streamkit.batch.worker import PROGRESS_EVERY_S, work
 from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import worker_log
 from streamkit.runtime.multiprocess.children import Child, SupervisedWorker, Supervisor, error_of, kill_all, wait
-from streamkit.runtime.multiprocess.messages import Exited, Fatal, Finish, Log, Now, Ready
+from streamkit.runtime.multiprocess.messages import Exited, Fatal, Finish, Logged, Now, Ready
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.observe import telemetry
 
@@ -180,7 +180,7 @@ class WorkerPool:
     def handle(self, worker: PooledWorker, message: Any, outcomes: list[Outcome | WorkerDied]) -> None:
         """Handle one message of a worker; see `Supervisor.poll`."""
         match message:
-            case Log(record):
+            case Logged(record):
                 self._worker_log(*record)
             case Ready():
                 worker.ready = True

@@ -39,9 +39,9 @@ def run(
     from streamkit.cli.progress import open_display
     from streamkit.config.graph import build
     from streamkit.io.outputs import ReportFile, WrittenOutputs
-    from streamkit.runtime.multiprocess.fleet import prepare
     from streamkit.runtime.observe import telemetry
     from streamkit.runtime.observe.trace import Trace
+    from streamkit.runtime.prepare import prepare
     from streamkit.runtime.reload import watching
     from streamkit.runtime.run import RunConfig
 

@@ -34,10 +34,11 @@ from streamkit.runtime.control.stage_state import CarriedFile
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
 from streamkit.runtime.execution.meters import stage_total
-from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.observe.report_merge import WorkerReport, add_up
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.run import Run, RunConfig
 from streamkit.runtime.run_delegate import R, RunDelegate
 

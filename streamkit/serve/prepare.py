@@ -24,7 +24,7 @@ def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[
     Raises:
         ConfigError: the YAML is invalid, or a stage cannot run on several devices.
     """
-    from streamkit.runtime.multiprocess.fleet import prepare as prepare_run
+    from streamkit.runtime.prepare import prepare as prepare_run
     from streamkit.runtime.preview.gallery import Gallery
     from streamkit.runtime.preview.stage import follow_sinks
     from streamkit.runtime.reload import watching

@@ -7,8 +7,8 @@ import pytest
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
 from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.messages import FileProgress
 from streamkit.batch.summary import duration, hours, line, lines, report, worker_line
-from streamkit.batch.worker import FileProgress
 from streamkit.batch.worker_pool import WorkerDied, WorkerState
 from streamkit.core.errors import OutputError
 

@@ -10,8 +10,7 @@ import pytest
 from support.messages import collect
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.messages import FileRead, Leaving, Progress
-from streamkit.batch.worker import FileProgress
+from streamkit.batch.messages import FileProgress, FileRead, Leaving, Progress
 from streamkit.batch.worker_pool import PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.multiprocess import children

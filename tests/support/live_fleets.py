@@ -13,7 +13,9 @@ from typing import Any
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.config.plan import Graph, SourceConfig
-from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import watching
 from streamkit.runtime.run import RunConfig

@@ -23,9 +23,8 @@ class FakeWorkerLink:
         obey: called with the name of each order.
     """
 
-    def __init__(self, name: str, target: Any, job: WorkerConfig, frames: Connection) -> None:
+    def __init__(self, name: str, job: WorkerConfig, frames: Connection) -> None:
         self.name = name
-        self.target = target
         self.job = job
         self.pid = 70_000 + job.part[0]
         self.frames = Connection(os.dup(frames.fileno()), readable=False)

@@ -18,7 +18,7 @@ import numpy as np
 from streamkit.core.logs import worker_log
 from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.multiprocess.children import Child, ParentConnection, wait
-from streamkit.runtime.multiprocess.messages import Fatal, Log
+from streamkit.runtime.multiprocess.messages import Fatal, Logged
 
 _SIZE = struct.Struct("<Q")
 _EXIT_S = 2.0
@@ -89,7 +89,7 @@ class ChildGenerator:
         """Log what the child has logged."""
         for message in self._child.receive():
             match message:
-                case Log(record):
+                case Logged(record):
                     self._log(*record)
                 case Fatal(_, text):
                     self._fatal = text

@@ -36,7 +36,7 @@ from streamkit.core.text import text_of
 from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
 from streamkit.runtime.execution.future import on_uncaught, start
-from streamkit.runtime.multiprocess.messages import Exited, Fatal, Killed, Log
+from streamkit.runtime.multiprocess.messages import Exited, Fatal, Killed, Logged
 
 logger = logging.getLogger(__name__)
 
@@ -510,7 +510,7 @@ class ParentConnection:
 
     def log(self, record: logging.LogRecord) -> None:
         """Send a message for the user; the parent passes it to a `worker_log`."""
-        self.send(Log(portable(record)))
+        self.send(Logged(portable(record)))
 
     def fatal(self, error: BaseException) -> None:
         """Report to the parent that `error` ends the run."""

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -22,6 +23,8 @@ from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.multiprocess.process_count import SourceLoad
 from streamkit.runtime.observe.report_merge import WorkerReport
+
+logger = logging.getLogger(__name__)
 
 LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
@@ -241,6 +244,16 @@ class FleetSources:
         """Let a process start with sources; those that the state file has removed are left out."""
         with self._lock:
             self._owners |= {id_: process for id_ in ids if id_ in self._configs}
+
+    def assign_first(self, shares: Iterable[tuple[SourceProcess, Sequence[str]]], refused: Mapping[str, str]) -> None:
+        """Give the first processes their sources; those that are `refused`, with the reason, fail."""
+        for process, ids in shares:
+            self.add_process(process)
+            self.assign(process, [id_ for id_ in ids if id_ not in refused])
+        for id_, why in refused.items():
+            self.give_up(id_, why)
+            logger.error(f"source {id_} failed: {why}")
+        self.assign_rest()
 
     def assign_rest(self) -> None:
         """Let the processes start with the other sources, which the state file has added."""

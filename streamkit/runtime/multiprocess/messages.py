@@ -102,7 +102,7 @@ class Watch:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ViewLive:
     """Make the video and records of a source that its viewers want."""
 
     source: str
@@ -136,7 +136,9 @@ class Now:
     """Exit at once, without partial files."""
 
 
-Order = Begin | Go | Add | Remove | Pause | Set | Trigger | Watch | View | MakeSessions | Finish | Stop | Abort | Now
+Order = (
+    Begin | Go | Add | Remove | Pause | Set | Trigger | Watch | ViewLive | MakeSessions | Finish | Stop | Abort | Now
+)
 EndingOrder = Finish | Stop | Abort | Now
 
 
@@ -149,7 +151,7 @@ def name_of(message: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class Logged:
     """A message for the user; `record` holds the arguments of a `worker_log`."""
 
     record: Sequence[Any]
@@ -176,7 +178,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Sessions:
+class SessionsInUse:
     """The NVDEC sessions in use have changed; a packet is sent with the first sample of its key only."""
 
     samples: Sequence[SessionSample]

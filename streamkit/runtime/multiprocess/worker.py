@@ -305,7 +305,7 @@ class WorkerPipeline(PipelineRun):
             reported = self._sessions
             self._sessions = numbers
             changed = [sample._replace(packet=b"") if sample.key in reported else sample for sample in samples]
-            self._link.send(messages.Sessions(changed))
+            self._link.send(messages.SessionsInUse(changed))
 
     def check_device(self) -> None:
         """Tell the parent if the GPU does not finish its work; end the process if it has lost its GPU.
@@ -375,7 +375,7 @@ class WorkerPipeline(PipelineRun):
                 self._trigger_stage(stage, source_id, data)
             case messages.Watch(source_id, until_s) if self._gallery is not None:
                 self._gallery.request({source_id: until_s})
-            case messages.View(source_id, wish) if self._gallery is not None:
+            case messages.ViewLive(source_id, wish) if self._gallery is not None:
                 self._gallery.live.order(source_id, wish)
             case messages.MakeSessions(samples):
                 self._sessions_ordered(samples)

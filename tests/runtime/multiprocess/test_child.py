@@ -227,7 +227,7 @@ with open("side-effects", "a") as file:
 from pathlib import Path
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.prepare import prepare
 
 running = prepare(build(read(Path("p.yaml"))), Path("p.yaml"), {})
 code = running.run()

@@ -8,7 +8,7 @@ import time
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of
-from streamkit.runtime.multiprocess.messages import Fatal, Log
+from streamkit.runtime.multiprocess.messages import Fatal, Logged
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():
@@ -18,7 +18,7 @@ def test_messages_come_in_the_order_in_which_they_were_sent():
     assert box.fetch() == [("note", 0), ("note", 1), ("note", 2)]
     box.log(logging.makeLogRecord({"name": "streamkit", "levelno": 20, "msg": "more"}))
     (log,) = box.fetch()
-    assert isinstance(log, Log)
+    assert isinstance(log, Logged)
     *message, fields = log.record
     assert message == ["more", 20, "streamkit"]
     assert fields["process"] == os.getpid()

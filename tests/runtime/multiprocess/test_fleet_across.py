@@ -12,7 +12,7 @@ from support.live_fleets import LOOP, Live
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.run import RunConfig
 

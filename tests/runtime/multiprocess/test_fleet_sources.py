@@ -17,9 +17,9 @@ from streamkit.core.errors import ConfigError
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet_sources as module
 from streamkit.runtime.multiprocess import messages
-from streamkit.runtime.multiprocess.fleet import WorkerHandle
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
 from streamkit.runtime.multiprocess.messages import SourceOrder
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 CAMERA, LOOP, FILE = "rtsp://127.0.0.1:1/x", "{uri: samples/street.mp4, loop: true}", "samples/street.mp4"

@@ -14,7 +14,8 @@ import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.runtime.multiprocess import fleet, prestart
+from streamkit.runtime import prepare
+from streamkit.runtime.multiprocess import prestart
 from streamkit.runtime.multiprocess.children import CHILD_MODULE, Child, IdleChild, wait
 from streamkit.runtime.multiprocess.messages import Fatal
 from streamkit.runtime.multiprocess.prestart import (
@@ -225,7 +226,7 @@ def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypat
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
     pids = [one.interpreter.process.pid for one in prestart._idle]
-    running = fleet.prepare(build(read(path)), path, {})
+    running = prepare.prepare(build(read(path)), path, {})
     assert running.run() == 0
     assert len(pids) == 3
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
@@ -243,7 +244,7 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
     prestart.prestart_workers(path, {})
     (first, second) = (one.interpreter.process for one in prestart._idle)
     daemon = prestart._daemon[0].result()
-    fleet.prepare(build(read(path)), path, {})
+    prepare.prepare(build(read(path)), path, {})
     assert None not in (first.poll(), second.poll())
     until = time.monotonic() + 10
     while not daemon.closed and time.monotonic() < until:

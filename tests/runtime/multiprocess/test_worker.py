@@ -481,7 +481,7 @@ def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
     running.send_report()
     sessions.clear()
     running.send_report()
-    assert [message.samples for message in link.of(messages.Sessions)] == [
+    assert [message.samples for message in link.of(messages.SessionsInUse)] == [
         [SessionSample(KEY, b"key frame", 1)],
         [SessionSample(KEY, b"", 2), SessionSample(other, b"another", 1)],
         [],
