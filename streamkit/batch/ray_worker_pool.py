@@ -86,7 +86,7 @@ def _run(link: ParentConnection, mark: Path, version: str, settings: BatchSettin
 
 
 class RayChild:
-    """The pool's handle of an actor: what `Child` is for a local process.
+    """The pool's handle of an actor: a `WorkerLink`, as `Child` is for a local process.
 
     Args:
         ray: the package.
@@ -94,8 +94,13 @@ class RayChild:
         args: its constructor's arguments.
     """
 
+    pid = 0  # it is on another machine
+    dying = False  # Ray says when it is gone
+
     def __init__(self, ray: Any, kind: Any, *args: Any) -> None:
-        self._ray, self._kind, self._args = ray, kind, args
+        self._ray = ray
+        self._kind = kind
+        self._args = args
         self.answered = self.exited = self.lost = False
         self.node = self.exit_text = ""
         self._place()
@@ -140,6 +145,10 @@ class RayChild:
 
     def join(self, within_s: float) -> None:
         """Make sure that it has ended."""
+        self.kill()
+
+    def abandon(self) -> None:
+        """Kill it; see `WorkerLink`."""
         self.kill()
 
 
@@ -232,7 +241,7 @@ class RayWorkerPool(WorkerPool):
 
     def location(self, worker: PooledWorker) -> str:
         """The worker's node; see `WorkerPool.location`."""
-        return worker.child.node or "waiting for a node"
+        return _actor(worker).node or "waiting for a node"
 
     def handle(self, worker: PooledWorker, message: Any, outcomes: list[Outcome | WorkerDied]) -> None:
         """Handle a message; see `WorkerPool.handle`.
@@ -240,7 +249,7 @@ class RayWorkerPool(WorkerPool):
         A lost node does not count against its files; a worker that cannot start where others can is dismissed.
         Actors are not restarted by Ray: Ray does not report why an actor died if it restarts it.
         """
-        child = worker.child
+        child = _actor(worker)
         others_work = any(other.ready for other in self.pooled)
         match message:
             case Fatal(_, text) if worker.ready:
@@ -285,7 +294,7 @@ class RayWorkerPool(WorkerPool):
         places = capacity(nodes, self._cpus, self._gpus) if self._requested_workers is None else self._requested_workers
         self._wanted = max(1, places - self._unfit)
         self._grow()
-        if not self.pooled or any(worker.child.node for worker in self.pooled):
+        if not self.pooled or any(_actor(worker).node for worker in self.pooled):
             self._placed_s = now_s
         elif now_s - self._placed_s > _NO_ROOM_S:
             needs = f"{self._cpus} CPU core(s)" + (f" and {self._gpus:.2g} GPU" if self._gpus else "")
@@ -301,3 +310,9 @@ class RayWorkerPool(WorkerPool):
             self._ray.shutdown()
             raise DeviceError("no node of the Ray cluster has a GPU; use --device cpu")
         return "cuda"
+
+
+def _actor(worker: PooledWorker) -> RayChild:
+    link = worker.link
+    assert isinstance(link, RayChild)
+    return link

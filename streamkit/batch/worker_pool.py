@@ -21,6 +21,7 @@ from streamkit.core.logs import worker_log
 from streamkit.runtime.multiprocess.children import Child, SupervisedWorker, Supervisor, error_of, kill_all, wait
 from streamkit.runtime.multiprocess.messages import Exited, Fatal, Finish, Logged, Now, Ready
 from streamkit.runtime.multiprocess.mps import MpsDaemon
+from streamkit.runtime.multiprocess.worker_link import WorkerLink
 from streamkit.runtime.observe import telemetry
 
 logger = logging.getLogger(__name__)
@@ -119,8 +120,8 @@ class WorkerPool:
     def abort(self) -> None:
         """Kill the workers that outlive this process, which is about to exit at once."""
 
-    def start_worker(self, number: int) -> Any:
-        """Start a worker, and return its handle: a `Child`, or an object with the same methods."""
+    def start_worker(self, number: int) -> WorkerLink:
+        """Start a worker."""
         raise NotImplementedError
 
     def wait_messages(self, children: Sequence[Any], timeout_s: float) -> None:
@@ -239,7 +240,7 @@ class WorkerPool:
             worker.jobs[job.key] = job
             worker.reading.add(job.key)
             worker.moved[job.key] = -1, time.monotonic()
-            worker.child.send(job)
+            worker.link.send(job)
 
     def _has_room(self, worker: PooledWorker, alone: bool) -> bool:
         if not worker.ready or worker.leaving or worker.alone or worker.killed is not None:
@@ -282,9 +283,9 @@ class LocalWorkerPool(WorkerPool):
         """Stop the processes; see `WorkerPool.close`."""
         for worker in self.pooled:
             if worker.ready:
-                worker.child.send(Now() if worker.jobs else Finish())
+                worker.link.send(Now() if worker.jobs else Finish())
             else:
-                worker.child.kill()  # it reads no orders until its pipeline is open, and has no files
+                worker.link.kill()  # it reads no orders until its pipeline is open, and has no files
         self.supervisor.close(_CLOSE_S)
         self.pooled.clear()
         if self._mps is not None:
@@ -293,7 +294,7 @@ class LocalWorkerPool(WorkerPool):
     def abort(self) -> None:
         """Kill all processes; see `WorkerPool.abort`."""
         for worker in self.pooled:
-            worker.child.send(Now())
+            worker.link.send(Now())
         self.supervisor.close(_ABORT_S)
         kill_all()  # one that has just been started is not in the pool yet
 

@@ -13,7 +13,7 @@ from streamkit.runtime.observe.report_merge import WorkerReport
 
 
 class FakeWorkerLink:
-    """A worker process with the methods of `Child`; by default, its sources have three frames each.
+    """A `WorkerLink` without a process; by default, its sources have three frames each.
 
     Attributes:
         job: its job.
@@ -127,4 +127,8 @@ class FakeWorkerLink:
     def join(self, within_s: float) -> None:
         """Exit within a time."""
         self.joined.append(within_s)
+        self.die()
+
+    def abandon(self) -> None:
+        """Exit at once."""
         self.die()

@@ -37,6 +37,7 @@ from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
 from streamkit.runtime.execution.future import on_uncaught, start
 from streamkit.runtime.multiprocess.messages import Exited, Fatal, Killed, Logged
+from streamkit.runtime.multiprocess.worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
 
@@ -339,7 +340,7 @@ class Child:
         code = self._process.poll()
         return "died, and the system is still freeing its memory" if code is None else exit_text(code)
 
-    def leave_dying(self) -> None:
+    def abandon(self) -> None:
         """Give up a child that is dying; `reap_dying` looks later whether it has exited.
 
         One that has only closed its messages would run on unnoticed, so it is killed.
@@ -390,14 +391,20 @@ class SupervisedWorker:
     """What a `Supervisor` knows of a worker; its owner adds fields of its own.
 
     Attributes:
-        child: the handle of its process: a `Child`, or an object with the same methods; None until it is started.
+        child: its process; None until it is started.
         ready: whether its pipeline is open; the owner sets it.
         killed: why the supervisor has killed it; None if it has not.
     """
 
-    child: Any = None
+    child: WorkerLink | None = None
     ready: bool = False
     killed: str | None = None
+
+    @property
+    def link(self) -> WorkerLink:
+        """Its process, which was started."""
+        assert self.child is not None
+        return self.child
 
     @property
     def unexpected(self) -> bool:
@@ -443,31 +450,31 @@ class Supervisor(Generic[_W]):
         `Exited` is the last message of every worker, with the manner of its exit; the worker is then no longer in
         `workers`. A worker is checked for being overdue only after its messages have been handled.
         """
-        self._wait([worker.child for worker in self.workers], timeout_s)
+        self._wait([worker.link for worker in self.workers], timeout_s)
         reap_dying()
         for worker in list(self.workers):
-            for message in worker.child.receive():
+            for message in worker.link.receive():
                 yield worker, message
-            if worker.child.exited:
-                worker.child.join(0.0)
+            if worker.link.exited:
+                worker.link.join(0.0)
                 self.workers.remove(worker)
-                yield worker, Exited(worker.child.exit_text)
-            elif worker.unexpected and worker.child.dying:
+                yield worker, Exited(worker.link.exit_text)
+            elif worker.unexpected and worker.link.dying:
                 self.workers.remove(worker)
-                how = worker.child.exit_text
-                worker.child.leave_dying()
+                how = worker.link.exit_text
+                worker.link.abandon()
                 yield worker, Exited(how)
             elif worker.killed is None:
                 worker.killed = self._overdue(worker, time.monotonic())
                 if worker.killed is not None:
-                    worker.child.kill()
+                    worker.link.kill()
                     yield worker, Killed(worker.killed)
 
     def close(self, within_s: float) -> None:
         """Wait up to `within_s` seconds for all workers to exit, and kill the rest. A later `poll` reports them."""
         until_s = time.monotonic() + within_s
         for worker in self.workers:
-            worker.child.join(max(0.0, until_s - time.monotonic()))
+            worker.link.join(max(0.0, until_s - time.monotonic()))
 
 
 class ParentConnection:

@@ -149,7 +149,7 @@ class Recovery:
         for worker in self._processes.workers:
             if worker.spare and worker.runs:
                 worker.order = messages.Now()
-                worker.child.kill()
+                worker.link.kill()
         added: list[WorkerHandle] = []
         try:
             for worker in dead:

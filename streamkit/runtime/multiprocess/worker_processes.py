@@ -24,6 +24,7 @@ from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.prestart import take_prestarted, take_prestarted_daemon
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
+from streamkit.runtime.multiprocess.worker_link import WorkerLink
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.pipeline import QUICK_SOURCES
 
@@ -49,7 +50,7 @@ class Machine:
     """
 
     clock: Callable[[], float] = time.monotonic
-    launch: Callable[[str, WorkerConfig, Connection], Any] = launch
+    launch: Callable[[str, WorkerConfig, Connection], WorkerLink] = launch
     wait: Callable[[Sequence[Any], float], None] = wait
 
 
@@ -180,7 +181,7 @@ class WorkerProcesses:
         """The reason to kill a process now; its work on the GPU is then terminated already."""
         why = worker.overdue(self._clock())
         if why is not None and self.mps is not None:
-            self.mps.terminate_client(worker.child.pid)
+            self.mps.terminate_client(worker.link.pid)
         return why
 
     @property
