@@ -357,10 +357,10 @@ def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeyp
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
-    assert running._start_another() is None
+    assert running.growth.start_another() is None
     running.ready = True
     running.stop()
-    assert running._start_another() is None
+    assert running.growth.start_another() is None
     with pytest.raises(ConfigError, match="the run has ended"):
         added(running, "b")
 
