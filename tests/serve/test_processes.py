@@ -97,7 +97,7 @@ def picture(answer):
 
 
 def workers(server):
-    return [one for one in server.engine.running.pids[1:] if psutil.pid_exists(one)]
+    return [one for one in server.engine.running.current.pids[1:] if psutil.pid_exists(one)]
 
 
 def owner(server, source):
