@@ -39,7 +39,8 @@ from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
 from streamkit.runtime.observe.alarms import WHOLE
 from streamkit.runtime.observe.health import HealthSnapshot, merge_snapshots
-from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, add_up, headline, queued
+from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, headline
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve.token import new_token
 
@@ -307,7 +308,8 @@ class ClusterRun(MergedCounts, Controls):
             self._dying.append(node)
             for id_ in self.sources.of(node):
                 self.states[id_].set_state("reconnecting", *self.sources.died)
-            self._past.append(replace(node.latest.worker, states={}, queues={}, facts=None))
+            worker = node.latest.worker
+            self._past.append(WorkerReport(worker.own, replace(worker.counts, queues={}), at_s=worker.at_s))
         self._lost_by_name[name] = node, times
         self._retry_s[name] = self._clock() + min(_RETRY_S, 2.0 ** (times + 1))
         logger.error(f"node {name} {node.failure}")
@@ -475,14 +477,20 @@ class ClusterRun(MergedCounts, Controls):
     def _reports(self) -> Sequence[WorkerReport]:
         return [*self._past, *(node.latest.worker for node in list(self._nodes.values()))]
 
+    def run_counts(self) -> RunCounts:
+        """All counts; see `Run`."""
+        total = self._total()
+        total.counts = self.counts()
+        return total
+
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all nodes."""
-        totals: dict[str, int] = add_up(self._reports())["counts"]
+        totals = self._total("counts").counts
         return {**totals, LOST: self.sources.lost} if self.sources.lost else totals
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all nodes."""
-        return queued(self._reports())
+        return self._total("queues").queues
 
     def health(self) -> HealthSnapshot:
         """See `PipelineRun.health`; merged over all nodes."""
@@ -494,12 +502,11 @@ class ClusterRun(MergedCounts, Controls):
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all nodes."""
-        totals = add_up(self._reports())
+        total = self.run_counts()
         removed = self.sources.removed
         return {
-            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, totals["frames"], self.seconds),
-            **{key: totals[key] for key in ("detections", "events", "stages", "latency")},
-            "counts": self.counts(),
+            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, total.frames, self.seconds),
+            **total.report(),
             "sources": {id_: state.report() for id_, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
             "nodes": [{"node": view.name, "sources": view.sources} for view in self.nodes()],

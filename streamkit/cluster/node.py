@@ -23,7 +23,6 @@ from streamkit.core.records import as_json
 from streamkit.io.outputs import AtomicFile
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import PeriodicTimer, join, start
-from streamkit.runtime.ingest.source_status import RemovedSources
 from streamkit.runtime.multiprocess.children import end_at_once
 from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.observe.report_merge import WorkerReport
@@ -37,7 +36,6 @@ _STEP_S = 0.2
 _DRAIN_S = 2.0
 """Seconds that decoded frames have after the lease is over; then the process exits."""
 _MAX_EVENTS = 500
-_UNREAD = "schema", "device", "latency", "sources", "alarms"
 
 
 class ClusterNode:
@@ -239,13 +237,9 @@ class ClusterNode:
         )  # fmt: skip
 
     def _counts(self, running: Run) -> WorkerReport:
-        report = {key: value for key, value in running.report(0).items() if key not in _UNREAD}
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in list(running.states.items()) if not state.removed}
-        return WorkerReport(
-            report, dict(running.finished), dict(running.latency), states, numbers, RemovedSources(), running.queues(),
-            running.health(), event_counts=running.event_counts,
-        )  # fmt: skip
+        return WorkerReport(counts=running.run_counts(), states=states, numbers=numbers, facts=running.health())
 
     def _events(self, store: Any, after: int) -> tuple[list[NodeEvent], int]:
         """The next events after a number, and the number up to which they are complete.

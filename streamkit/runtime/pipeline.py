@@ -56,6 +56,7 @@ from streamkit.runtime.observe.batch_traces import spans_with
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
 from streamkit.runtime.preview.live import LiveReceiver
@@ -434,6 +435,13 @@ class PipelineRun(Controls):
         """Number of frames that have reached the end of the graph."""
         return min(self.finished.values(), default=0)
 
+    def run_counts(self) -> RunCounts:
+        """All counts, which other processes merge with theirs."""
+        return RunCounts(
+            dict(self.finished), dict(self.detections), dict(self.events), self.counts(), self.meters(),
+            dict(self.latency), self.event_counts, self.queues(),
+        )  # fmt: skip
+
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
         states, removed = self.states.values(), self.sources.removed
@@ -479,11 +487,7 @@ class PipelineRun(Controls):
         removed = self.sources.removed
         return {
             **headline(str(self.device), exit_code, self.frames, self.seconds),
-            "detections": dict(self.detections),
-            "events": dict(self.events),
-            "counts": self.counts(),
-            "stages": self.meters(),
-            "latency": {name: histogram.summary() for name, histogram in dict(self.latency).items()},
+            **self.run_counts().report(),
             "sources": {name: state.report() for name, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
             **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,19 +33,18 @@ from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.control.stage_state import CarriedFile
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
-from streamkit.runtime.execution.meters import stage_total
 from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.multiprocess.partition import assign_sources
-from streamkit.runtime.observe.report_merge import WorkerReport, add_up
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.prepare import prepare
-from streamkit.runtime.run import Run, RunConfig
+from streamkit.runtime.run import RunConfig
 from streamkit.runtime.run_delegate import R, RunDelegate
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-_SUMS = ("detections", "events", "counts", "stages", "latency")
+_OVER_RUNS = ("detections", "events", "counts", "stages")
 
 
 def watching(
@@ -102,7 +101,7 @@ class ReloadingPipeline(RunDelegate[R]):
         self._live = LiveChanges()
         self.rejected = ""
         self._checking = False
-        self._past: list[tuple[WorkerReport, float]] = []
+        self._past: list[tuple[RunCounts, float]] = []
         self._lock = threading.Lock()
         self.stopping = False
 
@@ -124,7 +123,7 @@ class ReloadingPipeline(RunDelegate[R]):
             with self._lock:
                 if self.stopping or self._next is None:
                     return code
-                ended_run = _worker_report(self._running), self._running.seconds
+                ended_run = self._running.run_counts(), self._running.seconds
                 before = {source.id: source_facts(source) for source in self._running.graph.sources}
                 graph, self._next = self._next, None
                 self._running = self._made(graph)
@@ -268,51 +267,50 @@ class ReloadingPipeline(RunDelegate[R]):
     @property
     def frames(self) -> int:
         """Number of frames that reached the end of the graph, over all runs."""
-        return self._running.frames + sum(int(report.report["frames"]) for report, _ in self._past)
+        return self._running.frames + sum(counts.frames for counts, _ in self._past)
 
     @property
     def detections(self) -> dict[str, int]:
         """Objects by table, over all runs."""
-        return self._summed("detections", self._running.detections)
+        return self._over_runs(RunCounts(detections=dict(self._running.detections)), "detections").detections
 
     @property
     def events(self) -> dict[str, int]:
         """Events by kind, over all runs."""
-        return self._summed("events", self._running.events)
+        return self._over_runs(RunCounts(events=dict(self._running.events)), "events").events
 
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; over all runs."""
-        return self._summed("counts", self._running.counts())
+        return self._over_runs(RunCounts(counts=self._running.counts()), "counts").counts
 
     def meters(self) -> dict[str, dict[str, Any]]:
         """See `PipelineRun.meters`; over all runs, of the stages that there are now."""
         present = self._running.meters()
-        past = [report.report["stages"] for report, _ in self._past]
-        return {id_: stage_total([*(run[id_] for run in past if id_ in run), one]) for id_, one in present.items()}
+        stages = self._over_runs(RunCounts(stages=present), "stages").stages
+        return {id_: stages[id_] for id_ in present}
 
-    def _summed(self, key: str, present: Mapping[str, int]) -> dict[str, int]:
-        total = Counter(present)
-        for report, _ in self._past:
-            total.update(report.report[key])
-        return dict(total)
+    def run_counts(self) -> RunCounts:
+        """See `Run`; frames, latency, queues and events by source are those of the current run."""
+        present = self._running.run_counts()
+        total = self._over_runs(present, *_OVER_RUNS)
+        return replace(present, **{name: getattr(total, name) for name in _OVER_RUNS})
+
+    def _over_runs(self, present: RunCounts, *names: str) -> RunCounts:
+        """The counts of the current run with those of the past ones; with `names`, only these."""
+        return RunCounts.total([*(counts for counts, _ in self._past), present], *names)
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report: sums over all runs; the sources are those of the last run."""
-        found = self._running.report(exit_code)
+        report = self._running.report(exit_code)
         if not self._past:
-            return found
-        sums = add_up([*(report for report, _ in self._past), _worker_report(self._running)])
+            return report
         seconds = self._running.seconds + sum(seconds for _, seconds in self._past)
-        found |= {key: sums[key] for key in _SUMS}
-        found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
-        found["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
-        return found
+        report |= self._over_runs(self._running.run_counts()).report()
+        report |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
+        report["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
+        return report
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
     found = file.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _worker_report(running: Run) -> WorkerReport:
-    return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))

@@ -18,6 +18,7 @@ from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources
 from streamkit.runtime.observe.alarms import ActiveAlarm
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot
+from streamkit.runtime.observe.run_counts import RunCounts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +219,9 @@ class Run(ChangeableRun, Protocol):
     @property
     def latency(self) -> Mapping[str, Histogram]:
         """From a frame's arrival to each end of the graph."""
+
+    def run_counts(self) -> RunCounts:
+        """All counts that several processes merge."""
 
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""

@@ -10,6 +10,7 @@ from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.worker import WorkerConfig
 from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.observe.run_counts import RunCounts
 
 
 class FakeWorkerLink:
@@ -53,9 +54,9 @@ class FakeWorkerLink:
 
     def report_states(self, frames: int, states: dict[str, SourceState]) -> None:
         """Report the states of its sources."""
-        report = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
-        counts = WorkerReport(report, {"note": frames}, {}, states, dict(self.sources), at_s=12.5)
-        self.tell(messages.Report(counts))
+        own = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
+        counts = RunCounts(finished={"note": frames})
+        self.tell(messages.Report(WorkerReport(own, counts, states, dict(self.sources), at_s=12.5)))
 
     def work(self, order: str) -> None:
         """Do as a worker whose sources have three frames each."""

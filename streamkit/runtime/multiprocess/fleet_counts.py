@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -17,16 +16,10 @@ from streamkit.runtime.multiprocess.recovery import Recovery
 from streamkit.runtime.multiprocess.spare_sessions import SpareSessions
 from streamkit.runtime.multiprocess.worker_processes import WorkerProcesses
 from streamkit.runtime.observe.alarms import Alarms
-from streamkit.runtime.observe.event_counts import EventCounter, sum_event_counts
+from streamkit.runtime.observe.event_counts import EventCounter
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders, merge_snapshots
-from streamkit.runtime.observe.report_merge import (
-    MergedCounts,
-    WorkerReport,
-    add_up,
-    headline,
-    queued,
-    unmerged_fields,
-)
+from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, headline
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.observe.telemetry import FailedExports
 
 
@@ -89,17 +82,24 @@ class FleetCounts(MergedCounts, Controls):
         """See `PipelineRun.elapsed_s`."""
         return self.seconds or (0.0 if self._begun_s is None else self._clock() - self._begun_s)
 
+    def run_counts(self) -> RunCounts:
+        """All counts; see `Run`."""
+        total = self._total()
+        total.counts = self.counts()
+        total.queues = self.queues()
+        return total
+
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all processes."""
-        counts: dict[str, int] = add_up(self._reports())["counts"]
+        counts = self._total("counts").counts
         for name, count in self._failed_exports.counters.values.items():
             counts[name] = counts.get(name, 0) + count
         return {**counts, LOST: self.sources.lost} if self.sources.lost else counts
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all processes."""
-        alive = [worker.latest for worker in self.processes.workers if not worker.over]
-        return {**queued(alive), **self._stages.queues()}
+        alive = [worker.latest.counts for worker in self.processes.workers if not worker.over]
+        return {**RunCounts.total(alive, "queues").queues, **self._stages.queues()}
 
     def listen(self, seen: FrameListener) -> None:
         """Pass the frames with events of the stages that this process runs to `seen`."""
@@ -112,36 +112,29 @@ class FleetCounts(MergedCounts, Controls):
 
     def frame_counts(self) -> list[tuple[int, float]]:
         """See `PipelineRun.frame_counts`; one entry per worker process."""
-        return [
-            (min(worker.latest.finished.values(), default=0), worker.latest.at_s) for worker in self.processes.workers
-        ]
+        return [(worker.latest.counts.frames, worker.latest.at_s) for worker in self.processes.workers]
 
     def _reports(self) -> list[WorkerReport]:
-        report = self._stages.report()
-        report["events"] = dict(Counter(report["events"]) + self.alarms.events)
-        parent = WorkerReport(
-            report, dict(self._stages.finished), dict(self._stages.latency),
-            event_counts=sum_event_counts([self._stages.outputs.event_counter.counts(), self._run_events.counts()]),
-        )  # fmt: skip
-        return [*(worker.latest for worker in self.processes.workers), parent]
+        of_run = RunCounts(events=dict(self.alarms.events), event_counts=self._run_events.counts())
+        parent = [WorkerReport(counts=counts) for counts in (self._stages.run_counts(), of_run)]
+        return [*(worker.latest for worker in self.processes.workers), *parent]
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all processes, and each process's own values under `devices`."""
-        sums = add_up(self._reports())
-        stages = [*self.graph.nodes, *sums["stages"]]
+        total = self._total()
+        stages = dict.fromkeys([*self.graph.nodes, *total.stages])
+        total.counts = self.counts()
+        total.stages = {id_: total.stages[id_] for id_ in stages if id_ in total.stages}
         device = ", ".join(device for device, _ in self._shares)
         removed = self.sources.removed
         return {
-            **headline(device, exit_code, sums["frames"], self.seconds),
-            **{key: sums[key] for key in ("detections", "events")},
-            "counts": self.counts(),
-            "stages": {id_: sums["stages"][id_] for id_ in dict.fromkeys(stages) if id_ in sums["stages"]},
-            "latency": sums["latency"],
+            **headline(device, exit_code, total.frames, self.seconds),
+            **total.report(),
             "sources": {id_: state.report() for id_, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
             **({"restarted": self.recovery.restarted} if self.recovery.restarted else {}),
             "devices": [
-                {"device": worker.device, "sources": self.sources.of(worker), **unmerged_fields(worker.latest)}
+                {"device": worker.device, "sources": self.sources.of(worker), **worker.latest.own}
                 | ({"spare": True} if worker.spare else {})
                 | ({"error": worker.failure} if worker.failure else {})
                 for worker in self.processes.workers

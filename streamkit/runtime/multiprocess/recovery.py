@@ -138,7 +138,7 @@ class Recovery:
         again = {source.id for source in restarted}
         self._give_up(worker, [id_ for id_ in ids if id_ not in again])
         self._stages.forget_process(worker)
-        worker.latest = replace(worker.latest, states={}, queues={})
+        worker.latest = replace(worker.latest, states={}, counts=replace(worker.latest.counts, queues={}))
         return restarted
 
     def _replace(self, dead: Iterable[WorkerHandle]) -> None:

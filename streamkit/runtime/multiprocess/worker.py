@@ -49,7 +49,7 @@ from streamkit.runtime.multiprocess.partition import (
 )
 from streamkit.runtime.multiprocess.process_count import lock_lesson
 from streamkit.runtime.observe import telemetry
-from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.observe.report_merge import WorkerReport, headline
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.remote import RemoteGallery
@@ -60,8 +60,8 @@ logger = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 0.5
 _SESSION_EVERY_S = 0.5
-_UNREAD = "schema", "device", "latency", "sources"
-"""Parts of a report that the parent makes of its own values, or of the histograms and states that come beside it."""
+_OWN = ("exit_code", "frames", "seconds", "frames_per_s")
+"""What the report of a run has of each process."""
 _ENDLESS = RunConfig(keep_running=True, live_may_come=False)
 
 
@@ -274,19 +274,19 @@ class WorkerPipeline(PipelineRun):
 
     def worker_report(self, code: int | None = None) -> WorkerReport:
         """Counts so far, without those of the parent's stages."""
-        report = self.report(code if code is not None else 0)
-        for key in _UNREAD:
-            del report[key]
-        report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
-        finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
-        latency = {id_: histogram for id_, histogram in dict(self.latency).items() if id_ not in self._relayed}
+        head = headline(str(self.device), code or 0, self.frames, self.seconds)
+        own = {name: head[name] for name in _OWN}
+        removed = self.sources.removed
+        if removed.sources:
+            own["removed"] = removed.report()
+        counts = self.run_counts()
+        for by_stage in (counts.stages, counts.finished, counts.latency):
+            for id_ in self._relayed & by_stage.keys():
+                del by_stage[id_]
         facts = self._observer.snapshot()
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
-        return WorkerReport(
-            report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts, self.opening,
-            self.event_counts,
-        )  # fmt: skip
+        return WorkerReport(own, counts, states, numbers, removed, facts, self.opening)
 
     def send_report(self) -> None:
         """Send the counts so far to the parent, which kills a process without reports, and whether its GPU hangs."""

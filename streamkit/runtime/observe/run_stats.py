@@ -106,10 +106,11 @@ def snapshot(run: LoopRun) -> PipelineStats:
     """The counts of a run now; from any thread, at any time."""
     seconds = run.elapsed_s
     dropped = Counter[str]() if run.queue is None else run.queue.dropped
+    counts = run.run_counts()
     return PipelineStats(
-        frames=run.frames,
+        frames=counts.frames,
         seconds=round(seconds, 3),
-        fps=_rate(run.frames, seconds),
+        fps=_rate(counts.frames, seconds),
         sources={id_: _source(state, dropped[id_], seconds) for id_, state in run.states.items()},
         stages={
             id_: StageStats(
@@ -118,9 +119,9 @@ def snapshot(run: LoopRun) -> PipelineStats:
                 ms_per_frame=None if meter["us_per_frame"] is None else meter["us_per_frame"] / 1e3,
                 failed=meter.get("failed", 0),
             )
-            for id_, meter in run.meters().items()
+            for id_, meter in counts.stages.items()
         },
-        counts=run.counts(),
+        counts=counts.counts,
     )
 
 

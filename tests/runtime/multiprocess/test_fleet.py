@@ -96,7 +96,7 @@ def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -
     graph = build(
         read_text(
             "device: {use: cpu, processes: 2}\nsources: {a: 'test://', b: 'test://'}\n"
-            "stages: {jsonl: {path: all.jsonl}}"
+            f"stages: {{jsonl: {{path: {tmp_path}/all.jsonl}}}}"
         )
     )
     logged = collect()

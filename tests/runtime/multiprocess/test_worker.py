@@ -149,22 +149,13 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == messages.End(0)
     report = link.sent[-2].counts
-    assert (report.report["exit_code"], report.numbers, report.finished) == (0, {"a": 1}, {"one": 3})
+    assert (report.own["exit_code"], report.numbers, report.counts.finished) == (0, {"a": 1}, {"one": 3})
     assert [(id_, state.frames, state.out, state.complete) for id_, state in report.states.items()] == [
         ("a", 3, 3, True)
     ]
-    assert list(report.report["stages"]) == ["one"]
-    assert set(report.report) == {
-        "exit_code",
-        "frames",
-        "seconds",
-        "frames_per_s",
-        "detections",
-        "events",
-        "counts",
-        "stages",
-    }
-    assert (list(report.latency), report.facts.sources["a"]["state"]) == ([], "ended")
+    assert list(report.counts.stages) == ["one"]
+    assert list(report.own) == ["exit_code", "frames", "seconds", "frames_per_s"]
+    assert (list(report.counts.latency), report.facts.sources["a"]["state"]) == ([], "ended")
     items = []
     while True:
         try:
@@ -196,7 +187,7 @@ def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
     assert link.sent[-1] == messages.End(1)
     assert link.kinds("report")[-2:] == ["fatal", "end"]
     report = link.sent[-2].counts
-    assert (report.report["exit_code"], report.report["frames"]) == (1, 0)
+    assert (report.own["exit_code"], report.own["frames"]) == (1, 0)
     assert not (path.parent / "a.jsonl").exists()
     here.close()
 
@@ -258,20 +249,20 @@ def test_the_counts_are_those_of_its_own_stages(made: Any) -> None:
     assert running._relayed == {"all"}
     assert running.limit == 3
     running.finished |= {"all": 5, "one": 6}
-    assert [running.worker_report(code).report["exit_code"] for code in (None, 0, 1, 3)] == [0, 0, 1, 3]
-    assert running.worker_report().finished == {"one": 6}
+    assert [running.worker_report(code).own["exit_code"] for code in (None, 0, 1, 3)] == [0, 0, 1, 3]
+    assert running.worker_report().counts.finished == {"one": 6}
     running.states["a"].raised = OSError("it cannot travel")
     states = running.worker_report().states
     assert (list(states), states["a"].raised, states["a"].done) == (["a"], None, False)
     running.states["a"].done = True
     assert running.worker_report().states["a"].done
     running.send_report()
-    running.report = raising
+    running.run_counts = raising
     running.send_report()
     assert link.kinds() == ["report"]
 
 
-def raising(code: int) -> None:
+def raising() -> None:
     raise RuntimeError("dictionary changed size during iteration")
 
 
