@@ -16,7 +16,7 @@ from streamkit.config.pipeline_config import read
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.execution.future import Stopped, side_by_side
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.prepare import prepare
 
 _LOOK_S = 0.02
 

@@ -37,6 +37,7 @@ from streamkit.core.records import record
 from streamkit.core.stage import Collecting, Sink, Stage, default_registry, stage
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -224,7 +225,7 @@ def run_pipeline(root: Path) -> Callable[..., Outcome]:
             registry.add(kind)
         config = read_text(text, folder=root, registry=registry)
         logged = collect()
-        running = PipelineRun(build(config), choose(device), limit=limit)
+        running = PipelineRun(build(config), choose(device), RunConfig(limit=limit))
         code = running.run()
         return Outcome(code, running.report(code), records, logged)
 

@@ -63,6 +63,6 @@ def idle_server() -> IdleServer:
         add_live(router, engine, Watchers(engine, 1))
         routes = [route for route in router.routes if isinstance(route, APIWebSocketRoute)]
         sockets = [(route.path.replace(":path", ""), route.endpoint.__doc__ or "") for route in routes]
-        with mock.patch.object(nvml, "Nvml", _IdleGpu), mock.patch.object(running, "devices", [Device("cuda")]):
+        with mock.patch.object(nvml, "Nvml", _IdleGpu), mock.patch.object(running.current, "devices", [Device("cuda")]):
             metrics = list(registry(engine).collect())
         return IdleServer(document, sockets, metrics)

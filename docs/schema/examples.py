@@ -108,6 +108,7 @@ def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], li
     from streamkit.config.pipeline_config import read_text
     from streamkit.core.data import Device
     from streamkit.runtime.pipeline import PipelineRun
+    from streamkit.runtime.run import RunConfig
 
     wanted = dict.fromkeys((stage, send) for text, stage, send, _ in EXAMPLES.values() if text is pipeline)
     sinks = [
@@ -118,7 +119,7 @@ def records(folder: Path, pipeline: str, limit: int) -> dict[tuple[str, str], li
     ]
     text = pipeline.replace("DATA", str(DATA)) + "\n".join(sinks) + "\n"
     built = build(read_text(text, folder=folder))
-    code = PipelineRun(built, Device("cpu"), limit=limit).run()
+    code = PipelineRun(built, Device("cpu"), RunConfig(limit=limit)).run()
     if code:
         raise RuntimeError(f"the run ended with {code}")
     return {(stage, send): list(_rows(Path("out") / f"{stage}-{send}.db")) for stage, send in wanted}

@@ -10,6 +10,7 @@ from streamkit.api.arguments import Address, CheckedPipeline, Sources, plan
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.frame_queue import FrameQueue
 from streamkit.runtime.frame_stream import FrameStream
+from streamkit.runtime.run import RunConfig
 from streamkit.runtime.run_thread import LoopRun, RunThread
 
 
@@ -42,5 +43,5 @@ def run(
 def frames_of(checked: CheckedPipeline, *, limit: int | None, keep_running: bool = False) -> FrameStream:
     """The frames of a pipeline that has not begun."""
     queue = FrameQueue()
-    run = LoopRun(checked.graph, checked.device, queue, limit=limit, keep_running=keep_running)
+    run = LoopRun(checked.graph, checked.device, queue, RunConfig(limit=limit, keep_running=keep_running))
     return FrameStream(RunThread(run), queue)

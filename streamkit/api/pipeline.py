@@ -17,6 +17,7 @@ from streamkit.runtime.frame_queue import FrameQueue
 from streamkit.runtime.frame_stream import FrameStream
 from streamkit.runtime.ingest.push_source import PushQueue, PushSource
 from streamkit.runtime.observe.run_stats import PipelineStats, snapshot
+from streamkit.runtime.run import RunConfig
 from streamkit.runtime.run_thread import LoopRun, RunThread
 
 _NO_LOOP = "this pipeline was started without a loop, so its frames go to its own sinks; iterate instead of start()"
@@ -155,9 +156,8 @@ class Pipeline:
             raise ConfigError(
                 "the pipeline has no source; add one with add_source(), or set keep_running=True to add some later"
             )
-        thread = RunThread(
-            LoopRun(graph, self._plan.device, queue, limit=self._limit, keep_running=self._keep_running)
-        )  # fmt: skip
+        config = RunConfig(limit=self._limit, keep_running=self._keep_running)
+        thread = RunThread(LoopRun(graph, self._plan.device, queue, config))
         thread.begin()
         return thread
 

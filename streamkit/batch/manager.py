@@ -25,7 +25,7 @@ _CLOSE_S = 2.0
 
 
 @dataclass(slots=True)
-class RunCounts:
+class BatchCounts:
     """Counts of a run.
 
     Attributes:
@@ -197,10 +197,10 @@ class Manager:
         self._started_s: float | None = None
         self._last_shown_s = 0.0
         file_count = len(self._jobs) + skipped + failed_before
-        self.counts = RunCounts(files=file_count, skipped=skipped, failed_before=failed_before)
+        self.counts = BatchCounts(files=file_count, skipped=skipped, failed_before=failed_before)
         self._estimate = WorkEstimate(self._jobs, seconds)
 
-    def run(self) -> RunCounts:
+    def run(self) -> BatchCounts:
         """Process all files.
 
         Raises:

@@ -32,6 +32,7 @@ from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.execution.sizes import FILES_PER_GPU
 from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of
+from streamkit.runtime.multiprocess.messages import Exited, Fatal
 
 logger = logging.getLogger(__name__)
 
@@ -60,11 +61,11 @@ class RayWorker:
 
         return str(ray.util.get_node_ip_address())
 
-    def order(self, kind: str, value: Any) -> None:
+    def order(self, order: Any) -> None:
         """Pass an order to the worker."""
-        self._mailbox.order(kind, value)
+        self._mailbox.order(order)
 
-    def messages(self) -> list[tuple[str, Any]]:
+    def messages(self) -> list[Any]:
         """Wait for the worker's messages since the last call, and return them."""
         return self._mailbox.fetch()
 
@@ -85,7 +86,7 @@ def _run(link: ParentConnection, mark: Path, version: str, settings: BatchSettin
 
 
 class RayChild:
-    """The pool's handle of an actor: what `Child` is for a local process.
+    """The pool's handle of an actor: a `WorkerLink`, as `Child` is for a local process.
 
     Args:
         ray: the package.
@@ -93,8 +94,13 @@ class RayChild:
         args: its constructor's arguments.
     """
 
+    pid = 0  # it is on another machine
+    dying = False  # Ray says when it is gone
+
     def __init__(self, ray: Any, kind: Any, *args: Any) -> None:
-        self._ray, self._kind, self._args = ray, kind, args
+        self._ray = ray
+        self._kind = kind
+        self._args = args
         self.answered = self.exited = self.lost = False
         self.node = self.exit_text = ""
         self._place()
@@ -104,11 +110,11 @@ class RayChild:
         self._actor = self._kind.remote(*self._args)
         self.answer = self._actor.begin.remote()
 
-    def send(self, kind: str, value: Any = None) -> None:
+    def send(self, order: Any) -> None:
         """Send it an order; ignored after its end."""
-        self._actor.order.remote(kind, value)
+        self._actor.order.remote(order)
 
-    def receive(self) -> list[tuple[str, Any]]:
+    def receive(self) -> list[Any]:
         """Its messages since the last call; none before `RayWorkerPool.wait_messages` has marked it."""
         if not self.answered or self.exited:
             return []
@@ -139,6 +145,10 @@ class RayChild:
 
     def join(self, within_s: float) -> None:
         """Make sure that it has ended."""
+        self.kill()
+
+    def abandon(self) -> None:
+        """Kill it; see `WorkerLink`."""
         self.kill()
 
 
@@ -231,31 +241,32 @@ class RayWorkerPool(WorkerPool):
 
     def location(self, worker: PooledWorker) -> str:
         """The worker's node; see `WorkerPool.location`."""
-        return worker.child.node or "waiting for a node"
+        return _actor(worker).node or "waiting for a node"
 
-    def handle(self, worker: PooledWorker, kind: str, value: Any, outcomes: list[Outcome | WorkerDied]) -> None:
+    def handle(self, worker: PooledWorker, message: Any, outcomes: list[Outcome | WorkerDied]) -> None:
         """Handle a message; see `WorkerPool.handle`.
 
         A lost node does not count against its files; a worker that cannot start where others can is dismissed.
         Actors are not restarted by Ray: Ray does not report why an actor died if it restarts it.
         """
-        child = worker.child
+        child = _actor(worker)
         others_work = any(other.ready for other in self.pooled)
-        if kind == "fatal" and worker.ready:
-            child.exit_text = f"on {child.node} ended: {value[1]}"
-            child.kill()
-        elif kind == "fatal" and others_work:
-            worker.killed = f"on {child.node}: {value[1]}"
-            child.kill()
-        elif kind == "fatal":
-            raise error_of(value[0], f"on {child.node}: {value[1]}")
-        elif kind == "exited" and not child.lost and not worker.ready and others_work:  # one slot less
-            self._unfit += 1
-            logger.error(f"{worker.killed or f'the worker {value}'}; the run continues without it")
-        else:
-            if kind == "exited" and child.lost:
-                self._take_back(worker)
-            super().handle(worker, kind, value, outcomes)
+        match message:
+            case Fatal(_, text) if worker.ready:
+                child.exit_text = f"on {child.node} ended: {text}"
+                child.kill()
+            case Fatal(_, text) if others_work:
+                worker.killed = f"on {child.node}: {text}"
+                child.kill()
+            case Fatal(kind, text):
+                raise error_of(kind, f"on {child.node}: {text}")
+            case Exited(how) if not child.lost and not worker.ready and others_work:  # one slot less
+                self._unfit += 1
+                logger.error(f"{worker.killed or f'the worker {how}'}; the run continues without it")
+            case _:
+                if isinstance(message, Exited) and child.lost:
+                    self._take_back(worker)
+                super().handle(worker, message, outcomes)
 
     def _take_back(self, worker: PooledWorker) -> None:
         """Queue the files of a lost node again, before all others."""
@@ -283,7 +294,7 @@ class RayWorkerPool(WorkerPool):
         places = capacity(nodes, self._cpus, self._gpus) if self._requested_workers is None else self._requested_workers
         self._wanted = max(1, places - self._unfit)
         self._grow()
-        if not self.pooled or any(worker.child.node for worker in self.pooled):
+        if not self.pooled or any(_actor(worker).node for worker in self.pooled):
             self._placed_s = now_s
         elif now_s - self._placed_s > _NO_ROOM_S:
             needs = f"{self._cpus} CPU core(s)" + (f" and {self._gpus:.2g} GPU" if self._gpus else "")
@@ -299,3 +310,9 @@ class RayWorkerPool(WorkerPool):
             self._ray.shutdown()
             raise DeviceError("no node of the Ray cluster has a GPU; use --device cpu")
         return "cuda"
+
+
+def _actor(worker: PooledWorker) -> RayChild:
+    link = worker.link
+    assert isinstance(link, RayChild)
+    return link

@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
-from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.manager import BatchCounts, Manager
 from streamkit.batch.worker_pool import WorkerState
 from streamkit.core.text import printable
 
 _EVERY_S = 5.0
 _SHOWN = 20
-_COUNTS = tuple(field.name for field in fields(RunCounts) if field.type == "int")
+_COUNTS = tuple(field.name for field in fields(BatchCounts) if field.type == "int")
 
 
-def lines(counts: RunCounts) -> Iterator[str]:
+def lines(counts: BatchCounts) -> Iterator[str]:
     """The lines of the final summary."""
     yield f"done    {counts.done:7,} files   {hours(counts.video_s)} of video in {duration(counts.seconds)}, " + (
         f"{counts.speed:,.1f} times real time; {counts.frames:,} frames, {counts.objects:,} objects"
@@ -47,7 +47,7 @@ def lines(counts: RunCounts) -> Iterator[str]:
         yield f"  and {counts.failed - _SHOWN:,} more; the table of files lists them all"
 
 
-def report(counts: RunCounts, exit_code: int) -> dict[str, Any]:
+def report(counts: BatchCounts, exit_code: int) -> dict[str, Any]:
     """The report of the run, for `--report`."""
     return {
         "schema": "streamkit-batch-report/1",

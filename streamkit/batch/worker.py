@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome, printable
+from streamkit.batch.messages import FileProgress, FileRead, Leaving, Progress
 from streamkit.batch.pipeline import graph_for, source_options
 from streamkit.batch.probe import cause
 from streamkit.batch.processed_duration import PROCESSED_S, MeasuredSource
@@ -18,6 +19,7 @@ from streamkit.core.errors import OutputError, SourceError, describe
 from streamkit.media.uris import is_path, mask
 from streamkit.runtime.execution.future import PeriodicTimer, start
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
+from streamkit.runtime.multiprocess.messages import Finish, Now, Ready
 from streamkit.runtime.observe import telemetry
 
 if TYPE_CHECKING:
@@ -26,23 +28,6 @@ if TYPE_CHECKING:
 
 PROGRESS_EVERY_S = 1.0
 """How often a worker reports its progress, in seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class FileProgress:
-    """The progress of a worker with a file.
-
-    Attributes:
-        key: the job's key.
-        name: the file's name.
-        frames: number of frames that have left the pipeline.
-        share: progress from 0 to 1; 0 while the duration is unknown.
-    """
-
-    key: str
-    name: str
-    frames: int
-    share: float
 
 
 class BatchWorker:
@@ -165,27 +150,28 @@ def work(
     """Run a worker process: open the pipeline, and process files, each on its own thread, until stopped."""
     exported = telemetry.open_telemetry()
     worker = BatchWorker(settings, device, slots, cores, part)
-    link.send("ready")
+    link.send(Ready())
 
     def do(job: BatchJob) -> None:
-        outcome = worker.process(job, lambda: link.send("read", job.key))
+        outcome = worker.process(job, lambda: link.send(FileRead(job.key)))
         if worker.over:
-            link.send("leaving")
-        link.send("outcome", outcome)
+            link.send(Leaving())
+        link.deliver(outcome)
         if worker.over and not worker.progress():
             end_at_once()  # the pipeline has ended: the pool starts a new process
 
     with (
         telemetry.exporting(exported, lambda: worker.metrics()),
-        PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send("progress", tuple(worker.progress()))),
+        PeriodicTimer(PROGRESS_EVERY_S, lambda: link.send(Progress(tuple(worker.progress())))),
     ):
-        for kind, value in link.orders():
-            if kind == "job":
-                start(f"file/{value.key}", lambda job=value: do(job))  # type: ignore[misc]
-            elif kind == "now":
-                end_at_once()
-            elif kind == "end":
-                break
+        for order in link.orders():
+            match order:
+                case BatchJob() as job:
+                    start(f"file/{job.key}", partial(do, job))
+                case Now():
+                    end_at_once()
+                case Finish():
+                    break
     if not worker.close():
         end_at_once()
 

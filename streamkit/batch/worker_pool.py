@@ -14,11 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streamkit.batch.job import BatchJob, BatchSettings, Outcome
-from streamkit.batch.worker import PROGRESS_EVERY_S, FileProgress, work
+from streamkit.batch.messages import FileProgress, FileRead, Leaving, Progress
+from streamkit.batch.worker import PROGRESS_EVERY_S, work
 from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import worker_log
 from streamkit.runtime.multiprocess.children import Child, SupervisedWorker, Supervisor, error_of, kill_all, wait
+from streamkit.runtime.multiprocess.messages import Exited, Fatal, Finish, Logged, Now, Ready
 from streamkit.runtime.multiprocess.mps import MpsDaemon
+from streamkit.runtime.multiprocess.worker_link import WorkerLink
 from streamkit.runtime.observe import telemetry
 
 logger = logging.getLogger(__name__)
@@ -117,8 +120,8 @@ class WorkerPool:
     def abort(self) -> None:
         """Kill the workers that outlive this process, which is about to exit at once."""
 
-    def start_worker(self, number: int) -> Any:
-        """Start a worker, and return its handle: a `Child`, or an object with the same methods."""
+    def start_worker(self, number: int) -> WorkerLink:
+        """Start a worker."""
         raise NotImplementedError
 
     def wait_messages(self, children: Sequence[Any], timeout_s: float) -> None:
@@ -152,8 +155,8 @@ class WorkerPool:
         outcomes: list[Outcome | WorkerDied] = []
         until = time.monotonic() + timeout_s
         while not outcomes and (left_s := until - time.monotonic()) > 0:
-            for worker, kind, value in self.supervisor.poll(min(left_s, PROGRESS_EVERY_S)):
-                self.handle(worker, kind, value, outcomes)
+            for worker, message in self.supervisor.poll(min(left_s, PROGRESS_EVERY_S)):
+                self.handle(worker, message, outcomes)
             self._assign()
         return outcomes
 
@@ -175,35 +178,36 @@ class WorkerPool:
         """Start a worker and add it to the pool."""
         self.pooled.append(PooledWorker(number=number, done=done, child=self.start_worker(number)))
 
-    def handle(self, worker: PooledWorker, kind: str, value: Any, outcomes: list[Outcome | WorkerDied]) -> None:
+    def handle(self, worker: PooledWorker, message: Any, outcomes: list[Outcome | WorkerDied]) -> None:
         """Handle one message of a worker; see `Supervisor.poll`."""
-        if kind == "log":
-            self._worker_log(*value)
-        elif kind == "ready":
-            worker.ready = True
-            self._failed_starts = 0
-        elif kind == "read":
-            worker.reading.discard(value)
-        elif kind == "progress":
-            worker.files = value
-            for file in value:
-                if file.key in worker.moved and file.frames != worker.moved[file.key][0]:
-                    worker.moved[file.key] = file.frames, time.monotonic()
-        elif kind == "outcome":
-            key = value.job.key
-            worker.done += 1
-            worker.reading.discard(key)
-            worker.moved.pop(key, None)
-            if worker.jobs.pop(key, None) is not None:
-                outcomes.append(value)
-            if not worker.jobs:
-                worker.alone = False
-        elif kind == "leaving":
-            worker.leaving = True
-        elif kind == "fatal":
-            raise error_of(*value)
-        elif kind == "exited":
-            self._replace(worker, worker.killed or f"the worker {value}", outcomes)
+        match message:
+            case Logged(record):
+                self._worker_log(*record)
+            case Ready():
+                worker.ready = True
+                self._failed_starts = 0
+            case FileRead(key):
+                worker.reading.discard(key)
+            case Progress(files):
+                worker.files = tuple(files)
+                for file in files:
+                    if file.key in worker.moved and file.frames != worker.moved[file.key][0]:
+                        worker.moved[file.key] = file.frames, time.monotonic()
+            case Outcome() as outcome:
+                key = outcome.job.key
+                worker.done += 1
+                worker.reading.discard(key)
+                worker.moved.pop(key, None)
+                if worker.jobs.pop(key, None) is not None:
+                    outcomes.append(outcome)
+                if not worker.jobs:
+                    worker.alone = False
+            case Leaving():
+                worker.leaving = True
+            case Fatal(kind, text):
+                raise error_of(kind, text)
+            case Exited(how):
+                self._replace(worker, worker.killed or f"the worker {how}", outcomes)
 
     def _replace(self, worker: PooledWorker, how: str, outcomes: list[Outcome | WorkerDied]) -> None:
         if not worker.ready:
@@ -236,7 +240,7 @@ class WorkerPool:
             worker.jobs[job.key] = job
             worker.reading.add(job.key)
             worker.moved[job.key] = -1, time.monotonic()
-            worker.child.send("job", job)
+            worker.link.send(job)
 
     def _has_room(self, worker: PooledWorker, alone: bool) -> bool:
         if not worker.ready or worker.leaving or worker.alone or worker.killed is not None:
@@ -279,9 +283,9 @@ class LocalWorkerPool(WorkerPool):
         """Stop the processes; see `WorkerPool.close`."""
         for worker in self.pooled:
             if worker.ready:
-                worker.child.send("now" if worker.jobs else "end")
+                worker.link.send(Now() if worker.jobs else Finish())
             else:
-                worker.child.kill()  # it reads no orders until its pipeline is open, and has no files
+                worker.link.kill()  # it reads no orders until its pipeline is open, and has no files
         self.supervisor.close(_CLOSE_S)
         self.pooled.clear()
         if self._mps is not None:
@@ -290,7 +294,7 @@ class LocalWorkerPool(WorkerPool):
     def abort(self) -> None:
         """Kill all processes; see `WorkerPool.abort`."""
         for worker in self.pooled:
-            worker.child.send("now")
+            worker.link.send(Now())
         self.supervisor.close(_ABORT_S)
         kill_all()  # one that has just been started is not in the pool yet
 

@@ -145,11 +145,12 @@ def _run(text: str, frames: int) -> dict[str, Any]:
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.runtime.pipeline import PipelineRun
+    from streamkit.runtime.run import RunConfig
 
     registry = default_registry()
     add_stages(registry)
     watch: Any = registry.get("watch_memory")
-    pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), limit=frames)
+    pipeline = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), RunConfig(limit=frames))
     start_s = time.process_time()
     code = pipeline.run()
     used = time.process_time() - start_s

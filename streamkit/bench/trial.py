@@ -24,10 +24,10 @@ from streamkit.core.errors import StreamkitError
 from streamkit.core.logs import messages_to, text_lines
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import Stopped, side_by_side
-from streamkit.runtime.multiprocess.fleet import prepare
 from streamkit.runtime.multiprocess.prestart import prestart_workers
 from streamkit.runtime.observe.gil_sampler import GilSampler
 from streamkit.runtime.observe.nvml import Nvml
+from streamkit.runtime.prepare import prepare
 from streamkit.stages.inference.infer import UNTUNED
 
 _POLL_S = 0.1

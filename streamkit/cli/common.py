@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -26,6 +26,9 @@ from streamkit.core.logs import (
     text_lines,
 )
 from streamkit.core.text import printable
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run, Stoppable
 
 logger = logging.getLogger(__name__)
 
@@ -200,7 +203,7 @@ def keep_stdout() -> None:
 _STOPPING = "stopping: decoded frames are processed and every file is closed; a second signal stops at once"
 
 
-def handle_signals(running: Any, display: Any, text: str = _STOPPING) -> None:
+def handle_signals(running: Stoppable, display: Any, text: str = _STOPPING) -> None:
     """Drain and close on the first Ctrl-C, SIGTERM or SIGHUP, and show `text`; stop at once on the second.
 
     A SIGHUP that is ignored, as by `nohup`, stays ignored.
@@ -233,27 +236,27 @@ def _leave_closed_terminal() -> None:
                 os.dup2(discard.fileno(), descriptor)
 
 
-def run_to_end(running: Any, display: Any) -> int:
+def run_to_end(running: Run, display: Any) -> int:
     """Run, show the error that ends the run, and return the exit code."""
     try:
-        return int(running.run())
+        return running.run()
     except StreamkitError as error:
         display.log(str(error), logging.ERROR)
         return exit_code(error)
 
 
-def metrics_of(running: Any) -> Any:
+def metrics_of(running: Run) -> Any:
     """A Prometheus registry with the metrics of a run."""
     from streamkit.runtime.observe.metrics import registry
 
     return registry(running)
 
 
-def exit_past_threads(running: Any, code: int) -> None:
+def exit_past_threads(running: Run, code: int) -> None:
     """Exit at once if threads of a run hang: they would delay or crash the end of the process."""
     from streamkit.io.outputs import discard_all
 
-    if getattr(running, "hung_threads", None):
+    if running.hung_threads:
         discard_all()
         sys.stdout.flush()
         os._exit(code)

@@ -7,12 +7,15 @@ import json
 import logging
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
 
@@ -136,14 +139,14 @@ def _measure(loaded: tuple[Any, Any], job: tuple[Path, dict[str, str]], limit: i
 
     graph, truth = loaded
 
-    def watching(running: Any) -> Any:
+    def watching(running: Run) -> Any:
         return _watching(running, display)
 
     seen = observe(graph, truth, watching, limit=limit)
     return measured(seen, truth, str(job[0]), job[1], measure_latency(graph, watching, limit=limit))
 
 
-def _watching(running: Any, display: Any) -> Any:
+def _watching(running: Run, display: Any) -> Any:
     common.handle_signals(running, display)
     return display.watching(running)
 

@@ -11,13 +11,16 @@ import logging
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkit.cli.common import command_record
 from streamkit.core.logs import OncePerText, inherited_levels, json_line, logs_json, messages_to, text_lines
 from streamkit.core.text import nothing_detected, printable
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run
 
 _EVERY_S = 5.0
 _NAMED = 10  # outputs that the summary names
@@ -69,7 +72,7 @@ class Display:
             sys.stderr.flush()
 
     @contextlib.contextmanager
-    def watching(self, running: Any) -> Iterator[None]:
+    def watching(self, running: Run) -> Iterator[None]:
         """Show the progress of `running` while it runs."""
         from streamkit.runtime.execution.future import PeriodicTimer
 
@@ -129,7 +132,7 @@ def _count(frames: int, total: int | None) -> str:
     return f"{frames:,} frames" if total is None else f"{frames:,} of {total:,} frames"
 
 
-def _line(running: Any) -> str:
+def _line(running: Run) -> str:
     states = running.states.values()
     done = sum(state.done for state in states)
     totals = [_total(state, running.limit) for state in states]
@@ -139,9 +142,9 @@ def _line(running: Any) -> str:
     return f"{count} done, {done} of {len(states)} sources ended" + (f"; {opening}" if opening else "")
 
 
-def _opening(running: Any) -> str:
+def _opening(running: Run) -> str:
     """The stages that are opening: loading or compiling a network takes up to half a minute."""
-    ids = getattr(running, "opening", [])
+    ids = running.opening
     return f"opening {', '.join(ids)}" if ids else ""
 
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run
 
 
 @click.command()
@@ -42,10 +45,11 @@ def run(
     from streamkit.cli.progress import open_display
     from streamkit.config.graph import build
     from streamkit.io.outputs import ReportFile, WrittenOutputs
-    from streamkit.runtime.multiprocess.fleet import prepare
     from streamkit.runtime.observe import telemetry
     from streamkit.runtime.observe.trace import Trace
+    from streamkit.runtime.prepare import prepare
     from streamkit.runtime.reload import watching
+    from streamkit.runtime.run import RunConfig
 
     display = open_display()
     exported = telemetry.open_telemetry()
@@ -60,10 +64,10 @@ def run(
     write_report = None if report is None else ReportFile(report)
     trace = None if profile is None else Trace(profile)
     common.keep_stdout()
-    running: Any = (
+    running: Run = (
         watching(pipeline, load, limit, common.pairs(set_))
         if graph is None
-        else prepare(graph, pipeline, common.pairs(set_), limit=limit, trace=trace)
+        else prepare(graph, pipeline, common.pairs(set_), RunConfig(limit=limit), trace=trace)
     )
     outputs = WrittenOutputs(running.graph.output_paths, running.states)
     common.handle_signals(running, display)

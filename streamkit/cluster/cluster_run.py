@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One run of a pipeline on the nodes of a Ray cluster, with the interface of `PipelineRun`.
+"""One run of a pipeline on the nodes of a Ray cluster.
 
 Ray starts the actors, keeps each on its machine and tells when one is gone. One loop on the main thread (`run`) looks
 for new nodes, exchanges orders and reports with each about twice a second, and moves the sources of lost nodes to
@@ -34,11 +34,13 @@ from streamkit.core.logs import LogOnce
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
 from streamkit.runtime.observe.alarms import WHOLE
 from streamkit.runtime.observe.health import HealthSnapshot, merge_snapshots
-from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, add_up, headline, queued
+from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, headline
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.serve.token import new_token
 
@@ -62,6 +64,7 @@ class NodeDevice:
 
     text: str
     kind: str = "node"
+    index: int = 0
 
     def __str__(self) -> str:
         return self.text
@@ -104,6 +107,7 @@ class ClusterRun(MergedCounts, Controls):
 
     sources: ClusterSources
     limit = None
+    hung_threads = ()
 
     def __init__(
         self, graph: Graph, ray: Any, job: NodeJob, pack: Callable[[], Mapping[str, bytes]], gallery: Gallery,
@@ -304,7 +308,8 @@ class ClusterRun(MergedCounts, Controls):
             self._dying.append(node)
             for id_ in self.sources.of(node):
                 self.states[id_].set_state("reconnecting", *self.sources.died)
-            self._past.append(replace(node.latest.worker, states={}, queues={}, facts=None))
+            worker = node.latest.worker
+            self._past.append(WorkerReport(worker.own, replace(worker.counts, queues={}), at_s=worker.at_s))
         self._lost_by_name[name] = node, times
         self._retry_s[name] = self._clock() + min(_RETRY_S, 2.0 ** (times + 1))
         logger.error(f"node {name} {node.failure}")
@@ -411,7 +416,7 @@ class ClusterRun(MergedCounts, Controls):
             handle.set(self._settings)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
-        self.sources.send(source, "trigger", (id_, source, dict(data)))
+        self.sources.send(source, messages.Trigger(id_, source, dict(data)))
 
     # --------------------------------------------------------------------------------------------------- views
 
@@ -420,7 +425,7 @@ class ClusterRun(MergedCounts, Controls):
         owner = self.sources.owner(source)
         return owner if isinstance(owner, NodeHandle) and owner.takes_sources else None
 
-    def named(self, name: str) -> NodeHandle | None:
+    def named(self, name: str | None) -> NodeHandle | None:
         """The node with that name; None if it is not there."""
         return next((node for node in self.ready_nodes() if node.node.name == name), None)
 
@@ -472,14 +477,20 @@ class ClusterRun(MergedCounts, Controls):
     def _reports(self) -> Sequence[WorkerReport]:
         return [*self._past, *(node.latest.worker for node in list(self._nodes.values()))]
 
+    def run_counts(self) -> RunCounts:
+        """All counts; see `Run`."""
+        total = self._total()
+        total.counts = self.counts()
+        return total
+
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; summed over all nodes."""
-        totals: dict[str, int] = add_up(self._reports())["counts"]
+        totals = self._total("counts").counts
         return {**totals, LOST: self.sources.lost} if self.sources.lost else totals
 
     def queues(self) -> dict[str, int]:
         """See `PipelineRun.queues`; summed over all nodes."""
-        return queued(self._reports())
+        return self._total("queues").queues
 
     def health(self) -> HealthSnapshot:
         """See `PipelineRun.health`; merged over all nodes."""
@@ -491,12 +502,11 @@ class ClusterRun(MergedCounts, Controls):
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report of the run: sums over all nodes."""
-        totals = add_up(self._reports())
+        total = self.run_counts()
         removed = self.sources.removed
         return {
-            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, totals["frames"], self.seconds),
-            **{key: totals[key] for key in ("detections", "events", "stages", "latency")},
-            "counts": self.counts(),
+            **headline(", ".join(map(str, self.devices)) or "no node", exit_code, total.frames, self.seconds),
+            **total.report(),
             "sources": {id_: state.report() for id_, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
             "nodes": [{"node": view.name, "sources": view.sources} for view in self.nodes()],

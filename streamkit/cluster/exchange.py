@@ -10,13 +10,13 @@ from typing import Any
 
 from streamkit.core.data import Event
 from streamkit.core.logs import StoredMessage
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.observe.alarms import ActiveAlarm
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 LEASE_S = 6.0
 """A node stops its sources if the head has not acknowledged a report for so long. A library may hold the GIL for a few
-seconds while it loads a network; see `SILENT_S` of `runtime/multiprocess/fleet.py`."""
+seconds while it loads a network; see `SILENT_S` of `runtime/multiprocess/worker_handle.py`."""
 LOST_S = 9.0
 """The head gives a node's sources to others if it has had no report for so long. By then the node has stopped them: its
 lease began when it sent the last report that the head acknowledged, which is before the head received that one."""

@@ -18,8 +18,9 @@ from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Metric, ge
 from prometheus_client.parser import text_string_to_metric_families
 from starlette.types import Receive, Scope, Send
 
-from streamkit.cluster.cluster_run import NodeView
+from streamkit.cluster.cluster_run import ClusterRun, NodeView
 from streamkit.cluster.forward_sockets import add_sockets
+from streamkit.cluster.head import cluster_run
 from streamkit.cluster.ray_nodes import NodeHandle
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
@@ -53,21 +54,21 @@ class Forwarder:
         self._client: Any = None
 
     @property
-    def running(self) -> Any:
-        """The run: a `ClusterRun`."""
-        return self.engine.running
+    def running(self) -> ClusterRun:
+        """The run."""
+        return cluster_run(self.engine)
 
     def owner(self, source: str) -> NodeHandle:
         """The node that reads a source. Raises RequestRejected."""
         self.engine.state(source)
-        node: NodeHandle | None = self.running.node_of(source)
+        node = self.running.node_of(source)
         if node is None:
             raise RequestRejected(503, f"no node reads {source} at present; it is given to one within seconds")
         return node
 
     def any_node(self) -> NodeHandle:
         """A node that runs. Raises RequestRejected."""
-        node: NodeHandle | None = next(iter(self.running.ready_nodes()), None)
+        node = next(iter(self.running.ready_nodes()), None)
         if node is None:
             raise RequestRejected(503, "no node of the cluster is ready; ray status shows its nodes")
         return node

@@ -15,6 +15,8 @@ import orjson
 from fastapi import APIRouter, Query
 from starlette.websockets import WebSocket
 
+from streamkit.cluster.cluster_run import ClusterRun
+from streamkit.cluster.head import cluster_run
 from streamkit.cluster.ray_nodes import NodeHandle
 from streamkit.serve.api_models import RequestRejected
 from streamkit.serve.engine import ServeEngine
@@ -52,7 +54,7 @@ def add_sockets(api: APIRouter, engine: ServeEngine) -> None:
 
 
 async def _follow_nodes(
-    running: Any, wanted: Callable[[NodeHandle], list[str]], follow: Callable[[NodeHandle], Awaitable[None]]
+    running: ClusterRun, wanted: Callable[[NodeHandle], list[str]], follow: Callable[[NodeHandle], Awaitable[None]]
 ) -> None:
     """Follow each node of which sources are wanted, and again when `follow` has returned, until the run stops."""
     from websockets.exceptions import WebSocketException
@@ -100,7 +102,7 @@ async def _received(opened: Any) -> Any:
 
 async def _send_videos(engine: ServeEngine, socket: WebSocket, choice: VideoChoice) -> None:
     """Send the chosen videos of all nodes, and tell which sources there are not."""
-    running: Any = engine.running
+    running = cluster_run(engine)
 
     def wanted(node: NodeHandle) -> list[str]:
         of_node = set(running.sources.of(node))
@@ -141,7 +143,7 @@ async def _refuse_unknown(engine: ServeEngine, socket: WebSocket, choice: VideoC
 
 async def _send_records(engine: ServeEngine, socket: WebSocket, chosen: list[str] | None, batch: bool) -> None:
     """Send the records of all nodes, and the events as the head numbers them."""
-    running: Any = engine.running
+    running = cluster_run(engine)
 
     def wanted(node: NodeHandle) -> list[str]:
         return [id_ for id_ in running.sources.of(node) if chosen is None or id_ in chosen]

@@ -21,11 +21,12 @@ from streamkit.core.yaml_tree import read_file
 from streamkit.runtime.control.graph_changes import alike, changed_settings, copied, edited_sources
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import ReloadingPipeline
+from streamkit.serve.engine import ServeEngine
 
 logger = logging.getLogger(__name__)
 
 
-class ClusterPipeline(ReloadingPipeline):
+class ClusterPipeline(ReloadingPipeline[ClusterRun]):
     """Runs a pipeline on a cluster and follows its files.
 
     Args:
@@ -34,7 +35,7 @@ class ClusterPipeline(ReloadingPipeline):
         make: creates the run.
     """
 
-    def __init__(self, cluster: ClusterFile, load: Callable[[], Graph], make: Callable[[Graph], Any]) -> None:
+    def __init__(self, cluster: ClusterFile, load: Callable[[], Graph], make: Callable[[Graph], ClusterRun]) -> None:
         self._cluster_path = cluster.path
         super().__init__(cluster.pipeline, load, make)
 
@@ -52,10 +53,17 @@ class ClusterPipeline(ReloadingPipeline):
         changes: list[str] = []
         with self._running.forgetting(edited, settings):
             if settings or not alike(self._graph, new):
-                self._running.roll(copied(new), settings)  # type: ignore[union-attr]
+                self._running.roll(copied(new), settings)
                 changes.append("all nodes run the edited pipeline")
         self._graph = new
         self._follow_sources(edited, new, changes)
+
+
+def cluster_run(engine: ServeEngine) -> ClusterRun:
+    """The run of the head's engine."""
+    pipeline = engine.running
+    assert isinstance(pipeline, ClusterPipeline)
+    return pipeline.current
 
 
 def prepare_cluster(

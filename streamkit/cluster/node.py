@@ -23,10 +23,10 @@ from streamkit.core.records import as_json
 from streamkit.io.outputs import AtomicFile
 from streamkit.runtime.execution.cores import cores
 from streamkit.runtime.execution.future import PeriodicTimer, join, start
-from streamkit.runtime.ingest.source_status import RemovedSources
 from streamkit.runtime.multiprocess.children import end_at_once
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.run import Run
 
 logger = logging.getLogger(__name__)
 
@@ -36,7 +36,6 @@ _STEP_S = 0.2
 _DRAIN_S = 2.0
 """Seconds that decoded frames have after the lease is over; then the process exits."""
 _MAX_EVENTS = 500
-_UNREAD = "schema", "device", "latency", "sources", "alarms"
 
 
 class ClusterNode:
@@ -154,7 +153,7 @@ class ClusterNode:
             logger.error(f"no contact with the head for {LEASE_S:g} s: the sources stop, other nodes read them")
             self._engine.running.stop()
 
-    def _execute(self, orders: NodeOrders, running: Any) -> None:
+    def _execute(self, orders: NodeOrders, running: Run) -> None:
         """Make the sources and settings those of the orders."""
         for id_ in [id_ for id_ in self._numbers if id_ not in orders.sources]:
             self._remove(id_, running)
@@ -165,8 +164,8 @@ class ClusterNode:
             if refused is not None and refused[0].number == order.number:
                 continue
             state = running.states.get(order.id)
-            missing = state is None or state.removed  # a rebuilt pipeline could not keep it
-            if self._numbers.get(order.id) != order.number or missing:
+            is_new = self._numbers.get(order.id) != order.number
+            if state is None or state.removed or is_new:  # a rebuilt pipeline could not keep it
                 self._add(order, running, orders.now_s)
             elif not state.done and order.paused != (state.state == "paused"):
                 running.pause(order.id, order.paused)
@@ -176,7 +175,7 @@ class ClusterNode:
                 self._settings[id_] = dict(values)
         self._executed = orders.number
 
-    def _add(self, order: SourceOrder, running: Any, head_s: float) -> None:
+    def _add(self, order: SourceOrder, running: Run, head_s: float) -> None:
         from streamkit.config.pipeline_config import read_source
 
         if order.id in self._numbers:
@@ -193,7 +192,7 @@ class ClusterNode:
             self._numbers.pop(order.id, None)
             self._refused[order.id] = order, str(error)
 
-    def _remove(self, id_: str, running: Any) -> None:
+    def _remove(self, id_: str, running: Run) -> None:
         del self._numbers[id_]
         with contextlib.suppress(StreamkitError):  # it is gone already
             running.remove(id_)
@@ -237,14 +236,10 @@ class ClusterNode:
             engine.messages.messages(after_message),
         )  # fmt: skip
 
-    def _counts(self, running: Any) -> WorkerReport:
-        report = {key: value for key, value in running.report(0).items() if key not in _UNREAD}
+    def _counts(self, running: Run) -> WorkerReport:
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in list(running.states.items()) if not state.removed}
-        return WorkerReport(
-            report, dict(running.finished), dict(running.latency), states, numbers, RemovedSources(), running.queues(),
-            running.health(), event_counts=running.event_counts,
-        )  # fmt: skip
+        return WorkerReport(counts=running.run_counts(), states=states, numbers=numbers, facts=running.health())
 
     def _events(self, store: Any, after: int) -> tuple[list[NodeEvent], int]:
         """The next events after a number, and the number up to which they are complete.

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.fleet_sources import FleetSources, RestartedSource, SourceProcess
 from streamkit.runtime.multiprocess.process_count import SourceLoad
 
@@ -204,7 +205,7 @@ class ClusterSources(FleetSources):
                 node = self._least_loaded()
                 assert node is not None
                 self._owners[id_] = node
-                node.send("add", self._order(id_))
+                node.send(messages.Add(self._order(id_)))
             waiting = [id_ for id_ in self._waiting if id_ in self._owners]
             self._waiting = []
             return self._restart_lost(waiting, crashed=False)
@@ -222,7 +223,7 @@ class ClusterSources(FleetSources):
         """Let a source's node end it; `finish_moves` starts it on another node once it has ended."""
         with self._lock:
             self._moves[id_] = target
-            self._owners[id_].send("remove", id_)
+            self._owners[id_].send(messages.Remove(id_))
 
     def finish_moves(self, reads: Callable[[SourceProcess, str], bool]) -> list[RestartedSource]:
         """Start the sources on their new nodes that the old ones have ended.

@@ -18,7 +18,8 @@ from streamkit.cluster.cluster_file import DEFAULT_RAY
 from streamkit.cluster.exchange import LOST_S, NodeJob, NodeOrders, NodeReport
 from streamkit.cluster.node import ClusterNode
 from streamkit.core.errors import ConfigError, MissingPackage, needs
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess import messages
+from streamkit.runtime.multiprocess.messages import SourceOrder
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}")
 _CALLS = 8  # of the actor at once: reports go on while files are applied
@@ -130,17 +131,18 @@ class NodeHandle:
         host = f"[{self.node.address}]" if ":" in self.node.address else self.node.address
         return f"http://{host}:{self.latest.port}"
 
-    def send(self, order: str, value: Any = None) -> None:
+    def send(self, order: messages.Order) -> None:
         """Change what it is to do; the next call tells it."""
-        if order == "trigger":
-            self.actor.trigger.remote(*value)
-            return
-        if order == "add":
-            self._wanted = {**self._wanted, value.id: value}
-        elif order == "remove":
-            self._wanted = {id_: source_order for id_, source_order in self._wanted.items() if id_ != value}
-        elif order == "pause" and value[0] in self._wanted:
-            self._wanted = {**self._wanted, value[0]: replace(self._wanted[value[0]], paused=value[1])}
+        match order:
+            case messages.Trigger(stage, source, data):
+                self.actor.trigger.remote(stage, source, data)
+                return
+            case messages.Add(added):
+                self._wanted = {**self._wanted, added.id: added}
+            case messages.Remove(source):
+                self._wanted = {id_: source_order for id_, source_order in self._wanted.items() if id_ != source}
+            case messages.Pause(source, paused) if source in self._wanted:
+                self._wanted = {**self._wanted, source: replace(self._wanted[source], paused=paused)}
         self._number = next(self._numbers)
 
     def set(self, settings: Mapping[str, Mapping[str, Any]]) -> None:

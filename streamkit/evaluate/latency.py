@@ -12,6 +12,7 @@ from streamkit.evaluate.stages import CollectEvents
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.record_graph import record_inputs, with_sinks
+from streamkit.runtime.run import RunConfig
 from streamkit.stages.sources.images import ImageSource
 
 LATENCY_S = 4.0
@@ -47,7 +48,8 @@ def measure_latency(graph: Graph, watching: Watching, *, limit: int | None = Non
     sink = Node(id_, CollectEvents, {"into": []}, inputs, RunOptions(), place)
     config = replace(graph.config, alarms=[], state=None, sources=[_as_camera(source)])
     device = config.device if isinstance(config.device, str) else config.device[0]
-    running = PipelineRun(with_sinks(replace(graph, config=config), inputs, [sink]), choose(device), limit=count)
+    measured = with_sinks(replace(graph, config=config), inputs, [sink])
+    running = PipelineRun(measured, choose(device), RunConfig(limit=count))
     with watching(running):
         code = running.run()
     if code == 130:

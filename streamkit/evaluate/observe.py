@@ -23,6 +23,7 @@ from streamkit.runtime.execution.device import choose
 from streamkit.runtime.ingest.sources import is_unbounded
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.record_graph import record_inputs, with_sinks
+from streamkit.runtime.run import RunConfig
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
 from streamkit.stages.inference.detections import DetectionsFromFile
@@ -225,7 +226,7 @@ def observe(graph: Graph, truth: Truth, watching: Watching, *, limit: int | None
     """
     wanted = graph.config.device if isinstance(graph.config.device, str) else graph.config.device[0]
     whole, added = evaluation_graph(graph, truth)
-    running = PipelineRun(whole, choose(wanted), limit=limit)
+    running = PipelineRun(whole, choose(wanted), RunConfig(limit=limit))
     with watching(running):
         try:
             code = running.run()

@@ -22,6 +22,7 @@ from streamkit.ops.color import from_rgb, to_rgb
 from streamkit.ops.style import PALETTE
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 from streamkit.stages.video.draw import Draw
 
 FRAMES = 6
@@ -76,7 +77,7 @@ def _read_frames(seen: Observations, numbers: Sequence[int], watching: Watching)
     graph = with_nodes(replace(seen.graph, config=replace(config, sources=sources)), [sink])
     last = max((seen.frames[n].index for n in numbers), default=0)
     device = config.device if isinstance(config.device, str) else config.device[0]
-    running = PipelineRun(graph, choose(device), limit=last + 1)
+    running = PipelineRun(graph, choose(device), RunConfig(limit=last + 1))
     with watching(running):
         running.run()
     return {place[frame.source, frame.index]: frame for frame in frames}

@@ -9,7 +9,6 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from streamkit.config.alarms import wanted
@@ -57,10 +56,12 @@ from streamkit.runtime.observe.batch_traces import spans_with
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, emitters, folders
 from streamkit.runtime.observe.report_merge import headline
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.observe.watchdog import Watchdog, stacks
 from streamkit.runtime.preview.live import LiveReceiver
 from streamkit.runtime.preview.packet_tap import PacketTap
+from streamkit.runtime.run import DEFAULT, RunConfig
 from streamkit.runtime.shutdown import wait
 
 logger = logging.getLogger(__name__)
@@ -95,18 +96,9 @@ class PipelineRun(Controls):
     Args:
         graph: the graph to run.
         device: the device to run it on.
-        limit: maximum number of frames per source.
+        config: how to run it.
         trace: records the timeline of the run; `Trace.finish` writes it afterwards.
-        keep_running: run until `stop`, even without sources: sources may be added later.
-        realtime: play files at their own speed unless the YAML sets one, so that no file competes with cameras.
-        parallel_files: number of files to read at the same time; by default, the device decides.
-        own_cores: number of CPU cores to use; by default, all that the process may use.
-        per_source: make batches of one source each, all full but the last of a source: the same batches in every run.
-        live_may_come: whether live sources may be added; by default, if the run keeps running without sources.
-        expected_live: number of live sources that may be added at once; the run is ready for them when its networks are
-            tuned.
         live: receives the video of sources that are viewed.
-        refused: sources that fail without being read, with the reason.
 
     Attributes:
         devices: the device, as a tuple; a `WorkerFleet` may use several.
@@ -123,18 +115,17 @@ class PipelineRun(Controls):
     sources: Sources
 
     def __init__(
-        self, graph: Graph, device: Device, *, limit: int | None = None, trace: Recorder | None = None,
-        keep_running: bool = False, parallel_files: int | None = None,
-        own_cores: int | None = None, per_source: bool = False, realtime: bool = False,
-        live_may_come: bool | None = None, expected_live: int = 0, live: LiveReceiver | None = None,
-        refused: Mapping[str, str] = MappingProxyType({}),
+        self, graph: Graph, device: Device, config: RunConfig = DEFAULT, *, trace: Recorder | None = None,
+        live: LiveReceiver | None = None,
     ) -> None:  # fmt: skip
         super().__init__(graph)
         self._live_receiver = live
         self._faults = faults_of(graph.sources)
         self._runners: list[Runner] = []
         self._lane_devices: list[LaneDevice] = []
-        self.device, self.devices, self.limit = device, (device,), limit
+        self.device = device
+        self.devices = (device,)
+        self.limit = config.limit
         self.fatal: BaseException | None = None
         self.stopping = self.ready = False
         self.hung_threads: list[threading.Thread] = []
@@ -148,34 +139,36 @@ class PipelineRun(Controls):
         self._traces, self._failed_exports = telemetry.batch_traces(graph), telemetry.FailedExports()
         if self._traces is not None:
             self._spans = spans_with(self._traces, self._spans)
-        config = graph.config
-        self._live = sum(drops_late_frames(in_realtime(one) if realtime else one) for one in graph.sources)
-        if expected_live:
-            self._live = max(self._live, expected_live, QUICK_SOURCES + 1)
-        self._sizes = batch_sizes(config.batch.size, device)
+        graph_config = graph.config
+        sources = map(in_realtime, graph.sources) if config.realtime else graph.sources
+        self._live = sum(map(drops_late_frames, sources))
+        if config.expected_live:
+            self._live = max(self._live, config.expected_live, QUICK_SOURCES + 1)
+        self._sizes = batch_sizes(graph_config.batch.size, device)
         if device.kind == "cuda" and self._live > QUICK_SOURCES:
-            expected = self._live * _LIVE_FPS * config.batch.max_wait
-            if keep_running and live_may_come is not False:
+            expected = self._live * _LIVE_FPS * graph_config.batch.max_wait
+            if config.keep_running and config.live_may_come is not False:
                 expected = max(expected, self._sizes[-1] / 2)
             self._sizes = (live_batch_size(self._sizes[-1], expected),)
-        latency_s = LIVE_LATENCY_S if config.batch.max_latency is None else config.batch.max_latency
+        latency_s = LIVE_LATENCY_S if graph_config.batch.max_latency is None else graph_config.batch.max_latency
         self._batcher = Batcher(
-            self._sizes[-1], config.batch.max_wait, device.xp, batches_ahead(device), latency_s, per_source=per_source,
-            first_size=self._sizes[0] if device.kind == "cuda" else None,
+            self._sizes[-1], graph_config.batch.max_wait, device.xp, batches_ahead(device), latency_s,
+            per_source=config.per_source, first_size=self._sizes[0] if device.kind == "cuda" else None,
             live_bytes=lambda: shared_pool(device).limit // _LIVE_PART,
         )  # fmt: skip
         self.sources = Sources(
-            graph.sources, self._batcher, self._make, limit=limit,
-            parallel_files=parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
-            spans=self._spans, keep_running=keep_running, realtime=realtime, live_may_come=live_may_come,
-            wait_for_results=self._wait_for_results if has_late_results(graph) else None, refused=refused,
+            graph.sources, self._batcher, self._make, limit=config.limit,
+            parallel_files=config.parallel_files or files_at_once(device), read=self._source_read, fail=self.fail,
+            spans=self._spans, keep_running=config.keep_running, realtime=config.realtime,
+            live_may_come=config.live_may_come,
+            wait_for_results=self._wait_for_results if has_late_results(graph) else None, refused=config.refused,
             source_removed=lambda id_: self.outputs.event_counter.forget(id_),
         )  # fmt: skip
         for id_ in self._paused & self.states.keys():
             self.sources.pause(id_)
         self._lanes = partition(graph)
         for lane in self._lanes:
-            lane.workers = instances(lane.nodes, device, own_cores)
+            lane.workers = instances(lane.nodes, device, config.own_cores)
         self._decoded = connect(graph, self._lanes)
         outputs = self.outputs = GraphOutputs(
             graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete
@@ -183,13 +176,14 @@ class PipelineRun(Controls):
         self._count = outputs.count if self._traces is None else self._traces.counted(self._lanes, outputs.count)
         self.finished, self.detections, self.events = outputs.finished, outputs.detections, outputs.events
         self.latency, self.listen = outputs.latency, outputs.listen
-        self._observer = Observer(wanted(config.alarms), lambda: self.states, self._runners, folders(graph), device)
+        facts = wanted(graph_config.alarms)
+        self._observer = Observer(facts, lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(
-            config.alarms, self._observer.snapshot, self._runners, self.addresses, self.fail,
+            graph_config.alarms, self._observer.snapshot, self._runners, self.addresses, self.fail,
             lambda: self.stopping or self.sources.over,
         )  # fmt: skip
         self.alarms.listen(outputs.count_event)
-        self._watchdog = Watchdog(config.watchdog_s, self._runners)
+        self._watchdog = Watchdog(graph_config.watchdog_s, self._runners)
 
     # --------------------------------------------------------------------------------------------------- the run
 
@@ -233,7 +227,7 @@ class PipelineRun(Controls):
             raise StreamkitError(describe(self.fatal)) from self.fatal
         if self.stopping:
             return 130
-        failed = self.sources.removed.failed or any(state.error for state in self.states.values())
+        failed = self.sources.removed.failed_sources or any(state.error for state in self.states.values())
         return int(bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._runners)))
 
     @property
@@ -441,6 +435,13 @@ class PipelineRun(Controls):
         """Number of frames that have reached the end of the graph."""
         return min(self.finished.values(), default=0)
 
+    def run_counts(self) -> RunCounts:
+        """All counts, which other processes merge with theirs."""
+        return RunCounts(
+            dict(self.finished), dict(self.detections), dict(self.events), self.counts(), self.meters(),
+            dict(self.latency), self.event_counts, self.queues(),
+        )  # fmt: skip
+
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
         states, removed = self.states.values(), self.sources.removed
@@ -486,11 +487,7 @@ class PipelineRun(Controls):
         removed = self.sources.removed
         return {
             **headline(str(self.device), exit_code, self.frames, self.seconds),
-            "detections": dict(self.detections),
-            "events": dict(self.events),
-            "counts": self.counts(),
-            "stages": self.meters(),
-            "latency": {name: histogram.summary() for name, histogram in dict(self.latency).items()},
+            **self.run_counts().report(),
             "sources": {name: state.report() for name, state in self.states.items()},
             **({"removed": removed.report()} if removed.sources else {}),
             **({"alarms": alarms} if (alarms := self.alarms.report()) else {}),

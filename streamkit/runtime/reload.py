@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -33,23 +33,24 @@ from streamkit.runtime.control.settings import value_of
 from streamkit.runtime.control.stage_state import CarriedFile
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.execution.future import PeriodicTimer
-from streamkit.runtime.execution.meters import stage_total
-from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.multiprocess.partition import assign_sources
-from streamkit.runtime.observe.report_merge import WorkerReport, add_up
+from streamkit.runtime.observe.run_counts import RunCounts
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.prepare import prepare
+from streamkit.runtime.run import RunConfig
+from streamkit.runtime.run_delegate import R, RunDelegate
 
 logger = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-Running = PipelineRun | WorkerFleet
-_SUMS = ("detections", "events", "counts", "stages", "latency")
+_OVER_RUNS = ("detections", "events", "counts", "stages")
 
 
 def watching(
     path: Path, load: Callable[[], Graph], limit: int | None, set_: Mapping[str, str] = MappingProxyType({}),
-    make: Callable[[Graph], Running] | None = None,
-) -> ReloadingPipeline:  # fmt: skip
+    make: Callable[[Graph], PipelineRun | WorkerFleet] | None = None,
+) -> ReloadingPipeline[PipelineRun | WorkerFleet]:  # fmt: skip
     """Create a pipeline that follows its YAML, in one process or several.
 
     Args:
@@ -69,14 +70,14 @@ def watching(
             choose(name)  # an edit that names a missing device must not stop the running pipeline
         return graph
 
-    def plain(graph: Graph) -> Running:
-        return prepare(graph, path, set_, limit=limit, keep_running=True)
+    def plain(graph: Graph) -> PipelineRun | WorkerFleet:
+        return prepare(graph, path, set_, RunConfig(limit=limit, keep_running=True))
 
     return ReloadingPipeline(path, checked, make or plain)
 
 
-class ReloadingPipeline:
-    """Runs a pipeline and reloads its files, with the interface of `PipelineRun`.
+class ReloadingPipeline(RunDelegate[R]):
+    """Runs a pipeline and reloads its files; a `Run` over the current one.
 
     Args:
         path: the YAML.
@@ -87,20 +88,20 @@ class ReloadingPipeline:
         rejected: why the last edit of the files is not applied; empty if it is.
     """
 
-    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], Running]) -> None:
+    def __init__(self, path: Path, load: Callable[[], Graph], make: Callable[[Graph], R]) -> None:
         self._path, self._load, self._make = path, load, make
         self._names: list[Path] = []  # the plugins that the YAML names, files and folders
         self._read: tuple[int, int, int] | None = None
         self._seen = self._applied = self._signature()
         self._graph = load()  # as in the YAML; live changes affect the copy of the pipeline only
         self._carried = CarriedFile()
-        self._running = self._create(self._graph)
+        super().__init__(self._create(self._graph))
         self._next: Graph | None = None
         self._before: Graph | None = None
         self._live = LiveChanges()
         self.rejected = ""
         self._checking = False
-        self._past: list[tuple[WorkerReport, float]] = []
+        self._past: list[tuple[RunCounts, float]] = []
         self._lock = threading.Lock()
         self.stopping = False
 
@@ -122,7 +123,7 @@ class ReloadingPipeline:
             with self._lock:
                 if self.stopping or self._next is None:
                     return code
-                ended_run = _worker_report(self._running), self._running.seconds
+                ended_run = self._running.run_counts(), self._running.seconds
                 before = {source.id: source_facts(source) for source in self._running.graph.sources}
                 graph, self._next = self._next, None
                 self._running = self._made(graph)
@@ -133,7 +134,7 @@ class ReloadingPipeline:
             if self.stopping:
                 self._running.stop()
 
-    def _made(self, graph: Graph) -> Running:
+    def _made(self, graph: Graph) -> R:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
             return self._create(graph)
@@ -145,7 +146,7 @@ class ReloadingPipeline:
             self._graph, self._before = self._before, None
             return self._create(self._graph)
 
-    def _create(self, graph: Graph) -> Running:
+    def _create(self, graph: Graph) -> R:
         running = self._make(copied(graph))
         running.carried = self._carried.path
         return running
@@ -263,58 +264,53 @@ class ReloadingPipeline:
 
     # ------------------------------------------------------------------------------------------------- counting
 
-    def __getattr__(self, name: str) -> Any:
-        """Other attributes are those of the running pipeline, such as `graph`, `states` and `limit`."""
-        return getattr(self._running, name)
-
     @property
     def frames(self) -> int:
         """Number of frames that reached the end of the graph, over all runs."""
-        return self._running.frames + sum(int(report.report["frames"]) for report, _ in self._past)
+        return self._running.frames + sum(counts.frames for counts, _ in self._past)
 
     @property
     def detections(self) -> dict[str, int]:
         """Objects by table, over all runs."""
-        return self._summed("detections", self._running.detections)
+        return self._over_runs(RunCounts(detections=dict(self._running.detections)), "detections").detections
 
     @property
     def events(self) -> dict[str, int]:
         """Events by kind, over all runs."""
-        return self._summed("events", self._running.events)
+        return self._over_runs(RunCounts(events=dict(self._running.events)), "events").events
 
     def counts(self) -> dict[str, int]:
         """See `PipelineRun.counts`; over all runs."""
-        return self._summed("counts", self._running.counts())
+        return self._over_runs(RunCounts(counts=self._running.counts()), "counts").counts
 
     def meters(self) -> dict[str, dict[str, Any]]:
         """See `PipelineRun.meters`; over all runs, of the stages that there are now."""
         present = self._running.meters()
-        past = [report.report["stages"] for report, _ in self._past]
-        return {id_: stage_total([*(run[id_] for run in past if id_ in run), one]) for id_, one in present.items()}
+        stages = self._over_runs(RunCounts(stages=present), "stages").stages
+        return {id_: stages[id_] for id_ in present}
 
-    def _summed(self, key: str, present: Mapping[str, int]) -> dict[str, int]:
-        total = Counter(present)
-        for report, _ in self._past:
-            total.update(report.report[key])
-        return dict(total)
+    def run_counts(self) -> RunCounts:
+        """See `Run`; frames, latency, queues and events by source are those of the current run."""
+        present = self._running.run_counts()
+        total = self._over_runs(present, *_OVER_RUNS)
+        return replace(present, **{name: getattr(total, name) for name in _OVER_RUNS})
+
+    def _over_runs(self, present: RunCounts, *names: str) -> RunCounts:
+        """The counts of the current run with those of the past ones; with `names`, only these."""
+        return RunCounts.total([*(counts for counts, _ in self._past), present], *names)
 
     def report(self, exit_code: int) -> dict[str, Any]:
         """The report: sums over all runs; the sources are those of the last run."""
-        found: dict[str, Any] = self._running.report(exit_code)
+        report = self._running.report(exit_code)
         if not self._past:
-            return found
-        sums = add_up([*(report for report, _ in self._past), _worker_report(self._running)])
+            return report
         seconds = self._running.seconds + sum(seconds for _, seconds in self._past)
-        found |= {key: sums[key] for key in _SUMS}
-        found |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
-        found["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
-        return found
+        report |= self._over_runs(self._running.run_counts()).report()
+        report |= {"frames": self.frames, "seconds": round(seconds, 3), "restarts": len(self._past)}
+        report["frames_per_s"] = round(self.frames / seconds, 2) if seconds else None
+        return report
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
     found = file.stat()
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _worker_report(running: Running) -> WorkerReport:
-    return WorkerReport(running.report(0), dict(running.finished), dict(running.latency))

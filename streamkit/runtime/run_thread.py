@@ -16,6 +16,7 @@ from streamkit.runtime.execution.future import in_program, start
 from streamkit.runtime.frame_queue import FrameQueue, with_frame_queue
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 _POLL_S = 0.2
 
@@ -27,15 +28,12 @@ class LoopRun(PipelineRun):
         graph: the graph to run.
         device: the device to run it on.
         queue: receives the frames at the end of the graph; None if no loop reads them.
-        limit: maximum number of frames per source.
-        keep_running: run until `stop`, even without sources.
+        config: how to run it.
     """
 
-    def __init__(
-        self, graph: Graph, device: Device, queue: FrameQueue | None, *, limit: int | None, keep_running: bool
-    ) -> None:
+    def __init__(self, graph: Graph, device: Device, queue: FrameQueue | None, config: RunConfig) -> None:
         whole = graph if queue is None else with_frame_queue(graph, queue)
-        super().__init__(whole, device, limit=limit, keep_running=keep_running)
+        super().__init__(whole, device, config)
         self.queue = queue
 
     def abort(self) -> None:
@@ -159,7 +157,8 @@ def _work(run: LoopRun, outcome: RunOutcome) -> None:
 def _all_failed(run: PipelineRun) -> SourceError | None:
     """The error of a run of which every source has failed."""
     errors = source_errors(run.states)
-    if not errors or len(errors) < len(run.states) or run.sources.removed.sources > run.sources.removed.failed:
+    removed = run.sources.removed
+    if not errors or len(errors) < len(run.states) or removed.sources > removed.failed_sources:
         return None
     lines = [f"source {id_} failed: {error}" for id_, error in errors.items()]
     causes = {error.cause for error in errors.values()}

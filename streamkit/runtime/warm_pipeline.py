@@ -13,6 +13,7 @@ from streamkit.core.tasks import Future
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 _CLOSE_S = 20.0
 
@@ -33,10 +34,9 @@ class WarmPipeline(PipelineRun):
     future_type = Future
 
     def __init__(self, graph: Graph, device: Device, *, slots: int = 1, own_cores: int | None = None) -> None:
-        super().__init__(
-            graph, device, keep_running=True, parallel_files=slots, own_cores=own_cores,
-            per_source=device.kind == "cpu",
-        )  # fmt: skip
+        per_source = device.kind == "cpu"
+        config = RunConfig(keep_running=True, parallel_files=slots, own_cores=own_cores, per_source=per_source)
+        super().__init__(graph, device, config)
         if device.kind == "cuda":
             self._sizes = self._sizes[-1:]  # batches of files are full, and each size costs seconds at the start
         self.alarms.disable()  # each source is a job; its outcome is returned to the caller

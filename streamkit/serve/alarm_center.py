@@ -11,7 +11,8 @@ from typing import Any
 
 from streamkit.config.alarms import STAGE, AlarmConfig
 from streamkit.core.data import Event
-from streamkit.runtime.observe.alarms import ActiveAlarm, Alarms, duration_text
+from streamkit.runtime.observe.alarms import ActiveAlarm, duration_text
+from streamkit.runtime.run import RunAlarms
 from streamkit.serve.api_models import AlarmChange, AlarmView, RaisedAlarm, RequestRejected
 
 MAX_CHANGES = 500
@@ -66,13 +67,13 @@ class AlarmCenter:
         configs: their configuration.
     """
 
-    def __init__(self, alarms: Alarms, configs: list[AlarmConfig]) -> None:
+    def __init__(self, alarms: RunAlarms, configs: list[AlarmConfig]) -> None:
         self._changes: deque[AlarmChange] = deque(maxlen=MAX_CHANGES)
         self._numbers = itertools.count(1)
         self._acknowledged: frozenset[tuple[str, str, float]] = frozenset()
         self.follow(alarms, configs)
 
-    def follow(self, alarms: Alarms, configs: list[AlarmConfig]) -> None:
+    def follow(self, alarms: RunAlarms, configs: list[AlarmConfig]) -> None:
         """Take the alarms of a pipeline that was rebuilt."""
         self._alarms = alarms
         self._words = {config.name: in_words(config) for config in configs}

@@ -29,11 +29,12 @@ from streamkit.core.text import did_you_mean
 from streamkit.media.uris import is_path, scheme
 from streamkit.runtime.control.graph_changes import LiveChanges
 from streamkit.runtime.execution.future import PeriodicTimer
-from streamkit.runtime.ingest.source_status import SourceState, reconnects, short
+from streamkit.runtime.ingest.source_counts import short
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.live_load import LiveLoad, StageLoad
-from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import ReloadingPipeline
+from streamkit.runtime.run import Run
 from streamkit.serve import api_models
 from streamkit.serve.alarm_center import AlarmCenter
 from streamkit.serve.api_models import RequestRejected, SourceView, StageView
@@ -75,7 +76,7 @@ class ServeEngine:
 
     def __init__(
         self,
-        running: PipelineRun | ReloadingPipeline,
+        running: Run,
         gallery: Gallery,
         store: ServeStore,
         *,
@@ -353,7 +354,6 @@ class ServeEngine:
     def _source(self, id_: str, state: SourceState, *, addresses: bool) -> SourceView:
         config = self._configured(id_)
         uri = str(config.options.get("uri", "")) if config is not None else ""
-        counts = dict(state.counters.values)
         quiet_s = self.problems.quiet_s(id_)
         message = mask(state.error or state.message).removeprefix(mask(uri)).lstrip(": ")
         return SourceView(
@@ -369,9 +369,9 @@ class ServeEngine:
             frames=state.frames,
             fps=round(state.fps_out, 2),
             dropped=short(state.drops.values),
-            reconnects=reconnects(state),
+            reconnects=state.reconnects_by_cause(),
             latency=state.latency.summary() if state.latency is not None and state.latency.counts.any() else {},
-            counts={name: n for name, n in sorted(counts.items()) if not name.startswith("reconnects")},
+            counts=state.further(SourceView.__slots__),
             packets=bool(config.type.spec.reads_packets) if config is not None else False,
         )
 
@@ -542,7 +542,7 @@ class ServeEngine:
             hides=self.hides(),
             allow_files=self.allow_files,
             differs=self._differs,
-            edit_rejected=bool(getattr(running, "rejected", "")),
+            edit_rejected=isinstance(running, ReloadingPipeline) and bool(running.rejected),
         )
 
 

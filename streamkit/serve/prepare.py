@@ -5,9 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streamkit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamkit.runtime.run import Run
 
 
 def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[Any, Any]:
@@ -21,15 +24,17 @@ def prepare(load: Callable[[], Any], path: Path, set_: dict[str, str]) -> tuple[
     Raises:
         ConfigError: the YAML is invalid, or a stage cannot run on several devices.
     """
-    from streamkit.runtime.multiprocess.fleet import prepare as prepare_run
+    from streamkit.runtime.prepare import prepare as prepare_run
     from streamkit.runtime.preview.gallery import Gallery
     from streamkit.runtime.preview.stage import follow_sinks
     from streamkit.runtime.reload import watching
+    from streamkit.runtime.run import RunConfig
 
     gallery = Gallery()
+    config = RunConfig(keep_running=True, realtime=True)
 
     def make(graph: Any) -> Any:
-        running = prepare_run(graph, path, set_, keep_running=True, realtime=True, gallery=gallery)
+        running = prepare_run(graph, path, set_, config, gallery=gallery)
         follow_sinks(running, gallery)
         running.alarms.listen(lambda time_s, event: gallery.add_events(time_s, [event], None))
         return running
@@ -61,7 +66,7 @@ def open_store(folder: Path, keep_events: str, keep_size: str) -> Any:
     return ServeStore(folder, limits[0], int(limits[1]))
 
 
-def engine_of(running: Any, gallery: Any, store: Any, *, allow_files: bool, file: Any = None) -> Any:
+def engine_of(running: Run, gallery: Any, store: Any, *, allow_files: bool, file: Any = None) -> Any:
     """The pipeline behind the API; the store takes the gallery's events, and knows the stages that write files."""
     from streamkit.serve.engine import ServeEngine
 

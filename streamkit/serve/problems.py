@@ -8,7 +8,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 from urllib.parse import quote
 
 from streamkit.core.errors import describe
@@ -17,6 +16,7 @@ from streamkit.media.uris import may_be_live
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.alarms import AlarmSubject, alarm_text, duration_text
 from streamkit.runtime.observe.health import HealthSnapshot, Observer, folders
+from streamkit.runtime.run import Run
 from streamkit.serve.api_models import PipelineProblem, RaisedAlarm, RequestRejected, Severity
 from streamkit.serve.frame_gaps import FrameGaps
 from streamkit.serve.problem_groups import Incident, IncidentKey, grouped, with_alarms
@@ -67,7 +67,7 @@ class Problems:
 
     def __init__(
         self,
-        running: Any,
+        running: Run,
         raised: Callable[[], list[RaisedAlarm]],
         store_problem: Callable[[], str] = str,
         alarm_facts: Callable[[str], Collection[str]] = lambda name: (),
@@ -180,7 +180,7 @@ class Problems:
             yield Incident("error", "run_failed", f"the pipeline ends: {text}", link="#/logs")
         if getattr(self._running, "rejected", ""):  # the reason may contain an address: signed-in clients see it there
             yield Incident("warning", "edit_rejected", "the last edit of the YAML is not applied", link="#/config")
-        for text in getattr(self._running, "lost_nodes", list)():
+        for text in self._running.lost_nodes():
             yield Incident("error", "node_lost", text, link="#/logs", cause=text)
         if why := self._store_problem():
             yield Incident("error", "store", why, link="#/events")
@@ -198,7 +198,7 @@ class Problems:
             away_s = max(0.0, time.time() - state.since_s)
             if state.state in _AWAY and (state.state != "connecting" or away_s > _CONNECTS_S):
                 cause = (state.cause or "").replace("_", " ")
-                facts = {"down_s": away_s, "cause": cause, "state": state.state}
+                facts: dict[str, float | str] = {"down_s": away_s, "cause": cause, "state": state.state}
                 subject = self._subject(id_)
                 text = alarm_text(["down_s"], {**health.sources.get(id_, {}), **facts}, subject)
                 if state.state == "failed" and state.error and not state.cause:

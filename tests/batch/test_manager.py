@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.manager import BatchCounts, Manager
+from streamkit.batch.messages import FileProgress
 from streamkit.batch.summary import duration, hours, line, lines, report, worker_line
-from streamkit.batch.worker import FileProgress
 from streamkit.batch.worker_pool import WorkerDied, WorkerState
 from streamkit.core.errors import OutputError
 
@@ -64,7 +64,7 @@ class FakePool:
         self.aborted = True
 
 
-def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[RunCounts, list[Outcome]]:
+def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[BatchCounts, list[Outcome]]:
     committed: list[Outcome] = []
     counts = Manager(pool, jobs, committed.append, **options).run()
     assert not pool.open
@@ -186,7 +186,7 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
 
 
 def test_the_summary_says_all_that_happened():
-    counts = RunCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
+    counts = BatchCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
     counts.add(done(job("a")))
     counts.add(failed(job("night/b.mp4"), "damaged"))
     text = "\n".join(lines(counts))
@@ -204,14 +204,14 @@ def test_the_summary_says_all_that_happened():
 
 
 def test_frames_that_failed_in_a_file_that_is_done_are_told():
-    counts = RunCounts(files=1)
+    counts = BatchCounts(files=1)
     counts.add(done(job("a"), facts={"failed_frames": 2}))
     assert counts.exit_code == 1
     assert any("in done files: 2" in text for text in lines(counts))
 
 
 def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
-    counts = RunCounts(files=3)
+    counts = BatchCounts(files=3)
     for name, damaged in (("a", 1), ("b", 1002), ("c", 0)):
         counts.add(done(job(name), facts={"damaged_frames": damaged}))
     counts.add(failed(job("d"), "damaged"))
@@ -219,10 +219,10 @@ def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
     assert "damaged frames: 1,003, in 2 done files; --strict fails these files" in lines(counts)
     told = report(counts, 1)
     assert (told["damaged_files"], told["damaged_frames"]) == (2, 1003)
-    clean = RunCounts(files=1)
+    clean = BatchCounts(files=1)
     clean.add(done(job("a"), facts={"damaged_frames": 4}))
     assert clean.exit_code == 0
-    assert not any("damaged" in text for text in lines(RunCounts()))
+    assert not any("damaged" in text for text in lines(BatchCounts()))
 
 
 @pytest.mark.parametrize(

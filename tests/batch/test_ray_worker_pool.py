@@ -22,7 +22,7 @@ from streamkit.batch import ray_cluster, ray_worker_pool
 from streamkit.batch.fixed_arithmetic import arithmetic_overrides
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection
-from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.manager import BatchCounts, Manager
 from streamkit.batch.pipeline import config_for
 from streamkit.batch.ray_cluster import capacity, join
 from streamkit.batch.ray_worker_pool import RayWorkerPool
@@ -74,7 +74,7 @@ def settings_of(place: Path, out: Path, look: FrameSelection | None = None) -> B
 
 def run(
     settings: BatchSettings, videos: Path, pool: Any, look: Callable[[Manager], None] = lambda manager: None
-) -> RunCounts:
+) -> BatchCounts:
     """A whole run, as the command does it."""
     with opened(config_for(settings), settings, find([str(videos)])) as work:
         return Manager(pool, work.jobs, work.commit, on_progress=look).run()

@@ -18,7 +18,7 @@ from support.small_clips import clip, with_a_gap
 from streamkit.batch import remote
 from streamkit.batch.inputs import find
 from streamkit.batch.job import BatchJob, FrameSelection
-from streamkit.batch.manager import RunCounts
+from streamkit.batch.manager import BatchCounts
 from streamkit.batch.probe import cause
 from streamkit.batch.processed_duration import MeasuredSource
 from streamkit.batch.summary import lines
@@ -265,5 +265,5 @@ def fails_after(read, place):
 
 
 def test_copies_are_counted_in_the_summary():
-    counts = RunCounts(done=3, copied=2)
+    counts = BatchCounts(done=3, copied=2)
     assert "copied before they were read, because their server sends only whole files: 2 files" in list(lines(counts))

@@ -5,7 +5,6 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import replace
-from types import SimpleNamespace
 
 import psutil
 import pyarrow.parquet as pq
@@ -14,11 +13,13 @@ from support.small_clips import clip, job, with_a_gap
 
 from streamkit.batch import worker as worker_module
 from streamkit.batch.inputs import find
-from streamkit.batch.job import BatchSettings, FrameSelection, Outcome
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, VideoFile
+from streamkit.batch.messages import FileRead, Leaving
 from streamkit.batch.pipeline import graph_for
 from streamkit.batch.work import opened
 from streamkit.batch.worker import BatchWorker
 from streamkit.core.errors import ConfigError
+from streamkit.runtime.multiprocess.messages import Finish, Now, Ready, name_of
 
 COUNT = """
 device: cpu
@@ -288,6 +289,7 @@ def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
 
 
 DONE = ("do", "read", "outcome")
+ORDERS = {"end": Finish(), "now": Now()}
 
 
 @pytest.mark.parametrize(
@@ -307,14 +309,20 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     done = []
 
     class Told:
-        def send(self, kind, value=None):
-            if kind != "progress":
-                done.append(kind if value is None else f"{kind} {value}")
+        def send(self, message):
+            match message:
+                case FileRead(key):
+                    done.append(f"read {key}")
+                case Ready() | Leaving():
+                    done.append(name_of(message))
+
+        def deliver(self, outcome):
+            done.append(f"outcome {outcome}")
 
         def orders(self):
             for order in orders:
-                kind, _, name = order.partition(" ")
-                yield kind, SimpleNamespace(key=name)
+                name = order.removeprefix("job ")
+                yield ORDERS[order] if order in ORDERS else BatchJob(VideoFile(f"/v/{name}", name, 1, "1"), name)
             pytest.fail("it waits for one more order")
 
     class Works:

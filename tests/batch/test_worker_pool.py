@@ -12,7 +12,7 @@ from support.messages import collect
 from support.small_clips import clip, job
 
 from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
-from streamkit.batch.manager import Manager, RunCounts
+from streamkit.batch.manager import BatchCounts, Manager
 from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.runtime.multiprocess.children import CHILD_MODULE
@@ -80,7 +80,7 @@ def pools() -> Iterator:
     assert not {one for one in set(psutil.Process().children()) - before if CHILD_MODULE in one.cmdline()}
 
 
-def run(pool: WorkerPool, jobs: list[BatchJob], **options) -> tuple[RunCounts, dict[str, Outcome]]:
+def run(pool: WorkerPool, jobs: list[BatchJob], **options) -> tuple[BatchCounts, dict[str, Outcome]]:
     committed: list[Outcome] = []
     counts = Manager(pool, jobs, committed.append, **options).run()
     return counts, {one.job.file.name: one for one in committed}

@@ -10,10 +10,11 @@ import pytest
 from support.messages import collect
 
 from streamkit.batch.job import BatchJob, Outcome, VideoFile
-from streamkit.batch.worker import FileProgress
+from streamkit.batch.messages import FileProgress, FileRead, Leaving, Progress
 from streamkit.batch.worker_pool import PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.multiprocess import children
+from streamkit.runtime.multiprocess.messages import Ready, name_of
 
 
 def job(name: str) -> BatchJob:
@@ -25,14 +26,14 @@ class Child:
 
     def __init__(self) -> None:
         self.told: list[str] = []
-        self.words: list[tuple[str, Any]] = []
+        self.words: list[Any] = []
         self.exited = self.killed = self.joined = False
         self.exit_text = "was killed by SIGKILL"
 
-    def send(self, kind: str, value: Any = None) -> None:
-        self.told.append(value.key if kind == "job" else kind)
+    def send(self, order: Any) -> None:
+        self.told.append(order.key if isinstance(order, BatchJob) else name_of(order))
 
-    def receive(self) -> Iterable[tuple[str, Any]]:
+    def receive(self) -> Iterable[Any]:
         words, self.words = self.words, []
         return words
 
@@ -61,14 +62,14 @@ class Made(WorkerPool):
     def location(self, hand: PooledWorker) -> str:
         return "cpu"
 
-    def hears(self, number: int, kind: str, value: Any = None) -> list[Outcome | WorkerDied]:
-        """A worker says something, and what waits is handed out."""
-        self.pooled[number].child.words.append((kind, value))
+    def hears(self, number: int, message: Any) -> list[Outcome | WorkerDied]:
+        """A worker sends a message, and what waits is handed out."""
+        self.pooled[number].child.words.append(message)
         return self.wait(0.001)
 
     def ready(self) -> Made:
         for number in range(len(self.pooled)):
-            self.hears(number, "ready")
+            self.hears(number, Ready())
         return self
 
     def told(self) -> list[list[str]]:
@@ -79,7 +80,7 @@ def test_nothing_is_given_before_a_worker_is_ready():
     pool = Made(1)
     pool.submit(job("a"))
     assert pool.told() == [[]]
-    pool.hears(0, "ready")
+    pool.hears(0, Ready())
     assert pool.told() == [["a"]]
 
 
@@ -89,7 +90,7 @@ def test_jobs_go_to_the_worker_with_most_room_and_no_worker_reads_more_than_its_
         pool.submit(job(name))
     assert pool.told() == [["a", "c"], ["b", "d"]]
     assert [one.key for one, _ in pool.queue] == ["e"]
-    pool.hears(1, "read", "b")  # the rest of its pipeline is still at work on b
+    pool.hears(1, FileRead("b"))  # the rest of its pipeline is still at work on b
     assert pool.told() == [["a", "c"], ["b", "d", "e"]]
 
 
@@ -97,8 +98,8 @@ def test_of_two_workers_that_read_as_much_the_one_with_less_in_hand_gets_the_job
     pool = Made().ready()
     for name in "ab":
         pool.submit(job(name))
-    pool.hears(0, "read", "a")
-    pool.hears(1, "outcome", Outcome(job("b"), "done"))
+    pool.hears(0, FileRead("a"))
+    pool.hears(1, Outcome(job("b"), "done"))
     pool.submit(job("c"))
     assert pool.told() == [["a"], ["b", "c"]]
 
@@ -110,31 +111,31 @@ def test_a_job_that_is_to_be_alone_waits_for_an_empty_worker_and_keeps_it():
     pool.submit(job("suspect"), alone=True)
     pool.submit(job("c"))
     assert pool.told() == [["a"], ["b"]]  # and what comes behind it waits, too
-    pool.hears(1, "read", "b")  # read, but still in hand
+    pool.hears(1, FileRead("b"))  # read, but still in hand
     assert pool.told() == [["a"], ["b"]]
-    pool.hears(1, "outcome", Outcome(job("b"), "done"))
+    pool.hears(1, Outcome(job("b"), "done"))
     assert pool.told() == [["a", "c"], ["b", "suspect"]]
     pool.submit(job("d"))
     pool.submit(job("e"))
     assert pool.told() == [["a", "c"], ["b", "suspect"]]
-    pool.hears(1, "read", "suspect")
+    pool.hears(1, FileRead("suspect"))
     assert pool.told() == [["a", "c"], ["b", "suspect"]], "also while the rest of its pipeline is at work"
-    pool.hears(1, "outcome", Outcome(job("suspect"), "done"))
+    pool.hears(1, Outcome(job("suspect"), "done"))
     assert pool.told() == [["a", "c"], ["b", "suspect", "d", "e"]]
 
 
 def test_a_worker_that_leaves_gets_nothing_more_and_its_end_costs_nothing():
     pool = Made(1).ready()
     pool.submit(job("a"))
-    pool.hears(0, "leaving")
-    assert [one.job.key for one in pool.hears(0, "outcome", Outcome(job("a"), "done"))] == ["a"]
+    pool.hears(0, Leaving())
+    assert [one.job.key for one in pool.hears(0, Outcome(job("a"), "done"))] == ["a"]
     pool.submit(job("b"))
     assert pool.told() == [["a"]]
     old = pool.pooled[0]
     old.child.exited = True
     assert pool.wait(0.001) == []
     assert (old.child.joined, pool.pooled[0] is old, pool.pooled[0].done, pool.logged) == (True, False, 1, [])
-    pool.hears(0, "ready")
+    pool.hears(0, Ready())
     assert pool.told() == [["b"]]
 
 
@@ -155,10 +156,10 @@ def test_one_file_more_than_a_worker_reads_is_under_way():
     pool = Made(1, slots=1).ready()
     pool.submit(*map(job, "abcd"))
     assert pool.told() == [["a"]]
-    pool.hears(0, "read", "a")
-    pool.hears(0, "read", "b")
+    pool.hears(0, FileRead("a"))
+    pool.hears(0, FileRead("b"))
     assert pool.told() == [["a", "b"]], "both are read, and neither is done"
-    pool.hears(0, "outcome", Outcome(job("a"), "done"))
+    pool.hears(0, Outcome(job("a"), "done"))
     assert pool.told() == [["a", "b", "c"]]
 
 
@@ -174,10 +175,10 @@ def test_suspect_files_go_before_all_others_in_their_order():
 def test_workers_are_listed_by_number_with_the_files_they_still_have():
     pool = Made().ready()
     pool.submit(job("a"), job("b"))
-    pool.hears(0, "progress", (FileProgress("a", "a", 1, 0.1), FileProgress("gone", "gone", 9, 1.0)))
+    pool.hears(0, Progress((FileProgress("a", "a", 1, 0.1), FileProgress("gone", "gone", 9, 1.0))))
     pool.pooled[0].child.exited = True
     pool.wait(0.001)
-    pool.hears(0, "progress", (FileProgress("b", "b", 1, 0.2),))
+    pool.hears(0, Progress((FileProgress("b", "b", 1, 0.2),)))
     assert [(one.name, one.ready, one.files) for one in pool.workers()] == [
         ("cpu worker 1", False, ()), ("cpu worker 2", True, (FileProgress("b", "b", 1, 0.2),)),
     ]  # fmt: skip
@@ -186,8 +187,8 @@ def test_workers_are_listed_by_number_with_the_files_they_still_have():
 def test_an_outcome_that_comes_twice_counts_once():
     pool = Made(1).ready()
     pool.submit(job("a"))
-    assert len(pool.hears(0, "outcome", Outcome(job("a"), "done"))) == 1
-    assert pool.hears(0, "outcome", Outcome(job("a"), "done")) == []
+    assert len(pool.hears(0, Outcome(job("a"), "done"))) == 1
+    assert pool.hears(0, Outcome(job("a"), "done")) == []
 
 
 def test_a_worker_whose_file_gives_no_frame_for_so_long_is_ended(monkeypatch):
@@ -214,14 +215,14 @@ def test_frames_that_come_put_the_end_off_and_the_same_number_again_does_not():
     pool.submit(job("a"))
     hand = pool.pooled[0]
     hand.moved["a"] = hand.moved["a"][0], 0.0
-    pool.hears(0, "progress", (FileProgress("a", "a", 0, 0.0),))
+    pool.hears(0, Progress((FileProgress("a", "a", 0, 0.0),)))
     frames, moved_s = hand.moved["a"]
     assert frames == 0
     assert moved_s > 0.0
     hand.moved["a"] = 0, 5.0
-    pool.hears(0, "progress", (FileProgress("a", "a", 0, 0.0),))
+    pool.hears(0, Progress((FileProgress("a", "a", 0, 0.0),)))
     assert hand.moved["a"] == (0, 5.0)
-    pool.hears(0, "progress", (FileProgress("a", "a", 1, 0.1),))
+    pool.hears(0, Progress((FileProgress("a", "a", 1, 0.1),)))
     assert hand.moved["a"][0] == 1
     assert hand.moved["a"][1] > 5.0
 
@@ -229,8 +230,8 @@ def test_frames_that_come_put_the_end_off_and_the_same_number_again_does_not():
 def test_of_a_file_that_is_done_nothing_is_remembered():
     pool = Made(1).ready()
     pool.submit(job("a"))
-    pool.hears(0, "outcome", Outcome(job("a"), "done"))
-    pool.hears(0, "progress", (FileProgress("a", "a", 1, 0.1),))  # sent before the outcome was
+    pool.hears(0, Outcome(job("a"), "done"))
+    pool.hears(0, Progress((FileProgress("a", "a", 1, 0.1),)))  # sent before the outcome was
     hand = pool.pooled[0]
     assert (hand.jobs, hand.reading, hand.moved, hand.done) == ({}, set(), {}, 1)
 
@@ -240,7 +241,7 @@ def test_three_workers_in_a_row_that_die_before_they_are_ready_end_the_run():
     for _ in range(2):
         pool.pooled[0].child.exited = True
         assert len(pool.wait(0.001)) == 1
-    pool.hears(0, "ready")  # one that came up: the count begins again
+    pool.hears(0, Ready())  # one that came up: the count begins again
     for _ in range(3):
         pool.pooled[0].child.exited = True
         assert len(pool.wait(0.001)) == 1
@@ -254,7 +255,7 @@ def test_a_pool_that_is_stopping_assigns_no_further_job():
     for name in "abc":
         pool.submit(job(name))
     pool.stopping = True
-    pool.hears(0, "read", "a")  # there would be room for the next one
+    pool.hears(0, FileRead("a"))  # there would be room for the next one
     assert pool.told() == [["a"]]
     assert [one.key for one in pool.recall()] == ["b", "c"]
 

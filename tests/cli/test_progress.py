@@ -108,7 +108,7 @@ def state(frames=3, done=False, expected=None):
     ],
 )
 def test_plain_lines_have_the_total_where_it_is_known(states, limit, line):
-    running = SimpleNamespace(frames=3, states=dict(enumerate(states)), limit=limit)
+    running = SimpleNamespace(frames=3, states=dict(enumerate(states)), limit=limit, opening=[])
     assert progress._line(running).startswith(line)
 
 
@@ -120,7 +120,7 @@ def test_text_is_shown_as_it_is(text, capsys):
 
 def running(frames=7):
     states = {"a": SimpleNamespace(frames=7, done=True), "b": SimpleNamespace(frames=3, done=False)}
-    return SimpleNamespace(frames=frames, states=states, limit=None)
+    return SimpleNamespace(frames=frames, states=states, limit=None, opening=[])
 
 
 def test_plain_lines_tell_how_far_it_is(capsys, monkeypatch):
@@ -197,7 +197,7 @@ def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, 
     display = Display()
     display.console._force_terminal = True
     states = {"[red]cam\x1b[2J\n\x9b1m": SimpleNamespace(frames=7, done=True)}
-    with display.watching(SimpleNamespace(frames=7, states=states, limit=None)):
+    with display.watching(SimpleNamespace(frames=7, states=states, limit=None, opening=[])):
         time.sleep(0.5)
     output = capsys.readouterr().err
     assert r"[red]cam\x1b[2J\n\x9b1m" in output

@@ -265,7 +265,7 @@ def test_an_edit_goes_node_by_node_and_ends_at_the_first_that_rejects_it(head):
 def _min_scores(head: Head) -> list[float]:
     """What each node itself has as `min_score`."""
     found = []
-    for node in head.engine.running.ready_nodes():
+    for node in head.engine.running.current.ready_nodes():
         token = {"authorization": f"Bearer {node.token}"}
         stages = httpx.get(f"{node.url}/api/v1/stages", headers=token, timeout=20).json()
         settings = next(one for one in stages if one["id"] == "detect.postprocess")["settings"]

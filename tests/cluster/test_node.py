@@ -17,7 +17,7 @@ from streamkit.cluster.exchange import LEASE_S, LOST_S, NodeJob, NodeOrders, Nod
 from streamkit.cluster.node import ClusterNode, WithToken, write_files
 from streamkit.core.data import Event
 from streamkit.runtime.ingest.source_status import LastFrame
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess.messages import SourceOrder
 
 PIPELINE = b"""device: cpu
 sources: {elsewhere: "rtsp://127.0.0.1:9/a"}

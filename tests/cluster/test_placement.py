@@ -8,6 +8,7 @@ from streamkit.cluster.placement import ClusterSources, Move, NodeLoad, better_m
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.ingest.source_status import LastFrame, SourceState
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.process_count import SourceLoad
 from streamkit.runtime.observe.report_merge import WorkerReport
 
@@ -16,13 +17,18 @@ class Node:
     """A node that keeps its orders."""
 
     def __init__(self, name: str) -> None:
-        self.name, self.takes_sources, self.orders = name, True, list[tuple[str, Any]]()
+        self.name = name
+        self.takes_sources = True
+        self.orders = list[messages.Order]()
 
-    def send(self, order: str, value: Any = None) -> None:
-        self.orders.append((order, value))
+    def send(self, order: messages.Order) -> None:
+        self.orders.append(order)
+
+    def added_orders(self) -> list[messages.SourceOrder]:
+        return [order.source for order in self.orders if isinstance(order, messages.Add)]
 
     def added(self) -> list[str]:
-        return [value.id for order, value in self.orders if order == "add"]
+        return [source.id for source in self.added_orders()]
 
 
 def cameras(*ids: str) -> list[Any]:
@@ -39,7 +45,7 @@ def sources_of(*ids: str, capacity: dict[str, float] | None = None) -> ClusterSo
 
 def report(sources: ClusterSources, node: Node, frames: int) -> None:
     """Let a node report the frames of each of its sources."""
-    numbers = {value.id: value.number for order, value in node.orders if order == "add"}
+    numbers = {source.id: source.number for source in node.added_orders()}
     states = {
         id_: SourceState(frames=frames, last=LastFrame(frames - 1, frames / 30, 0.0), state="running")
         for id_ in numbers
@@ -89,7 +95,7 @@ def test_a_source_of_a_lost_node_continues_on_another_or_waits_for_one():
     b.takes_sources = False
     (moved,) = sources.lose(b, crashed=False)
     assert moved.id in a.added()
-    order = next(value for kind, value in a.orders if kind == "add" and value.id == moved.id)
+    order = next(source for source in a.added_orders() if source.id == moved.id)
     assert order.after is not None
     assert order.after[0] >= 99  # no index comes twice
     a.takes_sources = False
@@ -144,7 +150,7 @@ def test_a_source_that_moves_is_read_by_one_node_at_a_time():
     before, after = (a, b) if a.added() else (b, a)
     report(sources, before, 50)
     sources.move("one", after)
-    assert before.orders[-1] == ("remove", "one")
+    assert before.orders[-1] == messages.Remove("one")
     assert sources.finish_moves(lambda node, id_: True) == []
     assert after.added() == []
     assert [one.id for one in sources.finish_moves(lambda node, id_: False)] == ["one"]
@@ -162,7 +168,7 @@ def test_changes_without_a_node():
     node = Node("a")
     sources.add_process(node)
     sources.place_waiting()
-    ((_, order),) = node.orders
+    (order,) = node.added_orders()
     assert (order.id, order.paused) == ("one", True)
     sources.remove("one")
     assert sources.removed.sources == 1
@@ -173,4 +179,4 @@ def test_a_source_that_a_node_reads_is_paused_there():
     sources.add_process(node)
     sources.place_waiting()
     sources.pause("one")
-    assert node.orders[-1] == ("pause", ("one", True))
+    assert node.orders[-1] == messages.Pause("one", paused=True)

@@ -15,6 +15,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.sentences import sentence
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 from streamkit.testing.kit import run_nodes
 
 STREET = """
@@ -116,7 +117,9 @@ def test_calls_side_by_side_find_out_that_the_server_does_not_know_the_form(run_
 def test_the_last_frames_do_not_wait_for_a_full_batch(vlm, root, per_source):
     text = STREET.format(url=vlm.url, more="drain_timeout: 1h")
     text = text.replace("  collect: {}\n", "  jsonl: {path: all.jsonl}\n")
-    running = PipelineRun(build(read_text(text, folder=root)), choose("cpu"), limit=90, per_source=per_source)
+    running = PipelineRun(
+        build(read_text(text, folder=root)), choose("cpu"), RunConfig(limit=90, per_source=per_source)
+    )
     assert running.run() == 0
     lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
     assert [line["frame"] for line in lines] == list(range(90))
@@ -141,7 +144,7 @@ def test_a_file_does_not_wait_for_nothing_if_a_stage_fails_on_its_closing_frame(
     text = f"plugins: [fails.py]\nbatch: {{size: {batch}}}\n" + text.replace(
         "  collect: {}\n", "  jsonl: {path: all.jsonl}\n"
     )
-    assert PipelineRun(build(read_text(text, folder=tmp_path)), choose("cpu"), limit=60).run() == 1
+    assert PipelineRun(build(read_text(text, folder=tmp_path)), choose("cpu"), RunConfig(limit=60)).run() == 1
     lines = [json.loads(line) for line in Path("all.jsonl").read_text().splitlines()]
     assert sum(event["kind"] == "answered" for line in lines for event in line["events"]) == len(vlm.calls) > 0
 

@@ -8,6 +8,7 @@ from streamkit.core.data import Device
 from streamkit.core.stage import BatchStage, Collecting, default_registry, stage
 from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 SOURCES = 12
 FPS = 50
@@ -39,7 +40,7 @@ def test_sources_share_a_network_that_is_slower_than_all_of_them(tmp_path):
         f"{{sources: {{{sources}}}, batch: {{size: 4, max_latency: {LATENCY_S * 1000:g}ms}}, "
         f"stages: {{slow: {{}}, jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}}}"
     )
-    run = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), own_cores=1)
+    run = PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), RunConfig(own_cores=1))
     assert run.run() == 0
     served = {id_: state.out for id_, state in run.states.items()}
     mean = sum(served.values()) / SOURCES

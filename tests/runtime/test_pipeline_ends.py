@@ -11,6 +11,7 @@ from support.noting import LOG, WAIT_S, _nothing_is_left_behind, kept, pipeline,
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, OutputError, StreamkitError
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 # ---------------------------------------------------------------------------------------------------------- failures
 
@@ -228,7 +229,7 @@ def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, optio
     graph = pipeline(listed, "keep: {}").graph
     if not sources:
         graph.sources = []
-    made = PipelineRun(graph, Device("cpu"), **options)
+    made = PipelineRun(graph, Device("cpu"), RunConfig(**options))
     assert not made._future().held
     made.device = Device("cuda")
     assert made._future().held is held

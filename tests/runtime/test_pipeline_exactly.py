@@ -10,6 +10,7 @@ from streamkit.core.data import Device
 from streamkit.core.errors import OutputError, SourceError, StageError
 from streamkit.runtime import pipeline as module
 from streamkit.runtime.execution.future import ThreadFuture
+from streamkit.runtime.run import RunConfig
 
 
 def test_before_its_run_it_is_neither_ready_nor_stopped():
@@ -35,7 +36,7 @@ def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, at_on
 @pytest.mark.parametrize(("expected", "live"), [(0, 0), (2, 5), (67, 67)])
 def test_networks_are_tuned_before_a_run_is_ready_for_live_sources_that_it_expects(expected, live):
     graph = pipeline({"a": test_uri()}, "keep: {}").graph
-    made = module.PipelineRun(graph, Device("cpu"), keep_running=True, expected_live=expected)
+    made = module.PipelineRun(graph, Device("cpu"), RunConfig(keep_running=True, expected_live=expected))
     assert made._live == live
     assert made._context("keep").runtime.future.at_once is bool(expected)
 

@@ -262,7 +262,8 @@ def test_several_devices_have_a_process_each_even_without_sources(tmp_path):
     path.write_text("device: {use: cpu, processes: 2}\nsources: {}\nstages: {jsonl: {path: all.jsonl}}")
     made = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
     assert isinstance(made, WorkerFleet)
-    assert (len(made._workers), made._keep_running, made._set, made.limit) == (2, True, {"batch.size": "2"}, 5)
+    assert [worker.device for worker in made.processes.workers] == ["cpu", "cpu"]
+    assert (made.sources.over, made._set, made.limit) == (False, {"batch.size": "2"}, 5)
 
 
 def test_a_device_that_is_missing_is_refused_at_the_start(tmp_path):

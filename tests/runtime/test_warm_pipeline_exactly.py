@@ -10,28 +10,29 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import DEFAULT, RunConfig
 from streamkit.runtime.warm_pipeline import WarmPipeline
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, dict[str, Any]]:
-    """A warm pipeline that was not begun, and the options of its base."""
-    options: dict[str, Any] = {}
+def made(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, list[RunConfig]]:
+    """A warm pipeline that was not begun, and the configuration of its base."""
+    configs: list[RunConfig] = []
     begin = PipelineRun.__init__
 
-    def noted(self: PipelineRun, graph: Any, device: Device, **given: Any) -> None:
-        options.update(given)
-        begin(self, graph, device, **given)
+    def recording_init(self: PipelineRun, graph: Any, device: Device, config: RunConfig = DEFAULT) -> None:
+        configs.append(config)
+        begin(self, graph, device, config)
 
-    monkeypatch.setattr(PipelineRun, "__init__", noted)
+    monkeypatch.setattr(PipelineRun, "__init__", recording_init)
     graph = build(read_text("batch: 4\nsources: {a: 'test://'}\nstages: {jsonl: {path: '-'}}"))
     graph.sources = []
-    return WarmPipeline(graph, Device("cpu")), options
+    return WarmPipeline(graph, Device("cpu")), configs
 
 
 def test_by_default_one_source_is_read_at_a_time_and_batches_are_of_one_source(made: Any) -> None:
-    warm, options = made
-    assert options == {"keep_running": True, "parallel_files": 1, "own_cores": None, "per_source": True}
+    warm, configs = made
+    assert configs == [RunConfig(keep_running=True, parallel_files=1, own_cores=None, per_source=True)]
     assert warm._sizes == PipelineRun(warm.graph, Device("cpu"))._sizes
     assert warm.outputs.by_source is True
 

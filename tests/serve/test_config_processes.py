@@ -56,17 +56,17 @@ def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server, path):
     server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"] == whole)
     server.client.post("/api/v1/sources", json={"id": "extra", "uri": "test://"})
     server.running("extra")
-    pids = set(server.engine.running.pids)
+    pids = set(server.engine.running.current.pids)
     edit = {"option": "polygon", "shapes": {"whole": [[0, 0], [1, 0], [1, 1], [0, 1]]}, "hash": view["hash"]}
     answer = server.client.post("/api/v1/stages/till/shapes", json={**edit, "dry_run": False})
     assert answer.status_code == 200, answer.text
     applied(server)
     server.until(lambda: entered(server, "whole"))
-    assert set(server.engine.running.pids) == pids
+    assert set(server.engine.running.current.pids) == pids
     assert "restarts" not in server.engine.running.report(0)
     path.write_text(path.read_text().replace("track: {}", "track: {track_ttl: 3s}").replace("whole:", "anew:"))
     server.until(lambda: server.engine.running.report(0).get("restarts"))
     applied(server)
-    assert len(set(server.engine.running.pids) - pids) >= 2  # these are other processes
+    assert len(set(server.engine.running.current.pids) - pids) >= 2  # these are other processes
     server.until(lambda: entered(server, "anew"))
     assert "streamkit_source_frames_per_second" in server.open.get("/metrics").text

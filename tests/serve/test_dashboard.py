@@ -50,7 +50,7 @@ def exported(server):
     """The labels of each series that the server exports, also those of a GPU, by its name."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: nvml.GpuUtilization(0.25, 0.5)))
-        patch.setattr(server.engine.running, "devices", (Device("cuda"),))
+        patch.setattr(server.engine.running.current, "devices", (Device("cuda"),))
         metrics = registry(server.engine)
     labels_by_series = {}
     for family in metrics.collect():

@@ -11,7 +11,7 @@ from support.servers import served
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.ingest.source_status import RemovedSources, SourceState, reconnects
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.observe import nvml
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.metrics import BOUNDS_S, PipelineCollector
@@ -24,18 +24,18 @@ from streamkit.stages.inference.infer import Infer
 
 def test_reconnects_by_cause_are_counted_once():
     state = SourceState()
-    assert reconnects(state) == {}
+    assert state.reconnects_by_cause() == {}
     state.counters.add("reconnects", 3)
     state.counters.add("reconnects: lost", 2)
     state.counters.add("reconnects: timeout")
-    assert reconnects(state) == {"lost": 2, "timeout": 1}
+    assert state.reconnects_by_cause() == {"lost": 2, "timeout": 1}
 
 
 def test_a_source_that_counts_no_causes_still_shows_that_it_came_back():
     state = SourceState()
     for word in ("running", "reconnecting", "running"):
         state.set_state(word)
-    assert reconnects(state) == {"unknown": 1}
+    assert state.reconnects_by_cause() == {"unknown": 1}
 
 
 def test_drops_and_reconnects_have_their_cause_as_a_label(server):

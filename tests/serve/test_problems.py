@@ -55,6 +55,9 @@ class Run:
     def health(self):
         return self.facts
 
+    def lost_nodes(self):
+        return []
+
     def meters(self):
         return {id_: dict(meter) for id_, meter in self.stages.items()}
 

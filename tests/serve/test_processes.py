@@ -97,7 +97,7 @@ def picture(answer):
 
 
 def workers(server):
-    return [pid for pid in server.engine.running.pids[1:] if psutil.pid_exists(pid)]
+    return [pid for pid in server.engine.running.current.pids[1:] if psutil.pid_exists(pid)]
 
 
 def owner(server, source):

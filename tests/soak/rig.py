@@ -32,6 +32,7 @@ from streamkit.core.stage import BatchStage, Collecting, Sink, default_registry,
 from streamkit.runtime.execution.device import choose  # noqa: E402
 from streamkit.runtime.execution.meters import Histogram  # noqa: E402
 from streamkit.runtime.pipeline import PipelineRun  # noqa: E402
+from streamkit.runtime.run import RunConfig  # noqa: E402
 
 logging.getLogger("streamkit").addHandler(logging.NullHandler())  # the soaks print their results only
 
@@ -195,7 +196,7 @@ class Rig:
 
         self.tracks, self.entered = tracks, entered
         config = read_text(json.dumps(pipeline), folder=ROOT, registry=registry)  # JSON is YAML
-        self.running = PipelineRun(build(config), choose(device), keep_running=True)
+        self.running = PipelineRun(build(config), choose(device), RunConfig(keep_running=True))
         self.code: int | None = None
 
     def add(self, id_: str, options: Mapping[str, Any]) -> None:

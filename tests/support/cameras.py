@@ -16,6 +16,7 @@ from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import SourceError
 from streamkit.core.stage import BatchStage, Collecting, Registry, Sink, Source, default_registry, stage
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 from support.messages import collect
 
 WAIT_S = 60.0  # nothing here should take so long: the machine may be busy
@@ -97,7 +98,7 @@ def registry() -> Registry:
 def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[PipelineRun, list[str]]:
     logged = collect()
     graph = build(read_text(text, folder=folder, registry=registry()))
-    return PipelineRun(graph, Device("cpu"), **{"keep_running": True, **options}), logged
+    return PipelineRun(graph, Device("cpu"), RunConfig(**{"keep_running": True, **options})), logged
 
 
 def source(running: PipelineRun, id_: str, **options: Any) -> SourceConfig:

@@ -13,9 +13,12 @@ from typing import Any
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.config.plan import Graph, SourceConfig
-from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.reload import watching
+from streamkit.runtime.run import RunConfig
 from support.fleets import until
 from support.messages import collect
 
@@ -130,7 +133,7 @@ class Live:
         """Run it; at the end stop it and check its exit code. `meanwhile` is called while it starts."""
         self.codes.clear()
         self.run = watching(self.path, self.graph, None) if watch else (
-            prepare(self.graph(), self.path, {}, keep_running=keep_running, gallery=gallery)
+            prepare(self.graph(), self.path, {}, RunConfig(keep_running=keep_running), gallery=gallery)
         )  # fmt: skip
         assert isinstance(self.fleet, WorkerFleet)
         thread = threading.Thread(target=lambda: self.codes.append(self.run.run()), daemon=True)

@@ -15,6 +15,7 @@ from streamkit.config.plan import Graph
 from streamkit.core.stage import Context
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 from support.messages import collect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,7 +63,7 @@ def run(
     whole = attach(graph, made, {key: file.name for key, file in files.items()})
     whole.sources = [source for key in files for source in read_source(whole.config, key, str(uri))]
     logged = collect()
-    pipeline = PipelineRun(whole, choose("cpu"), limit=limit)
+    pipeline = PipelineRun(whole, choose("cpu"), RunConfig(limit=limit))
     return pipeline.run(), logged
 
 

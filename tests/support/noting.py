@@ -14,6 +14,7 @@ from streamkit.core.data import Batch, Color, Device, Frame, Surface
 from streamkit.core.errors import ModelError, OutputError, SourceError, StreamkitError
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, Sink, Source, StreamStage, stage
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 from streamkit.testing.kit import detections
 
 LOG: list[Any] = []  # what the stages below note; emptied before each test
@@ -229,7 +230,7 @@ def pipeline(sources: dict[str, str], *stages: str, **options: Any) -> PipelineR
         registry.add(kind)
     listed = "".join(f"  {name}: {text}\n" for name, text in sources.items())
     text = f"sources:\n{listed}stages:\n" + "".join(f"  {line}\n" for line in stages)
-    return PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), **options)
+    return PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), RunConfig(**options))
 
 
 def kept(id_: str = "keep", source: str | None = None) -> list[tuple[Any, ...]]:

@@ -302,6 +302,10 @@ class Controls:
                 raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")
         self._trigger_stage(id_, source, data)
 
+    def lost_nodes(self) -> list[str]:
+        """The machines of the run that are not there: none, as it runs on this one."""
+        return []
+
     def _prepare_source(self, source: SourceConfig) -> None:
         """Called with a source that is about to be added."""
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from streamkit.core.counters import Counters, slug
 from streamkit.runtime.execution.meters import Histogram
+from streamkit.runtime.ingest.source_counts import SourceCounts, short
 
 STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
-_RECONNECTS = "reconnects: "
 _SAMPLES = 6  # counts over which a rate is computed
 
 
@@ -34,20 +32,14 @@ class LastFrame(NamedTuple):
 
 
 @dataclass(slots=True)
-class SourceState:
-    """State and counts of one source.
+class SourceState(SourceCounts):
+    """State and counts of one source; see `SourceCounts` for the numbers.
 
     Once the source has ended, `frames == out + dropped`, except for frames that are still in flight.
 
     Attributes:
-        frames: frames that the source has produced.
-        last: the last of them; None if there is none.
-        out: its frames that reached the end of the graph.
-        drops: dropped frames, by cause.
-        failed: its frames that reached the first end of the graph as failed.
-        failures: number of times a stage failed on one of its frames, on any branch.
-        first_failure: text of the first failure.
-        objects: objects detected on its frames; counted only if the run asks for it.
+        last: the last frame that the source has produced; None if there is none.
+        first_failure: text of the first failure of a stage.
         pts_s: PTS in seconds of its latest frame that reached the end of the graph.
         facts: properties that the source reports: codec, size, and so on; see `Context.facts`.
         size: width and height of its last frame at the end of the graph, in pixels; None before the first.
@@ -60,20 +52,13 @@ class SourceState:
         cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
         message: the same as a sentence for people.
         since_s: when it entered that state, in seconds since 1970.
-        reconnects: number of reconnections.
         live: whether its frames arrive in real time.
         latency: from a frame's arrival, or due time, to the end of the graph; live and paced sources only.
         removed: whether it was removed while the pipeline ran.
     """
 
-    frames: int = 0
     last: LastFrame | None = None
-    out: int = 0
-    drops: Counters = field(default_factory=Counters)
-    failed: int = 0
-    failures: int = 0
     first_failure: str = ""
-    objects: int = 0
     pts_s: float = 0.0
     facts: dict[str, Any] = field(default_factory=dict)
     size: tuple[int, int] | None = None
@@ -82,12 +67,10 @@ class SourceState:
     raised: Exception | None = None
     begun: bool = False
     done: bool = False
-    counters: Counters = field(default_factory=Counters)
     state: str = "connecting"
     cause: str | None = None
     message: str = ""
     since_s: float = field(default_factory=time.time)
-    reconnects: int = 0
     live: bool = False
     latency: Histogram | None = None
     removed: bool = False
@@ -109,24 +92,12 @@ class SourceState:
 
     def add_earlier(self, earlier: SourceState) -> None:
         """Add the counts of the same source in a process that has ended."""
-        self.frames += earlier.frames
+        self.merge(earlier)
         self.last = self.last or earlier.last
-        self.out += earlier.out
-        self.failed += earlier.failed
-        self.failures += earlier.failures
         self.first_failure = earlier.first_failure or self.first_failure
-        self.objects += earlier.objects
-        self.reconnects += earlier.reconnects
-        self.drops.values.update(earlier.drops.values)
-        self.counters.values.update(earlier.counters.values)
         if earlier.latency is not None:
             self.latency = self.latency or Histogram()
             self.latency.counts += earlier.latency.counts
-
-    @property
-    def dropped(self) -> int:
-        """Number of its frames that were dropped."""
-        return self.drops.values.total()
 
     @property
     def complete(self) -> bool:
@@ -157,57 +128,42 @@ class SourceState:
 
     def report(self) -> dict[str, Any]:
         """The source's part of the report; keys without a value are omitted."""
-        found: dict[str, Any] = {"frames": self.frames}
+        report: dict[str, Any] = {"frames": self.frames}
         if self.live or self.drops.values:
-            found["out"] = self.out
-            found["dropped"] = short(self.drops.values)
+            report["out"] = self.out
+            report["dropped"] = short(self.drops.values)
         if self.latency is not None:
-            found["latency"] = self.latency.summary()
-        if self.reconnects:
-            found["reconnects"] = self.reconnects
-        return {**found, "error": self.error} if self.error else found
+            report["latency"] = self.latency.summary()
+        report |= self.shown()
+        return {**report, "error": self.error} if self.error else report
 
 
 @dataclass(slots=True)
-class RemovedSources:
-    """Totals of the sources that were removed while the pipeline ran; their size does not grow with the sources."""
+class RemovedSources(SourceCounts):
+    """Totals of the sources that were removed while the pipeline ran; their size does not grow with the sources.
+
+    Attributes:
+        sources: their number.
+        failed_sources: number of those that had failed.
+    """
 
     sources: int = 0
-    frames: int = 0
-    out: int = 0
-    failed: int = 0
-    counters: Counters = field(default_factory=Counters)
-    drops: Counters = field(default_factory=Counters)
+    failed_sources: int = 0
 
     def add(self, state: SourceState) -> None:
         """Add the counts of a removed source that has ended."""
-        self.sources, self.frames, self.out = self.sources + 1, self.frames + state.frames, self.out + state.out
-        self.failed += state.error is not None
-        self.counters.values.update(dict(state.counters.values))
-        self.drops.values.update(dict(state.drops.values))
+        self.merge(state)
+        self.sources += 1
+        self.failed_sources += state.error is not None
 
-    def merge(self, other: RemovedSources) -> None:
+    def add_totals(self, other: RemovedSources) -> None:
         """Add the totals of another process."""
-        self.sources, self.frames, self.out = (
-            self.sources + other.sources, self.frames + other.frames, self.out + other.out,
-        )  # fmt: skip
-        self.failed += other.failed
-        self.counters.values.update(other.counters.values)
-        self.drops.values.update(other.drops.values)
+        self.merge(other)
+        self.sources += other.sources
+        self.failed_sources += other.failed_sources
 
     def report(self) -> dict[str, Any]:
         """The `removed` part of the report."""
-        found: dict[str, Any] = {"sources": self.sources, "frames": self.frames, "out": self.out}
-        return {**found, "dropped": short(self.drops.values), **({"failed": self.failed} if self.failed else {})}
-
-
-def reconnects(state: SourceState) -> dict[str, int]:
-    """How often a source has reconnected, by the cause of the loss."""
-    counts = sorted(dict(state.counters.values).items())
-    found = {name.removeprefix(_RECONNECTS): n for name, n in counts if name.startswith(_RECONNECTS)}
-    return found or ({"unknown": state.reconnects} if state.reconnects else {})
-
-
-def short(drops: Mapping[str, int]) -> dict[str, int]:
-    """Drop counts with the bare cause as key: `dropped: too old` becomes `too old`."""
-    return {slug(name.removeprefix("frames dropped: ")): n for name, n in sorted(dict(drops).items())}
+        report: dict[str, Any] = {"sources": self.sources, "frames": self.frames, "out": self.out}
+        report["dropped"] = short(self.drops.values)
+        return report | ({"failed": self.failed_sources} if self.failed_sources else {})

@@ -18,6 +18,7 @@ import numpy as np
 from streamkit.core.logs import worker_log
 from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.multiprocess.children import Child, ParentConnection, wait
+from streamkit.runtime.multiprocess.messages import Fatal, Logged
 
 _SIZE = struct.Struct("<Q")
 _EXIT_S = 2.0
@@ -86,11 +87,12 @@ class ChildGenerator:
 
     def _pass_on(self) -> None:
         """Log what the child has logged."""
-        for kind, value in self._child.receive():
-            if kind == "log":
-                self._log(*value)
-            elif kind == "fatal":
-                self._fatal = value[1]
+        for message in self._child.receive():
+            match message:
+                case Logged(record):
+                    self._log(*record)
+                case Fatal(_, text):
+                    self._fatal = text
 
 
 def _run(

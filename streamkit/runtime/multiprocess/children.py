@@ -36,6 +36,8 @@ from streamkit.core.text import text_of
 from streamkit.io.outputs import discard_all
 from streamkit.runtime.execution.channel import Channel
 from streamkit.runtime.execution.future import on_uncaught, start
+from streamkit.runtime.multiprocess.messages import Exited, Fatal, Killed, Logged
+from streamkit.runtime.multiprocess.worker_link import WorkerLink
 
 logger = logging.getLogger(__name__)
 
@@ -338,7 +340,7 @@ class Child:
         code = self._process.poll()
         return "died, and the system is still freeing its memory" if code is None else exit_text(code)
 
-    def leave_dying(self) -> None:
+    def abandon(self) -> None:
         """Give up a child that is dying; `reap_dying` looks later whether it has exited.
 
         One that has only closed its messages would run on unnoticed, so it is killed.
@@ -347,12 +349,12 @@ class Child:
         _dying.append(self._process)
         self._control.close()
 
-    def send(self, kind: str, value: Any = None) -> None:
+    def send(self, order: Any) -> None:
         """Send an order. Does nothing if the child has exited."""
         with contextlib.suppress(OSError):
-            self._control.send((kind, value))
+            self._control.send(order)
 
-    def receive(self) -> Iterator[tuple[str, Any]]:
+    def receive(self) -> Iterator[Any]:
         """Yield the messages that have arrived since the last call."""
         try:
             while not self._closed and self._control.poll():
@@ -389,14 +391,20 @@ class SupervisedWorker:
     """What a `Supervisor` knows of a worker; its owner adds fields of its own.
 
     Attributes:
-        child: the handle of its process: a `Child`, or an object with the same methods; None until it is started.
+        child: its process; None until it is started.
         ready: whether its pipeline is open; the owner sets it.
         killed: why the supervisor has killed it; None if it has not.
     """
 
-    child: Any = None
+    child: WorkerLink | None = None
     ready: bool = False
     killed: str | None = None
+
+    @property
+    def link(self) -> WorkerLink:
+        """Its process, which was started."""
+        assert self.child is not None
+        return self.child
 
     @property
     def unexpected(self) -> bool:
@@ -415,7 +423,7 @@ class Supervisor(Generic[_W]):
 
     - derives its state of a worker from `SupervisedWorker`, and has a `Supervisor` with the function that returns
       `no frame of clip.mp4 for 600 s: its worker was stopped` for a worker with a stuck file;
-    - calls `poll` in place of waiting for, receiving from and killing workers itself: at `exited` it takes back the
+    - calls `poll` in place of waiting for, receiving from and killing workers itself: at `Exited` it takes back the
       worker's files (`worker.killed is not None` if a file was stuck), and appends a new worker;
     - calls `close` after it has sent the workers their last order. A pool of remote actors passes a `wait` of its own.
 
@@ -435,38 +443,38 @@ class Supervisor(Generic[_W]):
         self.workers: list[_W] = []
         self._overdue, self._wait = overdue, wait
 
-    def poll(self, timeout_s: float) -> Iterator[tuple[_W, str, Any]]:
-        """Wait up to `timeout_s` seconds; yield the messages, each with its worker and its kind.
+    def poll(self, timeout_s: float) -> Iterator[tuple[_W, Any]]:
+        """Wait up to `timeout_s` seconds; yield the messages, each with its worker.
 
-        The supervisor adds two kinds, each with a text for the user. `killed` comes when it kills a worker, with the
-        reason. `exited` is the last message of every worker, with the manner of its exit; the worker is then no longer
-        in `workers`. A worker is checked for being overdue only after its messages have been handled.
+        The supervisor adds two, each with a text for the user. `Killed` comes when it kills a worker, with the reason.
+        `Exited` is the last message of every worker, with the manner of its exit; the worker is then no longer in
+        `workers`. A worker is checked for being overdue only after its messages have been handled.
         """
-        self._wait([worker.child for worker in self.workers], timeout_s)
+        self._wait([worker.link for worker in self.workers], timeout_s)
         reap_dying()
         for worker in list(self.workers):
-            for kind, value in worker.child.receive():
-                yield worker, kind, value
-            if worker.child.exited:
-                worker.child.join(0.0)
+            for message in worker.link.receive():
+                yield worker, message
+            if worker.link.exited:
+                worker.link.join(0.0)
                 self.workers.remove(worker)
-                yield worker, "exited", worker.child.exit_text
-            elif worker.unexpected and worker.child.dying:
+                yield worker, Exited(worker.link.exit_text)
+            elif worker.unexpected and worker.link.dying:
                 self.workers.remove(worker)
-                how = worker.child.exit_text
-                worker.child.leave_dying()
-                yield worker, "exited", how
+                how = worker.link.exit_text
+                worker.link.abandon()
+                yield worker, Exited(how)
             elif worker.killed is None:
                 worker.killed = self._overdue(worker, time.monotonic())
                 if worker.killed is not None:
-                    worker.child.kill()
-                    yield worker, "killed", worker.killed
+                    worker.link.kill()
+                    yield worker, Killed(worker.killed)
 
     def close(self, within_s: float) -> None:
         """Wait up to `within_s` seconds for all workers to exit, and kill the rest. A later `poll` reports them."""
         until_s = time.monotonic() + within_s
         for worker in self.workers:
-            worker.child.join(max(0.0, until_s - time.monotonic()))
+            worker.link.join(max(0.0, until_s - time.monotonic()))
 
 
 class ParentConnection:
@@ -476,15 +484,19 @@ class ParentConnection:
         self.connection = connection
         self._lock = threading.Lock()
 
-    def send(self, kind: str, value: Any = None) -> None:
+    def send(self, message: Any) -> None:
         """Send one message; exit if the parent is gone."""
         try:
             with self._lock:
-                self.connection.send((kind, value))
+                self.connection.send(message)
         except OSError:
             os._exit(1)
 
-    def orders(self) -> Iterator[tuple[str, Any]]:
+    def deliver(self, message: Any) -> None:
+        """Send a message after which the process may exit: return once it cannot be lost."""
+        self.send(message)
+
+    def orders(self) -> Iterator[Any]:
         """Yield the parent's orders; exit at once if the parent is gone."""
         while True:
             try:
@@ -505,12 +517,12 @@ class ParentConnection:
 
     def log(self, record: logging.LogRecord) -> None:
         """Send a message for the user; the parent passes it to a `worker_log`."""
-        self.send("log", portable(record))
+        self.send(Logged(portable(record)))
 
     def fatal(self, error: BaseException) -> None:
         """Report to the parent that `error` ends the run."""
         ours = [kind.__name__ for kind in type(error).__mro__ if kind.__module__ == StreamkitError.__module__]
-        self.send("fatal", (ours[0], text_of(error)) if ours else (StreamkitError.__name__, describe(error)))
+        self.send(Fatal(ours[0], text_of(error)) if ours else Fatal(StreamkitError.__name__, describe(error)))
 
 
 def error_of(name: str, text: str) -> StreamkitError:
@@ -536,30 +548,33 @@ class Mailbox(ParentConnection):
     """
 
     def __init__(self) -> None:
-        self._messages = Channel[tuple[str, Any, threading.Event]](_MAILBOX)
-        self._orders: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
+        self._messages = Channel[tuple[Any, threading.Event]](_MAILBOX)
+        self._orders: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._fetched: list[threading.Event] = []
 
-    def send(self, kind: str, value: Any = None) -> None:
-        """Queue a message. For an outcome, wait until it is acknowledged: the process may exit afterwards."""
-        received = threading.Event()
-        self._messages.put((kind, value, received))
-        if kind == "outcome":
-            received.wait()
+    def send(self, message: Any) -> None:
+        """Queue a message."""
+        self._messages.put((message, threading.Event()))
 
-    def orders(self) -> Iterator[tuple[str, Any]]:
+    def deliver(self, message: Any) -> None:
+        """Queue a message, and wait until it is acknowledged: the process may exit afterwards."""
+        received = threading.Event()
+        self._messages.put((message, received))
+        received.wait()
+
+    def orders(self) -> Iterator[Any]:
         """Yield orders, without end."""
         while True:
             yield self._orders.get()
 
-    def order(self, kind: str, value: Any) -> None:
+    def order(self, order: Any) -> None:
         """Add an order for the worker; called by the manager."""
-        self._orders.put((kind, value))
+        self._orders.put(order)
 
-    def fetch(self) -> list[tuple[str, Any]]:
+    def fetch(self) -> list[Any]:
         """Wait for messages and return them; called by the manager, by one thread at a time."""
         for received in self._fetched:
             received.set()
         messages = self._messages.get_many(_MAILBOX)
-        self._fetched = [received for _, _, received in messages]
-        return [(kind, value) for kind, value, _ in messages]
+        self._fetched = [received for _, received in messages]
+        return [message for message, _ in messages]

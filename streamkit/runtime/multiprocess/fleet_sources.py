@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import itertools
+import logging
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
@@ -18,9 +19,12 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
 from streamkit.media.uris import may_be_live
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
+from streamkit.runtime.multiprocess import messages
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.multiprocess.process_count import SourceLoad
-from streamkit.runtime.multiprocess.worker import SourceOrder
 from streamkit.runtime.observe.report_merge import WorkerReport
+
+logger = logging.getLogger(__name__)
 
 LOST = "frames dropped: process died"
 _MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
@@ -37,7 +41,7 @@ _FORMER = 1000
 class SourceProcess(Protocol):
     """A worker process, as its sources see it."""
 
-    def send(self, order: str, value: Any = None) -> None:
+    def send(self, order: messages.Order) -> None:
         """Send an order."""
 
     @property
@@ -143,7 +147,7 @@ class FleetSources:
     def removed(self) -> RemovedSources:
         """Totals of the removed sources."""
         counts = self._removed()
-        counts.merge(self._gone)
+        counts.add_totals(self._gone)
         return counts
 
     @property
@@ -178,7 +182,7 @@ class FleetSources:
                 self._paused.add(config.id)
             self.states = {**self.states, config.id: SourceState()}
             self._owners[config.id] = process
-            process.send("add", self._order(config.id))
+            process.send(messages.Add(self._order(config.id)))
 
     def remove(self, id_: str) -> None:
         """Remove a source; its frames in flight are still processed. Raises ConfigError if the id is unknown."""
@@ -194,7 +198,7 @@ class FleetSources:
                 ids.discard(id_)
             if process is not None and process in self._processes:
                 self._processes[process].states.append((state, earlier))
-                process.send("remove", id_)
+                process.send(messages.Remove(id_))
             else:
                 self._count_gone(state)
             if process is None:
@@ -210,18 +214,18 @@ class FleetSources:
             (self._paused.add if paused else self._paused.discard)(id_)
             self._show_pause(id_, self.states[id_])
             if process is not None:
-                process.send("pause", (id_, paused))
+                process.send(messages.Pause(id_, paused))
 
     def _show_pause(self, id_: str, state: SourceState) -> None:
         """Show at once that a source was paused or resumed, before its process reports it."""
         if not state.done and (id_ in self._paused) != (state.state == "paused"):
             state.set_state("paused" if id_ in self._paused else "connecting")
 
-    def send(self, id_: str, order: str, value: Any) -> None:
+    def send(self, id_: str, order: messages.Order) -> None:
         """Send an order about a source to its process; does nothing if there is no such source."""
         with self._lock:
             if id_ in self._owners:
-                self._owners[id_].send(order, value)
+                self._owners[id_].send(order)
 
     def _owner(self, id_: str) -> SourceProcess | None:
         """The process of a source; None for one that was refused. Raises ConfigError if the id is unknown."""
@@ -240,6 +244,16 @@ class FleetSources:
         """Let a process start with sources; those that the state file has removed are left out."""
         with self._lock:
             self._owners |= {id_: process for id_ in ids if id_ in self._configs}
+
+    def assign_first(self, shares: Iterable[tuple[SourceProcess, Sequence[str]]], refused: Mapping[str, str]) -> None:
+        """Give the first processes their sources; those that are `refused`, with the reason, fail."""
+        for process, ids in shares:
+            self.add_process(process)
+            self.assign(process, [id_ for id_ in ids if id_ not in refused])
+        for id_, why in refused.items():
+            self.give_up(id_, why)
+            logger.error(f"source {id_} failed: {why}")
+        self.assign_rest()
 
     def assign_rest(self) -> None:
         """Let the processes start with the other sources, which the state file has added."""
@@ -385,7 +399,7 @@ class FleetSources:
         state.set_state("reconnecting", *self.died)
         self.states = {**self.states, id_: state}
         self._owners[id_] = target
-        target.send("add", self._order(id_))
+        target.send(messages.Add(self._order(id_)))
         return RestartedSource(id_, lost, old.last)
 
     def _continues(self, id_: str) -> bool:

@@ -48,6 +48,7 @@ from streamkit.runtime.multiprocess.partition import (
 )
 from streamkit.runtime.observe import telemetry
 from streamkit.runtime.observe.batch_traces import spans_with
+from streamkit.runtime.observe.run_counts import RunCounts
 
 Item = tuple[str, bytes | None, str]
 """Id of the stage, packed batch, and the trace context of the batch, empty unless it is traced.
@@ -359,11 +360,14 @@ class ParentStages:
         """Batches queued for each lane, by its first stage."""
         return {lane.nodes[0].id: sum(channel.waiting for channel in lane.inputs) for lane in self.lanes}
 
-    def report(self) -> dict[str, Any]:
-        """These stages' part of the report."""
-        return {
-            "detections": dict(self.outputs.detections),
-            "events": dict(self.outputs.events),
-            "counts": Counters.total(runner.counters for runner in self.runners.values()),
-            "stages": {id_: StageMeter.total([runner.meter]) for id_, runner in self.runners.items()},
-        }
+    def run_counts(self) -> RunCounts:
+        """These stages' part of the counts."""
+        return RunCounts(
+            finished=dict(self.finished),
+            detections=dict(self.outputs.detections),
+            events=dict(self.outputs.events),
+            counts=Counters.total(runner.counters for runner in self.runners.values()),
+            stages={id_: StageMeter.total([runner.meter]) for id_, runner in self.runners.items()},
+            latency=dict(self.latency),
+            event_counts=self.outputs.event_counter.counts(),
+        )

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """One worker process: runs the graph for its sources on its device, and reports to the parent process.
 
-It waits for `begin`, reads the YAML, opens every stage, sends `ready` and waits for `go`. The parent also sends sources
-to add, remove and pause, options to change, and how to end: `finish` (no further sources come), `stop` (drain), `abort`
-(drop frames in flight), or `now` (exit at once without partial files). A worker also exits at once if its parent is
+It waits for `Begin`, reads the YAML, opens every stage, sends `Ready` and waits for `Go`; `messages.py` has all orders
+and messages. A worker also exits at once if its parent is
 gone. The parent handles signals.
 """
 
@@ -39,9 +38,10 @@ from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.cores import pin_process
 from streamkit.runtime.execution.device import choose, lost_device
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, start
-from streamkit.runtime.ingest.source_status import LastFrame
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.children import ParentConnection, end_at_once
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.multiprocess.partition import (
     entries,
     stages_across_sources,
@@ -49,38 +49,20 @@ from streamkit.runtime.multiprocess.partition import (
 )
 from streamkit.runtime.multiprocess.process_count import lock_lesson
 from streamkit.runtime.observe import telemetry
-from streamkit.runtime.observe.report_merge import WorkerReport
+from streamkit.runtime.observe.report_merge import WorkerReport, headline
 from streamkit.runtime.observe.trace import Recorder
 from streamkit.runtime.pipeline import PipelineRun
-from streamkit.runtime.preview.live import LiveWish
 from streamkit.runtime.preview.remote import RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
+from streamkit.runtime.run import RunConfig
 
 logger = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 0.5
 _SESSION_EVERY_S = 0.5
-_UNREAD = "schema", "device", "latency", "sources"
-"""Parts of a report that the parent makes of its own values, or of the histograms and states that come beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class SourceOrder:
-    """A source that a worker is to read.
-
-    Attributes:
-        id: its id.
-        number: number of the order; a source that is added again under the same id has another one.
-        entry: its entry in the form of the YAML; None for that of the YAML itself.
-        paused: whether it is paused.
-        after: the last frame that another process has read of it; its indices and times continue after that one.
-    """
-
-    id: str
-    number: int = 0
-    entry: Mapping[str, Any] | None = None
-    paused: bool = False
-    after: LastFrame | None = None
+_OWN = ("exit_code", "frames", "seconds", "frames_per_s")
+"""What the report of a run has of each process."""
+_ENDLESS = RunConfig(keep_running=True, live_may_come=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +77,9 @@ class WorkerConfig:
         sources: the sources to start with.
         shared: ids of the stages that the parent process runs.
         settings: options that were changed since the YAML was read, by stage.
-        limit: maximum number of frames per source.
         part: which share of the cores the process has, and the number of shares.
         cores: the cores that are shared.
-        realtime: play recordings at their own speed unless their options set another one.
-        live_may_come: whether live sources may be added.
-        expected_live: number of live sources that a spare process may get at once; see `PipelineRun`.
+        run: how the process runs the graph.
         preview: whether to make images and events for the parent's gallery.
         trace: maximum number of events of the timeline; 0 records none.
         counted_by_parent: stages and tables whose events and objects the parent process counts.
@@ -114,12 +93,9 @@ class WorkerConfig:
     sources: tuple[SourceOrder, ...]
     shared: tuple[str, ...]
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    limit: int | None = None
     part: tuple[int, int] = (0, 1)
     cores: tuple[int, ...] = ()
-    realtime: bool = False
-    live_may_come: bool = False
-    expected_live: int = 0
+    run: RunConfig = _ENDLESS
     preview: bool = False
     trace: int = 0
     counted_by_parent: tuple[str, ...] = ()
@@ -163,10 +139,10 @@ def work(link: ParentConnection, job: WorkerConfig, frames: Connection) -> None:
     if exported is not None:
         exported.close()
     if pipeline is not None:
-        link.send("report", pipeline.worker_report(code))
+        link.send(messages.Report(pipeline.worker_report(code)))
     if trace is not None:
-        link.send("trace", trace.recording())
-    link.send("end", code)
+        link.send(messages.TraceRecording(trace.recording()))
+    link.send(messages.End(code))
 
 
 def preload() -> None:
@@ -186,8 +162,8 @@ def _import_packages(more: Sequence[str]) -> None:
 
 def _begin(
     link: ParentConnection, job: WorkerConfig, has_variables: threading.Event
-) -> tuple[list[tuple[str, Any]], Device]:  # fmt: skip
-    """Wait for the order `begin` with the variables that the device needs; then prepare the device and the process.
+) -> tuple[list[messages.Order], Device]:  # fmt: skip
+    """Wait for the order `Begin` with the variables that the device needs; then prepare the device and the process.
 
     The parent starts MPS meanwhile, which must be there before this process uses CUDA.
 
@@ -197,16 +173,17 @@ def _begin(
         has_variables: set once the process has the variables.
 
     Returns:
-        The orders that came before `begin`, and the device.
+        The orders that came before `Begin`, and the device.
     """
-    early: list[tuple[str, Any]] = []
-    for order, value in link.orders():
-        if order == "begin":
-            os.environ.update(value)
-            break
-        if order == "now":
-            end_at_once()
-        early.append((order, value))
+    early: list[messages.Order] = []
+    for order in link.orders():
+        match order:
+            case messages.Begin(variables):
+                os.environ.update(variables)
+                break
+            case messages.Now():
+                end_at_once()
+        early.append(order)
     has_variables.set()
     device = choose(job.device)
     pin_process(device, *job.part, job.cores)
@@ -215,7 +192,7 @@ def _begin(
             load_compiler(device.index)
         except Exception as error:  # any other one than a lost device is met again by the stages
             if (lost := lost_device(error)) is not None:
-                link.send("lost", str(lost))
+                link.send(messages.Lost(str(lost)))
                 end_at_once()
     return early, device
 
@@ -257,14 +234,10 @@ class WorkerPipeline(PipelineRun):
 
     def __init__(
         self, graph: Graph, device: Device, job: WorkerConfig, link: ParentConnection, uplink: Uplink,
-        gallery: RemoteGallery | None = None, early: Sequence[tuple[str, Any]] = (),
+        gallery: RemoteGallery | None = None, early: Sequence[messages.Order] = (),
         trace: Recorder | None = None,
     ) -> None:  # fmt: skip
-        super().__init__(
-            graph, device, limit=job.limit, trace=trace, keep_running=True, realtime=job.realtime,
-            live_may_come=job.live_may_come, expected_live=job.expected_live,
-            live=None if gallery is None else gallery.live,
-        )  # fmt: skip
+        super().__init__(graph, device, job.run, trace=trace, live=None if gallery is None else gallery.live)
         self.carried = job.carried
         self.alarms.disable()  # the parent evaluates them for all processes
         self.outputs.leave_out(job.counted_by_parent)
@@ -292,7 +265,7 @@ class WorkerPipeline(PipelineRun):
     def fail(self, error: BaseException) -> None:
         """End the run, here and in the other processes; without the GPU, end this process only."""
         if (lost := lost_device(error)) is not None:
-            self._link.send("lost", str(lost))
+            self._link.send(messages.Lost(str(lost)))
             end_at_once()
         self._link.fatal(error)
         super().fail(error)
@@ -301,24 +274,24 @@ class WorkerPipeline(PipelineRun):
 
     def worker_report(self, code: int | None = None) -> WorkerReport:
         """Counts so far, without those of the parent's stages."""
-        report = self.report(code if code is not None else 0)
-        for key in _UNREAD:
-            del report[key]
-        report["stages"] = {id_: stage for id_, stage in report["stages"].items() if id_ not in self._relayed}
-        finished = {id_: n for id_, n in dict(self.finished).items() if id_ not in self._relayed}
-        latency = {id_: histogram for id_, histogram in dict(self.latency).items() if id_ not in self._relayed}
+        head = headline(str(self.device), code or 0, self.frames, self.seconds)
+        own = {name: head[name] for name in _OWN}
+        removed = self.sources.removed
+        if removed.sources:
+            own["removed"] = removed.report()
+        counts = self.run_counts()
+        for by_stage in (counts.stages, counts.finished, counts.latency):
+            for id_ in self._relayed & by_stage.keys():
+                del by_stage[id_]
         facts = self._observer.snapshot()
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
-        return WorkerReport(
-            report, finished, latency, states, numbers, self.sources.removed, self.queues(), facts, self.opening,
-            self.event_counts,
-        )  # fmt: skip
+        return WorkerReport(own, counts, states, numbers, removed, facts, self.opening)
 
     def send_report(self) -> None:
         """Send the counts so far to the parent, which kills a process without reports, and whether its GPU hangs."""
         with contextlib.suppress(RuntimeError):  # a counter was added during the copy; sent next time
-            self._link.send("report", self.worker_report())
+            self._link.send(messages.Report(self.worker_report()))
         self._report_sessions()
         began_s = self._check_began_s
         if began_s is not None:
@@ -331,9 +304,8 @@ class WorkerPipeline(PipelineRun):
         if numbers != self._sessions:
             reported = self._sessions
             self._sessions = numbers
-            self._link.send(
-                "sessions", [sample._replace(packet=b"") if sample.key in reported else sample for sample in samples]
-            )  # fmt: skip
+            changed = [sample._replace(packet=b"") if sample.key in reported else sample for sample in samples]
+            self._link.send(messages.SessionsInUse(changed))
 
     def check_device(self) -> None:
         """Tell the parent if the GPU does not finish its work; end the process if it has lost its GPU.
@@ -358,11 +330,12 @@ class WorkerPipeline(PipelineRun):
     def _report_stuck(self, stuck_s: float) -> None:
         limit_s = self.graph.config.watchdog_s
         if stuck_s > limit_s:
-            self._link.send("hangs", f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed")
+            why = f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed"
+            self._link.send(messages.Hangs(why))
 
     def _start_sources(self) -> None:
         """Report that every stage is open, wait for `go`, and start."""
-        self._link.send("ready")
+        self._link.send(messages.Ready())
         self._go.wait()
         if self._trace is not None:  # its sums leave out the wait for the other processes
             self._trace.start(self._lanes, self._batcher)
@@ -376,30 +349,42 @@ class WorkerPipeline(PipelineRun):
 
     def _execute_orders(self) -> None:
         """Execute the parent's orders."""
-        execute: dict[str, Callable[[Any], None]] = {
-            "add": self._add_ordered,
-            "remove": self._remove_ordered,
-            "watch": self._watch_ordered,
-            "view": self._view_ordered,
-            "pause": lambda value: self.pause(*value),
-            "set": lambda value: self._set_ordered(*value),
-            "trigger": lambda value: self._trigger_stage(*value),
-            "make_sessions": self._sessions_ordered,
-            "finish": lambda _: self.sources.stop(),
-            "stop": lambda _: self.stop(),
-            "abort": lambda _: self.fail(StreamkitError("another process of the run failed")),
-            "go": lambda _: None,
-        }
-        for order, value in chain(self._early, self._link.orders()):
-            if order == "now":
+        for order in chain(self._early, self._link.orders()):
+            if isinstance(order, messages.Now):
                 end_at_once()
             try:
-                execute[order](value)
+                self._execute(order)
             except Exception as error:  # the parent has checked it: the source has ended meanwhile, for example
                 text = text_of(error) if isinstance(error, StreamkitError) else describe(error)
-                self._link.send("refused", (order, value if order == "add" else None, text))
-            if order in ("go", "abort"):
+                self._link.send(messages.Refused(order, text))
+            if isinstance(order, messages.Go | messages.Abort):
                 self._go.set()
+
+    def _execute(self, order: messages.Order) -> None:
+        match order:
+            case messages.Add(source):
+                self._add_ordered(source)
+            case messages.Remove(source_id):
+                self._remove_ordered(source_id)
+            case messages.Pause(source_id, paused):
+                self.pause(source_id, paused)
+            case messages.Set(number, stage, values):
+                self._setting = number  # this thread alone changes options
+                self.apply(self.graph.nodes[stage], values)
+            case messages.Trigger(stage, source_id, data):
+                self._trigger_stage(stage, source_id, data)
+            case messages.Watch(source_id, until_s) if self._gallery is not None:
+                self._gallery.request({source_id: until_s})
+            case messages.ViewLive(source_id, wish) if self._gallery is not None:
+                self._gallery.live.order(source_id, wish)
+            case messages.MakeSessions(samples):
+                self._sessions_ordered(samples)
+            case messages.Finish():
+                self.sources.stop()
+            case messages.Stop():
+                self.stop()
+            case messages.Abort():
+                self.fail(StreamkitError("another process of the run failed"))
 
     def _sessions_ordered(self, wanted: Sequence[nv_sessions.SessionSample]) -> None:
         self._wanted_sessions = wanted
@@ -419,11 +404,11 @@ class WorkerPipeline(PipelineRun):
         try:
             for sample in wanted if not isinstance(nvc, str) else ():
                 while self._waits_for_sources(wanted) and nv_sessions.make_ahead(sample, nvc):
-                    self._link.send("sessions_ahead", nv_sessions.idle_count())
+                    self._link.send(messages.SessionsAhead(nv_sessions.idle_count()))
         except Exception as error:  # PyNvVideoCodec's types differ by version: the GPU has no room for more sessions
             logger.info(f"the spare process keeps no decoders ready: {describe(error)}")
             nv_sessions.clear()
-        self._link.send("sessions_ahead", nv_sessions.idle_count())
+        self._link.send(messages.SessionsAhead(nv_sessions.idle_count()))
 
     def _waits_for_sources(self, wanted: Sequence[nv_sessions.SessionSample]) -> bool:
         """Whether, some time later, this process still has no sources and these are the sessions to make."""
@@ -442,21 +427,9 @@ class WorkerPipeline(PipelineRun):
         if self._gallery is not None:
             self._gallery.forget(id_)
 
-    def _set_ordered(self, number: int, id_: str, new: Mapping[str, Any]) -> None:
-        self._setting = number  # this thread alone changes options
-        self.apply(self.graph.nodes[id_], new)
-
-    def _watch_ordered(self, value: tuple[str, float]) -> None:
-        if self._gallery is not None:
-            self._gallery.request(dict([value]))
-
-    def _view_ordered(self, value: tuple[str, LiveWish]) -> None:
-        if self._gallery is not None:
-            self._gallery.live.order(*value)
-
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
         super()._change_stage(node, new, partial(self._refused, self._setting, refused))
 
     def _refused(self, number: int, refused: Callable[[], None]) -> None:
         refused()
-        self._link.send("set_refused", number)
+        self._link.send(messages.SetRefused(number))

@@ -8,7 +8,7 @@ run's fine buckets, 2 % wide; their sums are estimates within 1 %.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from streamkit.core.counters import slug
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.ingest.source_status import STATES, reconnects, short
+from streamkit.runtime.ingest.source_counts import EXPORTED, SourceCounts
+from streamkit.runtime.ingest.source_status import STATES
 from streamkit.runtime.observe import nvml
 from streamkit.runtime.observe.alarms import WHOLE
 from streamkit.runtime.observe.event_counts import ALL_FILES, EventSeries, shaped_stages
+from streamkit.runtime.run import Run
 
 BOUNDS_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0)
 """Upper bounds of the latency histograms' buckets, in seconds."""
@@ -31,11 +33,11 @@ class PipelineCollector(Collector):
     """Reads a run's counters whenever they are collected.
 
     Args:
-        running: the run: a `PipelineRun`, or an object with its interface.
+        running: the run.
         by_source: whether each source has its own series; otherwise one has the sum, also of removed sources.
     """
 
-    def __init__(self, running: Any, *, by_source: bool = True) -> None:
+    def __init__(self, running: Run, *, by_source: bool = True) -> None:
         self._running, self._nvml, self._by_source = running, device_monitors(running), by_source
 
     def collect(self) -> Iterator[Metric]:
@@ -48,30 +50,24 @@ class PipelineCollector(Collector):
     def _sources(self) -> Iterator[Metric]:
         states = {id_: state for id_, state in list(self._running.states.items()) if not state.removed}
         each = states.items()
-        yield counter("frames", "Frames delivered by a source", "source", ((id_, s.frames) for id_, s in each))
-        dropped = ((id_, cause, n) for id_, s in each for cause, n in short(s.drops.values).items())
-        yield counter("frames_dropped", "Frames dropped", "source cause", dropped)
-        lost = ((id_, cause, n) for id_, s in each for cause, n in reconnects(s).items())
+        yield from _numbers(states)
+        lost = ((id_, cause, n) for id_, state in each for cause, n in state.reconnects_by_cause().items())
         yield counter("reconnects", "Reconnects of a source", "source cause", lost)
-        words = ((id_, word, float(s.state == word)) for id_, s in each for word in STATES)
+        words = ((id_, word, float(state.state == word)) for id_, state in each for word in STATES)
         yield gauge("source_state", "1 for the current state of a source", "source state", words)
-        rates = ((id_, round(s.fps_out, 2)) for id_, s in each)
+        rates = ((id_, round(state.fps_out, 2)) for id_, state in each)
         yield gauge("source_frames_per_second", "Frame rate of a source at the end of the graph", "source", rates)
         yield gauge("sources", "Number of sources", "", [(len(states),)])
-        latency = ((id_, s.latency) for id_, s in each)
+        latency = ((id_, state.latency) for id_, state in each)
         yield histogram("source_latency_seconds", "From a frame's arrival to the end of the graph", "source", latency)
 
     def _files(self) -> Iterator[Metric]:
-        removed, states = self._running.sources.removed, list(self._running.states.values())
-        going = [state for state in states if not state.removed]
-        frames = removed.frames + sum(state.frames for state in going)
-        yield counter("frames", "Frames delivered by a source", "source", [(ALL_FILES, frames)])
-        drops = Counter(short(removed.drops.values))
-        for state in going:
-            drops.update(short(state.drops.values))
-        dropped = ((ALL_FILES, cause, n) for cause, n in drops.items())
-        yield counter("frames_dropped", "Frames dropped", "source cause", dropped)
-        yield gauge("sources", "Number of sources", "", [(len(going),)])
+        present = [state for state in list(self._running.states.values()) if not state.removed]
+        totals = SourceCounts()
+        for counts in (self._running.sources.removed, *present):
+            totals.merge(counts)
+        yield from _numbers({ALL_FILES: totals})
+        yield gauge("sources", "Number of sources", "", [(len(present),)])
 
     def _stages(self) -> Iterator[Metric]:
         running = self._running
@@ -142,18 +138,25 @@ class PipelineCollector(Collector):
                 yield gauge(f"{name}_utilization_ratio", text, "device", shares)
 
 
-def device_monitors(running: Any) -> dict[str, nvml.Nvml]:
+def device_monitors(running: Run) -> dict[str, nvml.Nvml]:
     """The load of each GPU of a run, by name."""
     return {str(device): nvml.Nvml(device.index) for device in running.devices if device.kind == "cuda"}
 
 
-def registry(running: Any, *, by_source: bool = True) -> CollectorRegistry:
+def registry(running: Run, *, by_source: bool = True) -> CollectorRegistry:
     """A separate registry for one run, with this process's memory, threads and files; see `PipelineCollector`."""
     made = CollectorRegistry(auto_describe=False)
     made.register(PipelineCollector(running, by_source=by_source))
     ProcessCollector(registry=made)
     PlatformCollector(registry=made)
     return made
+
+
+def _numbers(counts_by_source: Mapping[str, SourceCounts]) -> Iterator[Metric]:
+    """The metrics of the numbers that `SourceCounts` declares."""
+    for number in EXPORTED:
+        rows = [row for id_, counts in counts_by_source.items() for row in number.rows(id_, counts)]
+        yield counter(number.metric, number.text, "source cause" if number.by_cause else "source", rows)
 
 
 def _family(kind: Any, name: str, text: str, labels: str, rows: Iterable[tuple[Any, ...]]) -> Metric:

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from streamkit.runtime.ingest.source_status import SourceState, short
+from streamkit.runtime.ingest.source_counts import short
+from streamkit.runtime.ingest.source_status import SourceState
 
 if TYPE_CHECKING:
     from streamkit.runtime.run_thread import LoopRun
@@ -29,6 +30,7 @@ class SourceStats:
         dropped: its dropped frames, by cause.
         failed: its frames on which a stage failed.
         reconnects: number of reconnections.
+        counts: what else was counted, by name.
         error: why the source failed, or None.
     """
 
@@ -39,6 +41,7 @@ class SourceStats:
     dropped: Mapping[str, int]
     failed: int
     reconnects: int
+    counts: Mapping[str, int]
     error: str | None
 
 
@@ -103,10 +106,11 @@ def snapshot(run: LoopRun) -> PipelineStats:
     """The counts of a run now; from any thread, at any time."""
     seconds = run.elapsed_s
     dropped = Counter[str]() if run.queue is None else run.queue.dropped
+    counts = run.run_counts()
     return PipelineStats(
-        frames=run.frames,
+        frames=counts.frames,
         seconds=round(seconds, 3),
-        fps=_rate(run.frames, seconds),
+        fps=_rate(counts.frames, seconds),
         sources={id_: _source(state, dropped[id_], seconds) for id_, state in run.states.items()},
         stages={
             id_: StageStats(
@@ -115,9 +119,9 @@ def snapshot(run: LoopRun) -> PipelineStats:
                 ms_per_frame=None if meter["us_per_frame"] is None else meter["us_per_frame"] / 1e3,
                 failed=meter.get("failed", 0),
             )
-            for id_, meter in run.meters().items()
+            for id_, meter in counts.stages.items()
         },
-        counts=run.counts(),
+        counts=counts.counts,
     )
 
 
@@ -128,7 +132,8 @@ def _source(state: SourceState, loop_busy: int, seconds: float) -> SourceStats:
     running = state.rated and not state.done
     fps = round(state.fps_out, 2) if running else _rate(state.out, seconds)
     return SourceStats(
-        state.state, state.frames, state.out, fps, dropped, state.failed, state.reconnects, state.error
+        state.state, state.frames, state.out, fps, dropped, state.failed, state.reconnects,
+        state.further(SourceStats.__slots__), state.error,
     )  # fmt: skip
 
 

@@ -20,14 +20,12 @@ from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.multiprocess.frame_ipc import portable
+from streamkit.runtime.multiprocess.messages import GalleryEvents, PreviewImage
 from streamkit.runtime.preview.demand import EVENT_IMAGES_PER_S, IMAGES_PER_S, PreviewDemand
 from streamkit.runtime.preview.gallery import KEEP, Gallery
 from streamkit.runtime.preview.remote_live import RemoteLive
 
 logger = logging.getLogger(__name__)
-
-PREVIEW, EVENTS = "preview", "gallery_events"
-"""Kinds of messages. Values: (source, JPEG, frame index, PTS in seconds); a list of (time_s, event, JPEG or None)."""
 
 _SEND_EVERY_S = 0.05
 _ORDER_EVERY_S = _DISCARD_EVERY_S = 1.0
@@ -39,7 +37,7 @@ class RemoteGallery(PreviewDemand):
     While the parent receives nothing, only the newest image of each source and the latest events are kept.
 
     Args:
-        send: sends a message of a kind to the parent, such as `ParentConnection.send`; it may wait.
+        send: sends a message to the parent, such as `ParentConnection.send`; it may wait.
         images_per_s: maximum number of images made of a watched source per second.
         event_images_per_s: maximum number of images made for events of one source per second.
         keep: maximum number of events that wait to be sent.
@@ -49,7 +47,7 @@ class RemoteGallery(PreviewDemand):
     """
 
     def __init__(
-        self, send: Callable[[str, Any], None], *, images_per_s: float = IMAGES_PER_S,
+        self, send: Callable[[Any], None], *, images_per_s: float = IMAGES_PER_S,
         event_images_per_s: float = EVENT_IMAGES_PER_S, keep: int = KEEP,
     ) -> None:  # fmt: skip
         super().__init__(images_per_s, event_images_per_s)
@@ -111,9 +109,9 @@ class RemoteGallery(PreviewDemand):
                 events = list(self._events)
                 self._events.clear()
             for source, image in images.items():
-                self._send(PREVIEW, (source, *image))
+                self._send(PreviewImage(source, *image))
             if events:
-                self._send(EVENTS, events)
+                self._send(GalleryEvents(events))
             self._closed.wait(_SEND_EVERY_S)  # many events make one message
 
 
@@ -133,22 +131,23 @@ class GalleryRelay:
         self._discarded_s = 0.0
         gallery.on_request = self._pass_on
 
-    def handle(self, kind: str, value: Any) -> bool:
+    def handle(self, message: Any) -> bool:
         """Process a message of a worker if it is of a gallery; return whether it is.
 
         Call it with every message, by one thread: it also discards the images of sources that are not watched any more.
         """
         now_s = time.monotonic()
-        if kind == PREVIEW:
-            if self._gallery.watched(value[0], now_s):  # it may be late, or of a source that was removed
-                self._gallery.put(*value)
-        elif kind == EVENTS:
-            for time_s, event, jpeg in value:
-                self._gallery.add_events(time_s, [event], jpeg)
+        match message:
+            case PreviewImage(source, jpeg, frame, pts_s):
+                if self._gallery.watched(source, now_s):  # it may be late, or of a source that was removed
+                    self._gallery.put(source, jpeg, frame, pts_s)
+            case GalleryEvents(events):
+                for time_s, event, image in events:
+                    self._gallery.add_events(time_s, [event], image)
         if now_s >= self._discarded_s + _DISCARD_EVERY_S:
             self._discarded_s = now_s
             self._gallery.discard_unwatched(now_s)
-        return kind in (PREVIEW, EVENTS)
+        return isinstance(message, PreviewImage | GalleryEvents)
 
     def _pass_on(self, source: str, until_s: float) -> None:
         now_s = time.monotonic()

@@ -9,11 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from streamkit.runtime.execution.future import start
+from streamkit.runtime.multiprocess.messages import LiveData
 from streamkit.runtime.preview.live import LiveDemand, LiveHub, LiveWish
-
-LIVE = "live"
-"""Kind of the messages. Value: (source, messages, lost packets) of each video, (source, JSON) pairs of records, and the
-number of lost records."""
 
 _TURN_S = 0.05
 """What arrives meanwhile is one message: its cost for both processes is that of a message, not of its frames."""
@@ -25,10 +22,10 @@ class RemoteLive(LiveDemand):
     While the parent receives nothing, packets and results wait where they are, up to a limit.
 
     Args:
-        send: sends a message of a kind to the parent, such as `ParentConnection.send`; it may wait.
+        send: sends a message to the parent, such as `ParentConnection.send`; it may wait.
     """
 
-    def __init__(self, send: Callable[[str, Any], None]) -> None:
+    def __init__(self, send: Callable[[Any], None]) -> None:
         super().__init__()
         self._send = send
         self._changed, self._closed = threading.Condition(), False
@@ -67,7 +64,7 @@ class RemoteLive(LiveDemand):
             video = [(source, made, dropped) for source, made, dropped in video if made or dropped]
             records, lost = self.make_records()
             if video or records or lost:
-                self._send(LIVE, (video, records, lost))
+                self._send(LiveData(video, records, lost))
             time.sleep(_TURN_S)
 
 
@@ -84,13 +81,12 @@ class LiveRelay:
         self._hub = hub
         hub.on_request = order
 
-    def handle(self, kind: str, value: Any) -> bool:
+    def handle(self, message: Any) -> bool:
         """Process a message of a worker if it is of a `RemoteLive`; return whether it is."""
-        if kind != LIVE:
+        if not isinstance(message, LiveData):
             return False
-        video, records, lost = value
-        for source, messages, dropped in video:
+        for source, messages, dropped in message.videos:
             self._hub.put(source, messages, dropped)
-        if records or lost:
-            self._hub.put_records(records, lost)
+        if message.records or message.lost_records:
+            self._hub.put_records(message.records, message.lost_records)
         return True

@@ -7,7 +7,8 @@ import pytest
 from streamkit.core.counters import Counters
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest import source_status
-from streamkit.runtime.ingest.source_status import STATES, RemovedSources, SourceState, short
+from streamkit.runtime.ingest.source_counts import short
+from streamkit.runtime.ingest.source_status import STATES, RemovedSources, SourceState
 
 
 def test_the_states_of_a_source():
@@ -104,7 +105,7 @@ def test_removed_sources_add_up():
         state.drops.add("frames dropped: over age", number)
         state.counters.add("reconnects", 2 * number)
         removed.add(state)
-        assert removed.failed == (number > 1)
+        assert removed.failed_sources == (number > 1)
     assert removed.report() == {"sources": 3, "frames": 60, "out": 6, "dropped": {"over_age": 6}, "failed": 1}
     assert (removed.counters.values, removed.counters["reconnects"]) == ({"reconnects": 12}, 12)
     assert isinstance(removed.drops, Counters)

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from streamkit.runtime.multiprocess import children
-from streamkit.runtime.multiprocess.children import CHILD_MODULE, STOP_SIGNALS, Child, ParentConnection, error_of, wait
+from streamkit.runtime.multiprocess.children import CHILD_MODULE, STOP_SIGNALS, Child, ParentConnection, wait
+from streamkit.runtime.multiprocess.messages import Fatal
 
 
 def tell(link: ParentConnection, *names: str) -> None:
@@ -34,7 +35,7 @@ def tell(link: ParentConnection, *names: str) -> None:
         "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         "stdin": os.readlink("/proc/self/fd/0"),
     }
-    link.send("told", [known[name] for name in names])
+    link.send(("told", [known[name] for name in names]))
     next(link.orders())
 
 
@@ -45,7 +46,7 @@ def pass_on(link: ParentConnection, pairs: dict[str, list[Connection]]) -> None:
 
 def leave_a_process(link: ParentConnection, out: Connection) -> None:
     left = subprocess.Popen(["sleep", "100"], close_fds=False, stdout=subprocess.DEVNULL)
-    link.send("left", left.pid)
+    link.send(("left", left.pid))
     os._exit(3)
 
 
@@ -154,8 +155,7 @@ def test_a_job_that_it_cannot_read_is_an_error_of_the_run(start, monkeypatch, ca
     monkeypatch.setattr(Vanishing, "__module__", "no_such_module")
     monkeypatch.setitem(sys.modules, "no_such_module", sys.modules[__name__])
     child = start("teller", Vanishing)
-    ((kind, value),) = heard(child)
-    assert (kind, str(error_of(*value))) == ("fatal", "ModuleNotFoundError: No module named 'no_such_module'")
+    assert heard(child) == [Fatal("StreamkitError", "ModuleNotFoundError: No module named 'no_such_module'")]
     assert capfd.readouterr().err == ""
 
 
@@ -227,7 +227,7 @@ with open("side-effects", "a") as file:
 from pathlib import Path
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.prepare import prepare
 
 running = prepare(build(read(Path("p.yaml"))), Path("p.yaml"), {})
 code = running.run()

@@ -22,10 +22,11 @@ from streamkit.runtime.multiprocess.children import (
     exit_text,
     wait,
 )
+from streamkit.runtime.multiprocess.messages import Exited, Fatal, Killed
 
 
 def echo(link: ParentConnection, greeting: str) -> None:
-    link.send("ready", greeting)
+    link.send(("ready", greeting))
     for kind, value in link.orders():
         if kind == "end":
             return
@@ -42,7 +43,7 @@ def echo(link: ParentConnection, greeting: str) -> None:
             os.kill(os.getpid(), signal.SIGTERM)
         if kind == "raise":
             raise ConfigError("no such thing")
-        link.send(kind, value)
+        link.send((kind, value))
 
 
 @pytest.fixture
@@ -53,8 +54,8 @@ def child():
     assert not psutil.pid_exists(made.pid)
 
 
-def heard(child: Child, count: int = 1) -> list[tuple[str, object]]:
-    found: list[tuple[str, object]] = []
+def heard(child: Child, count: int = 1) -> list[object]:
+    found: list[object] = []
     until = time.monotonic() + 60
     while len(found) < count and not child.exited:
         assert time.monotonic() < until
@@ -65,30 +66,31 @@ def heard(child: Child, count: int = 1) -> list[tuple[str, object]]:
 
 def test_it_does_what_it_is_told_and_ends(child):
     assert heard(child) == [("ready", "hello")]
-    child.send("note", [1, 2])
-    child.send("signals")  # are not its business
-    child.send("note", "still here")
+    child.send(("note", [1, 2]))
+    child.send(("signals", None))  # are not its business
+    child.send(("note", "still here"))
     assert heard(child, 3) == [("note", [1, 2]), ("signals", None), ("note", "still here")]
-    child.send("end")
+    child.send(("end", None))
     heard(child, 99)
     assert child.exited
     assert child.exit_text == "ended early, with exit code 0"
-    child.send("note", "nobody there")
+    child.send(("note", "nobody there"))
 
 
 def test_what_it_said_before_it_was_killed_is_heard(child):
-    child.send("note", "last words")
-    child.send("die")
+    child.send(("note", "last words"))
+    child.send(("die", None))
     assert heard(child, 99) == [("ready", "hello"), ("note", "last words")]
     assert child.exited
     assert child.exit_text == "was killed by SIGKILL"
 
 
 def test_an_error_comes_over_as_what_it_was(child):
-    child.send("raise")
-    kind, told = heard(child, 2)[1]
-    error = error_of(*told)
-    assert (kind, type(error), str(error)) == ("fatal", ConfigError, "no such thing")
+    child.send(("raise", None))
+    fatal = heard(child, 2)[1]
+    assert fatal == Fatal("ConfigError", "no such thing")
+    error = error_of(fatal.kind, fatal.text)
+    assert (type(error), str(error)) == (ConfigError, "no such thing")
 
 
 @pytest.mark.parametrize(
@@ -106,13 +108,13 @@ def test_any_error_of_ours_can_be_told():
     sent = []
 
     class Said(ParentConnection):
-        def send(self, kind, value=None):
-            sent.append((kind, value))
+        def send(self, message):
+            sent.append(message)
 
     Said(None).fatal(Own("lost it"))
     Said(None).fatal(ValueError("odd"))
-    assert sent == [("fatal", ("SourceError", "lost it")), ("fatal", ("StreamkitError", "ValueError: odd"))]
-    assert type(error_of(*sent[1][1])) is StreamkitError
+    assert sent == [Fatal("SourceError", "lost it"), Fatal("StreamkitError", "ValueError: odd")]
+    assert type(error_of(sent[1].kind, sent[1].text)) is StreamkitError
 
 
 @pytest.fixture
@@ -128,8 +130,8 @@ def supervised():
     assert not any(psutil.pid_exists(worker.child.pid) for worker in workers)
 
 
-def polled(supervisor: Supervisor, count: int) -> list[tuple[SupervisedWorker, str, object]]:
-    found: list[tuple[SupervisedWorker, str, object]] = []
+def polled(supervisor: Supervisor, count: int) -> list[tuple[SupervisedWorker, object]]:
+    found: list[tuple[SupervisedWorker, object]] = []
     until = time.monotonic() + 60
     while len(found) < count:
         assert time.monotonic() < until
@@ -139,12 +141,10 @@ def polled(supervisor: Supervisor, count: int) -> list[tuple[SupervisedWorker, s
 
 def test_a_supervisor_reports_messages_and_the_exit_once_after_them(supervised):
     supervisor, (first, second), _ = supervised
-    assert {(worker, kind, value) for worker, kind, value in polled(supervisor, 2)} == {
-        (first, "ready", 0), (second, "ready", 1),
-    }  # fmt: skip
-    first.child.send("note", "last words")
-    first.child.send("die")
-    assert polled(supervisor, 2) == [(first, "note", "last words"), (first, "exited", "was killed by SIGKILL")]
+    assert set(polled(supervisor, 2)) == {(first, ("ready", 0)), (second, ("ready", 1))}
+    first.child.send(("note", "last words"))
+    first.child.send(("die", None))
+    assert polled(supervisor, 2) == [(first, ("note", "last words")), (first, Exited("was killed by SIGKILL"))]
     assert supervisor.workers == [second]
     assert not psutil.pid_exists(first.child.pid)
     assert list(supervisor.poll(0.1)) == []
@@ -153,23 +153,23 @@ def test_a_supervisor_reports_messages_and_the_exit_once_after_them(supervised):
 def test_a_supervisor_kills_a_worker_that_is_overdue_and_lets_the_owner_replace_it(supervised):
     supervisor, (first, second), late = supervised
     polled(supervisor, 2)
-    second.child.send("note", "before")
-    second.child.send("sleep")
+    second.child.send(("note", "before"))
+    second.child.send(("sleep", None))
     wait([second.child], 60.0)
     late.add(second)
     assert polled(supervisor, 3) == [
-        (second, "note", "before"), (second, "killed", "it sleeps"), (second, "exited", "was killed by SIGKILL"),
+        (second, ("note", "before")), (second, Killed("it sleeps")), (second, Exited("was killed by SIGKILL")),
     ]  # fmt: skip
     assert (first.killed, second.killed) == (None, "it sleeps")
     supervisor.workers.append(SupervisedWorker(child=Child("echo/2", echo, "new")))
-    assert [(kind, value) for _, kind, value in polled(supervisor, 1)] == [("ready", "new")]
+    assert [message for _, message in polled(supervisor, 1)] == [("ready", "new")]
 
 
 def test_a_supervisor_waits_for_all_together_and_kills_what_does_not_end(supervised):
     supervisor, (first, second), _ = supervised
     polled(supervisor, 2)
-    first.child.send("end")
-    second.child.send("sleep")
+    first.child.send(("end", None))
+    second.child.send(("sleep", None))
     first.child._process.reap()
     supervisor.close(0.5)
     assert (first.child.exit_text, second.child.exit_text) == (
@@ -186,11 +186,11 @@ def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_une
     dead, ends = Unexpected(child=Child("dead", echo, "")), SupervisedWorker(child=Child("ends", echo, ""))
     supervisor.workers += [dead, ends]
     polled(supervisor, 2)
-    dead.child.send("close", 1000.0)  # it is killed, as it may only seem to die
-    ends.child.send("close", 2.0)
-    assert polled(supervisor, 1) == [(dead, "exited", "died, and the system is still freeing its memory")]
+    dead.child.send(("close", 1000.0))  # it is killed, as it may only seem to die
+    ends.child.send(("close", 2.0))
+    assert polled(supervisor, 1) == [(dead, Exited("died, and the system is still freeing its memory"))]
     assert psutil.pid_exists(dead.child.pid)
-    assert polled(supervisor, 1) == [(ends, "exited", "ended early, with exit code 3")]
+    assert polled(supervisor, 1) == [(ends, Exited("ended early, with exit code 3"))]
     until_s = time.monotonic() + 20
     while psutil.pid_exists(dead.child.pid):
         assert time.monotonic() < until_s

@@ -21,6 +21,7 @@ from streamkit.runtime.multiprocess.children import (
     exit_text,
     wait,
 )
+from streamkit.runtime.multiprocess.messages import Exited, Fatal, Killed
 
 
 @pytest.mark.parametrize(
@@ -100,7 +101,7 @@ def test_a_joined_child_has_exited_although_its_pipe_was_not_read(played: Any) -
     assert process.calls == [2.5, "kill", "reap"]
     assert child.exited
     assert list(child.receive()) == []
-    child.send("note")  # nobody hears it
+    child.send(("note", None))  # nobody hears it
     child.join(0.0)
 
 
@@ -122,12 +123,12 @@ def test_waiting_looks_at_the_pipe_and_then_at_the_process(played: Any, monkeypa
 class Said:
     """A child for a supervisor."""
 
-    def __init__(self, *messages: tuple[str, Any]) -> None:
+    def __init__(self, *messages: Any) -> None:
         self.messages, self.exited, self.exit_text = list(messages), False, "was lost"
         self.joined: list[float] = []
         self.kills = 0
 
-    def receive(self) -> Iterator[tuple[str, Any]]:
+    def receive(self) -> Iterator[Any]:
         while self.messages:
             yield self.messages.pop(0)
 
@@ -152,16 +153,16 @@ def test_a_supervisor_tells_apart_what_is_overdue_and_what_has_exited(monkeypatc
     one, two = (SupervisedWorker(child=Said(("ready", number))) for number in range(2))
     assert (one.ready, one.killed) == (False, None)
     supervisor.workers += [one, two]
-    assert list(supervisor.poll(0.25)) == [(one, "ready", 0), (two, "ready", 1)]
+    assert list(supervisor.poll(0.25)) == [(one, ("ready", 0)), (two, ("ready", 1))]
     assert waited == [([one.child, two.child], 0.25)]
     assert asked == [40.0, 40.0]
     late[two] = "it sleeps"
-    assert list(supervisor.poll(0.0)) == [(two, "killed", "it sleeps")]
+    assert list(supervisor.poll(0.0)) == [(two, Killed("it sleeps"))]
     assert list(supervisor.poll(0.0)) == []  # it is killed and told once
     assert (one.child.kills, two.child.kills, two.killed) == (0, 1, "it sleeps")
     two.child.exited = True
     two.child.messages = [("note", "last words")]
-    assert list(supervisor.poll(0.0)) == [(two, "note", "last words"), (two, "exited", "was lost")]
+    assert list(supervisor.poll(0.0)) == [(two, ("note", "last words")), (two, Exited("was lost"))]
     assert (two.child.joined, one.child.joined, supervisor.workers) == ([0.0], [], [one])
 
 
@@ -172,7 +173,7 @@ def test_a_supervisor_removes_the_worker_itself_and_none_that_looks_like_it() ->
     assert one != two
     supervisor.workers += [one, two]
     child.exited = True
-    assert [worker is expected for (worker, _, _), expected in zip(supervisor.poll(0.0), (one, two), strict=True)]
+    assert [worker is expected for (worker, _), expected in zip(supervisor.poll(0.0), (one, two), strict=True)]
     assert supervisor.workers == []
     with pytest.raises(TypeError):
         SupervisedWorker(child)  # type: ignore[misc]
@@ -213,7 +214,7 @@ def gone(*_: Any) -> None:
 def test_a_child_without_its_parent_exits_with_1(exits: list[Any]) -> None:
     link = ParentConnection(SimpleNamespace(send=gone, recv=gone))  # type: ignore[arg-type]
     with pytest.raises(SystemExit):
-        link.send("note")
+        link.send(("note", None))
     assert exits == [1]
     exits.clear()
     with pytest.raises(SystemExit):
@@ -251,7 +252,7 @@ def test_orders_come_until_the_parent_is_gone(exits: list[Any]) -> None:
 def test_an_error_is_told_by_the_nearest_class_of_ours(error: BaseException, sent: tuple[str, str]) -> None:
     found: list[Any] = []
     ParentConnection(SimpleNamespace(send=found.append)).fatal(error)  # type: ignore[arg-type]
-    assert found == [("fatal", sent)]
+    assert found == [Fatal(*sent)]
 
 
 @pytest.mark.parametrize("name", ["ConfigError", "ModelError", "OutputError", "StageError", "MissingPackage"])

@@ -8,16 +8,19 @@ import time
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, error_of
+from streamkit.runtime.multiprocess.messages import Fatal, Logged
 
 
 def test_messages_come_in_the_order_in_which_they_were_sent():
     box = Mailbox()
     for number in range(3):
-        box.send("note", number)
+        box.send(("note", number))
     assert box.fetch() == [("note", 0), ("note", 1), ("note", 2)]
     box.log(logging.makeLogRecord({"name": "streamkit", "levelno": 20, "msg": "more"}))
-    ((kind, (*message, fields)),) = box.fetch()
-    assert (kind, message) == ("log", ["more", 20, "streamkit"])
+    (log,) = box.fetch()
+    assert isinstance(log, Logged)
+    *message, fields = log.record
+    assert message == ["more", 20, "streamkit"]
     assert fields["process"] == os.getpid()
 
 
@@ -26,7 +29,7 @@ def test_fetching_waits_until_there_is_something():
     thread = start("fetch", lambda: found.extend(box.fetch()))
     time.sleep(0.05)
     assert not found
-    box.send("ready")
+    box.send(("ready", None))
     thread.join(5)
     assert found == [("ready", None)]
 
@@ -35,7 +38,7 @@ def test_an_outcome_is_sent_when_it_has_arrived():
     box, sent = Mailbox(), threading.Event()
 
     def send():
-        box.send("outcome", 7)
+        box.deliver(("outcome", 7))
         sent.set()  # here the process may end
 
     start("send", send)
@@ -48,19 +51,18 @@ def test_an_outcome_is_sent_when_it_has_arrived():
 def test_a_worker_hears_its_orders_and_tells_how_it_ended():
     def life(link: ParentConnection, greeting: str) -> None:
         for kind, value in link.orders():
-            link.send(kind, f"{greeting} {value}")
+            link.send((kind, f"{greeting} {value}"))
             if kind == "end":
                 raise ConfigError("no such model")
 
     box = Mailbox()
     start("worker", lambda: box.run(life, "done:"))
-    box.order("job", 1)
-    box.order("end", 2)
+    box.order(("job", 1))
+    box.order(("end", 2))
     heard = []
     while len(heard) < 3:
         heard += box.fetch()
     assert heard[:2] == [("job", "done: 1"), ("end", "done: 2")]
-    kind, value = heard[2]
-    assert kind == "fatal"
-    assert isinstance(error_of(*value), ConfigError)
-    assert str(error_of(*value)) == "no such model"
+    assert heard[2] == Fatal("ConfigError", "no such model")
+    error = error_of(heard[2].kind, heard[2].text)
+    assert (type(error), str(error)) == (ConfigError, "no such model")

@@ -6,17 +6,22 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import av
 import pytest
 from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, runs_fixture, shares_of, source_of, until  # noqa: F401  a fixture
 from support.messages import collect
+from support.worker_links import FakeWorkerLink
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.multiprocess.partition import assign_sources
+from streamkit.runtime.multiprocess.worker import WorkerConfig
+from streamkit.runtime.multiprocess.worker_processes import Machine
 
 # ------------------------------------------------------------------------------------------------------ the results
 
@@ -91,15 +96,21 @@ def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -
     graph = build(
         read_text(
             "device: {use: cpu, processes: 2}\nsources: {a: 'test://', b: 'test://'}\n"
-            "stages: {jsonl: {path: all.jsonl}}"
+            f"stages: {{jsonl: {{path: {tmp_path}/all.jsonl}}}}"
         )
     )
     logged = collect()
-    fleet = WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {})
-    for second in range(12_000):
-        fleet._handle(None, "log", (f"source a is lost at {second}: trying again", 20, "streamkit"))
-    fleet._handle(None, "log", ("the disk is full", 20, "streamkit"))
-    fleet._handle(None, "log", ("the disk is full", 20, "streamkit"))
+    texts = [*(f"source a is lost at {second}: trying again" for second in range(12_000)), *["the disk is full"] * 2]
+
+    def launch(name: str, job: WorkerConfig, frames: Connection) -> FakeWorkerLink:
+        link = FakeWorkerLink(name, job, frames)
+        link.tell(messages.Ready())
+        for text in texts if job.part[0] == 0 else ():
+            link.tell(messages.Logged((text, 20, "streamkit")))
+        return link
+
+    machine = Machine(launch=launch, wait=lambda links, timeout_s: None)
+    assert WorkerFleet(graph, assign_sources(graph), tmp_path / "p.yaml", {}, machine=machine).run() == 0
     assert len(logged) == 12_001
     assert logged[-1] == "the disk is full"
 

@@ -12,8 +12,9 @@ from support.live_fleets import LOOP, Live
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.runtime.multiprocess.fleet import prepare
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.preview.gallery import Gallery
+from streamkit.runtime.run import RunConfig
 
 PLUGIN = '''
 import time
@@ -197,7 +198,7 @@ def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> Non
     detect = "\n  detect: {model: demo}" + LIVE
     live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, detect, "watchdog: 1s\nalarms: {stuck: stage_call_s > 1}\n")
     gallery = Gallery()
-    live.run = prepare(build(read(live.path)), live.path, {}, keep_running=True, gallery=gallery)
+    live.run = prepare(build(read(live.path)), live.path, {}, RunConfig(keep_running=True), gallery=gallery)
     with live.running(gallery=gallery):
         run = live.run
         live.more("a")

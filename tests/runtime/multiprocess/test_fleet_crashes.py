@@ -22,8 +22,8 @@ from support.fleets import (  # noqa: F401  a fixture
 )
 from support.live_fleets import CAMERA, FILE, LOOP, SLOW, STAGES, Live, deadly, restarts_in
 
-from streamkit.runtime.multiprocess import fleet as module
-from streamkit.runtime.multiprocess.fleet import SILENT_S, WorkerHandle
+from streamkit.runtime.multiprocess import worker_handle
+from streamkit.runtime.multiprocess.worker_handle import SILENT_S, WorkerHandle
 
 FAILURE = "its process on cpu was killed by SIGKILL"
 
@@ -154,7 +154,7 @@ def test_a_source_may_be_removed_while_its_process_is_recovered(tmp_path: Path) 
             live.more(source)
         assert live.worker_of("a") is live.worker_of("c")
         live.kill("a")
-        until(lambda: live.fleet._dead)
+        until(lambda: live.fleet.recovery.dead)
         live.run.remove("a")
         live.run.pause("c")
         live.run.resume("c")
@@ -174,7 +174,7 @@ def test_a_stop_during_the_recovery_ends_the_run(tmp_path: Path) -> None:
         for source in "ab":
             live.more(source)
         live.kill("a")
-        until(lambda: live.fleet._dead)
+        until(lambda: live.fleet.recovery.dead)
         live.run.stop()
         until(lambda: live.codes)
     assert live.run.states["a"].error == FAILURE
@@ -203,8 +203,8 @@ def test_a_worker_that_is_killed_while_it_starts_is_made_up_for(tmp_path: Path) 
 
     def kill_first() -> None:
         fleet = live.fleet
-        until(lambda: fleet._workers[0].child is not None)
-        killed.append(fleet._workers[0].child.pid)
+        until(lambda: fleet.processes.workers[0].child is not None)
+        killed.append(fleet.processes.workers[0].child.pid)
         os.kill(killed[0], signal.SIGKILL)
 
     with live.running(keep_running=False, code=0, meanwhile=kill_first):
@@ -218,7 +218,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_made_up_for(tmp_path: Path) 
 def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENT_S", 3.0)
+    monkeypatch.setattr(worker_handle, "SILENT_S", 3.0)
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():
         for source in "ab":
@@ -256,13 +256,13 @@ def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbo
     names = ["bad", "a", "b", "c", "d", "e"]
     live = Deadly(tmp_path, dict.fromkeys(names, LOOP), STAGES.replace("tag: {}", "deadly: {}"))
     with live.running():
-        first, second = (live.fleet.sources.of(worker) for worker in live.fleet._workers)
+        first, second = (live.fleet.sources.of(worker) for worker in live.fleet.processes.workers)
         assert (first, second) == (["bad", "b", "d"], ["a", "c", "e"])
         until(lambda: live.run.states["bad"].error)
         for source in names[1:]:
             live.more(source)
             assert live.run.states[source].error is None
-        deaths = sum(worker.failure is not None for worker in live.fleet._workers)
+        deaths = sum(worker.failure is not None for worker in live.fleet.processes.workers)
     assert deaths == 4
     assert live.run.states["bad"].error == f"{FAILURE}; it was restarted 3 times within ten minutes"
     restarts = Counter(source for source, _ in restarts_in(live.out / "events.db"))
@@ -280,7 +280,7 @@ def test_memory_and_handles_stay_flat_over_20_deaths(tmp_path: Path) -> None:
             live.more("a")
             live.kill("a")
             live.run.remove("a")
-            until(lambda number=number: sum(w.failure is not None for w in live.fleet._workers) > number)  # type: ignore[misc]
+            until(lambda number=number: sum(w.failure is not None for w in live.fleet.processes.workers) > number)  # type: ignore[misc]
             live.run.add(live.source("a", CAMERA.replace("64", str(64 + 2 * number))))
             live.more("a")
             handles.append(parent.num_fds())

@@ -18,8 +18,8 @@ from support.fleets import until
 from support.live_fleets import Live, restarts_in
 
 from streamkit.runtime.multiprocess.children import CHILD_MODULE
-from streamkit.runtime.multiprocess.fleet import SILENT_S, WorkerHandle
 from streamkit.runtime.multiprocess.mps import find_control
+from streamkit.runtime.multiprocess.worker_handle import SILENT_S, WorkerHandle
 
 pytestmark = [pytest.mark.gpu, pytest.mark.alone]
 
@@ -87,7 +87,7 @@ class OnGpu(Live):
 
     def begin(self) -> None:
         """Wait until all sources deliver frames, with MPS."""
-        mps = self.fleet._mps
+        mps = self.fleet.processes.mps
         assert mps is not None
         if not mps.active:
             pytest.skip(mps.reason)
@@ -95,7 +95,7 @@ class OnGpu(Live):
 
     def trigger(self, name: str) -> tuple[WorkerHandle, int, str]:
         """Let one process run a kernel; return the process, its id and its sources."""
-        known = {worker.child.pid: worker for worker in self.fleet._workers}
+        known = {worker.child.pid: worker for worker in self.fleet.processes.workers}
         sources = {pid: "".join(self.fleet.sources.of(worker)) for pid, worker in known.items()}
         (self.folder / name).touch()
         (done,) = until(lambda: list(self.folder.glob(f"{name}.*")), 10)
@@ -135,7 +135,9 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(li
         live.begin()
         dead = live.worker_of("a")
         pid, gone = dead.child.pid, "".join(live.fleet.sources.of(dead))
-        spares = {worker for worker in live.fleet._workers if worker.spare}  # none where the cores do not allow it
+        spares = {
+            worker for worker in live.fleet.processes.workers if worker.spare
+        }  # none where the cores do not allow it
         until(lambda: all(worker.ready for worker in spares))
         others = "".join(id_ for id_ in SOURCES if id_ not in gone)
         before, killed_s = live.passed(), time.monotonic()
@@ -147,8 +149,8 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(li
         for id_ in others:
             assert live.passed()[id_] - before[id_] > took_s * 30 * 0.5
         live.deliver(60, 10)
-        assert live.fleet._mps is not None
-        assert live.fleet._mps.running
+        assert live.fleet.processes.mps is not None
+        assert live.fleet.processes.mps.running
     live.check_counts()
     assert {id_ for id_, _ in restarts_in(live.out / "events.db")} == set(gone)
 
@@ -161,8 +163,8 @@ def test_after_a_gpu_fault_every_source_delivers_again_within_15_s(live: OnGpu) 
         live.delivers_elsewhere(gone, {faulty}, 15)
         live.deliver(15, begun_s + 15 - time.monotonic())  # also those of processes that the fault has ended with it
         live.deliver(60, 10)
-        assert live.fleet._mps is not None
-        assert live.fleet._mps.running
+        assert live.fleet.processes.mps is not None
+        assert live.fleet.processes.mps.running
     live.check_counts()
     assert faulty.failure is not None
     assert "lost its GPU" in faulty.failure, faulty.failure

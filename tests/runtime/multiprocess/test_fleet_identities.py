@@ -10,6 +10,7 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
 from streamkit.core.data import Device
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 PLUGIN = '''
 import numpy as np
@@ -71,7 +72,7 @@ def test_identities_survive_a_killed_process_and_a_restart_of_the_parent(tmp_pat
     other = tmp_path / "other.py"  # the other person comes first this time
     other.write_text((tmp_path / "live.py").read_text().replace("frame.index > 0", "True"))
     live.path.write_text(live.path.read_text().replace("live.py", "other.py"))
-    assert PipelineRun(build(read(live.path, device="cpu")), Device("cpu"), limit=30).run() == 0
+    assert PipelineRun(build(read(live.path, device="cpu")), Device("cpu"), RunConfig(limit=30)).run() == 0
     assert identities(live.records()) == before
     seen = [event["data"] for one in live.records() for event in one["events"] if event["kind"] == "seen"]
     assert not any("new" in data for data in seen)

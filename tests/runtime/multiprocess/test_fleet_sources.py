@@ -16,9 +16,10 @@ from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet_sources as module
-from streamkit.runtime.multiprocess.fleet import WorkerHandle
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
-from streamkit.runtime.multiprocess.worker import SourceOrder
+from streamkit.runtime.multiprocess.messages import SourceOrder
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 CAMERA, LOOP, FILE = "rtsp://127.0.0.1:1/x", "{uri: samples/street.mp4, loop: true}", "samples/street.mp4"
@@ -28,11 +29,18 @@ CAMERA, LOOP, FILE = "rtsp://127.0.0.1:1/x", "{uri: samples/street.mp4, loop: tr
 class Process:
     """A process that notes its orders."""
 
-    sent: list[tuple[str, Any]] = field(default_factory=list)
+    sent: list[messages.Order] = field(default_factory=list)
     takes_sources: bool = True
 
-    def send(self, order: str, value: Any = None) -> None:
-        self.sent.append((order, value))
+    def send(self, order: messages.Order) -> None:
+        self.sent.append(order)
+
+    @property
+    def last_added(self) -> SourceOrder:
+        """The source of its last order, which adds one."""
+        order = self.sent[-1]
+        assert isinstance(order, messages.Add)
+        return order.source
 
 
 class Sinks:
@@ -68,7 +76,7 @@ class Fleet:
 
     def totals(self) -> RemovedSources:
         found = RemovedSources()
-        found.merge(self.reported)
+        found.add_totals(self.reported)
         return found
 
     def report(
@@ -100,7 +108,7 @@ def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     fleet.one.takes_sources = False
     fleet.sources.add(configs(h=CAMERA)[0])
     assert fleet.sources.owner("h") is fleet.two
-    order = fleet.two.sent[-1][1]
+    order = fleet.two.last_added
     assert (order.id, order.paused, order.after) == ("h", False, None)
     assert order.entry is not None
 
@@ -110,7 +118,7 @@ def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() ->
     known = fleet.sources._configs["a"]
     fleet.sources.remove("a")
     fleet.sources.add(known)  # a worker knows only those that it started with
-    assert fleet.sources._owners["a"].sent[-1][1].entry is not None  # type: ignore[attr-defined]
+    assert fleet.sources._owners["a"].last_added.entry is not None  # type: ignore[attr-defined]
 
 
 def test_the_state_file_may_have_removed_and_added_sources() -> None:
@@ -144,13 +152,13 @@ def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
     fleet.sources.add(configs(b=CAMERA)[0])
     process = fleet.sources.owner("b")
     assert isinstance(process, Process)
-    order = process.sent[-1][1]
+    order = process.last_added
     fleet.sources.remove("b")
     assert not fleet.sources.refused(process, order, "it cannot be")
     fleet.sources.add(configs(b=CAMERA)[0])
     assert not fleet.sources.refused(process, order, "it cannot be")
     assert fleet.sources.states["b"].error is None
-    fresh = fleet.sources._owners["b"].sent[-1][1]  # type: ignore[attr-defined]
+    fresh = fleet.sources._owners["b"].last_added  # type: ignore[attr-defined]
     assert fleet.sources.refused(fleet.sources._owners["b"], fresh, "it cannot be")  # type: ignore[arg-type]
     assert (fleet.sources.states["b"].error, fleet.sources.states["b"].done) == ("it cannot be", True)
 
@@ -176,7 +184,9 @@ def test_a_removed_source_is_counted_once_whoever_counts_it() -> None:
         fleet.report(fleet.one, **{id_: state(10, 7)})
     fleet.sources.remove("a")
     fleet.sources.remove("c")
-    assert [one for one in fleet.one.sent if one[0] == "remove"] == [("remove", "a"), ("remove", "c")]
+    assert [order for order in fleet.one.sent if isinstance(order, messages.Remove)] == [
+        messages.Remove("a"), messages.Remove("c"),
+    ]  # fmt: skip
     fleet.reported = RemovedSources(sources=1, frames=12, out=12)  # the process has counted one of them
     fleet.report(fleet.one, removed=fleet.reported, e=state(10, 7))
     assert fleet.sources.removed.sources == 1
@@ -238,8 +248,8 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
     fleet.report(fleet.one, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
     fleet.sources.remove_process(fleet.one)
     assert fleet.sources.restart(["a"], sinks)
-    kind, order = fleet.two.sent[-1]
-    assert (kind, order.id) == ("add", "a")
+    order = fleet.two.last_added
+    assert order.id == "a"
     assert fleet.sources.states["a"].state == "reconnecting"
     if continues:  # 3 s at 90 frames a second
         assert (order.after, sinks.skipped) == ((99 + 270, 4.0, 100.0, (320, 240)), [])
@@ -262,7 +272,7 @@ def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -
             fleet.report(process, a=state(frames, last=LastFrame(after + frames, 4.0, 100.0)))
         fleet.sources.remove_process(process)
         assert fleet.sources.restart(["a"], Sinks(had))
-        order = fleet.sources._owners["a"].sent[-1][1]  # type: ignore[attr-defined]
+        order = fleet.sources._owners["a"].last_added  # type: ignore[attr-defined]
         assert order.after[0] >= max(had, after + frames)
         after = order.after[0]
         if had == 5000:  # the times of a loop that is read as fast as possible have gone on, too
@@ -385,7 +395,7 @@ def test_a_spare_process_takes_the_sources_of_a_process_that_dies_but_no_suspect
         fleet.sources.restart(ids, Sinks(), of_source=True, take_spare=take)
 
     die("a")
-    assert [order for order, _ in spare.sent] == ["add"] * 4
+    assert [type(order) for order in spare.sent] == [messages.Add] * 4
     assert fleet.groups == ["abcd", "xy"]
     spare = Process()
     die("a")
@@ -432,27 +442,27 @@ def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
 
 
 def test_a_signal_may_interrupt_the_main_thread_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
-    sent: list[str] = []
+    sent: list[messages.Order] = []
 
-    def send(order: str, value: Any) -> None:
-        if order == "stop":
+    def send(order: messages.Order) -> None:
+        if order == messages.Stop():
             signal.raise_signal(signal.SIGINT)
         sent.append(order)
 
     handle = WorkerHandle(device="cpu", child=SimpleNamespace(send=send))
-    before = signal.signal(signal.SIGINT, lambda *_: handle.send("now"))
+    before = signal.signal(signal.SIGINT, lambda *_: handle.send(messages.Now()))
     try:
         assert threading.current_thread() is threading.main_thread()
-        handle.end("stop")
+        handle.end(messages.Stop())
     finally:
         signal.signal(signal.SIGINT, before)
-    assert sent == ["now", "stop"]
+    assert sent == [messages.Now(), messages.Stop()]
 
 
 def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None:
     handle = WorkerHandle(device="cpu")
     assert handle.takes_sources
-    handle.send("add", SourceOrder("a"))
+    handle.send(messages.Add(SourceOrder("a")))
     handle.exited = True
     assert not handle.takes_sources
 

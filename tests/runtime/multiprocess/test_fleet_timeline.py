@@ -12,8 +12,10 @@ from typing import Any
 from support.fleets import PATTERN, Runs, runs_fixture, shares_of, until  # noqa: F401  a fixture
 from support.timelines import check, spans
 
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.children import ParentConnection
-from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
+from streamkit.runtime.multiprocess.messages import SourceOrder
+from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 
 PIPELINE = """
 sources:
@@ -67,25 +69,25 @@ def test_all_processes_are_on_one_timeline(runs: Runs) -> None:
 
 
 class Late(ParentConnection):
-    """A parent that waits for other processes before it sends `go`."""
+    """A parent that waits for other processes before it sends `Go`."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, Any]] = []
+        self.sent: list[Any] = []
         self.ready, self.begun = threading.Event(), False
 
-    def send(self, kind: str, value: Any = None) -> None:
-        self.sent.append((kind, value))
-        if kind == "ready":
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+        if message == messages.Ready():
             self.ready.set()
 
-    def orders(self) -> Iterator[tuple[str, Any]]:
+    def orders(self) -> Iterator[messages.Order]:
         if not self.begun:
             self.begun = True
-            yield "begin", {}
+            yield messages.Begin()
         assert self.ready.wait(60)
         time.sleep(2.0)
-        yield "go", None
-        yield "finish", None
+        yield messages.Go()
+        yield messages.Finish()
 
 
 def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path) -> None:
@@ -94,9 +96,9 @@ def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path)
     link, (here, there) = Late(), Pipe(duplex=False)
     work(link, WorkerConfig(path, None, {}, "cpu", (SourceOrder("a", 1),), (), trace=100), there)
     here.close()
-    recording = dict(link.sent)["trace"]
-    assert [kind for kind, _ in link.sent][-2:] == ["trace", "end"], "the parent does not wait longer after the end"
-    (lane,) = (one for one in recording.tracks if one.name == "jsonl/0")
+    trace, end = link.sent[-2:]
+    assert end == messages.End(0), "the parent does not wait longer after the end"
+    (lane,) = (one for one in trace.recording.tracks if one.name == "jsonl/0")
     assert lane.wait_s["wait for input"] < 2.0, "it has waited longer, but for the others"
 
 

@@ -234,7 +234,7 @@ def test_shared_sinks_get_every_frame_in_order_and_close(shared: Shared) -> None
     assert sorted(shared.ended) == ["one a", "one b", "two a", "two b"]
     assert sorted(shared.closed) == ["one", "two"]
     assert not shared.errors
-    report = shared.sinks.report()
+    report = shared.sinks.run_counts().report()
     assert report["stages"]["one"]["failed"] == 2
     assert report["counts"]["frames failed"] == 4
     assert shared.sinks.latency["one"].counts.sum() == 120

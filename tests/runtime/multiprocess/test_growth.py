@@ -18,9 +18,11 @@ from streamkit.config.pipeline_config import read, read_source
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, StreamkitError
 from streamkit.media.gpu_figures import FIRST_GUESSES
+from streamkit.runtime import prepare as prepare_module
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
-from streamkit.runtime.multiprocess import fleet as module
-from streamkit.runtime.multiprocess.fleet import WorkerFleet, prepare
+from streamkit.runtime.multiprocess import fleet as fleet_module
+from streamkit.runtime.multiprocess import messages, worker_processes
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.multiprocess.fleet_sources import FleetSources
 from streamkit.runtime.multiprocess.process_count import (
     DevicePlan,
@@ -31,7 +33,9 @@ from streamkit.runtime.multiprocess.process_count import (
 )
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.prepare import prepare
 from streamkit.runtime.reload import watching
+from streamkit.runtime.run import RunConfig
 
 TEST = "{uri: 'test://?width=64&height=48&fps=10', pace: realtime}"
 
@@ -45,10 +49,10 @@ class Process:
 
     name: str
     takes_sources: bool = True
-    orders: list[tuple[str, str]] = field(default_factory=list)
+    orders: list[messages.Order] = field(default_factory=list)
 
-    def send(self, order: str, value: Any = None) -> None:
-        self.orders.append((order, getattr(value, "id", value)))
+    def send(self, order: messages.Order) -> None:
+        self.orders.append(order)
 
 
 def source(id_: str, load: float = 0.4) -> Any:
@@ -79,7 +83,9 @@ class Placed:
     def add(self, id_: str, load: float = 0.4) -> str:
         self.sources.add(source(id_, load))
         (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
-        assert process.orders[-1] == ("add", id_)
+        order = process.orders[-1]
+        assert isinstance(order, messages.Add)
+        assert order.source.id == id_
         return process.name
 
     def reported(self, id_: str, state: SourceState) -> str:
@@ -167,7 +173,7 @@ def test_a_pause_is_shown_at_once_and_an_older_report_does_not_undo_it(monkeypat
     assert placed.reported("a", SourceState(state="running")) == "running"
     placed.sources.pause("a")
     assert placed.reported("a", SourceState(state="ended", done=True)) == "ended"
-    assert process.orders == [("add", "a"), *(("pause", ("a", paused)) for paused in (True, False, True))]
+    assert process.orders[1:] == [messages.Pause("a", paused) for paused in (True, False, True)]
 
 
 def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):
@@ -194,8 +200,10 @@ def planned(monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
     def plan(graph: Any, **options: Any) -> ProcessPlan:
         return ProcessPlan((DevicePlan(Device("cpu"), 1, limit, "1 process"),), {})
 
-    monkeypatch.setattr(module, "plan_here", plan)
-    monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: SourceLoad(10.0, 0.45))
+    monkeypatch.setattr(prepare_module, "plan_here", plan)
+    monkeypatch.setattr(
+        fleet_module, "source_loads", lambda graph, realtime, figures: lambda source: SourceLoad(10.0, 0.45)
+    )
 
 
 def yaml(folder: Any, *sources: str) -> Any:
@@ -248,7 +256,7 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
     planned(monkeypatch, limit=2)
     path = yaml(tmp_path, "a")
     with collecting() as before:
-        running = prepare(build(read(path)), path, {}, keep_running=True)
+        running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     assert before == ["1 process; up to 2 as sources are added"]
     assert isinstance(running, WorkerFleet)
     with going(running) as logged:
@@ -262,7 +270,7 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
         added(running, "d", "e")
         assert len(running.pids) == 3
         until(lambda: flows(running, *"abcde"))
-        first, second = running._workers
+        first, second = running.processes.workers
         assert running.sources.of(first)[:2] == ["a", "b"]
         assert running.sources.of(second)[:2] == ["c", "d"]
         running.remove("c")
@@ -279,40 +287,40 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
 def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=4)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         until(lambda: flows(running, "a"))
         (tmp_path / "no").touch()
         added(running, "b", "c")
-        assert len(running._workers) == 2
+        assert len(running.processes.workers) == 2
         until(lambda: flows(running, "a", "b", "c"))
         assert running.fatal is None
-        assert running.sources.of(running._workers[0]) == ["a", "b", "c"]
+        assert running.sources.of(running.processes.workers[0]) == ["a", "b", "c"]
         assert any("could not start: the device has no memory left" in text for text in logged), logged
         added(running, "d")  # nor is it tried again
-        assert len(running._workers) == 2
+        assert len(running.processes.workers) == 2
         until(lambda: flows(running, "d"))
 
 
 def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         added(running, "b", "c", "d", "e")
         until(lambda: flows(running, *"abcde"))
-        first, second, third = running._workers
+        first, second, third = running.processes.workers
         assert [running.sources.of(one) for one in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
         os.kill(first.child.pid, signal.SIGKILL)
         until(lambda: running.restarted == 2)
-        fourth = running._workers[3]
+        fourth = running.processes.workers[3]
         assert [running.sources.of(one) for one in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
         for id_ in "ab":
             before = running.states[id_].out
             until(lambda id_=id_, before=before: running.states[id_].out > before)
         assert len(running.pids) == 4
     assert any("would overload the processes: process 3 starts on cpu" in text for text in logged)
-    assert {worker.part for worker in running._workers} == {0}
+    assert {worker.part for worker in running.processes.workers} == {0}
 
 
 def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
@@ -333,26 +341,26 @@ def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
 def test_what_cannot_grow_runs_in_this_process(tmp_path, monkeypatch, keep_running, limit, kind):
     planned(monkeypatch, limit)
     path = yaml(tmp_path, "a")
-    assert type(prepare(build(read(path)), path, {}, keep_running=keep_running)) is kind
+    assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=keep_running))) is kind
 
 
 def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
     path = yaml(tmp_path, "a")
-    assert type(prepare(build(read(path)), path, {}, keep_running=True)) is PipelineRun
+    assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=True))) is PipelineRun
     path.write_text(path.read_text().replace("device: cpu", "device: {use: cpu, processes: 2}"))
-    fleet = prepare(build(read(path)), path, {}, keep_running=True)
+    fleet = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     assert isinstance(fleet, WorkerFleet)
-    assert dict(fleet._limits) == {"cpu": 2}
+    assert dict(fleet.growth.limits) == {"cpu": 2}
 
 
 def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
-    assert running._start_another() is None
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
+    assert running.growth.start_another() is None
     running.ready = True
     running.stop()
-    assert running._start_another() is None
+    assert running.growth.start_another() is None
     with pytest.raises(ConfigError, match="the run has ended"):
         added(running, "b")
 
@@ -360,24 +368,24 @@ def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeyp
 def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         until(lambda: flows(running, "a"))
 
         def refuse(*given: Any, **_: Any) -> Any:
             raise OSError(11, "no more processes")
 
-        monkeypatch.setattr(module, "Child", refuse)
+        monkeypatch.setattr(worker_processes, "Child", refuse)
         added(running, "b", "c")
         until(lambda: flows(running, "a", "b", "c"))
-        assert len(running._workers) == 1
+        assert len(running.processes.workers) == 1
         assert sum("another process on cpu cannot be started" in text for text in logged) == 1
 
 
 def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
-    running = prepare(build(read(path)), path, {}, keep_running=True)
-    monkeypatch.setattr(module, "Child", lambda *given, **_: (tmp_path / "nothing").read_bytes())
+    running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
+    monkeypatch.setattr(worker_processes, "Child", lambda *given, **_: (tmp_path / "nothing").read_bytes())
     with pytest.raises(StreamkitError, match=r"a process of the run cannot be started: .*check memory and `ulimit"):
         running.run()

@@ -14,8 +14,10 @@ import pytest
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read
-from streamkit.runtime.multiprocess import fleet, prestart
+from streamkit.runtime import prepare
+from streamkit.runtime.multiprocess import prestart
 from streamkit.runtime.multiprocess.children import CHILD_MODULE, Child, IdleChild, wait
+from streamkit.runtime.multiprocess.messages import Fatal
 from streamkit.runtime.multiprocess.prestart import (
     end_prestarted,
     likely_processes,
@@ -121,7 +123,7 @@ def early(tmp_path, monkeypatch):
                 if other is not None:
                     other.send("here")
                 name, given = multiprocessing.current_process().name, os.environ.get
-                link.send("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path))
+                link.send(("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path)))
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -168,8 +170,9 @@ def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early,
     idle.do_ahead("no_such_module", "preload")
     idle.do_ahead("early", "no_such_function")
     child = Child("worker/0", early.tell, idle=idle)
-    ((kind, (_, text)),) = heard(child)
-    assert (kind, "loaded" in text) == ("fatal", True)
+    (fatal,) = heard(child)
+    assert isinstance(fatal, Fatal)
+    assert "loaded" in fatal.text
     child.join(0.0)
     assert capfd.readouterr().err == ""
 
@@ -223,7 +226,7 @@ def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypat
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
     pids = [one.interpreter.process.pid for one in prestart._idle]
-    running = fleet.prepare(build(read(path)), path, {})
+    running = prepare.prepare(build(read(path)), path, {})
     assert running.run() == 0
     assert len(pids) == 3
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
@@ -241,7 +244,7 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
     prestart.prestart_workers(path, {})
     (first, second) = (one.interpreter.process for one in prestart._idle)
     daemon = prestart._daemon[0].result()
-    fleet.prepare(build(read(path)), path, {})
+    prepare.prepare(build(read(path)), path, {})
     assert None not in (first.poll(), second.poll())
     until = time.monotonic() + 10
     while not daemon.closed and time.monotonic() < until:

@@ -10,7 +10,8 @@ from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.data import Device
 from streamkit.media.gpu_figures import keep_figure
-from streamkit.runtime.multiprocess import fleet, session_limit
+from streamkit.runtime import prepare
+from streamkit.runtime.multiprocess import session_limit
 from streamkit.runtime.multiprocess.session_limit import SessionLimit, session_limits, sources_beyond
 
 CAMERA, FILE = "'rtsp://h/#'", "'#.mp4'"
@@ -97,9 +98,9 @@ def test_a_run_refuses_the_sources_beyond_the_limit_and_reads_the_others(tmp_pat
         stages: {{jsonl: {{path: "{tmp_path}/{{source}}.jsonl"}}}}
         """
     )
-    monkeypatch.setattr(fleet, "session_limits", lambda devices: {"cpu": SessionLimit("Test GPU", 2)})
+    monkeypatch.setattr(prepare, "session_limits", lambda devices: {"cpu": SessionLimit("Test GPU", 2)})
     logged = collect()
-    run = fleet.prepare(build(read(path)), path, {})
+    run = prepare.prepare(build(read(path)), path, {})
     assert run.run() == 1
     assert sorted(file.name for file in tmp_path.glob("*.jsonl")) == ["a.jsonl", "b.jsonl"]
     report = run.report(1)

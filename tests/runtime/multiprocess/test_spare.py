@@ -12,9 +12,11 @@ from support.fleets import until
 from support.live_fleets import PICKY, STAGES, Live, deadly, restarts_in
 
 from streamkit.core.data import Device
-from streamkit.runtime.multiprocess import fleet as module
-from streamkit.runtime.multiprocess.fleet import WorkerHandle
+from streamkit.runtime import prepare as prepare_module
+from streamkit.runtime.multiprocess import fleet as fleet_module
+from streamkit.runtime.multiprocess import spare_workers, worker_handle
 from streamkit.runtime.multiprocess.process_count import DevicePlan, ProcessPlan, SourceLoad
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 
 AFTER_S = 2.0
 CAMERA = "{uri: 'test://?width=96&height=64&fps=20&frames=100000', pace: realtime}"
@@ -30,16 +32,16 @@ class Spared(Live):
         stages: str = STAGES,
     ) -> None:  # fmt: skip
         plan = ProcessPlan((DevicePlan(Device("cpu"), processes, limit, "", spare_limit),), {})
-        monkeypatch.setattr(module, "plan_here", lambda graph, **options: plan)
+        monkeypatch.setattr(prepare_module, "plan_here", lambda graph, **options: plan)
         monkeypatch.setattr(
-            module, "source_loads", lambda graph, realtime, figures: lambda source: SourceLoad(20.0, 0.45, True)
+            fleet_module, "source_loads", lambda graph, realtime, figures: lambda source: SourceLoad(20.0, 0.45, True)
         )
-        monkeypatch.setattr(module, "_SPARE_AFTER_S", AFTER_S)
+        monkeypatch.setattr(spare_workers, "_SPARE_AFTER_S", AFTER_S)
         super().__init__(folder, dict.fromkeys(sources, CAMERA), stages)
 
     @property
     def spares(self) -> list[WorkerHandle]:
-        return [worker for worker in self.fleet._workers if worker.spare and worker.runs]
+        return [worker for worker in self.fleet.processes.workers if worker.spare and worker.runs]
 
     def spare(self) -> WorkerHandle:
         """The spare process, once it is ready."""
@@ -69,7 +71,7 @@ def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_get
             live.more(source)
         spare = live.spare()
         assert live.owners("abcdef") == {"worker 0": "ad", "worker 1": "be", "worker 2": "cf"}
-        assert live.fleet.pids == (os.getpid(), *(worker.child.pid for worker in live.fleet._workers))
+        assert live.fleet.pids == (os.getpid(), *(worker.child.pid for worker in live.fleet.processes.workers))
         assert [one.get("spare") for one in live.run.report(0)["devices"]] == [None, None, None, True]
         pid = spare.child.pid
         kill(live.worker_of("a"))
@@ -109,7 +111,7 @@ def test_a_live_addition_that_needs_a_process_gets_the_spare_one(
         spare = live.spare()
         live.run.add(live.source("e", CAMERA))
         assert live.worker_of("e") is spare
-        assert len(live.fleet._workers) == 3
+        assert len(live.fleet.processes.workers) == 3
         assert any("would overload the processes: process 3 was kept ready on cpu" in told for told in live.logged)
         live.more("e")
         if follows:
@@ -126,7 +128,7 @@ def test_without_a_spare_one_a_process_starts_and_a_spare_one_follows_it(
     live = Spared(tmp_path, monkeypatch, "ab", 1, 3, 3)
     with live.running():
         live.more("a")
-        assert len(live.fleet._workers) == 1, "one process has none"
+        assert len(live.fleet.processes.workers) == 1, "one process has none"
         live.run.add(live.source("c", CAMERA))
         assert live.owners("abc") == {"worker 0": "ab", "worker 1": "c"}
         assert live.spare().number == 2
@@ -138,20 +140,20 @@ def test_without_a_spare_one_a_process_starts_and_a_spare_one_follows_it(
 def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "SILENT_S", 5.0)
+    monkeypatch.setattr(worker_handle, "SILENT_S", 5.0)
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
     with live.running():
         before = live.owners("ab")
         kill(live.spare())
-        until(lambda: len(live.fleet._workers) == 4)
+        until(lambda: len(live.fleet.processes.workers) == 4)
         kill(live.spare(), signal.SIGSTOP)
-        until(lambda: len(live.fleet._workers) == 5)
+        until(lambda: len(live.fleet.processes.workers) == 5)
         kill(live.spare())
         told = "no spare process is kept on cpu: 3 have died within ten minutes"
         until(lambda: told in live.logged)
         time.sleep(AFTER_S + 1)
         assert not live.spares
-        assert len(live.fleet._workers) == 5
+        assert len(live.fleet.processes.workers) == 5
         assert live.owners("ab") == before
         assert live.run.restarted == 0
         for source in "ab":
@@ -178,9 +180,9 @@ def test_a_spare_process_that_cannot_start_ends_nothing(tmp_path: Path, monkeypa
         spare = live.spare()
         (tmp_path / "no").touch()
         kill(spare)
-        until(lambda: len(live.fleet._workers) == 4 and live.fleet._workers[3].over)
+        until(lambda: len(live.fleet.processes.workers) == 4 and live.fleet.processes.workers[3].over)
         time.sleep(AFTER_S + 1)
-        assert len(live.fleet._workers) == 4
+        assert len(live.fleet.processes.workers) == 4
         for source in "ab":
             live.more(source)
         assert live.run.restarted == 0
@@ -214,15 +216,15 @@ def test_if_the_spare_process_dies_with_the_others_as_many_start_as_before(
             live.more(source)
         assert live.owners("ab").keys() == {"worker 3", "worker 4"}
         assert live.spare().number == 5
-        assert live.fleet._spare_deaths == {"cpu": []}
+        assert live.fleet.spares.limits == {"cpu": 3}
 
 
 def test_a_stop_ends_a_spare_process_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
     with live.running():
         kill(live.spare())
-        until(lambda: len(live.fleet._workers) == 4)
-        pid = live.fleet._workers[3].child.pid
+        until(lambda: len(live.fleet.processes.workers) == 4)
+        pid = live.fleet.processes.workers[3].child.pid
     assert not psutil.pid_exists(pid)
     assert live.run.report(130)["restarted" if live.run.restarted else "frames"] > 0
 
@@ -233,7 +235,7 @@ def test_files_end_with_the_spare_process(tmp_path: Path, monkeypatch: pytest.Mo
     with live.running(keep_running=False, code=0):
         until(lambda: live.codes)
     assert live.run.report(0)["frames"] == 60
-    assert [worker.code for worker in live.fleet._workers] == [0, 0, 0]
+    assert [worker.code for worker in live.fleet.processes.workers] == [0, 0, 0]
 
 
 def test_options_that_change_reach_the_spare_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,14 +262,14 @@ def test_a_source_that_ends_its_process_ends_one_spare_process_at_most(
 ) -> None:
     live = Deadly(tmp_path, monkeypatch, "abcd", 2, 2, 3, STAGES.replace("tag: {}", "deadly: {}"))
     taken: list[str] = []
-    take = module.WorkerFleet._take_spare
+    take = spare_workers.SpareWorkers.take
 
     def note(self: Any, *devices: str, **options: Any) -> Any:
         worker = take(self, *devices, **options)
         taken.extend([] if worker is None else [worker.name])
         return worker
 
-    monkeypatch.setattr(module.WorkerFleet, "_take_spare", note)
+    monkeypatch.setattr(spare_workers.SpareWorkers, "take", note)
     with live.running():
         until(lambda: live.run.states["a"].error, 90)
         live.more("c")

@@ -17,10 +17,13 @@ from streamkit.core.errors import ConfigError, OutputError, SourceError, StageEr
 from streamkit.media import nv_sessions
 from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.ingest.source_status import LastFrame
+from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess import worker as module
 from streamkit.runtime.multiprocess.children import ParentConnection
 from streamkit.runtime.multiprocess.frame_ipc import RelaySink, Uplink, unpack
-from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, WorkerPipeline, _graph, work
+from streamkit.runtime.multiprocess.messages import SourceOrder
+from streamkit.runtime.multiprocess.worker import WorkerConfig, WorkerPipeline, _graph, work
+from streamkit.runtime.run import RunConfig
 
 TEXT = """device: cpu
 sources:
@@ -36,27 +39,33 @@ class Link(ParentConnection):
     """A parent that says what the test says."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[str, Any]] = []
-        self.waiting: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
-        self.obeyed: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self.sent: list[Any] = []
+        self.waiting: queue.SimpleQueue[messages.Order | None] = queue.SimpleQueue()
+        self.obeyed: queue.SimpleQueue[messages.Order] = queue.SimpleQueue()
 
-    def send(self, kind: str, value: Any = None) -> None:
-        self.sent.append((kind, value))
-        if kind == "report" and value.states and all(state.complete for state in value.states.values()):
-            self.waiting.put(("finish", None))  # as the parent does once all sources are done
+    def send(self, message: Any) -> None:
+        self.sent.append(message)
+        if isinstance(message, messages.Report):
+            states = message.counts.states.values()
+            if states and all(state.complete for state in states):
+                self.waiting.put(messages.Finish())  # as the parent does once all sources are done
 
-    def orders(self) -> Iterator[tuple[str, Any]]:
+    def orders(self) -> Iterator[messages.Order]:
         while (order := self.waiting.get()) is not None:
             yield order
-            self.obeyed.put(order[0])
+            self.obeyed.put(order)
 
-    def order(self, text: str, value: Any = None) -> None:
+    def order(self, order: messages.Order) -> None:
         """Give an order, and wait until it was obeyed."""
-        self.waiting.put(("".join(list(text)), value))  # a string of its own, as from a pipe
-        assert self.obeyed.get(timeout=20) == text
+        self.waiting.put(order)
+        assert self.obeyed.get(timeout=20) is order
 
     def kinds(self, *left_out: str) -> list[str]:
-        return [kind for kind, _ in self.sent if kind not in left_out]
+        return [name for message in self.sent if (name := messages.name_of(message)) not in left_out]
+
+    def of(self, kind: type) -> list[Any]:
+        """The messages of a kind that were sent."""
+        return [message for message in self.sent if isinstance(message, kind)]
 
 
 @pytest.fixture
@@ -74,8 +83,12 @@ def path(tmp_path: Path) -> Path:
 
 def begun(link: Link, job: WorkerConfig, frames: Connection) -> None:
     """Run a job whose parent lets it begin after other orders."""
-    link.waiting.put(("begin", {}))
+    link.waiting.put(messages.Begin())
     work(link, job, frames)
+
+
+ENDLESS = RunConfig(keep_running=True, live_may_come=False)
+LIMITED = dataclasses.replace(ENDLESS, limit=3)
 
 
 def job_of(path: Path, **changes: Any) -> WorkerConfig:
@@ -100,7 +113,7 @@ def sessions(monkeypatch: pytest.MonkeyPatch) -> list[SessionSample]:
 def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
-    job = job_of(path, limit=3)
+    job = job_of(path, run=LIMITED)
     yield WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink), link
     uplink.close()
     here.close()
@@ -108,7 +121,7 @@ def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
 
 def test_a_spare_process_tunes_its_networks_before_it_is_ready(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    uplink, job = Uplink(there), job_of(path, sources=(), expected_live=7)
+    uplink, job = Uplink(there), job_of(path, sources=(), run=dataclasses.replace(ENDLESS, expected_live=7))
     running = WorkerPipeline(_graph(job, uplink, None), Device("cpu"), job, link, uplink)
     assert (dict(running.states), running._live) == ({}, 7)
     uplink.close()
@@ -119,7 +132,7 @@ def test_a_configuration_cannot_be_changed() -> None:
     job = job_of(Path("p.yaml"))
     assert job.part == (0, 1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        job.limit = 3  # type: ignore[misc]
+        job.device = "cuda"  # type: ignore[misc]
     assert not hasattr(job, "__dict__")
 
 
@@ -130,28 +143,19 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     pinned: list[Any] = []
     monkeypatch.setattr(module, "pin_process", lambda device, *part: pinned.append((str(device), *part)))
     here, there = Pipe(duplex=False)
-    link.waiting.put(("go", None))
-    begun(link, job_of(path, limit=3, part=(1, 2), cores=(3, 4)), there)
+    link.waiting.put(messages.Go())
+    begun(link, job_of(path, run=LIMITED, part=(1, 2), cores=(3, 4)), there)
     assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2, (3, 4))])
     assert link.kinds("report") == ["ready", "end"]
-    assert link.sent[-1] == ("end", 0)
-    (kind, report) = link.sent[-2]
-    assert (kind, report.report["exit_code"], report.numbers, report.finished) == ("report", 0, {"a": 1}, {"one": 3})
+    assert link.sent[-1] == messages.End(0)
+    report = link.sent[-2].counts
+    assert (report.own["exit_code"], report.numbers, report.counts.finished) == (0, {"a": 1}, {"one": 3})
     assert [(id_, state.frames, state.out, state.complete) for id_, state in report.states.items()] == [
         ("a", 3, 3, True)
     ]
-    assert list(report.report["stages"]) == ["one"]
-    assert set(report.report) == {
-        "exit_code",
-        "frames",
-        "seconds",
-        "frames_per_s",
-        "detections",
-        "events",
-        "counts",
-        "stages",
-    }
-    assert (list(report.latency), report.facts.sources["a"]["state"]) == ([], "ended")
+    assert list(report.counts.stages) == ["one"]
+    assert list(report.own) == ["exit_code", "frames", "seconds", "frames_per_s"]
+    assert (list(report.counts.latency), report.facts.sources["a"]["state"]) == ([], "ended")
     items = []
     while True:
         try:
@@ -170,20 +174,20 @@ def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
     begun(link, job_of(path, device="cuda:99"), there)
     assert link.kinds() == ["fatal", "end"]
-    assert link.sent[0][1][0] == "DeviceError"
-    assert link.sent[1] == ("end", 1)
+    assert link.sent[0].kind == "DeviceError"
+    assert link.sent[1] == messages.End(1)
     with pytest.raises(EOFError):
         here.recv()
 
 
 def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    link.waiting.put(("abort", None))
+    link.waiting.put(messages.Abort())
     begun(link, job_of(path), there)
-    assert link.sent[-1] == ("end", 1)
+    assert link.sent[-1] == messages.End(1)
     assert link.kinds("report")[-2:] == ["fatal", "end"]
-    (kind, report) = link.sent[-2]
-    assert (kind, report.report["exit_code"], report.report["frames"]) == ("report", 1, 0)
+    report = link.sent[-2].counts
+    assert (report.own["exit_code"], report.own["frames"]) == (1, 0)
     assert not (path.parent / "a.jsonl").exists()
     here.close()
 
@@ -235,7 +239,7 @@ def test_an_error_is_told_and_aborts_what_is_on_its_way_unless_that_may_be_writt
     raised = error.__new__(error)
     Exception.__init__(raised, "it broke")
     running.fail(raised)
-    assert link.sent == [("fatal", (error.__name__, "it broke"))]
+    assert link.sent == [messages.Fatal(error.__name__, "it broke")]
     assert running.fatal is raised
     assert aborted == ([1] if error is SourceError else [])
 
@@ -245,21 +249,20 @@ def test_the_counts_are_those_of_its_own_stages(made: Any) -> None:
     assert running._relayed == {"all"}
     assert running.limit == 3
     running.finished |= {"all": 5, "one": 6}
-    assert [running.worker_report(code).report["exit_code"] for code in (None, 0, 1, 3)] == [0, 0, 1, 3]
-    assert running.worker_report().finished == {"one": 6}
+    assert [running.worker_report(code).own["exit_code"] for code in (None, 0, 1, 3)] == [0, 0, 1, 3]
+    assert running.worker_report().counts.finished == {"one": 6}
     running.states["a"].raised = OSError("it cannot travel")
     states = running.worker_report().states
     assert (list(states), states["a"].raised, states["a"].done) == (["a"], None, False)
     running.states["a"].done = True
     assert running.worker_report().states["a"].done
     running.send_report()
-    assert link.sent[0][0] == "report"
-    running.report = raising
+    running.run_counts = raising
     running.send_report()
     assert link.kinds() == ["report"]
 
 
-def raising(code: int) -> None:
+def raising() -> None:
     raise RuntimeError("dictionary changed size during iteration")
 
 
@@ -283,17 +286,17 @@ def test_each_order_does_what_it_says_alone(made: Any, monkeypatch: pytest.Monke
     running.stop = lambda: done.append("stop")
     running.fail = lambda error: done.append(f"{type(error).__name__}: {error}")
     running.sources.stop = lambda: done.append("finish")
-    link.order("finish")
+    link.order(messages.Finish())
     assert (done.pop(), running._go.is_set()) == ("finish", False)
     link.sent.clear()
-    link.order("stop")
+    link.order(messages.Stop())
     assert (done, running._go.is_set()) == (["stop"], False)
-    link.order("now")
+    link.order(messages.Now())
     assert (done[1:], running._go.is_set()) == (["now"], False)
-    link.order("go")
+    link.order(messages.Go())
     assert (done[2:], running._go.is_set()) == ([], True)
     running._go.clear()
-    link.order("abort")
+    link.order(messages.Abort())
     assert done[2:] == [f"{StreamkitError.__name__}: another process of the run failed"]
     assert running._go.is_set()
 
@@ -306,15 +309,15 @@ ENTRY = "test://?width=32&height=32&fps=10&frames=4"
 
 def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_last_frame(made: Any) -> None:
     running, link = made
-    link.order("add", SourceOrder("c", 7, ENTRY, paused=True, after=LastFrame(40, 2.0, 1.0, (64, 48))))
+    link.order(messages.Add(SourceOrder("c", 7, ENTRY, paused=True, after=LastFrame(40, 2.0, 1.0, (64, 48)))))
     report = running.worker_report()
     assert (list(report.states), report.numbers) == (["a", "c"], {"a": 1, "c": 7})
     assert report.states["c"].state == "paused"
     assert running.sources._readers["c"]._last == (40, 2.0, 1.0, (64, 48))
     assert report.states["c"].shape_size == (64, 48)
-    link.order("pause", ("c", False))
+    link.order(messages.Pause("c", False))
     assert running.states["c"].state == "connecting"
-    link.order("remove", "c")
+    link.order(messages.Remove("c"))
     report = running.worker_report()
     assert (list(report.states), report.numbers) == (["a"], {"a": 1})
     assert link.kinds() == []
@@ -345,16 +348,13 @@ def test_a_report_never_gives_a_state_the_number_of_its_successor(made: Any) -> 
 def test_an_order_that_cannot_be_carried_out_is_refused_and_the_next_one_is(made: Any) -> None:
     running, link = made
     wrong = SourceOrder("a", 2, ENTRY)
-    link.order("add", wrong)
-    link.order("remove", "nobody")
-    link.order("trigger", ("all", "a", {}, "one too many"))
-    link.order("no such order")
-    refused = [value for kind, value in link.sent if kind == "refused"]
-    assert [(order, source is wrong) for order, source, _ in refused] == [
-        ("add", True), ("remove", False), ("trigger", False), ("no such order", False),
-    ]  # fmt: skip
-    assert "there is a source 'a' already" in refused[0][2]
-    link.order("pause", ("a", True))
+    orders = [messages.Add(wrong), messages.Remove("nobody"), messages.Set(1, "no such stage", {})]
+    for order in orders:
+        link.order(order)
+    refused = link.of(messages.Refused)
+    assert [message.order for message in refused] == orders
+    assert "there is a source 'a' already" in refused[0].why
+    link.order(messages.Pause("a", True))
     assert running.states["a"].state == "paused"
 
 
@@ -369,14 +369,14 @@ def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(pa
     running._runners.append(type("Runner", (), {  # type: ignore[arg-type]
         "node": graph.nodes["detect.postprocess"], "change": lambda self, new, refused: changed.append((new, refused)),
     })())  # fmt: skip
-    link.order("set", (3, "detect.postprocess", {"min_score": 0.7}))
-    link.order("set", (4, "detect.postprocess", {"min_score": 0.8}))
+    link.order(messages.Set(3, "detect.postprocess", {"min_score": 0.7}))
+    link.order(messages.Set(4, "detect.postprocess", {"min_score": 0.8}))
     assert [new for new, _ in changed] == [{"min_score": 0.7}, {"min_score": 0.8}]
     assert graph.nodes["detect.postprocess"].options["min_score"] == 0.8
     changed[0][1]()
-    assert (link.sent, graph.nodes["detect.postprocess"].options["min_score"]) == ([("set_refused", 3)], 0.8)
+    assert (link.sent, graph.nodes["detect.postprocess"].options["min_score"]) == ([messages.SetRefused(3)], 0.8)
     changed[1][1]()
-    assert (link.sent[1:], graph.nodes["detect.postprocess"].options["min_score"]) == ([("set_refused", 4)], 0.7)
+    assert (link.sent[1:], graph.nodes["detect.postprocess"].options["min_score"]) == ([messages.SetRefused(4)], 0.7)
     uplink.close()
     here.close()
 
@@ -393,9 +393,9 @@ def test_a_process_that_has_lost_its_gpu_ends_alone(made: Any, monkeypatch: pyte
     monkeypatch.setattr(module, "end_at_once", end)
     with pytest.raises(Ended):
         running.fail(RuntimeError("CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered"))
-    (told,) = link.sent
-    assert told[0] == "lost"
-    assert told[1].startswith("lost its GPU: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS")
+    (lost,) = link.sent
+    assert isinstance(lost, messages.Lost)
+    assert lost.why.startswith("lost its GPU: RuntimeError: CUDA_ERROR_ILLEGAL_ADDRESS")
     assert running.fatal is None
 
 
@@ -410,7 +410,7 @@ def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(made: A
     assert link.sent == []  # the network may be tuned
     running.ready = True
     running.check_device()
-    hangs = ("hangs", "has not finished work on its GPU for 30 s (watchdog) and was killed")
+    hangs = messages.Hangs("has not finished work on its GPU for 30 s (watchdog) and was killed")
     assert link.sent == [hangs]
     stuck_s[0] = 30.0
     running.check_device()
@@ -472,7 +472,7 @@ def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
     running.send_report()
     sessions.clear()
     running.send_report()
-    assert [value for kind, value in link.sent if kind == "sessions"] == [
+    assert [message.samples for message in link.of(messages.SessionsInUse)] == [
         [SessionSample(KEY, b"key frame", 1)],
         [SessionSample(KEY, b"", 2), SessionSample(other, b"another", 1)],
         [],
@@ -501,7 +501,7 @@ def test_a_spare_process_makes_sessions_until_it_has_enough_or_gets_a_source(
     running._wanted_sessions = wanted
     running._make_sessions(wanted)
     assert asked == [b"first"] * 3 + [b"second"] * 2
-    assert link.sent == [("sessions_ahead", count) for count in (1, 2, 4, 5, 5)]
+    assert link.sent == [messages.SessionsAhead(count) for count in (1, 2, 4, 5, 5)]
     running._make_sessions(wanted)  # it has sources, which need what is idle
     assert kept == [wanted]
 
@@ -539,7 +539,7 @@ def test_a_gpu_without_room_for_sessions_keeps_none_ready(
     monkeypatch.setattr(nv_sessions, "clear", lambda: cleared.append(True))
     running._wanted_sessions = wanted = [SessionSample(KEY, b"first", 2)]
     running._make_sessions(wanted)
-    assert (cleared, link.sent) == ([True], [("sessions_ahead", 0)])
+    assert (cleared, link.sent) == ([True], [messages.SessionsAhead(0)])
     assert "the spare process keeps no decoders ready: " in caplog.text
 
 
@@ -556,7 +556,7 @@ def test_the_yaml_is_read_once_the_variables_of_the_device_are_there(
 
     monkeypatch.setattr(module, "_graph", graph)
     here, there = Pipe(duplex=False)
-    late = threading.Timer(0.3, lambda: link.waiting.put(("begin", {"CUDA_MPS_PIPE_DIRECTORY": "/p"})))
+    late = threading.Timer(0.3, lambda: link.waiting.put(messages.Begin({"CUDA_MPS_PIPE_DIRECTORY": "/p"})))
     late.start()
     work(link, job_of(path), there)
     late.join()
@@ -582,4 +582,4 @@ def test_a_gpu_that_is_lost_at_the_start_ends_the_process_alone(
     here, there = Pipe(duplex=False)
     begun(link, job_of(path), there)
     here.close()
-    assert link.sent[0] == ("lost", "lost its GPU")
+    assert link.sent[0] == messages.Lost("lost its GPU")

@@ -19,9 +19,9 @@ from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.rules.language import compile_rule
 from streamkit.rules.rule import Rule
-from streamkit.runtime.multiprocess.fleet import prepare
 from streamkit.runtime.observe.alarms import WHOLE, Alarms, duration_text, value_text
 from streamkit.runtime.observe.health import HealthSnapshot, emitters
+from streamkit.runtime.prepare import prepare
 
 
 def alarm(when, name="a", **options):

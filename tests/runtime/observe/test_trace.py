@@ -24,6 +24,7 @@ from streamkit.media.surfaces import SurfacePool
 from streamkit.runtime.execution.ordered_executor import ThreadedExecutor
 from streamkit.runtime.observe.trace import Log, Trace, TraceEvent
 from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 
 def test_every_thread_has_its_track_and_every_batch_its_spans(tmp_path):
@@ -242,7 +243,7 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
     outputs = {"stages.video.path": str(tmp_path / "s.mp4"), "stages.jsonl.path": str(tmp_path / "s.jsonl")}
     trace = Trace(tmp_path / "t.json")
     graph = build(read(root / "pipeline.yaml", set_=outputs))
-    running = PipelineRun(graph, Device("cpu"), limit=24, trace=trace)
+    running = PipelineRun(graph, Device("cpu"), RunConfig(limit=24), trace=trace)
     assert running.run() == 0
     told = trace.finish()
     found = check(json.loads((tmp_path / "t.json").read_text()))

@@ -85,6 +85,7 @@ def test_the_yaml_says_after_how_long_and_it_is_looked_at_each_second():
     with going(running):
         until(lambda: any(one.call for one in running._runners))
         until(lambda: logged)
+        assert "(watchdog: 1s)" in logged[0]
         begun_s = next(one.call[0] for one in running._runners if one.call)
         assert time.monotonic() - begun_s > 1.0
         HOLD.set()

@@ -3,6 +3,7 @@
 import time
 from contextlib import contextmanager
 
+from streamkit.runtime.multiprocess.messages import LiveData, Ready
 from streamkit.runtime.preview import live as module
 from streamkit.runtime.preview.live import (
     MAX_WAITING,
@@ -12,7 +13,7 @@ from streamkit.runtime.preview.live import (
     LiveOffset,
     LiveStart,
 )
-from streamkit.runtime.preview.remote_live import LIVE, LiveRelay, RemoteLive
+from streamkit.runtime.preview.remote_live import LiveRelay, RemoteLive
 
 
 def fragment(number, gop=10):
@@ -203,11 +204,11 @@ class Parent:
         self.remote.attach("gate", self.packets)
         self.remote.attach_records(self.packets)
 
-    def send(self, kind, value):
+    def send(self, message):
         while self.hangs:
             self.waits = True
             time.sleep(0.005)
-        assert self.relay.handle(kind, value)
+        assert self.relay.handle(message)
 
 
 @contextmanager
@@ -272,11 +273,11 @@ def test_nothing_is_made_once_nobody_wants_it_and_of_a_source_that_is_gone(monke
 
 def test_packets_and_results_that_a_worker_dropped_are_counted():
     hub = LiveHub()
-    LiveRelay(hub, lambda source, wish: None).handle(LIVE, ([("gate", [], 3)], [], 2))
+    LiveRelay(hub, lambda source, wish: None).handle(LiveData([("gate", [], 3)], [], 2))
     assert hub.lost == 5
 
 
 def test_other_messages_are_left_to_others():
     relay = LiveRelay(LiveHub(), lambda source, wish: None)
-    assert not relay.handle("report", None)
-    assert relay.handle(LIVE, ([], [], 0))
+    assert not relay.handle(Ready())
+    assert relay.handle(LiveData([], [], 0))

@@ -17,11 +17,13 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Event
 from streamkit.runtime.execution.device import choose
 from streamkit.runtime.multiprocess.children import Child, ParentConnection, wait
+from streamkit.runtime.multiprocess.messages import Fatal, GalleryEvents, PreviewImage, Ready, Stop, Watch
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview import remote as module
 from streamkit.runtime.preview.gallery import REQUESTED_FOR_S, Gallery
 from streamkit.runtime.preview.remote import GalleryRelay, RemoteGallery
 from streamkit.runtime.preview.stage import follow_sinks, preview_graph
+from streamkit.runtime.run import RunConfig
 
 LOOP = "{uri: samples/street.mp4, pace: realtime, loop: true}"
 PIPELINE = f"""
@@ -54,23 +56,24 @@ def work(link: ParentConnection, text: str, root: Any) -> None:
     """A worker process: run a pipeline with a remote gallery, and execute orders."""
     remote = RemoteGallery(link.send)
     graph = preview_graph(read_text(text, folder=root), remote)
-    running = PipelineRun(graph, choose("cpu"), keep_running=True, realtime=True)
+    running = PipelineRun(graph, choose("cpu"), RunConfig(keep_running=True, realtime=True))
     follow_sinks(running, remote)
     thread = threading.Thread(target=running.run)
     thread.start()
     until(lambda: running.frames)
-    link.send("ready")
-    for kind, value in link.orders():
-        if kind == "request":
-            remote.request(value)
-        elif kind == "frames":
-            link.send("frames", running.frames)
-        elif kind == "stop":
-            break
+    link.send(Ready())
+    for order in link.orders():
+        match order:
+            case Watch(source, until_s):
+                remote.request({source: until_s})
+            case "frames":
+                link.send(("frames", running.frames))
+            case Stop():
+                break
     running.stop()
     thread.join()
     remote.close()
-    link.send("end", running.report(0))
+    link.send(("end", running.report(0)))
 
 
 @dataclass
@@ -84,7 +87,7 @@ class Parent:
 
     child: Child
     gallery: Gallery = field(default_factory=Gallery)
-    got: list[tuple[float, str, Any]] = field(default_factory=list)
+    got: list[tuple[float, Any]] = field(default_factory=list)
     orders: list[tuple[float, str, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,7 +95,7 @@ class Parent:
 
     def _order(self, source: str, until_s: float) -> None:
         self.orders.append((time.monotonic(), source, until_s))
-        self.child.send("request", {source: until_s})
+        self.child.send(Watch(source, until_s))
 
     def receive(self, seconds: float, *watched: str, end: str = "") -> Any:
         """Receive messages for a time or until one of kind `end`, whose value is returned; watch sources meanwhile."""
@@ -101,21 +104,23 @@ class Parent:
             for source in watched:
                 self.gallery.request(source)
             wait([self.child], min(0.05, until_s - now_s))
-            for kind, value in self.child.receive():
-                assert kind != "fatal", value
-                self.got.append((time.monotonic(), kind, value))
-                assert self.relay.handle(kind, value) == (kind in ("preview", "gallery_events"))
-                if kind == end:
-                    return value
+            for message in self.child.receive():
+                assert not isinstance(message, Fatal), message
+                self.got.append((time.monotonic(), message))
+                assert self.relay.handle(message) == isinstance(message, PreviewImage | GalleryEvents)
+                if message == Ready() and end == "ready":
+                    return None
+                if isinstance(message, tuple) and message[0] == end:
+                    return message[1]
         assert not end, f"no {end} within {seconds} s"
         return None
 
-    def ask(self, kind: str, answer: str) -> Any:
-        self.child.send(kind)
+    def ask(self, order: Any, answer: str) -> Any:
+        self.child.send(order)
         return self.receive(60, end=answer)
 
     def images(self, since_s: float = 0.0) -> list[tuple[float, Any]]:
-        return [(at_s, value) for at_s, kind, value in self.got if kind == "preview" and at_s >= since_s]
+        return [(at_s, image) for at_s, image in self.got if isinstance(image, PreviewImage) and at_s >= since_s]
 
 
 @contextmanager
@@ -152,20 +157,20 @@ def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
 
         begun_s = time.monotonic()
         one.receive(2.5, "street")
-        first_s, (source, jpeg, frame, pts_s) = one.images()[0]
+        first_s, first = one.images()[0]
         assert first_s - begun_s < 2.0
-        assert {value[0] for _, value in one.images()} == {source} == {"street"}
-        shown = looked_at(jpeg)
+        assert {image.source for _, image in one.images()} == {"street"}
+        shown = looked_at(first.jpeg)
         assert shown.shape == (360, 640, 3)
-        assert pts_s == pytest.approx(frame / 25, abs=1e-3)
-        changed = np.abs(shown.astype(int) - frame_of_sample(root, frame)).max(2) > 60
+        assert first.pts_s == pytest.approx(first.frame / 25, abs=1e-3)
+        changed = np.abs(shown.astype(int) - frame_of_sample(root, first.frame)).max(2) > 60
         assert 0.001 < changed.mean() < 0.3  # boxes and labels on that frame
 
         images = one.images()
         assert 2 <= len(images) <= 5 * 2.5 + 1
-        assert all(late[1][2] > early[1][2] for early, late in pairwise(images))
+        assert all(late[1].frame > early[1].frame for early, late in pairwise(images))
         newest = one.gallery.newest("street")
-        assert (newest.jpeg, newest.frame) == images[-1][1][1:3]
+        assert (newest.jpeg, newest.frame) == (images[-1][1].jpeg, images[-1][1].frame)
         assert len(one.orders) >= 2
         assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(one.orders))
 
@@ -178,7 +183,7 @@ def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
 def test_events_of_a_worker_reach_its_parent_in_order_with_their_images(root, tmp_path):
     with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
         one.receive(6)
-        report = one.ask("stop", "end")
+        report = one.ask(Stop(), "end")
     assert one.images() == []
     found = one.gallery.events(500)[::-1]
     assert {each.event.source for each in found} == {"street", "gate"}
@@ -210,10 +215,10 @@ class Busy:
     def __init__(self):
         self.got, self.waiting, self.free = [], threading.Event(), threading.Event()
 
-    def send(self, kind, value):
+    def send(self, message):
         self.waiting.set()
         self.free.wait(30)
-        self.got.append((kind, value))
+        self.got.append(message)
 
 
 def test_a_request_ends_at_its_time():
@@ -254,21 +259,21 @@ def test_a_slow_parent_delays_nobody_and_gets_what_is_new():
     slow.free.set()
     remote.close()
     assert slow.got == [
-        ("preview", ("gate", b"0", 0, 0.0)),
-        ("preview", ("gate", b"8", 8, 8 / 25)),
-        ("preview", ("door", b"1", 1, 0.04)),
-        ("gallery_events", [(100.0 + frame, event(frame), b"%d" % frame) for frame in (6, 7, 8)]),
+        PreviewImage("gate", b"0", 0, 0.0),
+        PreviewImage("gate", b"8", 8, 8 / 25),
+        PreviewImage("door", b"1", 1, 0.04),
+        GalleryEvents([(100.0 + frame, event(frame), b"%d" % frame) for frame in (6, 7, 8)]),
     ]
 
 
 def test_many_events_make_few_messages():
     got = []
-    remote = RemoteGallery(lambda kind, value: got.append(value))
+    remote = RemoteGallery(got.append)
     for frame in range(20):
         remote.add_events(1.0, [event(frame)], None)
         time.sleep(0.01)
     remote.close()
-    assert [one.frame for value in got for _, one, _ in value] == list(range(20))
+    assert [gallery_event.frame for message in got for _, gallery_event, _ in message.events] == list(range(20))
     assert len(got) <= 8
 
 
@@ -283,12 +288,12 @@ class Silent:
 
 def test_events_are_sent_in_values_that_every_process_has():
     got = []
-    remote = RemoteGallery(lambda kind, value: got.extend(value))
+    remote = RemoteGallery(got.append)
     data = {"at": np.float32(0.5), "colour": Colour.RED, "own": [SimpleNamespace(x=1)]}
     given = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
     remote.add_events(1.0, [given, event(3, bad=Silent())], None)
     remote.close()
-    (_, sent, _), (_, other, _) = got
+    (_, sent, _), (_, other, _) = (gallery_event for message in got for gallery_event in message.events)
     assert sent.data == {"at": np.float32(0.5), "colour": "red", "own": ["namespace(x=1)"]}
     assert [type(one) for one in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
     assert sent.key is None
@@ -322,17 +327,17 @@ def test_requests_are_passed_on_once_a_second_for_each_source(clock):
 def test_images_that_nobody_asked_for_are_not_kept(clock):
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
-    assert relay.handle("preview", ("gate", b"jpeg", 3, 0.12))
+    assert relay.handle(PreviewImage("gate", b"jpeg", 3, 0.12))
     assert gallery.newest("gate") is None
     gallery.request("gate")
-    assert relay.handle("preview", ("gate", b"jpeg", 3, 0.12))
+    assert relay.handle(PreviewImage("gate", b"jpeg", 3, 0.12))
     assert (gallery.newest("gate").jpeg, gallery.newest("gate").frame, gallery.newest("gate").pts_s) == (
         b"jpeg",
         3,
         0.12,
     )
     gallery.forget("gate")  # removed
-    assert relay.handle("preview", ("gate", b"late", 4, 0.16))
+    assert relay.handle(PreviewImage("gate", b"late", 4, 0.16))
     assert gallery.newest("gate") is None
 
 
@@ -340,12 +345,12 @@ def test_any_message_lets_go_of_images_whose_viewers_left(clock):
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
     gallery.request("gate")
-    relay.handle("preview", ("gate", b"jpeg", 3, 0.12))
+    relay.handle(PreviewImage("gate", b"jpeg", 3, 0.12))
     clock.now_s = 103.0
-    assert not relay.handle("report", {})
+    assert not relay.handle(Ready())
     assert gallery.newest("gate") is not None
     clock.now_s = 104.0
-    assert not relay.handle("report", {})
+    assert not relay.handle(Ready())
     assert gallery.newest("gate") is None
 
 
@@ -353,7 +358,7 @@ def test_events_get_their_numbers_in_the_parent():
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
     gallery.add_events(1.0, [event(0, "pipeline")], None)
-    assert relay.handle("gallery_events", [(2.0, event(1), b"jpeg"), (3.0, event(2), None)])
+    assert relay.handle(GalleryEvents([(2.0, event(1), b"jpeg"), (3.0, event(2), None)]))
     found = gallery.events(10)
     assert [(one.number, one.time_s, one.event.frame, one.jpeg) for one in found] == [
         (3, 3.0, 2, None), (2, 2.0, 1, b"jpeg"), (1, 1.0, 0, None),

@@ -20,6 +20,7 @@ from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview import stage as module
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.stage import HEIGHT, WIDTH, Preview, hidden_elsewhere, tap
+from streamkit.runtime.run import RunConfig
 from streamkit.serve.prepare import prepare
 from streamkit.testing.kit import detections, frames
 
@@ -41,7 +42,7 @@ def run(text, root, gallery, limit=40, device="cpu"):
     graph = graph_of(text, root)
     config = graph.config
     config.stages.append(tap(graph, gallery))
-    running = PipelineRun(build(config), choose(device), limit=limit)
+    running = PipelineRun(build(config), choose(device), RunConfig(limit=limit))
     assert running.run() == 0
     return running.report(0)
 

@@ -13,6 +13,7 @@ from streamkit.runtime.multiprocess.frame_ipc import RelaySink
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.preview.gallery import Gallery
 from streamkit.runtime.preview.stage import follow_sinks, tap
+from streamkit.runtime.run import RunConfig
 from streamkit.testing.kit import frames
 
 PIPELINE = """
@@ -53,7 +54,7 @@ def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(ro
     graph.config.stages.append(tap(graph, gallery))
     graph = build(graph.config)
     assert "draw" in graph.nodes["preview"].inputs
-    running = PipelineRun(graph, choose("cpu"), limit=20)
+    running = PipelineRun(graph, choose("cpu"), RunConfig(limit=20))
     follow_sinks(running, gallery)
     assert running.run() == 0
     found = gallery.events(100)
@@ -77,7 +78,7 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
 
     registry.add(Ticker)
     config = read_text(PIPELINE.replace("samples", f"{root}/samples") % tmp_path, folder=root, registry=registry)
-    gallery, running = Gallery(), PipelineRun(build(config), choose("cpu"), limit=3)
+    gallery, running = Gallery(), PipelineRun(build(config), choose("cpu"), RunConfig(limit=3))
     follow_sinks(running, gallery)
     assert running.run() == 0
     found = gallery.events(10)

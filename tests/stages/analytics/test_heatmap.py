@@ -4,6 +4,7 @@ import cv2
 import numpy as np
 import pytest
 
+from streamkit.runtime.run import RunConfig
 from streamkit.stages.analytics.heatmap import Heatmap
 from streamkit.testing.kit import detections, frames, run_stage
 
@@ -133,7 +134,7 @@ def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole
           heatmap: {{path: "{tmp_path}/file/{{source}}.png", {options}}}
           jsonl: {{path: "{tmp_path}/a.jsonl"}}
     """
-    running = PipelineRun(build(read_text(text, folder=root)), Device("cpu"), limit=200)
+    running = PipelineRun(build(read_text(text, folder=root)), Device("cpu"), RunConfig(limit=200))
     with pytest.raises(OutputError, match="a part of the path is a file"):
         running.run()
     written = [json.loads(line)["frame"] for line in (tmp_path / "a.jsonl").read_text().splitlines()]

@@ -1,9 +1,8 @@
 """A fleet whose processes are played by the test: every message, order and exit, and what the run makes of it."""
 
-import math
 import os
-from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from multiprocessing.connection import Connection
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,27 +10,28 @@ from typing import Any
 
 import pytest
 from support.messages import collect
+from support.worker_links import FakeWorkerLink
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Device, Frame
-from streamkit.core.errors import ConfigError, OutputError, SourceError, StageError, StreamkitError
+from streamkit.core.errors import OutputError, SourceError, StageError, StreamkitError
 from streamkit.core.stage import Collecting, Sink, default_registry, stage
-from streamkit.core.tracing import Spans
-from streamkit.media.gpu_figures import FIRST_GUESSES, GpuFigure
-from streamkit.media.nv_sessions import SessionKey, SessionSample
 from streamkit.runtime.execution.cores import process_cores
 from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.multiprocess import fleet as module
-from streamkit.runtime.multiprocess.children import SupervisedWorker
-from streamkit.runtime.multiprocess.fleet import WorkerFleet, WorkerHandle, prepare
+from streamkit.runtime.multiprocess import messages, worker_processes
+from streamkit.runtime.multiprocess.fleet import WorkerFleet
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
+from streamkit.runtime.multiprocess.messages import SourceOrder
 from streamkit.runtime.multiprocess.partition import assign_sources
 from streamkit.runtime.multiprocess.process_count import SourceLoad
-from streamkit.runtime.multiprocess.worker import SourceOrder, WorkerConfig, work
+from streamkit.runtime.multiprocess.worker import WorkerConfig
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
+from streamkit.runtime.multiprocess.worker_processes import Machine
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.observe.report_merge import WorkerReport
-from streamkit.runtime.pipeline import PipelineRun
+from streamkit.runtime.run import RunConfig
 
 SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?frames=3'}\n"
 
@@ -41,110 +41,30 @@ def pack(one: Frame) -> bytes:
     return pack_batch([], {}, [one])
 
 
-class Process:
-    """A process that does what the test says: the same methods as `Child`."""
-
-    def __init__(self, name: str, target: Any, job: WorkerConfig, frames: Connection) -> None:
-        self.name, self.target, self.job, self.pid = name, target, job, 70_000 + job.part[0]
-        self.frames = Connection(os.dup(frames.fileno()), readable=False)
-        self.messages: deque[tuple[str, Any]] = deque()
-        self.orders: list[str] = []
-        self.values: list[Any] = []
-        self.sources = {one.id: one.number for one in job.sources}
-        self.joined: list[float] = []
-        self.gone = self.killed = self.dying = False
-        self.exit_text = "was killed by SIGKILL"
-        self.obey: Callable[[str], Any] = self.work
-
-    def say(self, kind: str, value: Any = None) -> None:
-        self.messages.append(("".join(list(kind)), value))  # a string of its own, as from a pipe
-
-    def report(self, frames: int, **errors: str) -> None:
-        """Report that its sources have ended, each after that number of frames."""
-        self.tell(
-            frames, {id_: SourceState(frames, out=frames, done=True, error=errors.get(id_)) for id_ in self.sources}
-        )
-
-    def tell(self, frames: int, states: dict[str, SourceState], **more: Any) -> None:
-        report = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
-        numbers = dict(self.sources)
-        self.say("report", WorkerReport(report, {"note": frames}, {}, states, numbers, at_s=12.5, **more))
-
-    def work(self, order: str) -> None:
-        """Do as a worker whose sources have three frames each."""
-        if order in ("go", "add"):
-            self.report(3)
-        elif order in ("finish", "stop", "abort", "now"):
-            self.end(0)
-
-    def finish(self, order: str) -> None:
-        """End as a worker does that has nothing left to do."""
-        self.report(3)
-        self.end(0)
-
-    def end(self, code: int) -> None:
-        self.say("end", code)
-        self.die()
-
-    def die(self, order: str = "") -> None:
-        if not self.gone:
-            self.frames.close()
-        self.gone = True
-
-    def send(self, order: str, value: Any = None) -> None:
-        if order == "begin":  # it comes once, before all that the tests are about
-            assert not self.orders
-            assert value == {}
-            return
-        self.orders.append(order)
-        self.values.append(value)
-        if order == "add":
-            self.sources[value.id] = value.number
-        elif order == "remove":
-            self.sources.pop(value, None)
-        if not self.gone:
-            self.obey(order)
-
-    def receive(self) -> Any:
-        while self.messages:
-            yield self.messages.popleft()
-
-    @property
-    def exited(self) -> bool:
-        return self.gone and not self.messages
-
-    def kill(self) -> None:
-        self.killed = True
-        self.die()
-
-    def join(self, within_s: float) -> None:
-        self.joined.append(within_s)
-        self.die()
-
-
-class Clock(SimpleNamespace):
-    """A clock that stands still, but for the two looks at it that measure a run."""
+class Clock:
+    """A clock that a test moves."""
 
     def __init__(self) -> None:
-        self.now_s, self.ticks = 100.0, iter((10.0, 25.5))
-        super().__init__(monotonic=lambda: self.now_s, perf_counter=lambda: next(self.ticks))
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
 
 
 class Played:
     """A fleet of two processes, what it logged, and the two."""
 
-    def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, stages: str = "note: {}", head: str = "", **options: Any
-    ) -> None:
+    def __init__(self, stages: str = "note: {}", head: str = "", *, keep_running: bool = False, **options: Any) -> None:
         self.logged, self.processes, self.waits = collect(), [], []
         self.wrote: list[tuple[str, int]] = []
         self.contexts: list[Any] = []
+        self.triggered: list[tuple[str, dict[str, Any]]] = []
         self.closed = 0
         self.then: dict[int, Callable[[], None]] = {}  # by number of the poll
         registry, me = default_registry(), self
         with Collecting(registry):
 
-            @stage("note")
+            @stage("note", on_demand=True)
             class Note(Sink):
                 """Write down; frame 13 fails, frame 99 cannot be written."""
 
@@ -158,44 +78,45 @@ class Played:
                         raise OutputError("the disk is full")
                     me.wrote.append((frame.source, frame.index))
 
+                def trigger(self, source: str, **data: Any) -> None:
+                    me.triggered.append((source, data))
+
                 def close(self) -> None:
                     me.closed += 1
 
         text = f"{head}device: {{use: cpu, processes: 2}}\n{SOURCES}stages: {{{stages}}}"
         self.graph = build(read_text(text, registry=registry))
         self.clock = Clock()
-        monkeypatch.setattr(module, "time", self.clock)
+        config = RunConfig(limit=7, keep_running=keep_running)
+        self.fleet = WorkerFleet(
+            self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, config,
+            machine=Machine(self.clock, self._launch, self._wait), **options,
+        )  # fmt: skip
 
-        def child(
-            name: str, target: Any, job: WorkerConfig, frames: Connection, env: dict[str, str], idle: None
-        ) -> Process:  # fmt: skip
-            assert (env, idle) == ({}, None)
-            made = Process(name, target, job, frames)
-            self.processes.append(made)
-            self.begin(made)
-            return made
+    def _launch(self, name: str, job: WorkerConfig, frames: Connection) -> FakeWorkerLink:
+        link = FakeWorkerLink(name, job, frames)
+        link.pid = 70_000 + len(self.processes)
+        self.processes.append(link)
+        self.begin(link)
+        return link
 
-        monkeypatch.setattr(module, "Child", child)
-        self.fleet = WorkerFleet(self.graph, assign_sources(self.graph), Path("p.yaml"), {"x": "1"}, limit=7, **options)
-        self.fleet._supervisor._wait = self._wait
+    def begin(self, made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
 
-    def begin(self, made: Process) -> None:
-        made.say("ready")
-
-    def _wait(self, children: list[Process], timeout_s: float) -> None:
+    def _wait(self, children: list[FakeWorkerLink], timeout_s: float) -> None:
         self.waits.append(timeout_s)
         assert len(self.waits) < 3000, "it does not end"
-        for worker in self.fleet._workers:
-            if worker.child is not None and worker.child.gone:
+        for worker in self.fleet.processes.workers:
+            if worker.child is not None and worker.child.ended:
                 worker.receiver.join(5)
-        if self.fleet._dead:
+        if self.fleet.recovery.dead:
             self.clock.now_s += timeout_s
         self.then.pop(len(self.waits), lambda: None)()
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Played:
-    return Played(monkeypatch)
+def played() -> Played:
+    return Played()
 
 
 # ------------------------------------------------------------------------------------------------------ whole runs
@@ -205,10 +126,11 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
     fleet = played.fleet
     assert (fleet.stopping, fleet.fatal, fleet.seconds, fleet.frames) == (False, None, 0.0, 0)
     assert fleet.pids == (os.getpid(),)
+    played.then[3] = lambda: setattr(played.clock, "now_s", 115.5)
     assert fleet.run() == 0
     first, second = played.processes
-    assert [(one.name, one.target, one.orders) for one in played.processes] == [
-        ("worker/cpu/0", work, ["go", "finish"]), ("worker/cpu/1", work, ["go", "finish"]),
+    assert [(one.name, one.orders) for one in played.processes] == [
+        ("worker/cpu/0", ["go", "finish"]), ("worker/cpu/1", ["go", "finish"]),
     ]  # fmt: skip
     text = played.graph.config.text
     assert first.job == WorkerConfig(
@@ -219,9 +141,9 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
         (SourceOrder("a", 1), SourceOrder("c", 2)),
         ("note",),
         {},
-        7,
         (0, 2),
         process_cores(),
+        RunConfig(limit=7, keep_running=True, live_may_come=False),
     )
     assert second.job == WorkerConfig(
         Path("p.yaml"),
@@ -231,15 +153,15 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
         (SourceOrder("b", 3),),
         ("note",),
         {},
-        7,
         (1, 2),
         process_cores(),
+        RunConfig(limit=7, keep_running=True, live_may_come=False),
     )
     assert set(played.waits) == {0.1}
     assert fleet.seconds == 15.5
     assert fleet.pids == (os.getpid(), 70_000, 70_001)
-    assert all(worker.code == 0 and worker.failure is None and worker.over for worker in fleet._workers)
-    assert [worker.deadline_s for worker in fleet._workers] == [110.0, 110.0]
+    assert all(worker.code == 0 and worker.failure is None and worker.over for worker in fleet.processes.workers)
+    assert [worker.deadline_s for worker in fleet.processes.workers] == [125.5, 125.5]
     assert {id_: (state.frames, state.done, state.error) for id_, state in fleet.states.items()} == dict.fromkeys(
         "abc", (3, True, None)
     )
@@ -262,12 +184,12 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(played.fleet.sources, "live", lambda worker: worker.part)
-    played.begin = lambda made: made.say("ready") if made.job.part[0] == 0 else None
+    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] == 0 else None
 
     def late() -> None:
         assert [one.orders for one in played.processes] == [[], []]
         assert played.contexts == []
-        played.processes[1].say("ready")
+        played.processes[1].tell(messages.Ready())
         for one in played.processes:
             one.obey = lambda order, one=one: (opened.append(len(played.contexts)), one.finish(order))
 
@@ -283,12 +205,12 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
 def test_files_of_a_ready_process_do_not_wait_for_another_one(
     keep_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    played = Played(monkeypatch, keep_running=keep_running)
-    played.begin = lambda made: made.say("ready") if made.job.part[0] == 1 else None
+    played = Played(keep_running=keep_running)
+    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] == 1 else None
 
     def late() -> None:
         before.append((played.fleet.ready, [list(one.orders) for one in played.processes], len(played.contexts)))
-        played.processes[0].say("ready")
+        played.processes[0].tell(messages.Ready())
         if keep_running:
             played.then[9] = played.fleet.stop
 
@@ -308,8 +230,8 @@ def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: 
 
     played.then[2] = lambda: [process.finish("go") for process in played.processes]
 
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: send([0, 13, 2], made.job.part[0])
 
     played.begin = begin
@@ -321,8 +243,8 @@ def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: 
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.end(int(made.job.part[0] == bad))
 
     played.begin = begin
@@ -330,8 +252,8 @@ def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
 
 
 def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: (made.report(2, c="no such camera"), made.end(0))
 
     played.begin = begin
@@ -349,12 +271,12 @@ FAILURE = "its process on cpu was killed by SIGKILL"
 
 
 def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(played: Played) -> None:
-    played.begin = lambda made: made.say("ready") if made.job.part[0] else made.die()
+    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] else made.die()
     assert played.fleet.run() == 0
     assert played.logged == [f"{FAILURE}: its sources restart in another process (a, c); 0 frames are lost"]
     second = played.processes[1]
     assert second.orders == ["go", "add", "add", "finish"]
-    assert [(one.id, one.number, one.after) for one in second.values[1:3]] == [("a", 4, None), ("c", 5, None)]
+    assert [(source.id, source.number, source.after) for source in second.added] == [("a", 4, None), ("c", 5, None)]
     report = played.fleet.report(0)
     assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
     assert (report["restarted"], report["events"], report["device"]) == (2, {"restarted": 2}, "cpu, cpu")
@@ -363,14 +285,14 @@ def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(play
 
 
 def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent_slept(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: None if order == "go" else made.work(order)
 
     def pass_s(seconds: float) -> None:
         assert not played.processes[0].killed
         played.clock.now_s += seconds
-        played.processes[1].tell(1, {"b": SourceState(1)})
+        played.processes[1].report_states(1, {"b": SourceState(1)})
 
     played.begin = begin
     played.then[3] = lambda: pass_s(1000.0)  # counts as one second
@@ -390,20 +312,22 @@ def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
 ) -> None:
     done: list[Any] = []
 
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         if made.job.part[0] == 0:
-            made.obey = lambda order: made.say("hangs", "has not finished work") or made.say("hangs", "again")
+            made.obey = lambda order: (
+                made.tell(messages.Hangs("has not finished work")) or made.tell(messages.Hangs("again"))
+            )
 
-    def kill(process: Process) -> None:
+    def kill(process: FakeWorkerLink) -> None:
         done.append("killed")
         process.die()
 
     played.begin = begin
-    played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
+    played.fleet.processes.mps = SimpleNamespace(  # type: ignore[assignment]
         terminate_client=done.append, environment={}, close=lambda: None
     )
-    monkeypatch.setattr(Process, "kill", kill)
+    monkeypatch.setattr(FakeWorkerLink, "kill", kill)
     assert played.fleet.run() == 0
     assert done == [70_000, "killed"]
     failure = "its process on cpu has not finished work"
@@ -417,9 +341,9 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
 ) -> None:
     done: list[Any] = []
     monkeypatch.setattr(WorkerHandle, "overdue", lambda worker, now_s: "hangs" if worker.number == 0 else None)
-    monkeypatch.setattr(Process, "kill", lambda process: (done.append("killed"), process.die()))
-    played.begin = lambda made: made.say("ready")
-    played.fleet._mps = SimpleNamespace(  # type: ignore[assignment]
+    monkeypatch.setattr(FakeWorkerLink, "kill", lambda process: (done.append("killed"), process.die()))
+    played.begin = lambda made: made.tell(messages.Ready())
+    played.fleet.processes.mps = SimpleNamespace(  # type: ignore[assignment]
         terminate_client=done.append, environment={}, close=lambda: None
     )
     assert played.fleet.run() == 0
@@ -427,17 +351,16 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
 
 
 def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         if made.pid < 70_002:
             made.obey = lambda order: None
 
-    def lose(process: Process) -> None:
-        process.say("lost", "lost its GPU")
+    def lose(process: FakeWorkerLink) -> None:
+        process.tell(messages.Lost("lost its GPU"))
         process.die()
 
-    ids = iter(range(70_000, 70_010))
-    played.begin = lambda made: (setattr(made, "pid", next(ids)), begin(made))
+    played.begin = begin
     played.then = {3: lambda: lose(played.processes[0]), 15: lambda: lose(played.processes[1])}
     assert played.fleet.run() == 0
     assert 1.0 < played.clock.now_s - 100.0 < 2.0
@@ -445,30 +368,25 @@ def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: 
 
 
 def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         if made.job.part[0] == 0:
             made.obey = lambda order: (made.frames.send([("", None, "a")]), made.die())
 
     played.begin = begin
     assert played.fleet.run() == 0
     assert played.logged == [f"{FAILURE}: its sources restart in another process (c); 0 frames are lost"]
-    assert [one.id for one in played.processes[1].values if one is not None] == ["c"]
+    assert [source.id for source in played.processes[1].added] == ["c"]
     assert (played.fleet.states["a"].state, played.fleet.states["a"].complete) == ("ended", True)
 
 
 def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go(played: Played) -> None:
-    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", made.die) if made.pid < 70_002 else None)
-    number = iter(range(70_000, 70_010))
-    child = module.Child
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        if made.pid < 70_002:
+            made.obey = made.die
 
-    def numbered(*args: Any, **options: Any) -> Any:
-        begin, played.begin = played.begin, lambda made: (setattr(made, "pid", next(number)), begin(made))
-        made = child(*args, **options)
-        played.begin = begin
-        return made
-
-    module.Child = numbered  # type: ignore[misc, assignment]
+    played.begin = begin
     assert played.fleet.run() == 0
     assert [one.orders for one in played.processes] == [
         ["go"], ["go"], ["add", "add", "go", "finish"], ["add", "go", "finish"],
@@ -477,12 +395,12 @@ def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go
     assert [(one.job.sources, one.job.part) for one in played.processes][2:] == [((), (0, 2)), ((), (1, 2))]
     assert all(state.complete for state in played.fleet.states.values())
     assert played.fleet.restarted == 3
-    assert [worker.child is None for worker in played.fleet._workers] == [True, True, False, False]
+    assert [worker.child is None for worker in played.fleet.processes.workers] == [True, True, False, False]
 
 
 def test_a_source_whose_process_dies_a_fourth_time_fails_and_the_others_end(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.die() if "a" in made.sources and order in ("go", "add") else made.work(order)
 
     played.begin = begin
@@ -500,12 +418,11 @@ class Spared(Played):
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **options: Any) -> None:
         live = SourceLoad(10.0, 0.1, live=True)
         monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: live)
-        super().__init__(monkeypatch, spare_limits={"cpu": 3}, **options)
+        super().__init__(spare_limits={"cpu": 3}, **options)
 
-    def begin(self, made: Process) -> None:
-        made.pid = 70_000 + len(self.processes)
+    def begin(self, made: FakeWorkerLink) -> None:
         made.obey = lambda order: made.work(order) if order in ("finish", "stop", "now") else None
-        made.say("ready")
+        made.tell(messages.Ready())
 
     def after_s(self, seconds: float) -> None:
         self.clock.now_s += seconds
@@ -516,7 +433,11 @@ def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatc
     played.then[5] = played.fleet.stop
     assert played.fleet.run() == 130
     first, second, spare = (one.job for one in played.processes)
-    assert [(one.part, one.expected_live) for one in (first, second, spare)] == [((0, 3), 0), ((1, 3), 0), ((2, 3), 2)]
+    assert [(job.part, job.run.expected_live) for job in (first, second, spare)] == [
+        ((0, 3), 0),
+        ((1, 3), 0),
+        ((2, 3), 2),
+    ]
     assert spare.sources == ()
     assert [one.orders for one in played.processes] == [["go", "stop"]] * 3
     assert [one.get("spare") for one in played.fleet.report(130)["devices"]] == [None, None, True]
@@ -567,7 +488,7 @@ def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
 def test_the_run_waits_for_a_spare_process_only_where_all_networks_are_tuned_first(
     monkeypatch: pytest.MonkeyPatch, quick: int, waited: bool
 ) -> None:
-    monkeypatch.setattr(module, "QUICK_SOURCES", quick)
+    monkeypatch.setattr(worker_processes, "QUICK_SOURCES", quick)
     played = Spared(monkeypatch)
     begin, went = played.begin, []
     played.begin = lambda made: begin(made) if len(played.processes) < 3 else None  # type: ignore[method-assign]
@@ -606,7 +527,7 @@ def test_a_spare_process_that_still_starts_ends_if_all_others_die(monkeypatch: p
     spare = played.processes[2]
     assert (spare.killed, "add" in spare.orders) == (True, False)
     assert [one.orders for one in played.processes[3:]] == [["add", "add", "go", "stop"], ["add", "go", "stop"]]
-    assert played.fleet._spare_limits == {"cpu": 3}
+    assert played.fleet.spares.limits == {"cpu": 3}
     assert not any("spare" in told for told in played.logged)
 
 
@@ -615,17 +536,17 @@ def played_death(played: Played, *numbers: int) -> Callable[[], None]:
 
 
 def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = Played(monkeypatch, keep_running=True)
+    played = Played(keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
-    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", made.die))
-    played.then = {3: lambda: setattr(played, "begin", lambda made: made.say("ready")), 20: played.fleet.stop}
+    played.begin = lambda made: (made.tell(messages.Ready()), setattr(made, "obey", made.die))
+    played.then = {3: lambda: setattr(played, "begin", lambda made: made.tell(messages.Ready())), 20: played.fleet.stop}
     assert played.fleet.run() == 130
     assert [one.orders for one in played.processes] == [["go"], ["go"], ["go", "stop"], ["go", "stop"]]
 
 
 def test_workers_that_cannot_start_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = Played(monkeypatch, keep_running=True)
+    played = Played(keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
     played.begin = lambda made: made.die()
@@ -634,18 +555,18 @@ def test_workers_that_cannot_start_are_not_replaced_for_ever(monkeypatch: pytest
 
 
 def test_a_source_that_a_worker_refuses_has_failed_unless_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    played = Played(monkeypatch)
+    played = Played()
     fleet = played.fleet
     (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
-    played.begin = lambda made: (made.say("ready"), setattr(made, "obey", lambda order: obey(made, order)))
+    played.begin = lambda made: (made.tell(messages.Ready()), setattr(made, "obey", lambda order: obey(made, order)))
 
-    def obey(made: Process, order: str) -> None:
+    def obey(made: FakeWorkerLink, order: str) -> None:
         if order == "go":
-            made.tell(0, {})
+            made.report_states(0, {})
         elif order == "add":
-            fresh = made.values[-1]
+            fresh = made.added[-1]
             if fresh.number in (4, 5):  # not the one that replaces the source
-                made.say("refused", ("add", fresh, "it cannot be"))
+                made.tell(messages.Refused(messages.Add(fresh), "it cannot be"))
                 del made.sources[fresh.id]
         elif order in ("finish", "stop"):
             made.end(0)
@@ -670,9 +591,9 @@ def read_text_sources(*ids: str) -> list[Any]:
 
 
 def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Played) -> None:
-    def begin(made: Process) -> None:
+    def begin(made: FakeWorkerLink) -> None:
         if made.job.part[0] == 0:
-            made.say("fatal", ("OutputError", "it is a folder"))
+            made.tell(messages.Fatal("OutputError", "it is a folder"))
             made.end(1)
         else:
             made.obey = lambda order: made.end(1)
@@ -683,19 +604,19 @@ def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Playe
     assert played.contexts == []  # no sink was opened
     assert played.processes[1].orders[-1] == "abort"
     assert "go" not in played.processes[1].orders
-    assert played.fleet.seconds == 15.5
+    assert played.fleet.seconds == 0.0
     assert played.logged == []
 
 
 @pytest.mark.parametrize(("error", "order"), [("OutputError", "stop"), ("StageError", "stop"), ("ModelError", "abort")])
 def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, error: str, order: str) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         other = made.job.part[0]
         made.obey = lambda got: made.finish(got) if got != "go" else None if other else fail(made)
 
-    def fail(made: Process) -> None:
-        made.say("fatal", (error, "it broke"))
+    def fail(made: FakeWorkerLink) -> None:
+        made.tell(messages.Fatal(error, "it broke"))
         made.end(1)
 
     played.begin = begin
@@ -703,12 +624,11 @@ def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, 
         played.fleet.run()
     assert type(caught.value).__name__ == error
     assert played.processes[1].orders == ["go", order]
-    assert played.fleet._workers[1].order == order
 
 
 def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         full = [("note", pack(Frame("a", 99, 0.1, 16, 16)), "")]
         made.obey = lambda order: made.finish(order) if order != "go" else made.frames.send(full)
 
@@ -717,7 +637,7 @@ def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
             if played.fleet.fatal is not None:
                 return
             played.processes[0].frames.fileno()
-            played.fleet._workers[0].receiver.join(0.01)
+            played.fleet.processes.workers[0].receiver.join(0.01)
 
     played.begin, played.then[3] = begin, wait_for_it
     with pytest.raises(OutputError, match="the disk is full"):
@@ -726,8 +646,8 @@ def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
 
 
 def test_an_output_error_while_the_sources_start_drains_them(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.finish(order) if order != "go" else played.fleet.fail(OutputError("it is full"))
 
     played.begin = begin
@@ -740,183 +660,195 @@ def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -
     fleet = played.fleet
     fleet.fail(ValueError("odd"))
     fleet.fail(SourceError("late"))
-    assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (StreamkitError, "ValueError: odd", True)
-
-
-def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
-    triggered: list[Any] = []
-    stage_ = SimpleNamespace(trigger=lambda source, **data: triggered.append((source, data)))
-    played.fleet._stages.runners["note"].instances = lambda: [stage_]  # type: ignore[method-assign,list-item]
-    played.fleet._trigger_stage("note", "a", {"why": "asked"})
-    assert triggered == [("a", {"why": "asked"})]
+    with pytest.raises(StreamkitError, match=r"^ValueError: odd$"):
+        fleet.run()
+    assert [process.orders for process in played.processes] == [["abort"], ["abort"]]
 
 
 @pytest.mark.parametrize("kind", [OutputError, StageError])
-def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(played: Played, kind: type) -> None:
-    aborted: list[int] = []
-    played.fleet._stages.abort = lambda: aborted.append(1)  # type: ignore[method-assign]
+@pytest.mark.parametrize(("worse", "order"), [(False, "stop"), (True, "abort")])
+def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(
+    played: Played, kind: type, worse: bool, order: str
+) -> None:
     error = kind.__new__(kind)
-    played.fleet.fail(error)
-    assert (played.fleet.fatal, played.fleet._aborted, aborted) == (error, False, [])
-    played.fleet.fail(SourceError("worse"))
-    assert (played.fleet.fatal, played.fleet._aborted, aborted) == (error, True, [1])
+
+    def fail(made: FakeWorkerLink) -> None:
+        played.fleet.fail(error)
+        if worse:
+            played.fleet.fail(SourceError("worse"))
+
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        made.obey = lambda name: fail(made) if name == "go" else made.finish(name)
+
+    played.begin = begin
+    with pytest.raises(kind) as caught:
+        played.fleet.run()
+    assert caught.value is error
+    assert [process.orders for process in played.processes] == [["go", order], ["go", order]]
 
 
 def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> None:
-    def begin(made: Process) -> None:
-        made.say("ready")
-        made.obey = lambda order: made.say("end", 0) if order == "go" else None
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        made.obey = lambda order: made.tell(messages.End(0)) if order == "go" else None
 
     def later() -> None:
         played.clock.now_s = 110.0
         played.then[4] = lambda: setattr(played.clock, "now_s", 110.5)
 
-    played.begin, played.then[3] = begin, later
-    module_clock = played.clock
-    played.fleet._supervisor._overdue = lambda worker, now_s: WorkerHandle.overdue(worker, module_clock.now_s)
+    played.begin = begin
+    played.then[3] = later
     assert played.fleet.run() == 0  # each has reported its end
     assert played.logged == ["its process on cpu does not end and was killed"] * 2
     assert all(one.killed for one in played.processes)
     assert len(played.waits) >= 4
-    assert [worker.failure for worker in played.fleet._workers] == [None, None]
+    assert [worker.failure for worker in played.fleet.processes.workers] == [None, None]
 
 
 def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Played, monkeypatch: Any) -> None:
     drained: list[int] = []
     emitter = SimpleNamespace(begin_drain=lambda: drained.append(1))
     monkeypatch.setattr(module, "emitters", lambda runners: [("x", emitter)])
-    closed: list[float] = []
-    close = played.fleet._supervisor.close
-    monkeypatch.setattr(played.fleet._supervisor, "close", lambda s: (closed.append(s), close(s)))
 
-    def begin(made: Process) -> None:
-        made.say("ready")
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
         made.obey = lambda order: made.die() if order == "now" else None
 
     def first() -> None:
         played.fleet.stop()
-        assert (played.fleet.stopping, drained, closed) == (True, [1], [])
+        assert (played.fleet.stopping, drained) == (True, [1])
+        assert [process.joined for process in played.processes] == [[], []]
 
     def second() -> None:
         assert [one.orders for one in played.processes] == [["go", "stop"]] * 2
         played.fleet.stop()
-        assert closed == [0.5]
+        assert [process.orders[-1] for process in played.processes] == ["now", "now"]
+        assert all(0 <= within_s <= 0.5 for process in played.processes for within_s in process.joined)
 
     played.begin = begin
     played.then |= {3: first, 6: second}
     assert played.fleet.run() == 130
     assert [one.orders for one in played.processes] == [["go", "stop", "now"]] * 2
     assert drained == [1, 1]
-    assert closed == [0.5, 0.5]
     assert played.fleet.fatal is None
 
 
 # ------------------------------------------------------------------------------------------------------ its parts
 
 
-def test_a_handle_has_a_deadline_once_it_is_to_drop_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "time", Clock())
-    sent: list[str] = []
-    handle = WorkerHandle(device="cuda:3", child=SimpleNamespace(send=lambda order, value: sent.append(order)))
-    assert (handle.over, handle.order, handle.overdue(1e12)) == (False, "", None)
-    for order in ("go", "stop", "now"):
-        handle.end(order)
-        handle.end(order)  # is sent once
-        assert (handle.order, handle.deadline_s) == (order, math.inf)
-    handle.end("")
-    assert handle.order == "now"
-    handle.end("".join(["ab", "ort"]))
-    assert (handle.order, handle.deadline_s, sent) == ("abort", 110.0, ["go", "stop", "now", "abort"])
-    assert (handle.overdue(109.0), handle.overdue(110.0)) == (None, None)
-    assert handle.overdue(110.1) == handle.overdue(120.0) == "its process on cuda:3 does not end and was killed"
+def test_what_a_worker_logs_and_what_it_refuses_is_logged(played: Played) -> None:
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        if made.job.part[0] == 0:
+            made.tell(messages.Logged(("the decoder is slow", 20, "streamkit.x")))
+            made.tell(messages.Refused(messages.Pause("a", paused=True), "it has ended"))
+
+    played.begin = begin
+    assert played.fleet.run() == 0
+    assert played.logged == ["the decoder is slow", "the process of cpu did not carry out pause: it has ended"]
 
 
-def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
-    for make in (lambda: WorkerHandle(device="cpu"), SupervisedWorker):
-        one, other = make(), make()
-        assert one != other
-        assert len({one, other}) == 2
-        with pytest.raises(AttributeError):
-            one.reddy = True
+def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        made.obey = lambda order: made.finish(order) if order == "finish" else None
+
+    def trigger() -> None:
+        played.fleet.trigger("note", "a", why="asked")
+        for process in played.processes:
+            process.report(3)
+
+    played.begin = begin
+    played.then[5] = trigger
+    assert played.fleet.run() == 0
+    assert played.triggered == [("a", {"why": "asked"})]
+    assert [process.orders for process in played.processes] == [["go", "finish"]] * 2
 
 
-def test_each_message_changes_what_it_says_alone(played: Played) -> None:
-    fleet = played.fleet
-    worker = fleet._workers[0]
+@pytest.mark.parametrize("why", ["", "lost its GPU: it is hot"])
+def test_a_death_is_described_by_what_the_worker_said_before(played: Played, why: str) -> None:
+    def die(made: FakeWorkerLink) -> None:
+        if why:
+            made.tell(messages.Lost(why))
+        made.die()
 
-    def told(kind: str, value: Any = None) -> tuple[Any, ...]:
-        fleet._handle(worker, "".join(list(kind)), value)
-        return worker.ready, worker.code, worker.failure, worker.deadline_s, fleet.fatal, len(played.logged)
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        if made.job.part[0] == 0:
+            made.obey = lambda order: die(made)
 
-    before = (False, None, None, math.inf, None, 0)
-    fleet._start_worker(worker)
-    for kind in ("aaa", "endless", "exit", "fate", "killer", "loh", "note", "s", "zzz"):
-        assert told(kind) == before
-    assert told("ready") == (True, None, None, math.inf, None, 0)
-    assert told("log", ("it is told", 20, "streamkit.x"))[-1] == 1
-    assert told("killed", "it is late")[-1] == 2
-    assert played.logged == ["it is told", "it is late"]
-    assert told("end", 0) == (True, 0, None, 110.0, None, 2)
-    assert worker.takes_sources is False
-    assert told("exited", "was killed by SIGKILL") == (True, 0, None, 110.0, None, 2)
-    assert worker.exited
-    worker.code = None
-    assert told("exited", "was lost")[2] == "its process on cpu was lost"
-    told("lost", "lost its GPU: it is hot")
-    assert told("exited", "ended early")[2] == "its process on cpu lost its GPU: it is hot"
-    assert told("refused", ("pause", None, "it has ended"))[-1] == 3
-    assert played.logged[-1] == "the process of cpu did not carry out pause: it has ended"
-    states = {"a": SourceState(5), "b": SourceState(4), "c": SourceState(6, error="gone", done=True)}
-    report = WorkerReport({}, states=states, numbers={"a": 1, "b": 3, "c": 2})
-    told("report", report)
-    assert worker.latest is report
-    assert [(s.frames, s.error, s.done) for s in fleet.states.values()] == [
-        (5, None, False), (0, None, False), (6, "gone", True),
+    played.begin = begin
+    assert played.fleet.run() == 0
+    assert played.logged[0].startswith(f"its process on cpu {why or 'was killed by SIGKILL'}: its sources restart")
+
+
+def test_a_report_about_a_source_that_was_replaced_is_ignored(played: Played) -> None:
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        if made.job.part[0] == 1:
+            made.obey = lambda order: (stale(made), made.finish(order))
+
+    def stale(made: FakeWorkerLink) -> None:
+        states = {"b": SourceState(400, out=400), "a": SourceState(500, out=500)}
+        made.tell(messages.Report(WorkerReport({}, states=states, numbers={"b": 99, "a": 1})))
+
+    played.begin = begin
+    assert played.fleet.run() == 0
+    assert [state.frames for state in played.fleet.states.values()] == [3, 3, 3]
+
+
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_run_that_ends_restarts_no_source(played: Played, failed: bool) -> None:
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        made.obey = lambda order: None if order != "now" else made.die()
+
+    def end() -> None:
+        if failed:
+            played.fleet.fail(OutputError("the disk is full"))
+        else:
+            played.fleet.stop()
+
+    played.begin = begin
+    played.then = {3: end, 5: played_death(played, 0), 9: lambda: played.processes[1].finish("stop")}
+    if failed:
+        with pytest.raises(OutputError, match="the disk is full"):
+            played.fleet.run()
+    else:
+        assert played.fleet.run() == 130
+    assert [(state.state, state.error) for state in played.fleet.states.values()] == [
+        ("failed", FAILURE), ("connecting", None), ("failed", FAILURE),
     ]  # fmt: skip
-    told("fatal", ("ConfigError", "no such model"))
-    assert (type(fleet.fatal), str(fleet.fatal), fleet._aborted) == (ConfigError, "no such model", True)
+    assert played.fleet.restarted == 0
+    assert played.logged == ([] if failed else [f"source {id_} failed: {FAILURE}" for id_ in "ac"])
 
 
-@pytest.mark.parametrize("ending", [False, True])
-def test_a_run_that_ends_restarts_no_source(played: Played, ending: bool) -> None:
-    fleet = played.fleet
-    worker = fleet._workers[0]
-    worker.failure, worker.exited = "its process died", True
-    fleet.states["c"].error = "its own"
-    if ending:
-        fleet.fatal = StreamkitError("it broke")
-    fleet._finish(worker)
-    assert (worker.over, worker.child, fleet._dead) == (True, None, [worker])
-    fleet._recover(ending)
-    assert fleet._dead == []
-    died = "its process died" if ending else None
-    assert [(state.done, state.error) for state in fleet.states.values()] == [
-        (ending, died), (False, None), (False, "its own"),
-    ]  # fmt: skip
-    assert (fleet.states["a"].state, fleet.states["b"].state) == ("failed" if ending else "reconnecting", "connecting")
-    assert len(played.logged) == (0 if ending else 1)
-    assert fleet.sources.of(fleet._workers[1]) == (["b"] if ending else ["a", "b"])
+@pytest.mark.parametrize("ending", ["", "stopped", "failed", "all is read"])
+def test_a_run_that_ends_starts_no_further_process(ending: str) -> None:
+    played = Played(process_limits={"cpu": 3})
+    more: list[bool] = []
 
+    def begin(made: FakeWorkerLink) -> None:
+        made.tell(messages.Ready())
+        made.obey = lambda order: made.work(order) if order not in ("go", "add") else None
 
-def test_a_worker_that_has_ended_is_not_replaced(played: Played) -> None:
-    worker = played.fleet._workers[0]
-    worker.exited, worker.code = True, 0
-    played.fleet._finish(worker)
-    assert (worker.over, played.fleet._dead) == (True, [])
+    def grow() -> None:
+        if ending == "stopped":
+            played.fleet.stop()
+        elif ending == "failed":
+            played.fleet.fail(OutputError("the disk is full"))
+        elif ending == "all is read":
+            for state in played.fleet.states.values():
+                state.done = True
+        more.append(played.fleet.growth.start_another() is not None)
+        played.fleet.stop()
 
-
-def test_a_run_is_ending_once_it_is_stopped_or_failed_or_all_is_read(played: Played) -> None:
-    fleet = played.fleet
-    assert not fleet._ending()
-    fleet.stopping = True
-    assert fleet._ending()
-    fleet.stopping, fleet.fatal = False, StreamkitError("it broke")
-    assert fleet._ending()
-    fleet.fatal = None
-    for state in fleet.states.values():
-        assert not fleet._ending()
-        state.done = True
-    assert fleet._ending()
+    played.begin = begin
+    played.then[5] = grow
+    with pytest.raises(OutputError) if ending == "failed" else nullcontext():
+        assert played.fleet.run() == 130
+    assert (more, len(played.processes)) == ([not ending], 2 if ending else 3)
 
 
 def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -929,8 +861,8 @@ def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkey
     monkeypatch.setattr(HealthSnapshot, "aged", aged)
     fleet = played.fleet
     assert fleet.health().sources == {}  # nothing is known yet
-    first, second = fleet._workers
-    for worker in fleet._workers:
+    first, second = fleet.processes.workers
+    for worker in fleet.processes.workers:
         own = {id_: {"state": "live"} for id_ in fleet.sources.of(worker)}
         worker.latest = WorkerReport(facts=HealthSnapshot(own, {"sources": float(len(own))}), at_s=30.0)
     second.failure = "died"
@@ -942,84 +874,3 @@ def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkey
     assert (list(found.sources), found.pipeline["sources"]) == (["a", "c"], 2.0)
     fleet.sources._owners["b"], fleet.sources._owners["c"] = second, second
     assert (list(fleet.health().sources), fleet.health().pipeline["sources"]) == (["a", "b"], 2.0)
-
-
-# ------------------------------------------------------------------------------------------------------- the choice
-
-
-def graph_of(device: str, sources: int = 2) -> Any:
-    listed = ", ".join(f"s{i}: 'test://'" for i in range(sources))
-    return build(read_text(f"device: {device}\nsources: {{{listed}}}\nstages: {{jsonl: {{path: all.jsonl}}}}"))
-
-
-@pytest.mark.parametrize(
-    ("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, 'cuda:1', 'cuda:2']", 1, 2)]
-)
-def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
-    logged = collect()
-    trace: Any = SimpleNamespace(current_track=Spans)
-    made = prepare(graph_of(device, sources), Path("p.yaml"), {}, limit=4, trace=trace)
-    assert isinstance(made, PipelineRun)
-    assert (str(made.device), made.limit, made._trace) == ("cpu", 4, trace)
-    assert logged == [f"cuda:{i + 1} is not used: there are more devices than sources" for i in range(unused)]
-
-
-def test_several_shares_are_a_fleet() -> None:
-    made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, limit=4)
-    assert isinstance(made, WorkerFleet)
-    assert (made.limit, made._path, made._set) == (4, Path("p.yaml"), {"a": "1"})
-    assert [(worker.device, made.sources.of(worker)) for worker in made._workers] == [("cpu", ["s0"]), ("cpu", ["s1"])]
-
-
-KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
-LARGE = KEY._replace(width=3840, height=2160)
-
-
-def test_a_spare_process_needs_what_any_one_process_uses() -> None:
-    by_process = [
-        {KEY: SessionSample(KEY, b"key frame", 5), LARGE: SessionSample(LARGE, b"large", 1)},
-        {KEY: SessionSample(KEY, b"key frame", 4), LARGE: SessionSample(LARGE, b"large", 2)},
-        {},
-    ]
-    wanted = [SessionSample(KEY, b"key frame", 5), SessionSample(LARGE, b"large", 2)]
-    assert module._peak_session_demand(by_process, 9) == wanted
-    assert module._peak_session_demand(by_process, 6) == [wanted[0], wanted[1]._replace(number=1)]
-    assert module._peak_session_demand(by_process, 5) == wanted[:1]
-    assert module._peak_session_demand(by_process, 0) == module._peak_session_demand(by_process, -9) == []
-
-
-def test_sessions_are_made_ahead_once_those_in_use_do_not_change(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fleet, now_s, sent = played.fleet, [100.0], []
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    spare = fleet._workers[0]
-    spare.spare, spare.expected_live, spare.ready, fleet.ready = True, 3, True, True
-    monkeypatch.setattr(WorkerHandle, "send", lambda worker, *order: sent.append((worker, *order)))
-    other = fleet._workers[1]
-    fleet._keep_sessions_ready()
-    assert sent == []
-    fleet._handle(other, "sessions", [SessionSample(KEY, b"key frame", 1)])
-    fleet._handle(other, "sessions", [SessionSample(KEY, b"", 4)])
-    now_s[0] += 4.9
-    fleet._keep_sessions_ready()
-    assert sent == []
-    now_s[0] += 0.2
-    fleet._keep_sessions_ready()
-    fleet._keep_sessions_ready()
-    assert sent == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 3)])]
-    fleet._handle(spare, "sessions_ahead", 3)
-    fleet._handle(spare, "sessions_ahead", 1)
-    assert fleet.sessions_ahead == 1
-    monkeypatch.setattr(module, "figures_of", lambda device: {**FIRST_GUESSES, "sessions": GpuFigure(22.0)})
-    fleet._handle(other, "sessions", [SessionSample(KEY, b"", 5)])
-    now_s[0] += 5.1
-    fleet._keep_sessions_ready()
-    assert sent[1:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 1)])]
-    for _ in range(15):  # a camera that always reconnects
-        fleet._handle(other, "sessions", [SessionSample(KEY, b"", 4)])
-        now_s[0] += 4.0
-        fleet._keep_sessions_ready()
-    assert sent[2:] == [(spare, "make_sessions", [SessionSample(KEY, b"key frame", 2)])]
-    spare.spare = False
-    assert fleet.sessions_ahead == 0

@@ -1,0 +1,36 @@
+"""A worker process as its parent sees it."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+
+from streamkit.runtime.multiprocess import messages
+from streamkit.runtime.multiprocess.children import SupervisedWorker
+from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
+
+
+def test_a_handle_has_a_deadline_once_it_is_to_drop_everything() -> None:
+    sent: list[messages.Order] = []
+    handle = WorkerHandle(device="cuda:3", child=SimpleNamespace(send=sent.append), clock=lambda: 100.0)
+    assert (handle.over, handle.order, handle.overdue(1e12)) == (False, None, None)
+    for order in (messages.Finish(), messages.Stop(), messages.Now()):
+        handle.end(order)
+        handle.end(order)  # is sent once
+        assert (handle.order, handle.deadline_s) == (order, math.inf)
+    handle.end(None)
+    assert handle.order == messages.Now()
+    handle.end(messages.Abort())
+    assert (handle.order, handle.deadline_s) == (messages.Abort(), 110.0)
+    assert sent == [messages.Finish(), messages.Stop(), messages.Now(), messages.Abort()]
+    assert (handle.overdue(109.0), handle.overdue(110.0)) == (None, None)
+    assert handle.overdue(110.1) == handle.overdue(120.0) == "its process on cuda:3 does not end and was killed"
+
+
+def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
+    for make in (lambda: WorkerHandle(device="cpu"), SupervisedWorker):
+        one, other = make(), make()
+        assert one != other
+        assert len({one, other}) == 2
+        with pytest.raises(AttributeError):
+            one.reddy = True
