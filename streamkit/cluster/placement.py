@@ -146,7 +146,7 @@ class ClusterSources(FleetSources):
             super().remove(id_)
             if state is not None and node in self._processes:  # its last report counts: the node sends no totals
                 self._processes[node].states.clear()
-                self._gone.add(state)
+                self._uncounted.add(state)
 
     def pause(self, id_: str, paused: bool = True) -> None:
         """See `FleetSources.pause`."""

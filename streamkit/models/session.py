@@ -92,10 +92,10 @@ class Session:
         self.fused_share = 0.0
         self._threads, self._quick, self._step = threads, quick, self.fixed_batch
         self._constants = shared or SharedInputs()
-        self._one_engine = arithmetic.engine == "tensorrt" and device.kind == "cuda"
+        self._single_engine = arithmetic.engine == "tensorrt" and device.kind == "cuda"
         self._by_batch: dict[int, IoBinding | FusedNetwork] = {}
         self._pads = True
-        self._stream = _own_stream(device) if device.kind == "cuda" else 0
+        self._stream = _current_stream(device) if device.kind == "cuda" else 0
         self._gpu: IoBinding | None = None
         self._engine: FusedEngine | None = None
         if device.kind == "cuda" and arithmetic.engine == "fused":
@@ -209,9 +209,9 @@ class Session:
         for _ in range(runs):
             start, end = xp.cuda.Event(), xp.cuda.Event()
             start.record()
-            begun_s = time.perf_counter()
+            start_s = time.perf_counter()
             self._run(feeds)
-            queued_s = time.perf_counter() - begun_s
+            queued_s = time.perf_counter() - start_s
             end.record()
             end.synchronize()
             times_s.append((float(xp.cuda.get_elapsed_time(start, end)) / 1000, queued_s))
@@ -270,7 +270,7 @@ class Session:
             self.nodes, self.fused_share = network.nodes, network.share
             return network
         assert self._gpu is not None
-        return self._bind(self._open()) if self._by_batch and not self._one_engine else self._gpu
+        return self._bind(self._open()) if self._by_batch and not self._single_engine else self._gpu
 
     def _opener(self, file: Path, batch_sizes: Sequence[int], size: tuple[int, int] | None) -> Callable[[], Any]:
         """Return what opens an ONNX Runtime session of the whole network.
@@ -283,7 +283,7 @@ class Session:
         precision = self.arithmetic.precision
         names: tuple[str, ...] = ("cuda", "cpu")
         tensorrt = None
-        if self._one_engine:
+        if self._single_engine:
             names = ("tensorrt", "cuda", "cpu")
             tensorrt = tensorrt_options(self.info, precision == "f16", self._profile(batch_sizes, size))
         elif precision == "f16":
@@ -300,10 +300,10 @@ class Session:
     def _shared(self, file: Path, threads: int) -> Any:
         """Return the ONNX Runtime session shared by all users of this file on the CPU, so they share its weights."""
         key = (file, file_version(file), threads)
-        found = _cpu_sessions.get(key)
-        if found is None:
-            found = _cpu_sessions[key] = self._open()
-        return found
+        session = _cpu_sessions.get(key)
+        if session is None:
+            session = _cpu_sessions[key] = self._open()
+        return session
 
     def _bind(self, session: Any) -> IoBinding:
         return IoBinding(session, self.info, self.device.index)
@@ -316,8 +316,8 @@ class Session:
         batches = min(batch_sizes), max(batch_sizes), max(batch_sizes)
         return {
             name: tuple(self._shape(name, batch, size) for batch in batches)
-            for name, one in self.inputs.items()
-            if None in one.shape
+            for name, network_input in self.inputs.items()
+            if None in network_input.shape
         }
 
     def _shape(self, name: str, batch: int, size: tuple[int, int]) -> tuple[int, ...]:
@@ -341,7 +341,7 @@ class Session:
         """
         if self._quick and not self._pads and self.fixed_batch is None:
             return None
-        if self._step is not None or not self._by_batch or self._one_engine or rows in self._by_batch:
+        if self._step is not None or not self._by_batch or self._single_engine or rows in self._by_batch:
             return self._step
         warmed = sorted(self._by_batch)
         return next((size for size in warmed if size >= rows), warmed[-1]) if rows and self._pads else None
@@ -358,10 +358,10 @@ class Session:
 
     def _checked(self, feeds: Mapping[str, Array], shared: SharedInputs) -> dict[str, Array]:
         for name, info in self.inputs.items():
-            given = shared.arrays if name in shared.arrays else feeds
-            if name not in given:
+            arrays = shared.arrays if name in shared.arrays else feeds
+            if name not in arrays:
                 raise ValueError(f"the network's input {name!r} is missing; given: {', '.join(feeds)}")
-            feed = given[name]
+            feed = arrays[name]
             if feed.dtype != info.dtype or feed.ndim != len(info.dims):
                 raise ValueError(
                     f"the network's input {name!r} is {info.dtype}{list(info.dims)}, got {feed.dtype}{list(feed.shape)}"
@@ -395,7 +395,7 @@ def on_this_stream(work: Callable[P, T], device: Device) -> Callable[P, T]:
     return run
 
 
-def _own_stream(device: Device) -> int:
+def _current_stream(device: Device) -> int:
     """Return the address of the current CUDA stream, which must be the device's and not the default one."""
     import cupy
 

@@ -89,10 +89,10 @@ class FrameQueue:
 
     def _drop_oldest(self, source: str, newest: Frame) -> None:
         """Remove the oldest live frame of a source; the next one of that source takes its events."""
-        mine = [frame for frame in self._frames if frame.source == source and frame.due_s is not None]
-        heir = mine[1] if len(mine) > 1 else newest
-        heir.events[:0] = mine[0].events
-        self._frames = deque(frame for frame in self._frames if frame is not mine[0])
+        live_frames = [frame for frame in self._frames if frame.source == source and frame.due_s is not None]
+        heir = live_frames[1] if len(live_frames) > 1 else newest
+        heir.events[:0] = live_frames[0].events
+        self._frames = deque(frame for frame in self._frames if frame is not live_frames[0])
         self._live[source] -= 1
         self.dropped[source] += 1
 

@@ -202,7 +202,7 @@ class PipelineRun(Controls):
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
-        begun = self._begun_s = time.perf_counter()
+        start_s = self._begun_s = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
         # an application that froze its objects keeps them frozen
         freezes = (self._live or self.sources.has_live) and gc.get_freeze_count() < _FROZEN_BY_PYTHON
@@ -217,7 +217,7 @@ class PipelineRun(Controls):
             else:
                 self._abort()
             self._wait(threads)
-        self.seconds = time.perf_counter() - begun
+        self.seconds = time.perf_counter() - start_s
         self.sources.account()
         if freezes:
             gc.unfreeze()
@@ -228,7 +228,12 @@ class PipelineRun(Controls):
         if self.stopping:
             return 130
         failed = self.sources.removed.failed_sources or any(state.error for state in self.states.values())
-        return int(bool(failed or any(one.meter.failed or one.meter.other_errors for one in self._runners)))
+        return int(
+            bool(
+                failed
+                or any(stage_runner.meter.failed or stage_runner.meter.other_errors for stage_runner in self._runners)
+            )
+        )
 
     @property
     def opening(self) -> list[str]:
@@ -274,7 +279,9 @@ class PipelineRun(Controls):
             self._abort()
 
         def hangs(thread: threading.Thread) -> bool:
-            return any(call[1] == thread.ident for one in self._runners if (call := one.call) is not None)
+            return any(
+                call[1] == thread.ident for stage_runner in self._runners if (call := stage_runner.call) is not None
+            )
 
         self.hung_threads = wait(threads, lambda: self._stopped_at_s, drop, hangs)
         over_at_s = self._stopped_at_s or time.monotonic()
@@ -323,11 +330,11 @@ class PipelineRun(Controls):
     def _make(self, config: SourceConfig, state: SourceState, status: Status) -> Source:
         """Create a source, ready to be opened, on the thread that will read it."""
         pin_to_shared_cores(self.device)
-        made = config.type(**config.options)
-        assert isinstance(made, Source)
+        source = config.type(**config.options)
+        assert isinstance(source, Source)
         if config.id in self._faults:
-            made = FaultySource(made, self._faults[config.id])
-        made = reconnecting(made)
+            source = FaultySource(source, self._faults[config.id])
+        source = reconnecting(source)
         runtime = RuntimeContext(
             spans=self._spans(),
             executor=ThreadedExecutor(self.device, len(self.states), self._spans, ChildGenerator),
@@ -335,8 +342,8 @@ class PipelineRun(Controls):
             packet_buffer=self._packet_buffer(config),
             facts=state.facts,
         )
-        made.context = Context(config.id, self.device, self._sizes, 1, state.counters, self._stage_log, runtime)
-        return made
+        source.context = Context(config.id, self.device, self._sizes, 1, state.counters, self._stage_log, runtime)
+        return source
 
     def _wait_for_results(self, source: str, state: SourceState, over: Callable[[], bool]) -> None:
         wait_for_results(self._runners, source, state, lambda: over() or self.stopping or self.fatal is not None)
@@ -381,17 +388,17 @@ class PipelineRun(Controls):
         self._faults.pop(id_, None)
 
     def _change_stage(self, node: Node, new: Mapping[str, Any], refused: Callable[[], None]) -> None:
-        for one in self._runners:
-            if one.node is node:
-                one.change(new, refused)
+        for stage_runner in self._runners:
+            if stage_runner.node is node:
+                stage_runner.change(new, refused)
 
     def _change_rules(self, node: Node) -> None:
         self._change_stage(node, {"above": node.options["above"]}, lambda: None)
 
     def _trigger_stage(self, id_: str, source: str, data: Mapping[str, Any]) -> None:
-        for one in self._runners:
-            if one.node.id == id_:
-                for stage in one.instances():
+        for stage_runner in self._runners:
+            if stage_runner.node.id == id_:
+                for stage in stage_runner.instances():
                     stage.trigger(source, **data)  # type: ignore[attr-defined]
 
     # ------------------------------------------------------------------------------------------------- counting
@@ -445,7 +452,7 @@ class PipelineRun(Controls):
     def counts(self) -> dict[str, int]:
         """Counters of all sources and stages by name: drops, failures, fallbacks."""
         states, removed = self.states.values(), self.sources.removed
-        parts = [one.counters for one in self._runners] + [
+        parts = [stage_runner.counters for stage_runner in self._runners] + [
             removed.counters,
             removed.drops,
             self._failed_exports.counters,
@@ -454,10 +461,10 @@ class PipelineRun(Controls):
 
     def meters(self) -> dict[str, dict[str, Any]]:
         """Metrics of each stage, by id."""
-        found: dict[str, list[StageMeter]] = {id_: [] for id_ in self.graph.nodes}
-        for one in self._runners:
-            found[one.node.id].append(one.meter)
-        return {name: StageMeter.total(meters) for name, meters in found.items() if meters}
+        by_stage: dict[str, list[StageMeter]] = {id_: [] for id_ in self.graph.nodes}
+        for stage_runner in self._runners:
+            by_stage[stage_runner.node.id].append(stage_runner.meter)
+        return {name: StageMeter.total(meters) for name, meters in by_stage.items() if meters}
 
     def queues(self) -> dict[str, int]:
         """Frames queued in the batcher, under `batcher`, and batches queued for each lane, by its first stage."""

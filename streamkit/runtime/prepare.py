@@ -78,7 +78,7 @@ def prepare(
             graph = preview_graph(graph.config, gallery)
         device = plan.devices[0].device
         run = PipelineRun(graph, device, config, trace=trace, live=None if gallery is None else gallery.live)
-        run.lessons = _lessons_of_one_process(run, graph, device, watched=gallery is not None)
+        run.lessons = _process_lessons(run, graph, device, watched=gallery is not None)
         return run
     return WorkerFleet(
         graph, shares, path, dict(set_), config, gallery=gallery, trace=trace, process_limits=by_device,
@@ -86,9 +86,7 @@ def prepare(
     )  # fmt: skip
 
 
-def _lessons_of_one_process(
-    run: PipelineRun, graph: Graph, device: Device, watched: bool
-) -> list[Callable[[float], None]]:
+def _process_lessons(run: PipelineRun, graph: Graph, device: Device, watched: bool) -> list[Callable[[float], None]]:
     if device.kind != "cuda":
         return []
     lessons = [gpu_lesson(run, device, lambda: open_count(device.index))]

@@ -26,13 +26,13 @@ def record_inputs(graph: Graph) -> list[str]:
 def with_sinks(graph: Graph, inputs: list[str], added: list[Node]) -> Graph:
     """The stages that `inputs` and the added stages need, without the pipeline's own sinks, and the added stages."""
     wanted = [*inputs, *(name for node in added for name in node.inputs)]
-    kept: set[str] = set()
+    needed: set[str] = set()
     while wanted:
         name = wanted.pop()
-        if name in graph.nodes and name not in kept:
-            kept.add(name)
+        if name in graph.nodes and name not in needed:
+            needed.add(name)
             wanted += past_sinks(graph, graph.nodes[name])
-    before = [node for node in graph.nodes.values() if node.id in kept]
+    before = [node for node in graph.nodes.values() if node.id in needed]
     return with_nodes(graph, [*(replace(node, inputs=past_sinks(graph, node)) for node in before), *added])
 
 
@@ -43,18 +43,18 @@ def _passes(node: Node) -> bool:
 
 def past_sinks(graph: Graph, node: Node) -> list[str]:
     """A stage's inputs, with sinks replaced by their inputs, because sinks pass frames on unchanged."""
-    return _past(graph, node, lambda one: issubclass(one.type, Sink))
+    return _past(graph, node, lambda stage: issubclass(stage.type, Sink))
 
 
 def _past(graph: Graph, node: Node, passed: Callable[[Node], bool]) -> list[str]:
     """A stage's inputs, with passed stages replaced by their inputs."""
-    found, seen = list[str](), set[str]()
+    inputs, seen = list[str](), set[str]()
     todo = node.inputs[::-1]
     while todo:
         name = todo.pop()
         if name == DECODE or not passed(graph.nodes[name]):
-            found.append(name)
+            inputs.append(name)
         elif name not in seen:
             seen.add(name)
             todo += graph.nodes[name].inputs[::-1]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(inputs))

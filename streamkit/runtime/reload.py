@@ -126,7 +126,7 @@ class ReloadingPipeline(RunDelegate[R]):
                 ended_run = self._running.run_counts(), self._running.seconds
                 before = {source.id: source_facts(source) for source in self._running.graph.sources}
                 graph, self._next = self._next, None
-                self._running = self._made(graph)
+                self._running = self._created(graph)
                 self._past.append(ended_run)
                 self._live.apply(self._graph, self._running)
                 after = {source.id: source_facts(source) for source in self._running.graph.sources}
@@ -134,7 +134,7 @@ class ReloadingPipeline(RunDelegate[R]):
             if self.stopping:
                 self._running.stop()
 
-    def _made(self, graph: Graph) -> R:
+    def _created(self, graph: Graph) -> R:
         """Create a pipeline of the new graph, or of the previous one if the new one cannot be created."""
         try:
             return self._create(graph)
@@ -171,11 +171,17 @@ class ReloadingPipeline(RunDelegate[R]):
 
     def check_files(self) -> None:
         """Check for changed files; apply them once they have not changed between two checks."""
-        found = self._signature()
-        settled, self._seen = found == self._seen, found
-        if not settled or found == self._applied or found is None or self._next is not None or not self._running.ready:
+        signature = self._signature()
+        settled, self._seen = signature == self._seen, signature
+        if (
+            not settled
+            or signature == self._applied
+            or signature is None
+            or self._next is not None
+            or not self._running.ready
+        ):
             return
-        self._checking, self._applied = True, found
+        self._checking, self._applied = True, signature
         try:
             self._follow(self._load())
             self.rejected = ""
@@ -193,13 +199,13 @@ class ReloadingPipeline(RunDelegate[R]):
     def _signature(self) -> tuple[Any, ...] | None:
         """Stamps of the YAML and of the plugins that it names; None while an editor replaces the file."""
         try:
-            own = _stamp(self._path)
-            if own != self._read:
-                self._names, self._read = plugin_names(self._path), own
+            stamp = _stamp(self._path)
+            if stamp != self._read:
+                self._names, self._read = plugin_names(self._path), stamp
         except OSError:
             return None
         files = [file for name in self._names for file in files_of(name)]
-        return own, *((file, _stamp(file) if file.exists() else None) for file in files)
+        return stamp, *((file, _stamp(file) if file.exists() else None) for file in files)
 
     def _follow(self, new: Graph) -> None:
         """Apply the changes in the file; live changes to other sources and options are kept."""
@@ -312,5 +318,5 @@ class ReloadingPipeline(RunDelegate[R]):
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
-    found = file.stat()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino

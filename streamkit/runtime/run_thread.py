@@ -133,12 +133,12 @@ class RunThread:
 
 def source_errors(states: dict[str, SourceState]) -> dict[str, SourceError]:
     """The errors of the sources that have failed, by id."""
-    found = {}
+    errors = {}
     for id_, state in states.items():
         if state.error is not None:
-            found[id_] = SourceError(state.error, cause=state.cause)
-            found[id_].__cause__ = state.raised
-    return found
+            errors[id_] = SourceError(state.error, cause=state.cause)
+            errors[id_].__cause__ = state.raised
+    return errors
 
 
 def _work(run: LoopRun, outcome: RunOutcome) -> None:
@@ -162,9 +162,9 @@ def _all_failed(run: PipelineRun) -> SourceError | None:
         return None
     lines = [f"source {id_} failed: {error}" for id_, error in errors.items()]
     causes = {error.cause for error in errors.values()}
-    made = SourceError("\n".join(lines), cause=causes.pop() if len(causes) == 1 else None)
-    made.__cause__ = next(iter(errors.values())).__cause__
-    return made
+    combined = SourceError("\n".join(lines), cause=causes.pop() if len(causes) == 1 else None)
+    combined.__cause__ = next(iter(errors.values())).__cause__
+    return combined
 
 
 def _abandon(run: LoopRun, outcome: RunOutcome) -> None:

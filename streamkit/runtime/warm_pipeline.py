@@ -67,8 +67,8 @@ class WarmPipeline(PipelineRun):
             StreamkitError: the pipeline ended in the meantime; the output of the source may be incomplete.
         """
         out = threading.Event()
-        mine = out, read
-        if self._awaited.setdefault(source.id, mine) is not mine:
+        waiter = out, read
+        if self._awaited.setdefault(source.id, waiter) is not waiter:
             raise ConfigError(f"there is a source {source.id!r} already; wait for its end, or choose another id")
         try:
             if self._over.is_set():
@@ -107,9 +107,9 @@ class WarmPipeline(PipelineRun):
         return self._error or StreamkitError("the pipeline was stopped")
 
     def _source_read(self, source: str, state: SourceState) -> None:
-        if (known := self._awaited.get(source)) is not None:
-            known[1]()
+        if (waiter := self._awaited.get(source)) is not None:
+            waiter[1]()
 
     def _source_complete(self, source: str) -> None:
-        if (known := self._awaited.get(source)) is not None:
-            known[0].set()
+        if (waiter := self._awaited.get(source)) is not None:
+            waiter[0].set()

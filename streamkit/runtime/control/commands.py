@@ -297,9 +297,9 @@ class Controls:
             ConfigError: the source does not exist, or no stage with that id records.
         """
         recorders = {node.id: node for node in self.graph.nodes.values() if node.type.spec.on_demand}
-        for name, known, what in ((id_, recorders, "stage that records"), (source, self.states, "source")):
-            if name not in known:
-                raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, known, all_if_few=True)}")
+        for name, existing, what in ((id_, recorders, "stage that records"), (source, self.states, "source")):
+            if name not in existing:
+                raise ConfigError(f"there is no {what} {name!r}{did_you_mean(name, existing, all_if_few=True)}")
         self._trigger_stage(id_, source, data)
 
     def lost_nodes(self) -> list[str]:

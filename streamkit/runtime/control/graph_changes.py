@@ -115,7 +115,7 @@ class LiveChanges:
         """Apply them to a pipeline that does not run yet; where its YAML's graph differs from `base`, that counts."""
         if self.base is None or graph.config.state is not None:
             return
-        before, after = ({one.id: source_facts(one) for one in each.sources} for each in (self.base, graph))
+        before, after = ({source.id: source_facts(source) for source in each.sources} for each in (self.base, graph))
         for id_ in self.removed:
             if id_ in after and after[id_] == before[id_]:
                 self._try(running.remove, id_)
@@ -280,7 +280,7 @@ def _fixed(node: Node) -> dict[str, Any]:
 
 def source_facts(source: SourceConfig) -> tuple[Any, ...]:
     """Everything that defines a source, except for its position in the file."""
-    names = [one.name for one in fields(source) if one.name not in ("type", "node")]
+    names = [entry.name for entry in fields(source) if entry.name not in ("type", "node")]
     return _origin(source.type), *(getattr(source, name) for name in names)
 
 

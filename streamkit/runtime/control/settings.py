@@ -37,30 +37,32 @@ def checked(graph: Graph, id_: str, values: Mapping[str, Any]) -> list[tuple[Nod
     Raises:
         ConfigError: lists every problem.
     """
-    nodes, known = nodes_of(graph, id_), changeable(graph, id_)
+    nodes, changeable_names = nodes_of(graph, id_), changeable(graph, id_)
     problems: list[Problem] = []
     for name in values:
-        if name not in known:
-            may = did_you_mean(name, known) or (f"; {', '.join(known)} may" if known else "")
+        if name not in changeable_names:
+            may = did_you_mean(name, changeable_names) or (
+                f"; {', '.join(changeable_names)} may" if changeable_names else ""
+            )
             problems.append(Problem(id_, 0, 0, f"{name} cannot change while the pipeline runs{may}"))
-    found: list[tuple[Node, dict[str, Any]]] = []
+    changes: list[tuple[Node, dict[str, Any]]] = []
     validate = OptionValidator(graph.config.folder, problems, graph.config.registry)
     parts = nodes_of(graph, whole) if (whole := nodes[0].table) in graph.aliases else nodes
     for node in parts:
         names = [name for name in node.type.spec.changeable if _follows(node, name, nodes)]
-        given = {name: value for name, value in values.items() if name in names}
-        new = validate.some(node.type, tree(given, id_))
+        node_values = {name: value for name, value in values.items() if name in names}
+        new = validate.some(node.type, tree(node_values, id_))
         if new and not problems:
             if (why := refusal(node.type, {**node.options, **new})) is not None:
                 problems.append(Problem(id_, 0, 0, why))
-            found.append((node, new))
+            changes.append((node, new))
     if not problems:
-        after = {node.id: replace(node, options={**node.options, **new}) for node, new in found}
+        after = {node.id: replace(node, options={**node.options, **new}) for node, new in changes}
         whole_graph = replace(graph, nodes={**graph.nodes, **after})
         problems += [Problem(id_, 0, 0, text) for text in broken_rules(whole_graph)]
     if problems:
         raise ConfigError(list(dict.fromkeys(problems)))  # parts with the same option have the same problem
-    return found
+    return changes
 
 
 def follow_zones(graph: Graph) -> list[Node]:
@@ -74,8 +76,8 @@ def follow_zones(graph: Graph) -> list[Node]:
 def _follows(node: Node, name: str, changed: Sequence[Node]) -> bool:
     """Whether an option of a node changes with that of `changed` nodes: it is one of them, or has the same value."""
     return any(
-        node is one or (name in one.type.spec.changeable and value_of(node, name) == value_of(one, name))
-        for one in changed
+        node is other or (name in other.type.spec.changeable and value_of(node, name) == value_of(other, name))
+        for other in changed
     )
 
 
@@ -83,10 +85,10 @@ def nodes_of(graph: Graph, id_: str) -> list[Node]:
     """The stage with that id, or the parts of that composite."""
     if id_ in graph.nodes:
         return [graph.nodes[id_]]
-    found = [node for node in graph.nodes.values() if id_ in graph.aliases and node.table == id_]
-    if not found:
+    parts = [node for node in graph.nodes.values() if id_ in graph.aliases and node.table == id_]
+    if not parts:
         raise ConfigError(f"there is no stage {id_!r}{did_you_mean(id_, [*graph.nodes, *graph.aliases])}")
-    return found
+    return parts
 
 
 def value_of(node: Node, name: str) -> Any:

@@ -72,12 +72,12 @@ class StageStateFile:
         return connection
 
     def _write(self, values: dict[str, bytes | None]) -> None:
-        gone = [(self._stage, key) for key, value in values.items() if value is None]
-        kept = [(self._stage, key, value) for key, value in values.items() if value is not None]
+        deleted = [(self._stage, key) for key, value in values.items() if value is None]
+        written = [(self._stage, key, value) for key, value in values.items() if value is not None]
         try:
             with contextlib.closing(self._connection()) as connection, connection:
-                connection.executemany("DELETE FROM stages WHERE stage = ? AND key = ?", gone)
-                connection.executemany("INSERT OR REPLACE INTO stages VALUES (?, ?, ?)", kept)
+                connection.executemany("DELETE FROM stages WHERE stage = ? AND key = ?", deleted)
+                connection.executemany("INSERT OR REPLACE INTO stages VALUES (?, ?, ?)", written)
         except sqlite3.Error as error:
             self._left = values
             logger.warning(f"cannot write the state {self._path} of {self._stage}: {error}; it is tried again")

@@ -85,8 +85,8 @@ class StateStore:
             raise
 
     def _rows(self, kind: str) -> list[tuple[str, Any]]:
-        found = self._do("SELECT id, value FROM changes WHERE kind = ? ORDER BY rowid", kind)
-        return [(id_, json.loads(value)) for id_, value in found]
+        rows = self._do("SELECT id, value FROM changes WHERE kind = ? ORDER BY rowid", kind)
+        return [(id_, json.loads(value)) for id_, value in rows]
 
     # -------------------------------------------------------------------------------------------------- to the file
 
@@ -131,17 +131,17 @@ class StateStore:
             graph: the graph as in the YAML.
             warn: receives a message for each change that no longer fits the YAML; it is skipped.
         """
-        known = {source.id: source for source in graph.sources}
+        sources = {source.id: source for source in graph.sources}
         for id_, value in self._rows("source"):
             try:
-                found = [] if value is None else read_source(graph.config, id_, value)
+                read_sources = [] if value is None else read_source(graph.config, id_, value)
             except ConfigError as error:
                 warn(f"source {id_} is ignored: {error}")
                 continue
             if value is None:
-                known.pop(id_, None)
-            known |= {source.id: source for source in found}
-        return list(known.values())
+                sources.pop(id_, None)
+            sources |= {source.id: source for source in read_sources}
+        return list(sources.values())
 
     def restore(self, graph: Graph) -> set[str]:
         """Apply the stored changes to a graph that does not run yet; return the ids of paused sources.

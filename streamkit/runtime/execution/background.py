@@ -67,10 +67,10 @@ class ThreadedBackground(Background[_P, _T]):
 
     def _process(self, item: _P) -> None:
         try:
-            made = [self._work(item, self._over.is_set)]
+            results = [self._work(item, self._over.is_set)]
         except Exception as error:  # a mistake of the stage must not end the thread
             logger.error(f"{self._name} failed in the background: {describe(error)}")
-            made = []
+            results = []
         with self._lock:
-            self._done += made
+            self._done += results
             del self._open[id(item)]

@@ -99,8 +99,8 @@ class Channel(Generic[_T]):
         """
         with self._lock:
             while not self._aborted:
-                most = self._takers if taken else 1 if empty else self._depth
-                if len(self._items) < most:
+                limit = self._takers if taken else 1 if empty else self._depth
+                if len(self._items) < limit:
                     return
                 self._changed.wait()
             raise Aborted
@@ -120,10 +120,10 @@ class Channel(Generic[_T]):
                 self._changed.notify_all()
             return item
 
-    def get_many(self, most: int) -> list[_T]:
-        """Wait for items and take at most `most`; empty if the channel is closed and empty. Raises as `get` does."""
+    def get_many(self, limit: int) -> list[_T]:
+        """Wait for items and take at most `limit`; empty if the channel is closed and empty. Raises as `get` does."""
         with self._lock:
-            items = [self._items.popleft() for _ in range(min(most, len(self._items)))] if self._ready() else []
+            items = [self._items.popleft() for _ in range(min(limit, len(self._items)))] if self._ready() else []
             self._changed.notify_all()
             return items
 

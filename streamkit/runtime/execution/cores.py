@@ -13,7 +13,7 @@ from streamkit.core.data import Device
 
 _SOURCE_CORES, _FEWEST = 4, 2
 _leaving = threading.RLock()
-_given: list[tuple[int, ...]] = []  # the cores of this process before each `ParentCores` in force
+_cores_before: list[tuple[int, ...]] = []  # the cores of this process before each `ParentCores` in force
 _before: dict[int, set[int]] = {}  # the cores of each thread before the first of these
 
 
@@ -30,7 +30,7 @@ def process_cores() -> tuple[int, ...]:
     if not hasattr(os, "sched_getaffinity"):
         return ()
     with _leaving:  # those of the main thread: this thread may be pinned
-        return _given[0] if _given else tuple(sorted(os.sched_getaffinity(os.getpid())))
+        return _cores_before[0] if _cores_before else tuple(sorted(os.sched_getaffinity(os.getpid())))
 
 
 def pin_process(device: Device, number: int, of: int, allowed: Sequence[int] = ()) -> None:
@@ -73,46 +73,46 @@ class ParentCores:
             return
         self._parts = frozenset(parts)
         with _leaving:
-            given = process_cores()
-            each = len(given) // self._of
-            own = [core for place, core in enumerate(given) if each and place // each not in parts]
-            _pin_all_threads(own if len(own) >= _FEWEST else given)
+            all_cores = process_cores()
+            each = len(all_cores) // self._of
+            remaining = [core for place, core in enumerate(all_cores) if each and place // each not in parts]
+            _pin_all_threads(remaining if len(remaining) >= _FEWEST else all_cores)
 
     def __enter__(self) -> ParentCores:
         if self._of:
             with _leaving:
-                if not _given:
+                if not _cores_before:
                     _before.update(_threads())
-                _given.append(process_cores())
+                _cores_before.append(process_cores())
         return self
 
     def __exit__(self, *_: object) -> None:
         if not self._of:
             return
         with _leaving:
-            given = _given[0]
-            if len(_given) == 1:
-                _pin_all_threads(given, _before)
+            cores = _cores_before[0]
+            if len(_cores_before) == 1:
+                _pin_all_threads(cores, _before)
                 _before.clear()
-            _given.pop()
+            _cores_before.pop()
 
 
 def _threads() -> dict[int, set[int]]:
     """The threads of this process, each with its cores."""
-    found = {}
+    threads = {}
     for thread in map(int, os.listdir("/proc/self/task")):
         with contextlib.suppress(OSError):  # it has ended
-            found[thread] = os.sched_getaffinity(thread)
-    return found
+            threads[thread] = os.sched_getaffinity(thread)
+    return threads
 
 
-def _pin_all_threads(cores: Sequence[int], own: Mapping[int, Set[int]] = MappingProxyType({})) -> None:
+def _pin_all_threads(cores: Sequence[int], by_thread: Mapping[int, Set[int]] = MappingProxyType({})) -> None:
     """Pin the threads of this process, to cores of their own where these are given; later threads inherit it."""
     done: set[int] = set()
     while threads := _threads().keys() - done:  # some may have started meanwhile
         for thread in sorted(threads):
             with contextlib.suppress(OSError):
-                os.sched_setaffinity(thread, own.get(thread, cores))
+                os.sched_setaffinity(thread, by_thread.get(thread, cores))
         done |= threads
 
 
@@ -126,9 +126,10 @@ def pin_to_shared_cores(device: Device) -> None:
     if device.kind == "cpu" or not hasattr(os, "sched_setaffinity"):
         return
     allowed = process_cores()
-    asked = os.environ.get("STREAMKIT_SOURCE_CORES")
-    count = int(asked) if asked else min(_SOURCE_CORES, len(allowed) // 4)
-    if count < (1 if asked else _FEWEST) or len(allowed) < 4 * count:  # decoding on the CPU and encoding need them too
+    setting = os.environ.get("STREAMKIT_SOURCE_CORES")
+    count = int(setting) if setting else min(_SOURCE_CORES, len(allowed) // 4)
+    # decoding on the CPU and encoding need cores too
+    if count < (1 if setting else _FEWEST) or len(allowed) < 4 * count:
         return
     first = count * device.index % len(allowed)
     os.sched_setaffinity(0, (allowed + allowed)[first : first + count])

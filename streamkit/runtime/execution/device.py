@@ -155,7 +155,7 @@ class CudaLane(LaneDevice):
     def __init__(self, device: Device) -> None:
         self._cupy = device.xp
         self._device = device
-        self._kept: deque[tuple[Any, Any]] = deque()
+        self._pending: deque[tuple[Any, Any]] = deque()
         self._reading: Any = None
         self._stream: Any = None
         self._probe: tuple[Any, float] | None = None
@@ -187,10 +187,10 @@ class CudaLane(LaneDevice):
         event = self._cupy.cuda.Event(block=True, disable_timing=True)  # a waiting thread sleeps
         driver.record(event, self._stream)
         batch.ready = event
-        self._kept.append((event, (self._reading, _held(batch))))
-        while self._kept and (self._kept[0][0].done or len(self._kept) > _IN_FLIGHT):
-            self._kept[0][0].synchronize()
-            self._kept.popleft()
+        self._pending.append((event, (self._reading, _held(batch))))
+        while self._pending and (self._pending[0][0].done or len(self._pending) > _IN_FLIGHT):
+            self._pending[0][0].synchronize()
+            self._pending.popleft()
 
     def stuck_s(self, now_s: float) -> float:
         """See `LaneDevice.stuck_s`: the age of an event behind the work that the stream had at an earlier call."""
@@ -207,7 +207,7 @@ class CudaLane(LaneDevice):
         """Wait for the stream and release everything kept."""
         if self._stream is not None:
             self._stream.synchronize()
-        self._kept.clear()
+        self._pending.clear()
 
 
 def _held(batch: Batch) -> Any:

@@ -34,13 +34,13 @@ class ThreadFuture(Future[_T]):
         self, work: Callable[[Stopped], _T], name: str = "background", over: threading.Event | None = None
     ) -> None:
         self._over = over or threading.Event()
-        self._found: list[_T] = []
+        self._outcome: list[_T] = []
         self._error: BaseException | None = None
         self._thread = start(name, lambda: self._run(work))
 
     def _run(self, work: Callable[[Stopped], _T]) -> None:
         try:
-            self._found.append(work(self._over.is_set))
+            self._outcome.append(work(self._over.is_set))
         except BaseException as error:
             self._error = error
             self._over.set()
@@ -55,7 +55,7 @@ class ThreadFuture(Future[_T]):
         self._thread.join()
         if self._error is not None:
             raise self._error
-        return self._found[0]
+        return self._outcome[0]
 
     def drop(self) -> None:
         """See `Future.drop`."""

@@ -67,17 +67,19 @@ class GraphOutputs:
         self.lock = threading.Lock()
         self.by_source = False
         self._listeners: tuple[FrameListener, ...] = ()
-        self._own = {id(lane): (lane.nodes[-1].id, own) for lane, own in _ends(graph, lanes)}
-        self._first = 0 if count_sources is None else next(iter(self._own), 0)
+        self._ends = {id(lane): (lane.nodes[-1].id, counted) for lane, counted in _ends(graph, lanes)}
+        self._first = 0 if count_sources is None else next(iter(self._ends), 0)
 
     @property
     def counted(self) -> dict[str, set[str]]:
         """By end, the stages and tables whose events and objects are counted there."""
-        return dict(self._own.values())
+        return dict(self._ends.values())
 
     def leave_out(self, counted_elsewhere: Collection[str]) -> None:
         """Do not count these stages and tables: another process does."""
-        self._own = {lane: (name, own.difference(counted_elsewhere)) for lane, (name, own) in self._own.items()}
+        self._ends = {
+            lane: (name, counted.difference(counted_elsewhere)) for lane, (name, counted) in self._ends.items()
+        }
 
     def listen(self, seen: FrameListener) -> Callable[[], None]:
         """Pass every batch to `seen`; return a function that stops it. `seen` must be quick and thread-safe.
@@ -91,25 +93,25 @@ class GraphOutputs:
 
     def _unlisten(self, seen: FrameListener) -> None:
         with self.lock:
-            self._listeners = tuple(one for one in self._listeners if one is not seen)
+            self._listeners = tuple(listener for listener in self._listeners if listener is not seen)
 
     def count(self, lane: Lane, batch: Batch) -> None:
         """Count a batch that has left a lane, if the lane is an end of the graph."""
-        end = self._own.get(id(lane))
+        end = self._ends.get(id(lane))
         if end is None:
             return
-        name, own = end
+        name, counted = end
         now_s = time.monotonic()
         frames = [*batch.frames, *batch.failed]
         with self.lock:
             self.finished[name] += len(frames)
-            for table in own.intersection(batch.tables):
+            for table in counted.intersection(batch.tables):
                 self.detections[table] += len(batch.table(table))
                 if self.by_source:
                     _count_objects(batch, batch.table(table))
             for frame in frames:
                 for event in frame.events:
-                    if event.stage in own:
+                    if event.stage in counted:
                         self.events[event.kind] += 1
                         self.event_counter.add(event)
                 if frame.due_s is not None:
@@ -122,12 +124,12 @@ class GraphOutputs:
         for source in complete:
             self._source_complete(source)
         if self._listeners and frames:
-            self._notify(batch, own, every=id(lane) == self._first)
+            self._notify(batch, counted, every=id(lane) == self._first)
 
     def _pass(self, ended: Sequence[str]) -> list[str]:
         """Note that these sources have ended at one end; return those that have ended at every end."""
         self._passed.update(ended)
-        complete = [source for source in ended if self._passed[source] == len(self._own)]
+        complete = [source for source in ended if self._passed[source] == len(self._ends)]
         for source in complete:
             del self._passed[source]
         return complete
@@ -138,10 +140,10 @@ class GraphOutputs:
             self.events[event.kind] += 1
         self.event_counter.add(event)
 
-    def _notify(self, batch: Batch, own: set[str], every: bool) -> None:
+    def _notify(self, batch: Batch, counted: set[str], every: bool) -> None:
         shown: list[tuple[Frame, list[Event]]] = []
         for frame in sorted([*batch.frames, *batch.failed], key=lambda frame: frame._state.position):
-            events = [event for event in frame.events if event.stage in own]
+            events = [event for event in frame.events if event.stage in counted]
             if every or events:
                 shown.append((replace(frame, surface=None), events))
         if shown and batch.tables:
@@ -160,15 +162,15 @@ def _ends(graph: Graph, lanes: Sequence[Lane]) -> Iterator[tuple[Lane, set[str]]
     for lane in lanes:
         last = lane.nodes[-1]
         if issubclass(last.type, Sink) or not last.readers:
-            own = _above(graph, last) - claimed
-            claimed |= own
-            yield lane, own
+            counted = _above(graph, last) - claimed
+            claimed |= counted
+            yield lane, counted
 
 
 def _above(graph: Graph, node: Node) -> set[str]:
     """Ids of a stage and of all stages above it, and the tables of the detectors among them."""
     nodes = [node, *stages_above(graph.nodes, node).values()]
-    return {one.id for one in nodes} | {one.table for one in nodes if "detections" in one.type.spec.writes}
+    return {stage.id for stage in nodes} | {stage.table for stage in nodes if "detections" in stage.type.spec.writes}
 
 
 def _count_objects(batch: Batch, table: Detections) -> None:

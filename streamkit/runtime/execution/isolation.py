@@ -25,8 +25,8 @@ from streamkit.core.errors import describe
 from streamkit.core.stage import Stage
 
 COPIED = "pixels copied: memory shared with a decoded frame"
-_MOST_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
-_LEAST = 20  # batches before the time is checked
+_MAX_COPY_S = 0.0005  # per batch, to copy the states: 5 % of Python's time at 100 batches per second
+_MIN_COPIES = 20  # batches before the time is checked
 
 
 _Image = tuple[Surface | None, int, int, tuple[int, int] | None]
@@ -85,23 +85,23 @@ class StateCopies:
 
     def copied(self, sources: set[str]) -> Callable[[], None]:
         """Copy the states of these sources; return a function that restores them."""
-        new, kept = sources - self._all.keys(), dict[str, Any]()
+        new, copies = sources - self._all.keys(), dict[str, Any]()
         if self._without is None:
             begun_s = time.thread_time()
             try:
-                kept = {source: copy.deepcopy(self._all[source]) for source in sources - new}
+                copies = {source: copy.deepcopy(self._all[source]) for source in sources - new}
             except Exception as error:
                 self._without = f"cannot be copied ({describe(error)})"
             self._copies += 1
             self._seconds += time.thread_time() - begun_s
-            if self._copies >= _LEAST and self._seconds > self._copies * _MOST_S:
+            if self._copies >= _MIN_COPIES and self._seconds > self._copies * _MAX_COPY_S:
                 self._without = f"take {1000 * self._seconds / self._copies:.2g} ms per batch to copy"
 
         def restore() -> None:
             for source in new:
                 self._all.pop(source, None)
-            self._all.update(kept)
-            if len(kept) < len(sources - new):
+            self._all.update(copies)
+            if len(copies) < len(sources - new):
                 self._lost(f"its states {self._without}, so they include the frames of this batch twice")
 
         return restore
@@ -120,7 +120,7 @@ def line_of(error: BaseException, kind: type[Stage]) -> str:
     An invalid result is detected only after the call; the line is then that of `process`.
     """
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    lines = [one.lineno for one in traceback.extract_tb(error.__traceback__) if one.filename == file]
+    lines = [entry.lineno for entry in traceback.extract_tb(error.__traceback__) if entry.filename == file]
     if file and lines:
         return f"{Path(file).name}:{lines[-1]}"
     process = getattr(kind, "process", None)
@@ -128,47 +128,47 @@ def line_of(error: BaseException, kind: type[Stage]) -> str:
     return f"{Path(code.co_filename).name}:{code.co_firstlineno}" if code else ""
 
 
-def check_batch(made: Batch, given: Batch, kind: type[Stage]) -> None:
+def check_batch(processed: Batch, batch: Batch, kind: type[Stage]) -> None:
     """Validate the batch that a stage returned, except for pixels.
 
     Raises:
         TypeError: a table is not a Detections, or a field of a frame has the wrong type.
         ValueError: frames are missing or out of order, or rows refer to frames that do not exist.
     """
-    count = len(made.frames) + len(made.failed) - len(given.failed)
-    if count != len(given.frames):
+    count = len(processed.frames) + len(processed.failed) - len(batch.failed)
+    if count != len(batch.frames):
         raise ValueError(
-            f"{kind.__name__}.process must return every frame of the batch, got {count} of {len(given.frames)}; "
+            f"{kind.__name__}.process must return every frame of the batch, got {count} of {len(batch.frames)}; "
             "to drop objects, select rows of a table"
         )
-    check_tables(made.tables, "batch.tables")
-    for name, table in made.tables.items():
+    check_tables(processed.tables, "batch.tables")
+    for name, table in processed.tables.items():
         rows = table.batch_row if isinstance(table, Detections) else np.zeros(0)
-        if array_module(rows) is np and len(rows) and not 0 <= rows.min() <= rows.max() < len(made.frames):
+        if array_module(rows) is np and len(rows) and not 0 <= rows.min() <= rows.max() < len(processed.frames):
             raise ValueError(
-                f"tables[{name!r}].batch_row must be frame indices in the batch, from 0 to {len(made.frames) - 1}; "
-                f"got {rows.min()} to {rows.max()}"
+                f"tables[{name!r}].batch_row must be frame indices in the batch, from 0 to {len(processed.frames) - 1}"
+                f"; got {rows.min()} to {rows.max()}"
             )
-    for frame in made.frames:
+    for frame in processed.frames:
         check_frame(frame)
-    order = {(frame.source, frame._state.position): place for place, frame in enumerate(given.frames)}
-    places = [order.get((frame.source, frame._state.position), -1) for frame in made.frames]
+    order = {(frame.source, frame._state.position): place for place, frame in enumerate(batch.frames)}
+    places = [order.get((frame.source, frame._state.position), -1) for frame in processed.frames]
     if places and (min(places) < 0 or places != sorted(set(places))):
         raise ValueError(f"{kind.__name__}.process must return the frames of the batch in their order")
-    _check_arrays(made, given)
+    _check_arrays(processed, batch)
 
 
-def _check_arrays(made: Batch, given: Batch) -> None:
+def _check_arrays(processed: Batch, batch: Batch) -> None:
     """Validate the tensor and the outputs that a stage replaced. Raises TypeError or ValueError."""
     arrays = {
-        f"outputs[{name!r}]": array for name, array in made.outputs.items() if array is not given.outputs.get(name)
+        f"outputs[{name!r}]": array for name, array in processed.outputs.items() if array is not batch.outputs.get(name)
     }
-    if made.tensor is not None and made.tensor is not given.tensor:
-        arrays["tensor"] = made.tensor
+    if processed.tensor is not None and processed.tensor is not batch.tensor:
+        arrays["tensor"] = processed.tensor
     for name, array in arrays.items():
         if not hasattr(array, "shape") or not hasattr(array, "dtype"):
-            raise TypeError(f"batch.{name} must be an array of {made.xp.__name__}, got {type_text(array)}")
-    rows = len(made.frames) if made.rows is None else len(made.rows)
+            raise TypeError(f"batch.{name} must be an array of {processed.xp.__name__}, got {type_text(array)}")
+    rows = len(processed.frames) if processed.rows is None else len(processed.rows)
     shape = arrays["tensor"].shape if "tensor" in arrays else (rows, 0, 0, 0)
     if len(shape) != 4 or shape[0] < rows:
         raise ValueError(f"batch.tensor must have 4 axes and {rows} rows, one per frame, got shape {list(shape)}")
@@ -230,14 +230,14 @@ class PixelGuard:
     def __init__(self, frames: Sequence[Frame], *, freeze: bool = True, on_host: bool = True) -> None:
         self._frames = [(frame, _image_of(frame)) for frame in frames]
         self._sizes: dict[int, tuple[int, int]] = {}
-        self._given: dict[int, tuple[Surface, Any]] = {}
-        self._known: set[int] = set()  # the ids of the surfaces
+        self._surfaces: dict[int, tuple[Surface, Any]] = {}
+        self._surface_ids: set[int] = set()  # the ids of the surfaces
         arrays = []
         for frame in frames:
             self._sizes[frame._state.position] = frame.width, frame.height
             if (surface := frame.surface) is not None:
-                self._given[frame._state.position] = surface, surface.data
-                self._known.add(id(surface))
+                self._surfaces[frame._state.position] = surface, surface.data
+                self._surface_ids.add(id(surface))
                 arrays.append(surface.data)
         on_device = bool(arrays) and array_module(arrays[0]) is not np
         self._frozen = [] if on_device or not freeze else [data for data in arrays if data.flags.writeable]
@@ -247,7 +247,7 @@ class PixelGuard:
         if self._stream is not None:
             from streamkit.ops.cuda import driver
 
-            driver.wait_for(self._stream, [surface for surface, _ in self._given.values()])
+            driver.wait_for(self._stream, [surface for surface, _ in self._surfaces.values()])
         for data in self._frozen:
             data.flags.writeable = False
         return self
@@ -281,7 +281,7 @@ class PixelGuard:
         """
         copied = 0
         for frame in frames:
-            old, data = self._given.get(frame._state.position, (None, None))
+            old, data = self._surfaces.get(frame._state.position, (None, None))
             if old is not None and old.data is not data:
                 old.data = data
                 raise ValueError("surface.data must not be assigned to; write frame.surface = Surface(array, color)")
@@ -290,9 +290,9 @@ class PixelGuard:
             check_surface(frame, xp)
             if (frame.width, frame.height) != self._sizes.get(frame._state.position):
                 frame._state.shape_size = None
-            if id(new) in self._known:
+            if id(new) in self._surface_ids:
                 continue
-            if any(xp.may_share_memory(new.data, data) for _, data in self._given.values()):
+            if any(xp.may_share_memory(new.data, data) for _, data in self._surfaces.values()):
                 frame.surface = new = Surface(new.data.copy(), new.color)
                 copied += 1
             if xp is np and not new.pooled:

@@ -43,9 +43,9 @@ def wait_for_results(runners: Sequence[Runner], source: str, state: SourceState,
     """
     stages: list[LateStage] = [
         stage  # type: ignore[misc]  # `late_results` promises it
-        for one in runners
-        if one.node.type.spec.late_results
-        for stage in one.instances()
+        for runner in runners
+        if runner.node.type.spec.late_results
+        for stage in runner.instances()
     ]
     passed_s: float | None = None
     while not over():
@@ -54,6 +54,6 @@ def wait_for_results(runners: Sequence[Runner], source: str, state: SourceState,
             return
         if passed_s is None and state.out + state.dropped >= state.frames:
             passed_s = time.monotonic()
-        if passed_s is not None and time.monotonic() - passed_s > max(one.drain_timeout for one in missing):
+        if passed_s is not None and time.monotonic() - passed_s > max(stage.drain_timeout for stage in missing):
             return
         time.sleep(_POLL_S)

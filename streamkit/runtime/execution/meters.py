@@ -73,10 +73,10 @@ def stage_total(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     frames, instances, seconds, failed = (
         sum(part.get(key, 0) for part in parts) for key in ("frames", "instances", "seconds", "failed")
     )
-    found = {
+    total = {
         "frames": frames,
         "instances": instances,
         "seconds": round(seconds, 3),
         "us_per_frame": round(seconds / frames * 1e6, 1) if frames else None,
     }
-    return {**found, "failed": failed} if failed else found
+    return {**total, "failed": failed} if failed else total

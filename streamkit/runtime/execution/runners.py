@@ -41,9 +41,9 @@ def runner(node: Node, context: MakeContext, fail: Fail, sources: Sequence[str])
         lossy, emits = node.type.spec.may_drop, issubclass(node.type, Emitter)
         kind = LossySinkRunner if lossy else EmitterRunner if emits else SinkRunner
         return kind(node, context, fail, sources)
-    for stage, made in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
+    for stage, runner_type in ((BatchStage, BatchRunner), (StreamStage, StreamRunner), (FrameStage, FrameRunner)):
         if issubclass(node.type, stage):
-            return made(node, context, fail)
+            return runner_type(node, context, fail)
     raise TypeError(f"{node.id}: a stage of kind {node.type.__name__} cannot be used under stages")
 
 
@@ -62,33 +62,35 @@ class BatchRunner(Runner):
         spec = self.node.type.spec
         if isinstance(batch.tensor, LazyRows) and "tensor" in spec.reads and not spec.splits_tensor:
             batch.tensor = batch.tensor[:]  # the stage expects an array
-        made = self._called(self.stage.process, batch)
-        if isinstance(made, Batch) and isinstance(made.outputs, LazyOutputs) and not self.splits_outputs:
-            made.outputs = made.outputs.whole(made.xp)
-        return made
+        processed = self._called(self.stage.process, batch)
+        if isinstance(processed, Batch) and isinstance(processed.outputs, LazyOutputs) and not self.splits_outputs:
+            processed.outputs = processed.outputs.whole(processed.xp)
+        return processed
 
     def _called(self, process: Callable[[Batch], Batch], batch: Batch) -> Batch:
         """Call a stage on a batch; an isolated stage gets private tables, and its result is validated."""
         if not self.isolated:
             return process(batch)
         before = BatchSnapshot(batch.frames) if len(batch.frames) == 1 else None  # `run` restores several itself
-        own = replace(batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=dict(batch.tables))
+        private_batch = replace(
+            batch, frames=list(batch.frames), outputs=dict(batch.outputs), tables=dict(batch.tables)
+        )
         with PixelGuard(batch.frames, freeze=not self.node.in_place, on_host=not self.node.on_device) as pixels:
             try:
-                made = process(own)
+                processed = process(private_batch)
             except BaseException:
                 pixels.restore()  # events and facts that it has reported until then are kept
                 raise
-        if not isinstance(made, Batch):  # the runner refuses it
-            return made
+        if not isinstance(processed, Batch):  # the runner refuses it
+            return processed
         try:
-            isolation.check_batch(made, batch, self.node.type)
-            self.count_copies(pixels.take(made.frames, batch.xp))
+            isolation.check_batch(processed, batch, self.node.type)
+            self.count_copies(pixels.take(processed.frames, batch.xp))
         except (TypeError, ValueError):
             if before is not None:
                 before.restore()
             raise
-        return made
+        return processed
 
     def snapshot(self, batch: Batch) -> Callable[[], None] | None:
         """Snapshot the frames, and the states of a stream stage."""
@@ -114,7 +116,7 @@ class StreamRunner(BatchRunner):
         for frame in batch.frames:
             if frame.source not in self.states:
                 self.states[frame.source] = self.stage.new_state(frame.source)
-        return self._called(lambda given: self.stage.process(given, self.states), batch)
+        return self._called(lambda passed_batch: self.stage.process(passed_batch, self.states), batch)
 
     def run(self, batch: Batch) -> Batch:
         """Also pass batches of failed frames only to a stage with late results: one may be a closing frame."""
@@ -282,12 +284,12 @@ class SinkRunner(Runner):
 
     def _encoded(self, batch: Batch) -> dict[int, Any]:
         """Encode all frames at once, by the frame's identity; empty if the sink encodes frame by frame."""
-        if _own_tables(batch):
+        if _has_frame_tables(batch):
             return {}
         try:
             encode = self.node.type.encode  # type: ignore[attr-defined]
-            made = _lines(batch) if encode is batch_lines else encode(batch)
-            return {} if made is None else dict(zip(map(id, batch.frames), made, strict=True))
+            encoded = _lines(batch) if encode is batch_lines else encode(batch)
+            return {} if encoded is None else dict(zip(map(id, batch.frames), encoded, strict=True))
         except StreamkitError:
             raise
         except Exception:  # encoding frame by frame finds the frame that fails
@@ -334,7 +336,7 @@ def _lines(batch: Batch) -> list[bytes]:
     return batch.lines
 
 
-def _own_tables(batch: Batch) -> bool:
+def _has_frame_tables(batch: Batch) -> bool:
     """Whether the tables are the frames' own, and not the batch's."""
     return not batch.tables and any(frame.tables for frame in batch.frames)
 
@@ -346,10 +348,10 @@ class EmitterRunner(SinkRunner):
 
     def opened(self, key: Any, **replaced: Any) -> Stage:
         """Create and open the instance, and start its sender."""
-        made = super().opened(key, **replaced)
-        assert isinstance(made, Emitter)
-        self._sending = ThreadFuture(partial(self._send, made.sender))
-        return made
+        emitter = super().opened(key, **replaced)
+        assert isinstance(emitter, Emitter)
+        self._sending = ThreadFuture(partial(self._send, emitter.sender))
+        return emitter
 
     def _send(self, sender: Sender, over: Callable[[], bool]) -> None:
         STAGE.set(self.node.id)
@@ -358,7 +360,7 @@ class EmitterRunner(SinkRunner):
     def process(self, batch: Batch) -> Batch:
         """Write the frames of the batch, at once where the emitter sends each as its line."""
         sink = self._instances.get(None)
-        if sink is None or not sink.sends_lines or batch.failed or self._failed_paths or _own_tables(batch):
+        if sink is None or not sink.sends_lines or batch.failed or self._failed_paths or _has_frame_tables(batch):
             return super().process(batch)
         try:
             sink.write_lines(batch.frames, _lines(batch))
@@ -414,7 +416,7 @@ class LossySinkRunner(SinkRunner):
 
     def instances(self) -> Iterable[Stage]:
         """The instances of sources that have had a frame."""
-        return [one.sink for one in self._threads.values()]
+        return [sink_thread.sink for sink_thread in self._threads.values()]
 
     def open(self) -> None:
         """Check the sink's options before the first frame."""
@@ -434,14 +436,14 @@ class LossySinkRunner(SinkRunner):
         return batch
 
     def _sink(self, source: str) -> Sink:
-        made = self.make(**self._options(self._path(source)))
-        assert isinstance(made, Sink)
-        return made
+        sink = self.make(**self._options(self._path(source)))
+        assert isinstance(sink, Sink)
+        return sink
 
     def end(self, source: str) -> None:
         """Let the source's thread finish."""
         thread = self._threads.pop(source, None)
-        self._leaving = [one for one in self._leaving if one.thread.is_alive()]
+        self._leaving = [sink_thread for sink_thread in self._leaving if sink_thread.thread.is_alive()]
         if thread is not None:
             thread.frames.close()
             self._leaving.append(thread)
@@ -451,10 +453,10 @@ class LossySinkRunner(SinkRunner):
         for source in list(self._threads):
             self.end(source)
         until_s = time.monotonic() + _GRACE_S
-        for one in self._leaving:
-            one.thread.join(max(0.0, until_s - time.monotonic()))
-            if one.thread.is_alive():
-                self.log(f"{one.thread.name} does not end and is abandoned")
+        for sink_thread in self._leaving:
+            sink_thread.thread.join(max(0.0, until_s - time.monotonic()))
+            if sink_thread.thread.is_alive():
+                self.log(f"{sink_thread.thread.name} does not end and is abandoned")
 
     def _on_failure(self, frame: Frame | None, error: Exception) -> None:
         if frame is not None:

@@ -61,9 +61,9 @@ def instances(nodes: Sequence[Node], device: Device, own_cores: int | None = Non
         device: the pipeline's device.
         own_cores: number of cores reserved for the pipeline, if it may not use all cores of the process.
     """
-    asked = [node.run.instances for node in nodes if node.run.instances is not None]
+    configured = [node.run.instances for node in nodes if node.run.instances is not None]
     if not nodes[0].on_device or any(scope_of(node.type) == "pipeline" for node in nodes):
         return 1
-    if asked:
-        return max(asked)
+    if configured:
+        return max(configured)
     return (own_cores or cores()) if device.kind == "cpu" else 1

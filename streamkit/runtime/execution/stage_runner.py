@@ -99,21 +99,21 @@ class Runner:
         """
         if (why := self._unopened.get(key)) is not None:
             raise NotOpenedError(why)  # a new exception: raising one again extends its traceback and keeps its frame
-        made = self.make(**replaced)
+        stage = self.make(**replaced)
         try:
-            made.open()
+            stage.open()
         except RAISED as error:
             line = line_of(error, self.node.type)
             self._unopened[key] = f"{describe(error)}{line and f' ({line})'}"
             raise
-        return made
+        return stage
 
     def instance(self, key: Any, **replaced: Any) -> Any:
         """The open instance for a key; created on first access, see `opened`."""
-        found = self._instances.get(key)
-        if found is None:
-            found = self._instances[key] = self.opened(key, **replaced)
-        return found
+        stage = self._instances.get(key)
+        if stage is None:
+            stage = self._instances[key] = self.opened(key, **replaced)
+        return stage
 
     def pop_instance(self, key: Any) -> Any:
         """Remove the instance for a key and return it; None if there is none."""
@@ -153,7 +153,7 @@ class Runner:
             if self._changes:
                 self._change()
             if batch.frames and not self.dead:
-                begun, meter = time.perf_counter(), self.meter
+                start_s, meter = time.perf_counter(), self.meter
                 self.mark(batch.frames)
                 meter.frames += len(batch.frames)
                 meter.batches += 1
@@ -163,7 +163,7 @@ class Runner:
                     self._give_up(error)
                 if not self.keeps_lines:
                     batch.lines = None
-                meter.seconds += time.perf_counter() - begun
+                meter.seconds += time.perf_counter() - start_s
             for source in batch.ended:
                 self.guard(partial(self.end, source), f" as the source {source} ended")
         finally:
@@ -226,7 +226,7 @@ class Runner:
                 return self.failed(batch, {0: error})
         if restore is not None:
             restore()
-        return self._one_by_one(batch)
+        return self._frame_by_frame(batch)
 
     def snapshot(self, batch: Batch) -> Callable[[], None] | None:
         """Return a function that undoes the stage's changes to the batch before a retry; None if none is needed."""
@@ -234,16 +234,16 @@ class Runner:
 
     def _processed(self, batch: Batch) -> Batch:
         """Call the stage; copy fields that only the runner sets to a new batch."""
-        made = self.process(batch)
-        if not isinstance(made, Batch):
-            raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(made).__name__}")
-        if made is not batch:
-            made.sequence, made.ended, made.ready = batch.sequence, batch.ended, made.ready or batch.ready
-            own = set(map(id, made.failed))
-            made.failed = [*(frame for frame in batch.failed if id(frame) not in own), *made.failed]
-        return made
+        output = self.process(batch)
+        if not isinstance(output, Batch):
+            raise TypeError(f"{self.node.type.__name__}.process must return a Batch, got {type(output).__name__}")
+        if output is not batch:
+            output.sequence, output.ended, output.ready = batch.sequence, batch.ended, output.ready or batch.ready
+            failed_ids = set(map(id, output.failed))
+            output.failed = [*(frame for frame in batch.failed if id(frame) not in failed_ids), *output.failed]
+        return output
 
-    def _one_by_one(self, batch: Batch) -> Batch:
+    def _frame_by_frame(self, batch: Batch) -> Batch:
         """Run the stage again on each frame alone, and join the frames that succeed."""
         parts: list[Batch] = []
         errors: dict[int, BaseException] = {}
@@ -274,14 +274,14 @@ class Runner:
                 raise lost from error
             self._frame_failed(batch.frames[row], error)
         well = [row for row in range(len(batch.frames)) if row not in errors]
-        kept = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
-        kept.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
-        kept.ended, kept.ready = batch.ended, batch.ready
-        return kept
+        remaining = batch.take(well) if well else Batch([], batch.xp, sequence=batch.sequence)
+        remaining.failed = [*batch.failed, *(batch.frames[row] for row in errors)]
+        remaining.ended, remaining.ready = batch.ended, batch.ready
+        return remaining
 
     def _failure(self, error: BaseException, frame: Frame | None = None, when: str = "") -> StageError:
-        known = not self.isolated or isinstance(error, NotOpenedError)  # its text has the line
-        line = "" if known else line_of(error, self.node.type)
+        has_line = not self.isolated or isinstance(error, NotOpenedError)  # its text has the line
+        line = "" if has_line else line_of(error, self.node.type)
         return StageError(self.node.id, error, frame, when=when, line=line)
 
     def _give_up(self, error: OutputError) -> None:

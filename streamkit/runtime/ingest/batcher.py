@@ -23,10 +23,10 @@ TOO_OLD, QUEUE_FULL = "frames dropped: over age", "frames dropped: queue full"
 LIVE_LATENCY_S = 1.0
 """Default maximum age of a live frame when it leaves in a batch."""
 
-_LEAST_SHARE = 0.1  # minimum share of the allowed latency for waiting here, however long the graph takes
+_MIN_SHARE = 0.1  # minimum share of the allowed latency for waiting here, however long the graph takes
 _UNDER_WAY = 1000  # batches in the graph whose time is measured
 _FIRST_BATCHES = 2
-_LIVE_QUEUE, _MOST_LIVE_QUEUE = 4, 16
+_LIVE_QUEUE, _MAX_LIVE_QUEUE = 4, 16
 """Frames of a live source that may wait: 4, or up to 16 for a stall, so that it drops none. A pipeline that is always
 too slow would only delay its frames with the longer queue, so after a drop the queue is short for a while."""
 _SHORT_FOR_S = 10.0
@@ -74,7 +74,7 @@ class Inlet:
             if batcher._aborted or self.ended:
                 raise Aborted
             if live and len(waiting) >= _LIVE_QUEUE:
-                surplus = len(waiting) + 1 - max(batcher._share, self._most_waiting(frame))
+                surplus = len(waiting) + 1 - max(batcher._share, self._max_waiting(frame))
                 for _ in range(min(surplus, _DROPS_AT_ONCE)):
                     batcher._drop(self, QUEUE_FULL)
             waiting.append((time.monotonic(), frame))
@@ -86,12 +86,12 @@ class Inlet:
             ):
                 batcher._changed.notify_all()
 
-    def _most_waiting(self, frame: Frame) -> int:
+    def _max_waiting(self, frame: Frame) -> int:
         """How many live frames of this size may wait, unless the source's fair share is larger."""
         if time.monotonic() - self.dropped_s < _SHORT_FOR_S:
             return _LIVE_QUEUE
         each = self._batcher._live_bytes() // max(1, self._batcher._live_inlets)
-        return max(_LIVE_QUEUE, min(_MOST_LIVE_QUEUE, each * 2 // max(1, frame.width * frame.height * 3)))
+        return max(_LIVE_QUEUE, min(_MAX_LIVE_QUEUE, each * 2 // max(1, frame.width * frame.height * 3)))
 
     @property
     def accepted(self) -> int:
@@ -207,9 +207,9 @@ class Batcher:
             self._running += 1
             self._expected -= 1
             self._share = self._fair_share()
-            made = Inlet(self, source, AwaitedCondition(self._lock), Counters() if drops is None else drops)
-            self.inlets[source] = made
-            return made
+            inlet = Inlet(self, source, AwaitedCondition(self._lock), Counters() if drops is None else drops)
+            self.inlets[source] = inlet
+            return inlet
 
     def next(self) -> Batch | None:
         """Wait for the next batch and return it; None when all sources have ended. Raises Aborted."""
@@ -277,15 +277,15 @@ class Batcher:
 
     def _fair_share(self) -> int:
         """Maximum number of queued frames of one source."""
-        least = self._size if self._per_source else 2
-        return max(least, -(-self._ahead * self._size // max(1, self._running)))
+        minimum = self._size if self._per_source else 2
+        return max(minimum, -(-self._ahead * self._size // max(1, self._running)))
 
     def _take(self) -> list[Frame]:
         """Take up to one batch of frames that are young enough: live sources first, one frame of each ready source."""
         if self._per_source:
-            return self._take_of_one_source()
+            return self._take_source_batch()
         frames: list[Frame] = []
-        allowed_s = max(self._max_latency_s - self._transit_s, _LEAST_SHARE * self._max_latency_s)
+        allowed_s = max(self._max_latency_s - self._transit_s, _MIN_SHARE * self._max_latency_s)
         oldest = time.monotonic() - allowed_s
         for ready in (self._live, self._files):
             while ready and len(frames) < self._wanted:
@@ -294,7 +294,7 @@ class Batcher:
                 while waiting and (due_s := waiting[0][1].due_s) is not None and due_s < oldest:
                     self._drop(inlet, TOO_OLD)
                 if waiting:
-                    frames.append(self._take_one(inlet))
+                    frames.append(self._take_frame(inlet))
                 if waiting:
                     self._enqueue(inlet)
                 if inlet.room.awaited:
@@ -305,20 +305,22 @@ class Batcher:
         """Queue a source after the others of its kind, live or file."""
         (self._files if inlet.waiting[0][1].due_s is None else self._live).append(inlet)
 
-    def _take_of_one_source(self) -> list[Frame]:
+    def _take_source_batch(self) -> list[Frame]:
         """Take a batch of one source: the first that has a full batch or has ended."""
-        found = next(((ready, one) for ready in (self._live, self._files) for one in ready if self._full(one)), None)
-        if found is None:
+        choice = next(
+            ((ready, inlet) for ready in (self._live, self._files) for inlet in ready if self._full(inlet)), None
+        )
+        if choice is None:
             return []
-        ready, inlet = found
+        ready, inlet = choice
         ready.remove(inlet)
-        frames = [self._take_one(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
+        frames = [self._take_frame(inlet) for _ in range(min(self._size, len(inlet.waiting)))]
         if inlet.waiting:
             self._enqueue(inlet)
         inlet.room.notify_all()
         return frames
 
-    def _take_one(self, inlet: Inlet) -> Frame:
+    def _take_frame(self, inlet: Inlet) -> Frame:
         frame = inlet.waiting.popleft()[1]
         self._queued -= 1
         if inlet.events:

@@ -51,13 +51,13 @@ class ConnectionTest:
     """
 
     def __init__(self, config: SourceConfig, limit_s: float = LIMIT_S) -> None:
-        names = {one.name for one in dataclasses.fields(config.type)}  # type: ignore[arg-type]  # a stage is a dataclass
+        names = {option.name for option in dataclasses.fields(config.type)}  # type: ignore[arg-type]  # a stage is a dataclass
         options = {**config.options, **{name: value for name, value in _OVERRIDES.items() if name in names}}
-        made = config.type(**options)
-        assert isinstance(made, Source)
-        self._source, self._uri = made, str(config.options.get("uri", ""))
+        source = config.type(**options)
+        assert isinstance(source, Source)
+        self._source, self._uri = source, str(config.options.get("uri", ""))
         self._begun_s, self._limit_s = time.monotonic(), limit_s
-        made.context = Context(config.id, runtime=RuntimeContext())
+        source.context = Context(config.id, runtime=RuntimeContext())
         self._work = ThreadFuture(self._run, "connection test")
 
     @property
@@ -82,23 +82,23 @@ class ConnectionTest:
 
     def _run(self, stopped: Stopped) -> ConnectionResult:
         facts = self._source.context.runtime.facts
-        found = ConnectionResult()
+        outcome = ConnectionResult()
         try:
             self._source.probe()
             self._source.open()
             try:
-                found.image = self._first_image()
+                outcome.image = self._first_image()
             finally:
                 self._source.close()
         except SourceError as error:
             if not self.late:  # otherwise `stop` has interrupted it
-                found.cause, found.error = error.cause, self._text(str(error))
+                outcome.cause, outcome.error = error.cause, self._text(str(error))
         except Exception as error:  # of a plugin's source
-            found.error = self._text(describe(error))
-        found.facts = dict(facts)
-        if found.image is None and not found.error:
-            found.cause, found.error = "timeout", f"there is no frame within {self._limit_s:g} s"
-        return self._finished(found)
+            outcome.error = self._text(describe(error))
+        outcome.facts = dict(facts)
+        if outcome.image is None and not outcome.error:
+            outcome.cause, outcome.error = "timeout", f"there is no frame within {self._limit_s:g} s"
+        return self._finished(outcome)
 
     def _first_image(self) -> bytes | None:
         with closing_iterator(self._source.frames()) as frames:
@@ -108,9 +108,9 @@ class ConnectionTest:
                     return jpegs([StillImage(frame.surface, (frame.width, frame.height))], _SIZE, _QUALITY)[0]
         return None
 
-    def _finished(self, found: ConnectionResult) -> ConnectionResult:
-        found.took_s = round(time.monotonic() - self._begun_s, 2)
-        return found
+    def _finished(self, outcome: ConnectionResult) -> ConnectionResult:
+        outcome.took_s = round(time.monotonic() - self._begun_s, 2)
+        return outcome
 
     def _text(self, text: str) -> str:
         return mask(text).removeprefix(mask(self._uri)).lstrip(": ")

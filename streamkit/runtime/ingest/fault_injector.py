@@ -85,9 +85,9 @@ class FaultInjector:
     def outage_left_s(self, counters: Counters) -> float:
         """Seconds until the peer is back; 0 or less if it is there."""
         assert self._opened_s is not None, "call begin first"
-        begun, now_s = self.away.spans_started, time.monotonic()
+        spans_before, now_s = self.away.spans_started, time.monotonic()
         self.away(self.time_s)
-        if self.away.spans_started > begun:
+        if self.away.spans_started > spans_before:
             self._back_s = self._opened_s + self.away.end_s if self.realtime else now_s + self.away.for_s
             if self._back_s > now_s:
                 counters.add("fault: times away")
@@ -178,9 +178,9 @@ class FaultySource(Source):
 
     def _frozen(self) -> bool:
         """Whether the frame falls into a freeze and is missed; a source without pace waits instead."""
-        faults, begun = self._faults, self._faults.freeze.spans_started
+        faults, spans_before = self._faults, self._faults.freeze.spans_started
         frozen = faults.freeze(faults.time_s)
-        new = faults.freeze.spans_started - begun
+        new = faults.freeze.spans_started - spans_before
         if new:
             self.context.counters.add("fault: freezes", new)
         if frozen and faults.realtime:
@@ -242,6 +242,6 @@ def faults_of(sources: Iterable[SourceConfig]) -> dict[str, FaultInjector]:
 
 def faults_message(faults: dict[str, FaultInjector]) -> str:
     """The message that the run injects faults."""
-    each = [f"{name} ({', '.join(one.fault.kinds)})" for name, one in faults.items()]
+    each = [f"{name} ({', '.join(injector.fault.kinds)})" for name, injector in faults.items()]
     more = f" and {len(each) - 5} more" if len(each) > 5 else ""
     return f"faults are injected, because the YAML sets `fault`, into {', '.join(each[:5])}{more}"

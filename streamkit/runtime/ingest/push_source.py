@@ -135,19 +135,19 @@ class PushQueue:
             )
         if pts_s is None:
             assert fps is not None
-            found = self._index / fps
+            time_s = self._index / fps
         elif isinstance(pts_s, bool) or not hasattr(pts_s, "__float__"):
             raise TypeError(f"source {id_}: pts_s must be a number of seconds, got {pts_s!r}")
         else:
-            found = float(pts_s)
-        if not math.isfinite(found):
+            time_s = float(pts_s)
+        if not math.isfinite(time_s):
             raise ValueError(f"source {id_}: pts_s must be a finite number of seconds, got {pts_s!r}")
-        if found <= self._pts_s:
+        if time_s <= self._pts_s:
             raise ValueError(
-                f"source {id_}: pts_s must rise from frame to frame, got {found:g} s after {self._pts_s:g} s; "
+                f"source {id_}: pts_s must rise from frame to frame, got {time_s:g} s after {self._pts_s:g} s; "
                 "push frames in order, and another video into a source of its own"
             )
-        return found
+        return time_s
 
     def _put(self, frame: Frame, check: Callable[[], None]) -> None:
         with self._changed:

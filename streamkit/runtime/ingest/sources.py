@@ -40,17 +40,17 @@ def in_realtime(config: SourceConfig) -> SourceConfig:
 
     A source stays unchanged if it sets a pace or asks for several decoders, which serve to read faster than real time.
     """
-    given = config.options
-    says = given.get("pace") is not None or given.get("decoders", 1) not in (1, "auto")
+    options = config.options
+    says = options.get("pace") is not None or options.get("decoders", 1) not in (1, "auto")
     if says or not config.type.spec.has_pace:
         return config
-    return replace(config, options={**given, "pace": "realtime"})
+    return replace(config, options={**options, "pace": "realtime"})
 
 
 def is_unbounded(config: SourceConfig) -> bool:
     """Whether a source sets its own pace: a camera, or a paced file."""
-    made = config.type(**config.options)
-    return isinstance(made, Source) and made.unbounded
+    source = config.type(**config.options)
+    return isinstance(source, Source) and source.unbounded
 
 
 def drops_late_frames(config: SourceConfig) -> bool:
@@ -237,19 +237,19 @@ class Sources:
         if self._realtime:
             config = in_realtime(config)
         state = SourceState()
-        made = SourceReader(
+        reader = SourceReader(
             config, state, self._batcher, self._make, self._limit, self._spans, self._wait_for_results
         )  # fmt: skip
-        self._readers[config.id] = made
+        self._readers[config.id] = reader
         self.states = {**self.states, config.id: state}
         self._open.setdefault(config.id, []).append(state)
-        return made
+        return reader
 
     def _reader(self, id_: str) -> SourceReader:
-        found = self._readers.get(id_)
-        if found is None:
+        reader = self._readers.get(id_)
+        if reader is None:
             raise ConfigError(f"there is no source {id_!r}{did_you_mean(id_, self._readers)}")
-        return found
+        return reader
 
     def _start_reader(self, reader: SourceReader) -> None:
         if is_unbounded(reader.config):
@@ -263,11 +263,11 @@ class Sources:
         """The next file whose turn has come, or None. A paused file has no turn and occupies no slot."""
         if sum(not reader.paused for reader in self._running) >= self._parallel_files:
             return None
-        found = next((reader for reader in self._files if not reader.paused), None)
-        if found is not None:
-            self._files.remove(found)
-            self._running.add(found)
-        return found
+        turn = next((reader for reader in self._files if not reader.paused), None)
+        if turn is not None:
+            self._files.remove(turn)
+            self._running.add(turn)
+        return turn
 
     def _start_waiting(self) -> None:
         """Start threads for the files whose turn has come."""

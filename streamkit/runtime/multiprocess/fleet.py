@@ -157,7 +157,7 @@ class WorkerFleet(FleetCounts):
             LiveRelay(gallery.live, lambda id_, wish: self.sources.send(id_, messages.ViewLive(id_, wish))),
         ]  # fmt: skip
         pinned = all(choose(worker.device).kind == "cuda" for worker in workers)
-        self._own_cores = ParentCores(self.processes.parts if pinned else 0)
+        self._parent_cores = ParentCores(self.processes.parts if pinned else 0)
         self._stages = ParentStages(graph, list(self.states), self._context, self.fail, self.sources.owner, self._spans)
         if gallery is not None:  # the workers' previews are above these stages
             across = stages_across_sources(graph).values()
@@ -207,8 +207,10 @@ class WorkerFleet(FleetCounts):
             for worker in [] if self._aborted else [worker for worker in self.processes.workers if worker.ready]:
                 worker.send(messages.Go())
             self.ready = not self._aborted
-            with self._own_cores, self.alarms.evaluating():
-                self._supervise(lambda: not self.recovery.dead and all(one.over for one in self.processes.workers))
+            with self._parent_cores, self.alarms.evaluating():
+                self._supervise(
+                    lambda: not self.recovery.dead and all(worker.over for worker in self.processes.workers)
+                )
                 self._stages.close()
             self.seconds = self._clock() - begun_s
         finally:
@@ -305,7 +307,7 @@ class WorkerFleet(FleetCounts):
             if self.recovery.dead and (ending or (self.ready and self.recovery.is_due())):
                 self.recovery.recover(ending)
             if self.ready:  # the start may use all cores
-                self._own_cores.leave({worker.part for worker in self.processes.workers if worker.takes_sources})
+                self._parent_cores.leave({worker.part for worker in self.processes.workers if worker.takes_sources})
                 self.sessions.keep_ready()
             continue_lessons(self._lessons, self._clock())
             if self.ready and not self.recovery.dead and self.spares.is_due():

@@ -131,7 +131,7 @@ class FleetSources:
         self._orders = itertools.count(1)
         self._added: set[str] = set()  # ids that were added to the run
         self._passed_on: set[str] = set()  # ids whose last frame has passed every stage
-        self._gone = RemovedSources()  # removed sources that no process has counted
+        self._uncounted = RemovedSources()  # removed sources that no process has counted
         self._former: dict[str, SourceProcess] = {}  # owners of removed sources, the oldest first
         self._load, self._start_another = load, start_another
         self._paused = set(paused)
@@ -147,7 +147,7 @@ class FleetSources:
     def removed(self) -> RemovedSources:
         """Totals of the removed sources."""
         counts = self._removed()
-        counts.add_totals(self._gone)
+        counts.add_totals(self._uncounted)
         return counts
 
     @property
@@ -200,7 +200,7 @@ class FleetSources:
                 self._processes[process].states.append((state, earlier))
                 process.send(messages.Remove(id_))
             else:
-                self._count_gone(state)
+                self._count_removed(state)
             if process is None:
                 return
             self._former[id_] = process
@@ -293,22 +293,22 @@ class FleetSources:
     def update(self, process: SourceProcess, report: WorkerReport) -> None:
         """Take the states and the totals of removed sources that a process has reported."""
         with self._lock:
-            found = dict(self.states)
+            states = dict(self.states)
             for id_, state in report.states.items():
                 if self._owners.get(id_) is not process or report.numbers.get(id_) != self._numbers[id_]:
                     continue  # the process does not know yet that it was removed, or replaced
                 if (earlier := self._earlier.get(id_)) is not None:
                     state.add_earlier(earlier)
                 self._show_pause(id_, state)
-                found[id_] = state
-            self.states = found
+                states[id_] = state
+            self.states = states
             leaving = self._processes[process]
             while leaving.states and leaving.counted < report.removed.sources:
                 leaving.counted += 1
                 _, earlier = leaving.states.popleft()
                 if earlier is not None:
-                    self._gone.add(earlier)
-                    self._gone.sources -= 1  # which the process has counted
+                    self._uncounted.add(earlier)
+                    self._uncounted.sources -= 1  # which the process has counted
 
     def passed_on(self, process: SourceProcess, ids: Iterable[str]) -> None:
         """Take the ids of sources whose last frame has passed every stage of a process."""
@@ -327,7 +327,7 @@ class FleetSources:
         """Remove a process that has died; return the ids of its sources of which frames are missing."""
         with self._lock:
             for state, _ in self._processes.pop(process).states:
-                self._count_gone(state)
+                self._count_removed(state)
             states = self.states
             for id_ in self._passed_on.intersection(self.of(process)):
                 if not (state := states[id_]).done:  # its last frames were not reported
@@ -376,7 +376,7 @@ class FleetSources:
             self._suspects.difference_update(others)
             apart: SourceProcess | None = None
             for half in filter(None, (suspects[::2], suspects[1::2])):
-                apart = self._own_process() or apart  # if no more may run, they stay together
+                apart = self._separate_process() or apart  # if no more may run, they stay together
                 restarted += [self._restart(id_, apart or self._place(self._load_of(id_)), sinks) for id_ in half]
             return [source for source in restarted if source is not None]
 
@@ -453,7 +453,7 @@ class FleetSources:
             return process
         return self._start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or process
 
-    def _own_process(self) -> SourceProcess | None:
+    def _separate_process(self) -> SourceProcess | None:
         """A process without sources for some that are suspect; None if no more may run."""
         idle = (process for process in self._processes if process.takes_sources and not self._running(process))
         return next(idle, None) or self._start_another(_PROCESSES_FOR_SUSPECTS)
@@ -484,10 +484,10 @@ class FleetSources:
         expected, state = self._load(self._configs[id_]), self.states[id_]
         return expected.at(state.fps_in) if state.rated and state.fps_in else expected.load
 
-    def _count_gone(self, state: SourceState) -> None:
+    def _count_removed(self, state: SourceState) -> None:
         """Count a removed source whose process has died."""
         self._count_lost(state)
-        self._gone.add(state)
+        self._uncounted.add(state)
 
     def _count_lost(self, state: SourceState) -> int:
         lost = max(0, state.frames - state.out - state.dropped)

@@ -193,8 +193,8 @@ class MpsDaemon:
         except OSError as error:
             shutil.rmtree(folder, ignore_errors=True)
             return f"its guard does not start ({error})"
-        said, _, rest = _line(guard.stdout, _GUARD_S).strip().partition(" ")
-        if said == "ready":
+        answer, _, rest = _line(guard.stdout, _GUARD_S).strip().partition(" ")
+        if answer == "ready":
             self._pid = int(rest)
             return None
         return f"its daemon does not start ({rest or 'no answer'})"

@@ -85,11 +85,11 @@ def _start(control: str, folder: Path, environment: Mapping[str, str]) -> tuple[
         if ask(control, "get_server_list", environment) is not None:
             return daemon, ""
         time.sleep(0.05)
-    said = " ".join(output.read_text(errors="replace").split()) or (
+    reason = " ".join(output.read_text(errors="replace").split()) or (
         "it does not answer" if daemon.poll() is None else f"it ended with exit code {daemon.returncode}"
     )
     _kill(daemon)
-    return None, said
+    return None, reason
 
 
 def _end(daemon: subprocess.Popen[bytes], control: str, environment: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ PIXELS = "reads pixels of sources in several processes, but pixels are never cop
 OF_MAIN = "is a stage of the main script, which other processes do not run"
 ONE_PROCESS = "name one device with processes: 1"
 ACROSS = "looks across sources (scope: pipeline)"
-_KEPT = {"pixels": "pixels", "tensor": "tensors", "outputs": "network outputs"}
+_BATCH_FIELDS = {"pixels": "pixels", "tensor": "tensors", "outputs": "network outputs"}
 """What never leaves the process of a source: the words of `reads`, as text for the user."""
 
 
@@ -121,7 +121,7 @@ def problems_across_sources(graph: Graph) -> list[tuple[Node, str]]:
     for node in across.values():
         above = stages_above(across, node)
         tops = [entry for entry in entries(across) if entry is node or entry.id in above]
-        missing = next((text for word, text in _KEPT.items() if word in node.reads), "")
+        missing = next((text for word, text in _BATCH_FIELDS.items() if word in node.reads), "")
         missing = "packets" if node.type.spec.wants_packets else missing
         if missing and scope_of(node.type) == "pipeline":
             text = f"{ACROSS} and reads {missing}, which never leave the process of a source; {_leave_out(node)}"

@@ -183,7 +183,7 @@ def plan_processes(
     stages_us = extra_us + sum(map(_stage_us, _after_base(list(graph.nodes.values()))))
     codec_counts = Counter(source_facts.codec for source_facts in facts_of.values() if source_facts.codec)
     file_codec = codec_counts.most_common(1)[0][0] if codec_counts else "h264"
-    forced = "" if independent else _one_process(graph)
+    forced = "" if independent else _single_process(graph)
     gpus = max(1, sum(device.kind == "cuda" for device in devices))
     plans: list[DevicePlan] = []
     loads: dict[str, float] = {}
@@ -561,7 +561,7 @@ def _stage_us(node: Node) -> float:
 # ---------------------------------------------------------------------------------------------------------- the bounds
 
 
-def _one_process(graph: Graph) -> str:
+def _single_process(graph: Graph) -> str:
     """Why the graph must run in one process; empty if it need not."""
     from streamkit.runtime.ingest.push_source import PushedFrames
 

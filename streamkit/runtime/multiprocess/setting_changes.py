@@ -34,11 +34,11 @@ class SettingChanges:
     def send(self, node: Node, names: Sequence[str], refused: Callable[[], None]) -> None:
         """Send the options of a node to all processes; `refused` restores them if a stage rejects them."""
 
-        def refused_by_one() -> None:
+        def refused_by_worker() -> None:
             refused()
             self._send(node, names, lambda: None)  # the other processes may have accepted it
 
-        self._send(node, names, refused_by_one)
+        self._send(node, names, refused_by_worker)
 
     def _send(self, node: Node, names: Sequence[str], undo: Callable[[], None]) -> None:
         number = next(self._numbers)

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 
 _REPORT_EVERY_S = 0.5
 _SESSION_EVERY_S = 0.5
-_OWN = ("exit_code", "frames", "seconds", "frames_per_s")
+_WORKER_FIELDS = ("exit_code", "frames", "seconds", "frames_per_s")
 """What the report of a run has of each process."""
 _ENDLESS = RunConfig(keep_running=True, live_may_come=False)
 
@@ -275,10 +275,10 @@ class WorkerPipeline(PipelineRun):
     def worker_report(self, code: int | None = None) -> WorkerReport:
         """Counts so far, without those of the parent's stages."""
         head = headline(str(self.device), code or 0, self.frames, self.seconds)
-        own = {name: head[name] for name in _OWN}
+        worker_fields = {name: head[name] for name in _WORKER_FIELDS}
         removed = self.sources.removed
         if removed.sources:
-            own["removed"] = removed.report()
+            worker_fields["removed"] = removed.report()
         counts = self.run_counts()
         for by_stage in (counts.stages, counts.finished, counts.latency):
             for id_ in self._relayed & by_stage.keys():
@@ -286,7 +286,7 @@ class WorkerPipeline(PipelineRun):
         facts = self._observer.snapshot()
         numbers = dict(self._numbers)  # before the states: a state must not get the number of its successor
         states = {id_: replace(state, raised=None) for id_, state in self.states.items()}
-        return WorkerReport(own, counts, states, numbers, removed, facts, self.opening)
+        return WorkerReport(worker_fields, counts, states, numbers, removed, facts, self.opening)
 
     def send_report(self) -> None:
         """Send the counts so far to the parent, which kills a process without reports, and whether its GPU hangs."""

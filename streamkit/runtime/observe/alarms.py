@@ -131,9 +131,12 @@ class Alarms:
     def raised(self) -> list[ActiveAlarm]:
         """The active alarms, oldest first, each with its current text."""
         with self._lock:
-            found = [(watch, one) for watch in self._watches for one in watch.raised.values()]
-        shown = [replace(one.shown, text=_raised_text(watch.config, one.values, one.subject)) for watch, one in found]
-        return sorted(shown, key=lambda one: one.since_s)
+            alarms = [(watch, alarm) for watch in self._watches for alarm in watch.raised.values()]
+        shown = [
+            replace(alarm.shown, text=_raised_text(watch.config, alarm.values, alarm.subject))
+            for watch, alarm in alarms
+        ]
+        return sorted(shown, key=lambda alarm: alarm.since_s)
 
     def rules(self) -> dict[str, tuple[str, int]]:
         """The rule of each alarm, and how often it was raised."""
@@ -173,13 +176,13 @@ class Alarms:
         Raises:
             OutputError: an emitter's spool cannot be written, or is full and configured to stop the run.
         """
-        known = {source: {**facts.pipeline, **own} for source, own in facts.sources.items()}
+        by_source = {source: {**facts.pipeline, **source_facts} for source, source_facts in facts.sources.items()}
         for watch in self._watches:
-            each = known if watch.config.per_source else {WHOLE: facts.pipeline}
+            each = by_source if watch.config.per_source else {WHOLE: facts.pipeline}
             changes = watch.rule.step(each, now_s)
-            for key, one in watch.raised.items():
+            for key, alarm in watch.raised.items():
                 if key in each and watch.rule.is_true(key):
-                    one.values, one.subject = each[key], self._subject(key, facts)
+                    alarm.values, alarm.subject = each[key], self._subject(key, facts)
             for change in changes:
                 try:
                     self._report(watch, change, each[change.item], facts)
@@ -188,8 +191,8 @@ class Alarms:
                 except Exception as error:  # an alarm that fails must not affect the others
                     self._warn(f"alarm {watch.config.name} could not be reported: {describe(error)}")
             for key in watch.raised.keys() - each.keys():  # the source was removed
-                gone = watch.raised[key].subject
-                self._cleared(watch, gone, f'{gone.word} "{key}" was removed', {}, facts)
+                subject = watch.raised[key].subject
+                self._cleared(watch, subject, f'{subject.word} "{key}" was removed', {}, facts)
 
     def _subject(self, key: str, facts: HealthSnapshot) -> AlarmSubject:
         return AlarmSubject(key, "camera" if may_be_live(self._addresses.get(key, "")) else "source", facts.about)
@@ -197,7 +200,7 @@ class Alarms:
     def _report(self, watch: _Watch, change: FactChange, values: Mapping[str, Value], facts: HealthSnapshot) -> None:
         """Report that an alarm was raised or cleared."""
         key, subject = change.item, self._subject(change.item, facts)
-        own = {
+        event_values = {
             name: values[name]
             for name in dict.fromkeys([*watch.config.facts, "cause"])
             if values.get(name, math.nan) == values.get(name)
@@ -207,25 +210,29 @@ class Alarms:
             with self._lock:
                 watch.count += 1
                 watch.raised[key] = _Raised(shown, subject, values, values)
-            self._publish(watch.config, key, "raised", shown.text, own, facts)
+            self._publish(watch.config, key, "raised", shown.text, event_values, facts)
         else:
-            known = watch.raised.get(key)
-            first = values if known is None else known.first
+            alarm = watch.raised.get(key)
+            first = values if alarm is None else alarm.first
             text = _cleared_text(watch.config, values, first, change.lasted_s, subject)
-            self._cleared(watch, subject, text, {**own, "lasted_s": round(change.lasted_s, 1)}, facts)
+            self._cleared(watch, subject, text, {**event_values, "lasted_s": round(change.lasted_s, 1)}, facts)
 
     def _cleared(
-        self, watch: _Watch, subject: AlarmSubject, text: str, own: Mapping[str, Value], facts: HealthSnapshot
+        self, watch: _Watch, subject: AlarmSubject, text: str, values: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
         with self._lock:
             watch.raised.pop(subject.source, None)
-        self._publish(watch.config, subject.source, "cleared", text, own, facts)
+        self._publish(watch.config, subject.source, "cleared", text, values, facts)
 
     def _publish(
-        self, config: AlarmConfig, key: str, kind: str, text: str, own: Mapping[str, Value], facts: HealthSnapshot
+        self, config: AlarmConfig, key: str, kind: str, text: str, values: Mapping[str, Value], facts: HealthSnapshot
     ) -> None:
         now_s, name = time.time(), config.name
-        data = {"alarm": name, "text": text, **{k: round(v, 4) if isinstance(v, float) else v for k, v in own.items()}}
+        data = {
+            "alarm": name,
+            "text": text,
+            **{k: round(v, 4) if isinstance(v, float) else v for k, v in values.items()},
+        }
         index, pts_s, width, height = facts.last_frames.get(key, (0, 0.0, 0, 0))
         event = Event(kind, STAGE, key, index, pts_s, data=data)
         self.events[kind] += 1
@@ -285,8 +292,8 @@ def _raised_text(config: AlarmConfig, values: Mapping[str, Value], subject: Alar
     template = config.options.text
     if template is None:
         return alarm_text(config.facts, values, subject)
-    known = {name: value_text(value) for name, value in values.items()}
-    return fill(template, defaultdict(lambda: "?", known, source=subject.source, alarm=config.name))
+    texts = {name: value_text(value) for name, value in values.items()}
+    return fill(template, defaultdict(lambda: "?", texts, source=subject.source, alarm=config.name))
 
 
 def _cleared_text(

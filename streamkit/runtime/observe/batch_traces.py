@@ -47,12 +47,12 @@ class BatchTrace:
         self._passed = itertools.count(1)
         self.traceparent = traceparent
 
-    def add(self, name: str, begun_ns: int, ended_ns: int, about: Mapping[str, Any], error: str = "") -> None:
+    def add(self, name: str, start_ns: int, end_ns: int, about: Mapping[str, Any], error: str = "") -> None:
         """Add a span below the batch's."""
-        span = self._tracer.start_span(name, self._context, attributes=dict(about), start_time=begun_ns)
+        span = self._tracer.start_span(name, self._context, attributes=dict(about), start_time=start_ns)
         if error:
             span.set_status(_failed(error))
-        span.end(ended_ns)
+        span.end(end_ns)
 
     def passed(self) -> None:
         """Count a lane that the batch has passed at an end of the graph; any thread may call it."""
@@ -98,18 +98,18 @@ class BatchTraces:
         if not (batch.frames and self._due("batch")):
             return
         decoded = [(frame.source, *frame._state.decoded_ns) for frame in batch.frames if frame._state.decoded_ns]
-        begun_ns = min((begun for _, begun, _ in decoded), default=None)
+        start_ns = min((start for _, start, _ in decoded), default=None)
         about = {"streamkit.batch": batch.sequence, "streamkit.frames": len(batch.frames)}
-        span = self._tracer.start_span("batch", attributes=about, start_time=begun_ns)
+        span = self._tracer.start_span("batch", attributes=about, start_time=start_ns)
         if not span.is_recording():
             return
         from opentelemetry.trace import set_span_in_context
 
         trace = BatchTrace(self._tracer, set_span_in_context(span), traceparent_of(span), span, self._ends)
         for source in dict.fromkeys(source for source, _, _ in decoded):
-            times = [(begun, ended) for id_, begun, ended in decoded if id_ == source]
-            known: dict[str, Any] = {"streamkit.source": source, "streamkit.frames": len(times)}
-            trace.add("source", min(begun for begun, _ in times), max(ended for _, ended in times), known)
+            times = [(start, end) for id_, start, end in decoded if id_ == source]
+            about_source: dict[str, Any] = {"streamkit.source": source, "streamkit.frames": len(times)}
+            trace.add("source", min(start for start, _ in times), max(end for _, end in times), about_source)
         batch.trace = trace
 
     def join(self, traceparent: str) -> BatchTrace:
@@ -146,10 +146,10 @@ class BatchSpans(Spans):
         iterator = iter(self._inner.each(name, items, waiting=waiting, about=about))
 
         def step() -> _T:
-            begun_ns = time.time_ns()
+            start_ns = time.time_ns()
             item = next(iterator)
             if isinstance(item, Frame):
-                item._state.decoded_ns = begun_ns, time.time_ns()
+                item._state.decoded_ns = start_ns, time.time_ns()
             return item
 
         with closing_iterator(iterator), suppress(StopIteration):
@@ -168,15 +168,15 @@ class BatchSpans(Spans):
                 return run(batch)
             assert isinstance(trace, BatchTrace)
             frames, failed, token = len(batch.frames), len(batch.failed), CURRENT_BATCH.set(trace)
-            begun_ns, lost = time.time_ns(), frames
+            start_ns, lost = time.time_ns(), frames
             try:
-                made = run(batch)
-                assert isinstance(made, Batch)
-                made.trace, lost = trace, len(made.failed) - failed
-                return made
+                processed = run(batch)
+                assert isinstance(processed, Batch)
+                processed.trace, lost = trace, len(processed.failed) - failed
+                return processed
             finally:
                 error = f"{lost} of {frames} frames failed" if lost > 0 else ""
-                trace.add(title, begun_ns, time.time_ns(), {**about, "streamkit.frames": frames}, error)
+                trace.add(title, start_ns, time.time_ns(), {**about, "streamkit.frames": frames}, error)
                 CURRENT_BATCH.reset(token)
 
         return spanned

@@ -76,17 +76,17 @@ class LaneUsage(Sums):
     def summary(self) -> dict[str, Any]:
         """Shares of the time of all threads, for the timeline's file."""
         total = self.total_s or 1.0
-        found: dict[str, Any] = {"threads": self.threads, "busy": round(self.busy, 3)}
-        found |= {name: round(seconds / total, 3) for name, seconds in [*self.work_s.items(), *self.wait_s.items()]}
-        return {**found, "on a CPU core": round(self.cpu_s / total, 3)}
+        shares: dict[str, Any] = {"threads": self.threads, "busy": round(self.busy, 3)}
+        shares |= {name: round(seconds / total, 3) for name, seconds in [*self.work_s.items(), *self.wait_s.items()]}
+        return {**shares, "on a CPU core": round(self.cpu_s / total, 3)}
 
 
 def lane_usages(tracks: Iterable[Sums]) -> list[LaneUsage]:
     """Sum the tracks by lane, in their order."""
-    found: dict[str, LaneUsage] = {}
+    usages: dict[str, LaneUsage] = {}
     for track in tracks:
         lane = "source" if track.name.startswith(READERS) else track.name.rpartition("/")[0] or track.name
-        use = found.setdefault(lane, LaneUsage(lane))
+        use = usages.setdefault(lane, LaneUsage(lane))
         if track.process != HOST:
             _add(use.gpu_s, track.work_s)
         elif track.work_s or track.wait_s:
@@ -95,7 +95,7 @@ def lane_usages(tracks: Iterable[Sums]) -> list[LaneUsage]:
             _add(use.work_s, track.work_s)
             _add(use.wait_s, track.wait_s)
             use.cpu_s += track.cpu_s
-    return [use for use in found.values() if use.threads]
+    return [use for use in usages.values() if use.threads]
 
 
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
@@ -103,20 +103,20 @@ def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
         sums[name] += seconds
 
 
-def find_bottleneck(found: Sequence[LaneUsage], roles: Mapping[str, str]) -> str | None:
+def find_bottleneck(usages: Sequence[LaneUsage], roles: Mapping[str, str]) -> str | None:
     """Describe the bottleneck of the run; None if nothing ran.
 
     Args:
-        found: from `lane_usages`.
+        usages: from `lane_usages`.
         roles: `network`, `output` or anything else, by stage id.
     """
-    lanes = [use for use in found if use.work_s]
+    lanes = [use for use in usages if use.work_s]
     if not lanes:
         return None
     top = max(lanes, key=lambda use: use.busy)
     stage, share = top.busiest_stage, top.work_s[top.busiest_stage] / top.total_s
     if top.busy < BUSY:
-        return f"{stage} is busy most, {_percent(top.busy)} of the time: {_idle(found)}"
+        return f"{stage} is busy most, {_percent(top.busy)} of the time: {_idle(usages)}"
     busy = [use for use in lanes if use.busy >= BUSY]
     if len(busy) > 1 and not any(use.gpu_s for use in lanes) and min(use.off_core for use in busy) > _MUCH:
         names = " and ".join(use.busiest_stage for use in busy)
@@ -138,9 +138,9 @@ def find_bottleneck(found: Sequence[LaneUsage], roles: Mapping[str, str]) -> str
     return text
 
 
-def _idle(found: Sequence[LaneUsage]) -> str:
+def _idle(usages: Sequence[LaneUsage]) -> str:
     """The reason why no lane is busy."""
-    paced = any(sum(use.wait_s.get(name, 0.0) for name in PACE) > 0.5 * use.total_s for use in found)
+    paced = any(sum(use.wait_s.get(name, 0.0) for name in PACE) > 0.5 * use.total_s for use in usages)
     return "the sources' own pace is the limit" if paced else "no stage alone is the limit"
 
 

@@ -159,7 +159,7 @@ class GpuLesson:
         share = nvml.use().decoder
         self._decoders_over = sampled or share is None or share > IDLE_DECODING
         self._refused_s: float | None = None
-        self._most_sessions = 0
+        self._max_sessions = 0
         self._sessions_over = False
         self._sampled_s = 0.0
 
@@ -196,11 +196,11 @@ class GpuLesson:
             if any(state.counters.values.get(REFUSED) for state in dict(self._states()).values()):
                 self._refused_s = now_s
             return
-        self._most_sessions = max(self._most_sessions, self._open_sessions())
+        self._max_sessions = max(self._max_sessions, self._open_sessions())
         if now_s >= self._refused_s + _SESSIONS_SETTLE_S:
             self._sessions_over = True
-            if self._most_sessions:
-                keep_figure(self._gpu, SESSIONS, self._most_sessions)
+            if self._max_sessions:
+                keep_figure(self._gpu, SESSIONS, self._max_sessions)
 
 
 class _FrameWindow:

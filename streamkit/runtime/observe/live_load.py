@@ -79,21 +79,21 @@ class LiveLoad:
         lanes = [self._usage(ids, meters, seconds) for ids in self._lanes]
         source = LaneUsage("source", threads=1, total_s=seconds)
         source.wait_s[PACE[0]] = seconds if paced else 0.0
-        found = [*(lane for lane in lanes if lane.threads and lane.work_s), source]
-        text = find_bottleneck(found, self._roles)
-        top = max(found, key=lambda lane: lane.busy if lane.work_s else -1.0)
+        usages = [*(lane for lane in lanes if lane.threads and lane.work_s), source]
+        text = find_bottleneck(usages, self._roles)
+        top = max(usages, key=lambda lane: lane.busy if lane.work_s else -1.0)
         self.bottleneck = Bottleneck(top.busiest_stage if top.work_s and top.busy >= BUSY else None, text or "")
 
     def _usage(self, ids: list[str], meters: Mapping[str, Mapping[str, Any]], seconds: float) -> LaneUsage:
         """The lane's use of its threads in the last seconds."""
         threads = max((meters.get(id_, {}).get("instances", 0) for id_ in ids), default=0)
-        made = LaneUsage(ids[0], threads=threads, total_s=threads * seconds)
+        usage = LaneUsage(ids[0], threads=threads, total_s=threads * seconds)
         for id_ in ids:
             if id_ in self.stages and self.stages[id_].busy > 0:
-                made.work_s[id_] = min(self.stages[id_].busy * threads, threads) * seconds
-        made.cpu_s = sum(made.work_s.values())  # whether it was on a core is not measured
-        made.wait_s["other"] = max(0.0, made.total_s - made.cpu_s)
-        return made
+                usage.work_s[id_] = min(self.stages[id_].busy * threads, threads) * seconds
+        usage.cpu_s = sum(usage.work_s.values())  # whether it was on a core is not measured
+        usage.wait_s["other"] = max(0.0, usage.total_s - usage.cpu_s)
+        return usage
 
 
 def _role(node: Node) -> str:

@@ -97,7 +97,7 @@ class PipelineCollector(Collector):
             counted[slug(what), slug(cause)] += n
         counts = ((*labels, n) for labels, n in counted.items())
         yield counter("counts", "Counts of the report: drops, copies, fallbacks, outputs", "name cause", counts)
-        raised = ((one.alarm, one.source, 1.0) for one in running.alarms.raised)
+        raised = ((alarm.alarm, alarm.source, 1.0) for alarm in running.alarms.raised)
         yield gauge("alarm", "1 for each raised alarm", "alarm source", raised)
         raises = ((name, n) for name, (_, n) in running.alarms.rules().items())
         yield counter("alarms_raised", "Number of times an alarm was raised", "alarm", raises)
@@ -145,11 +145,11 @@ def device_monitors(running: Run) -> dict[str, nvml.Nvml]:
 
 def registry(running: Run, *, by_source: bool = True) -> CollectorRegistry:
     """A separate registry for one run, with this process's memory, threads and files; see `PipelineCollector`."""
-    made = CollectorRegistry(auto_describe=False)
-    made.register(PipelineCollector(running, by_source=by_source))
-    ProcessCollector(registry=made)
-    PlatformCollector(registry=made)
-    return made
+    run_registry = CollectorRegistry(auto_describe=False)
+    run_registry.register(PipelineCollector(running, by_source=by_source))
+    ProcessCollector(registry=run_registry)
+    PlatformCollector(registry=run_registry)
+    return run_registry
 
 
 def _numbers(counts_by_source: Mapping[str, SourceCounts]) -> Iterator[Metric]:
@@ -161,10 +161,10 @@ def _numbers(counts_by_source: Mapping[str, SourceCounts]) -> Iterator[Metric]:
 
 def _family(kind: Any, name: str, text: str, labels: str, rows: Iterable[tuple[Any, ...]]) -> Metric:
     """A family of metrics; each row holds the values of the labels, then the metric's value."""
-    made: Metric = kind(f"streamkit_{name}", text, labels=labels.split())
+    family: Metric = kind(f"streamkit_{name}", text, labels=labels.split())
     for *values, number in rows:
-        made.add_metric(values, number)  # type: ignore[attr-defined]
-    return made
+        family.add_metric(values, number)  # type: ignore[attr-defined]
+    return family
 
 
 counter, gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMetricFamily)
@@ -172,10 +172,10 @@ counter, gauge = partial(_family, CounterMetricFamily), partial(_family, GaugeMe
 
 def histogram(name: str, text: str, label: str, values: Iterable[tuple[str, Histogram | None]]) -> Metric:
     """A family of histograms; a value that is None is left out."""
-    made = HistogramMetricFamily(f"streamkit_{name}", text, labels=[label])
+    family = HistogramMetricFamily(f"streamkit_{name}", text, labels=[label])
     for key, histogram in values:
         if histogram is not None:
             counts = [*histogram.up_to(BOUNDS_S), int(histogram.counts.sum())]
             bounds = [*map(str, BOUNDS_S), "+Inf"]
-            made.add_metric([key], list(zip(bounds, counts, strict=True)), histogram.total_s())
-    return made
+            family.add_metric([key], list(zip(bounds, counts, strict=True)), histogram.total_s())
+    return family

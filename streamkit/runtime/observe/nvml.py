@@ -67,34 +67,34 @@ class Nvml:
         rates, decoder, period_us = _Rates(), ctypes.c_uint(), ctypes.c_uint()
         gpu = self._library.nvmlDeviceGetUtilizationRates(self._handle, ctypes.byref(rates)) == 0
         by = ctypes.byref(decoder), ctypes.byref(period_us)
-        found = self._library.nvmlDeviceGetDecoderUtilization(self._handle, *by) == 0
-        return GpuUtilization(rates.gpu / 100 if gpu else None, decoder.value / 100 if found else None)
+        decodes = self._library.nvmlDeviceGetDecoderUtilization(self._handle, *by) == 0
+        return GpuUtilization(rates.gpu / 100 if gpu else None, decoder.value / 100 if decodes else None)
 
     def memory(self) -> float | None:
         """Share of the memory in use by all processes, 0 to 1; None if unknown."""
-        found = self._memory()
-        return found.used / found.total if found is not None and found.total else None
+        memory = self._memory()
+        return memory.used / memory.total if memory is not None and memory.total else None
 
     def free_bytes(self) -> int | None:
         """Free memory in bytes; None if unknown."""
-        found = self._memory()
-        return None if found is None else found.free
+        memory = self._memory()
+        return None if memory is None else memory.free
 
     def used_bytes(self) -> int | None:
         """Memory in use by all processes, in bytes; None if unknown."""
-        found = self._memory()
-        return None if found is None else found.used
+        memory = self._memory()
+        return None if memory is None else memory.used
 
     def total_bytes(self) -> int | None:
         """All memory in bytes; None if unknown."""
-        found = self._memory()
-        return None if found is None else found.total
+        memory = self._memory()
+        return None if memory is None else memory.total
 
     def _memory(self) -> _Memory | None:
-        found = _Memory()
-        if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(found)) != 0:
+        memory = _Memory()
+        if self._library is None or self._library.nvmlDeviceGetMemoryInfo(self._handle, ctypes.byref(memory)) != 0:
             return None
-        return found
+        return memory
 
     def close(self) -> None:
         """Release the library."""

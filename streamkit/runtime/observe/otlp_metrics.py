@@ -54,50 +54,50 @@ class OtlpMetrics:
     def read(self) -> MetricsData:
         """The metrics with their values now."""
         now_ns = time.time_ns()
-        found = [self._metric(family, now_ns) for family in self._registry.collect() if family.samples]
+        metrics = [self._metric(family, now_ns) for family in self._registry.collect() if family.samples]
         self._read_ns = now_ns
-        scope = ScopeMetrics(InstrumentationScope("streamkit", __version__), found, "")
+        scope = ScopeMetrics(InstrumentationScope("streamkit", __version__), metrics, "")
         return MetricsData([ResourceMetrics(self._resource, [scope], "")])
 
     def _metric(self, family: Family, now_ns: int) -> Metric:
         data: Any
         if family.type == "counter":
-            rows = [one for one in family.samples if one.name.endswith("_total")]
-            data = Sum([self._number(one, now_ns, True) for one in rows], _CUMULATIVE, is_monotonic=True)
+            rows = [sample for sample in family.samples if sample.name.endswith("_total")]
+            data = Sum([self._number(sample, now_ns, True) for sample in rows], _CUMULATIVE, is_monotonic=True)
         elif family.type == "histogram":
             data = HistogramData(list(self._histograms(family.samples, now_ns)), _CUMULATIVE)
         else:
-            data = Gauge([self._number(one, now_ns, False) for one in family.samples])
+            data = Gauge([self._number(sample, now_ns, False) for sample in family.samples])
         unit = _UNITS.get(family.name.rpartition("_")[2], "")
         return Metric(otlp_name(family.name), family.documentation, unit, data)
 
     def _number(self, sample: Sample, now_ns: int, counts: bool) -> NumberDataPoint:
-        begun_ns = self._since((sample.name, tuple(sample.labels.items())), sample.value) if counts else 0
-        return NumberDataPoint(sample.labels, begun_ns, now_ns, sample.value)
+        start_ns = self._since((sample.name, tuple(sample.labels.items())), sample.value) if counts else 0
+        return NumberDataPoint(sample.labels, start_ns, now_ns, sample.value)
 
     def _histograms(self, samples: Iterable[Sample], now_ns: int) -> Iterator[HistogramDataPoint]:
         """A point for each set of labels; Prometheus' buckets are cumulative, those of OTLP are not."""
         series: dict[tuple[tuple[str, str], ...], dict[str, Any]] = {}
         for sample in samples:
             labels = tuple((name, value) for name, value in sample.labels.items() if name != "le")
-            known = series.setdefault(labels, {"buckets": [], "sum": 0.0})
+            histogram = series.setdefault(labels, {"buckets": [], "sum": 0.0})
             if sample.name.endswith("_bucket"):
-                known["buckets"].append((float(sample.labels["le"]), int(sample.value)))
+                histogram["buckets"].append((float(sample.labels["le"]), int(sample.value)))
             elif sample.name.endswith("_sum"):
-                known["sum"] = sample.value
-        for labels, known in series.items():
-            bounds, counts = zip(*sorted(known["buckets"]), strict=True)
+                histogram["sum"] = sample.value
+        for labels, histogram in series.items():
+            bounds, counts = zip(*sorted(histogram["buckets"]), strict=True)
             each = [count - before for before, count in zip((0, *counts), counts, strict=False)]
-            begun_ns = self._since((next(iter(samples)).name, labels), counts[-1])
+            start_ns = self._since((next(iter(samples)).name, labels), counts[-1])
             yield HistogramDataPoint(
-                dict(labels), begun_ns, now_ns, counts[-1], known["sum"], each, bounds[:-1],
+                dict(labels), start_ns, now_ns, counts[-1], histogram["sum"], each, bounds[:-1],
                 min=None, max=None,  # type: ignore[arg-type]  # unknown
             )  # fmt: skip
 
     def _since(self, key: _Key, value: float) -> int:
         """When a counter began to count."""
-        begun_ns, before = self._last.get(key, (self._begun_ns, 0.0))
+        start_ns, before = self._last.get(key, (self._begun_ns, 0.0))
         if value < before:
-            begun_ns = self._read_ns
-        self._last[key] = begun_ns, value
-        return begun_ns
+            start_ns = self._read_ns
+        self._last[key] = start_ns, value
+        return start_ns

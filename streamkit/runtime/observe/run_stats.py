@@ -85,18 +85,26 @@ class PipelineStats:
     def __repr__(self) -> str:
         lines = [f"{self.frames:,} frames in {self.seconds:.1f} s, {self.fps:.1f} a second"]
         rows = [
-            (id_, one.state, f"{one.frames:,}", f"{one.out:,}", f"{one.fps:.1f}", _drops(one.dropped), one.error or "")
-            for id_, one in self.sources.items()
+            (
+                id_,
+                source.state,
+                f"{source.frames:,}",
+                f"{source.out:,}",
+                f"{source.fps:.1f}",
+                _drops(source.dropped),
+                source.error or "",
+            )
+            for id_, source in self.sources.items()
         ]
         lines += _table(("source", "state", "frames", "out", "fps", "dropped", "error"), rows)
         times = [
             (
                 id_,
-                f"{one.frames:,}",
-                "" if one.ms_per_frame is None else f"{one.ms_per_frame:.2f}",
-                f"{one.failed or ''}",
+                f"{stage.frames:,}",
+                "" if stage.ms_per_frame is None else f"{stage.ms_per_frame:.2f}",
+                f"{stage.failed or ''}",
             )
-            for id_, one in self.stages.items()
+            for id_, stage in self.stages.items()
         ]
         lines += _table(("stage", "frames", "ms/frame", "failed"), times)
         return "\n".join(lines)

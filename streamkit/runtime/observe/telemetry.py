@@ -61,9 +61,9 @@ class FailedExports:
     @property
     def counters(self) -> Counters:
         """Their number, by signal."""
-        made = Counters()
-        made.values.update(Counter(failures.values) - self._before)
-        return made
+        counters = Counters()
+        counters.values.update(Counter(failures.values) - self._before)
+        return counters
 
 
 def wanted() -> bool:
@@ -137,10 +137,10 @@ def exporting(telemetry: Telemetry | None, registry: Callable[[], Any] | None = 
 
 def batch_traces(graph: Graph) -> BatchTraces | None:
     """The traces of a run's batches, if they are exported."""
-    known = _Active.telemetry
-    if known is None or not _exports("TRACES"):
+    current = _Active.telemetry
+    if current is None or not _exports("TRACES"):
         return None
-    return BatchTraces(known.tracer, graph, (lambda _: True) if known.limit is None else known.limit.due)
+    return BatchTraces(current.tracer, graph, (lambda _: True) if current.limit is None else current.limit.due)
 
 
 def child_environment(number: int | None = None) -> dict[str, str]:
@@ -151,10 +151,10 @@ def child_environment(number: int | None = None) -> dict[str, str]:
     """
     if _Active.telemetry is None:
         return {}
-    known = os.environ.get(_ATTRIBUTES, "")
-    kept = [part for part in known.split(",") if part.strip() and part.partition("=")[0].strip() != _INSTANCE]
+    attributes = os.environ.get(_ATTRIBUTES, "")
+    others = [part for part in attributes.split(",") if part.strip() and part.partition("=")[0].strip() != _INSTANCE]
     id_ = _Active.telemetry.instance if number is None else f"{_Active.telemetry.instance}.{number}"
-    return {_ATTRIBUTES: ",".join([*kept, f"{_INSTANCE}={id_}"])}
+    return {_ATTRIBUTES: ",".join([*others, f"{_INSTANCE}={id_}"])}
 
 
 class Telemetry:
@@ -175,13 +175,13 @@ class Telemetry:
 
         self._interval_s = _interval_s()
         self._log = _SdkLog()
-        given = OTELResourceDetector().detect().attributes
-        own = {"service.name": "streamkit", "service.version": __version__, _INSTANCE: str(uuid.uuid4())}
-        own = {name: value for name, value in own.items() if name not in given}
-        self._resource = Resource.create({**own, "process.pid": os.getpid()})
+        detected = OTELResourceDetector().detect().attributes
+        defaults = {"service.name": "streamkit", "service.version": __version__, _INSTANCE: str(uuid.uuid4())}
+        defaults = {name: value for name, value in defaults.items() if name not in detected}
+        self._resource = Resource.create({**defaults, "process.pid": os.getpid()})
         self.instance = str(self._resource.attributes[_INSTANCE])
         self._spans, self._metrics = OTLPSpanExporter(), OTLPMetricExporter()
-        self._watched = {one: _Outcomes(one, self._log) for one in ("traces", "metrics")}
+        self._watched = {signal: _Outcomes(signal, self._log) for signal in ("traces", "metrics")}
         self.limit = None if os.environ.get("OTEL_TRACES_SAMPLER") else SpanLimit()
         self._provider = TracerProvider(sampler=_sampler(self.limit), resource=self._resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(_watched_spans(self._spans, self._watched["traces"])))
@@ -273,12 +273,12 @@ def _interval_s() -> float:
     """The interval between two exports of metrics, in seconds."""
     text = os.environ.get(_INTERVAL, "60000")
     try:
-        found = float(text) / 1e3
+        interval_s = float(text) / 1e3
     except ValueError:
-        found = 0.0
-    if not 0 < found < float("inf"):
+        interval_s = 0.0
+    if not 0 < interval_s < float("inf"):
         raise ConfigError(f"{_INTERVAL} must be a number of milliseconds above 0, such as 60000, got {text!r}")
-    return found
+    return interval_s
 
 
 # --------------------------------------------------------------------------------------------------------- sampling
@@ -372,8 +372,8 @@ class _Outcomes:
         if not done:
             failures.add(f"{_FAILED}: {self._signal}")
         if done is self._fails:
-            own = os.environ.get(f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_ENDPOINT")
-            place = mask(own or os.environ.get(ENDPOINTS[0], ""))
+            endpoint = os.environ.get(f"OTEL_EXPORTER_OTLP_{self._signal.upper()}_ENDPOINT")
+            place = mask(endpoint or os.environ.get(ENDPOINTS[0], ""))
             if done:
                 logger.info(f"telemetry is sent to {place} again")
             else:
@@ -394,8 +394,8 @@ class _Outcomes:
 
 
 def _reason(text: str) -> str:
-    found = _REASON.search(text)
-    return next(filter(None, found.groups())) if found else text[:200] or "no answer"
+    match = _REASON.search(text)
+    return next(filter(None, match.groups())) if match else text[:200] or "no answer"
 
 
 def _watched_spans(exporter: Any, outcomes: _Outcomes) -> Any:
@@ -406,12 +406,12 @@ def _watched_spans(exporter: Any, outcomes: _Outcomes) -> Any:
     class WatchedSpanExporter(SpanExporter):
         def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
             try:
-                found: SpanExportResult = exporter.export(spans)
+                outcome: SpanExportResult = exporter.export(spans)
             except Exception as error:
                 outcomes.failed(error)
                 return SpanExportResult.FAILURE
-            outcomes.note(found is SpanExportResult.SUCCESS)
-            return found
+            outcomes.note(outcome is SpanExportResult.SUCCESS)
+            return outcome
 
         def shutdown(self) -> None:
             exporter.shutdown()

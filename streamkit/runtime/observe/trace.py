@@ -121,10 +121,10 @@ class ThreadTrack(Spans):
     ) -> Callable[_P, _T]:
         kind = "wait" if waiting else "work"
 
-        def spanned(*given: _P.args, **named: _P.kwargs) -> _T:
+        def spanned(*args: _P.args, **kwargs: _P.kwargs) -> _T:
             self.begin(kind, name)
             try:
-                return call(*given, **named)
+                return call(*args, **kwargs)
             finally:
                 self.end(kind, about)
 
@@ -181,15 +181,15 @@ class ThreadTrack(Spans):
         started, sums = self._trace.started_s, self.sums
         if now <= started:
             return
-        begun = max(span.begun_s, started)
-        own = now - begun - span.inner_s
+        start = max(span.begun_s, started)
+        self_s = now - start - span.inner_s
         if kind == "wait":
-            sums.wait_s[span.name] += own
+            sums.wait_s[span.name] += self_s
         else:
-            sums.work_s[span.name] += own
+            sums.work_s[span.name] += self_s
             sums.cpu_s += cpu_s - span.inner_cpu_s
         if self._open:
-            self._open[-1].inner_s += now - begun
+            self._open[-1].inner_s += now - start
             self._open[-1].inner_cpu_s += cpu_s
 
     def _stream_of(self, device: Device | None) -> GpuSpans | None:
@@ -276,10 +276,10 @@ class Recorder:
         """Record the queues whose length changed. Two threads may race here and record the same length twice."""
         self.sample_at_s = now + _SAMPLE_S
         for name, (queue, last) in self._queues.items():
-            found = queue.waiting
-            if found != last[0]:
-                last[0] = found
-                self.log.add(TraceEvent(0, "queue", name, now, now, None, {"waiting": found}))
+            length = queue.waiting
+            if length != last[0]:
+                last[0] = length
+                self.log.add(TraceEvent(0, "queue", name, now, now, None, {"waiting": length}))
 
     def recording(self) -> Recording:
         """What was recorded. All threads of the run must have ended."""
@@ -323,21 +323,25 @@ class Trace(Recorder):
         Raises:
             OutputError: the file cannot be written.
         """
-        recordings = {HOST: self.recording()} | {name: one for name, one in self._recordings.items() if one is not None}
-        missing = [name for name, one in self._recordings.items() if one is None]
-        found = lane_usages(sums for one in recordings.values() for sums in one.tracks)
-        text = find_bottleneck(found, {id_: role for one in recordings.values() for id_, role in one.roles.items()})
-        events = [one.events for one in recordings.values()]
-        kept, dropped = sum(len(first) + len(last) for first, last, _ in events), sum(one[2] for one in events)
+        recordings = {HOST: self.recording()} | {
+            name: recording for name, recording in self._recordings.items() if recording is not None
+        }
+        missing = [name for name, recording in self._recordings.items() if recording is None]
+        usages = lane_usages(sums for recording in recordings.values() for sums in recording.tracks)
+        text = find_bottleneck(
+            usages, {id_: role for recording in recordings.values() for id_, role in recording.roles.items()}
+        )
+        events = [recording.events for recording in recordings.values()]
+        written, dropped = sum(len(first) + len(last) for first, last, _ in events), sum(log[2] for log in events)
         about: dict[str, Any] = {
             "made by": f"streamkit {__version__}", "limit": text, "events omitted": dropped,
             "waits not shown": f"shorter than {_SHORT_S * 1e6:.0f} µs; they are in the shares",
-            "shares of time": {use.name: use.summary() for use in found},
+            "shares of time": {use.name: use.summary() for use in usages},
         }  # fmt: skip
         if missing:
             about["processes without events"] = missing
         self._write(_as_text(recordings, self.epoch_s, about))
-        lines = [f"profile: {self._path}, {kept:,} events; ui.perfetto.dev opens it"]
+        lines = [f"profile: {self._path}, {written:,} events; ui.perfetto.dev opens it"]
         if dropped:
             lines.append(f"profile: {dropped:,} events in the middle are omitted, to bound memory and file size")
         if missing:
@@ -417,14 +421,14 @@ def _events(recording: Recording, ids: Sequence[tuple[int, int]], epoch_s: float
 
 def _event(event: TraceEvent, ids: Sequence[tuple[int, int]], epoch_s: float) -> dict[str, Any]:
     pid, tid = ids[event.track]
-    begun, ended = _ns(event.begun_s, epoch_s), _ns(event.ended_s, epoch_s)
-    made: dict[str, Any] = {"name": event.name, "pid": pid, "ts": begun / 1e3}
+    start_ns, end_ns = _ns(event.begun_s, epoch_s), _ns(event.ended_s, epoch_s)
+    fields: dict[str, Any] = {"name": event.name, "pid": pid, "ts": start_ns / 1e3}
     if event.kind == "queue":
-        return {**made, "ph": "C", "args": event.about}
-    made |= {"ph": "X", "cat": event.kind, "tid": tid, "dur": (ended - begun) / 1e3}
+        return {**fields, "ph": "C", "args": event.about}
+    fields |= {"ph": "X", "cat": event.kind, "tid": tid, "dur": (end_ns - start_ns) / 1e3}
     if event.cpu_s is not None:
-        made["tts"], made["tdur"] = (round(seconds * 1e6, 3) for seconds in event.cpu_s)
-    return made if event.about is None else {**made, "args": event.about}
+        fields["tts"], fields["tdur"] = (round(seconds * 1e6, 3) for seconds in event.cpu_s)
+    return fields if event.about is None else {**fields, "args": event.about}
 
 
 def _ns(time_s: float, epoch_s: float) -> int:

@@ -143,12 +143,12 @@ class Gallery(PreviewDemand):
 
     def events(self, limit: int, source: str | None = None, after: int = 0) -> list[GalleryEvent]:
         """The latest events, newest first: at most `limit`, of one source or all, with a number above `after`."""
-        found = [one for one in self._snapshot() if one.number > after and source in (None, one.event.source)]
-        return found[::-1][:limit]
+        entries = [entry for entry in self._snapshot() if entry.number > after and source in (None, entry.event.source)]
+        return entries[::-1][:limit]
 
     def event(self, number: int) -> GalleryEvent | None:
         """The event with that number, while it is stored."""
-        return next((one for one in self._snapshot() if one.number == number), None)
+        return next((entry for entry in self._snapshot() if entry.number == number), None)
 
     def _snapshot(self) -> list[GalleryEvent]:
         while True:

@@ -135,16 +135,16 @@ class LiveDemand:
 
     def attach_records(self, results: ResultQueue) -> None:
         """See `LiveReceiver.attach_records`."""
-        self._results = (*(one for one in self._results if one() is not None), ref(results))
+        self._results = (*(queue for queue in self._results if queue() is not None), ref(results))
 
     def make_records(self) -> tuple[list[tuple[str, bytes]], int]:
         """See `ResultQueue.make_records`."""
-        made: list[tuple[str, bytes]] = []
+        records: list[tuple[str, bytes]] = []
         lost = 0
-        for results in filter(None, [one() for one in self._results]):
+        for results in filter(None, [queue() for queue in self._results]):
             more, more_lost = results.make_records()
-            made, lost = made + more, lost + more_lost
-        return made, lost
+            records, lost = records + more, lost + more_lost
+        return records, lost
 
     def order(self, source: str, wish: LiveWish) -> None:
         """Set what is wanted of a source."""
@@ -199,13 +199,16 @@ class FragmentQueue(Generic[T]):
 
     def _shorten(self) -> None:
         """Drop the fragments before the newest keyframe; if that is the first of them, drop all until the next."""
-        fragments: list[Any] = [one for one in self._waiting if isinstance(one, self._kind)]
-        newest = max((place for place, one in enumerate(fragments) if one.keyframe), default=0)
+        fragments: list[Any] = [message for message in self._waiting if isinstance(message, self._kind)]
+        newest = max((place for place, fragment in enumerate(fragments) if fragment.keyframe), default=0)
         self._skipping, dropped = newest == 0, newest or len(fragments)
-        gone = set(map(id, fragments[:dropped]))
-        self._waiting = deque(one for one in self._waiting if id(one) not in gone)
+        dropped_ids = set(map(id, fragments[:dropped]))
+        self._waiting = deque(message for message in self._waiting if id(message) not in dropped_ids)
         self.lost += dropped
-        self._fragments, self._bytes = len(fragments) - dropped, sum(len(one.data) for one in fragments[dropped:])
+        self._fragments, self._bytes = (
+            len(fragments) - dropped,
+            sum(len(fragment.data) for fragment in fragments[dropped:]),
+        )
 
     def take(self) -> list[T]:
         """Remove and return all messages."""
@@ -279,7 +282,7 @@ class _Channel:
             return False
         if isinstance(message, LiveFragment):
             if message.keyframe:
-                offsets = [one.offset_s for one in self.since_keyframe if isinstance(one, LiveOffset)]
+                offsets = [earlier.offset_s for earlier in self.since_keyframe if isinstance(earlier, LiveOffset)]
                 if offsets:
                     self.start = replace(self.start, offset_s=offsets[-1])
                 self.since_keyframe, self.size_bytes = [], 0
@@ -296,8 +299,8 @@ class _Channel:
         """What a new viewer begins with: the start, and one fragment of all frames since the last keyframe."""
         if self.start is None:
             return []
-        offsets = [one for one in self.since_keyframe if isinstance(one, LiveOffset)]
-        frames = b"".join(one.data for one in self.since_keyframe if isinstance(one, LiveFragment))
+        offsets = [message for message in self.since_keyframe if isinstance(message, LiveOffset)]
+        frames = b"".join(message.data for message in self.since_keyframe if isinstance(message, LiveFragment))
         return [self.start, *offsets, *([LiveFragment(frames, keyframe=True)] if frames else [])]
 
 
@@ -323,7 +326,7 @@ class LiveHub(LiveDemand):
     def viewers(self) -> int:
         """Number of viewers of a video or of records."""
         with self._lock:
-            return len(self._listeners) + sum(len(one.viewers) for one in self._channels.values())
+            return len(self._listeners) + sum(len(channel.viewers) for channel in self._channels.values())
 
     @contextmanager
     def view(self, source: str) -> Iterator[Viewer]:
@@ -342,7 +345,7 @@ class LiveHub(LiveDemand):
         finally:
             with self._lock:
                 self.lost += viewer.lost
-                channel.viewers = tuple(one for one in channel.viewers if one is not viewer)
+                channel.viewers = tuple(other for other in channel.viewers if other is not viewer)
                 if not channel.viewers:
                     self._channels.pop(source, None)
 
@@ -357,7 +360,7 @@ class LiveHub(LiveDemand):
         finally:
             with self._lock:
                 self.lost += viewer.lost
-                self._listeners = tuple(one for one in self._listeners if one is not viewer)
+                self._listeners = tuple(other for other in self._listeners if other is not viewer)
 
     def request(self, source: str) -> None:
         """Request video of `source` for the next `WANTED_FOR_S` seconds."""
@@ -384,9 +387,9 @@ class LiveHub(LiveDemand):
             channel = self._channels.get(source)
             if channel is None:
                 return
-            kept = [message for message in messages if channel.put(message)]
+            accepted = [message for message in messages if channel.put(message)]
             for viewer in channel.viewers:
-                viewer.put(*kept)
+                viewer.put(*accepted)
 
     def gather_records(self) -> None:
         """Make records of the results that have come, for all listeners; call it before they take."""
@@ -399,8 +402,8 @@ class LiveHub(LiveDemand):
         with self._lock:
             self.lost += lost
         for viewer in self._listeners:
-            if own := [record for source, record in records if viewer.sources is None or source in viewer.sources]:
-                viewer.put_records(own)
+            if wanted := [record for source, record in records if viewer.sources is None or source in viewer.sources]:
+                viewer.put_records(wanted)
 
     def _wish(self, source: str, **changes: Any) -> None:
         wish = self._wishes.get(source, LiveWish())._replace(**changes)

@@ -17,8 +17,8 @@ from streamkit.runtime.preview.live import LiveFragment, LiveMessage, LiveOffset
 
 logger = logging.getLogger(__name__)
 
-_KEPT = 256  # packets whose times are kept: more than a decoder holds
-_MOST_EARLY = 32
+_MAX_TIMES = 256  # packets whose times are kept: more than a decoder holds
+_MAX_EARLY = 32
 _SAME_S = 0.001
 
 
@@ -97,25 +97,25 @@ class LiveVideo:
         self._media: dict[int, int] = {}  # media times in ticks, by the container's PTS
         self._shift_s: float | None = None
         self._offset_s: float | None = None  # as viewers know it
-        self._made: list[LiveMessage] = []
+        self._messages: list[LiveMessage] = []
 
     def make(self, waiting: Sequence[TappedPacket | Shift]) -> list[LiveMessage]:
         """Make video of the next packets of the source."""
-        for one in waiting:
-            if isinstance(one, Shift):
-                self._change_shift(one)
+        for packet in waiting:
+            if isinstance(packet, Shift):
+                self._change_shift(packet)
                 continue
             try:
-                self._show(one)
+                self._show(packet)
             except Exception as error:  # the pipeline itself does not need the video
                 self._muxer = None
                 text = str(error) if isinstance(error, ValueError) else describe(error)
                 logger.warning(
                     f"source {self._source} cannot be shown as video: {text}", extra={"source": self._source}
                 )
-                self._made.append(LiveStart(one.generation, error=text))
-        made, self._made = self._made, []
-        return made
+                self._messages.append(LiveStart(packet.generation, error=text))
+        messages, self._messages = self._messages, []
+        return messages
 
     def _show(self, packet: TappedPacket) -> None:
         if packet.stream is not self._stream:
@@ -135,11 +135,11 @@ class LiveVideo:
         if self._muxer is None:  # it failed
             return
         self._early.append(packet)
-        if packet.pts is None and self._clock.restarted and len(self._early) < _MOST_EARLY:
+        if packet.pts is None and self._clock.restarted and len(self._early) < _MAX_EARLY:
             return
         early, self._early = self._early, []
-        for one in early if len(early) == 1 else self._with_times(early):
-            self._mux(self._muxer, one)
+        for timed in early if len(early) == 1 else self._with_times(early):
+            self._mux(self._muxer, timed)
 
     def _connect(self, stream: SourceStream) -> None:
         before, self._stream = self._stream, stream
@@ -162,33 +162,35 @@ class LiveVideo:
             return None if ticks is None else ticks - steps * step
 
         return [
-            one if one.pts is not None else one._replace(pts=before(last.pts, steps), dts=before(last.dts, steps))
-            for steps, one in zip(range(len(early) - 1, -1, -1), early, strict=True)
+            packet
+            if packet.pts is not None
+            else packet._replace(pts=before(last.pts, steps), dts=before(last.dts, steps))
+            for steps, packet in zip(range(len(early) - 1, -1, -1), early, strict=True)
         ]
 
-    def _mux(self, muxer: FragmentMuxer, one: TappedPacket) -> None:
-        pts, dts = self._clock.times(one.pts, one.dts, keyframe=one.keyframe, now_s=one.arrived_s)
+    def _mux(self, muxer: FragmentMuxer, packet: TappedPacket) -> None:
+        pts, dts = self._clock.times(packet.pts, packet.dts, keyframe=packet.keyframe, now_s=packet.arrived_s)
         starts = self._zero is None
         zero = self._zero = dts if self._zero is None else self._zero
-        if one.pts is not None:
-            self._media[one.pts] = pts - zero
-            if len(self._media) > _KEPT:
+        if packet.pts is not None:
+            self._media[packet.pts] = pts - zero
+            if len(self._media) > _MAX_TIMES:
                 del self._media[next(iter(self._media))]
         if starts:
-            self._start(muxer, one, pts - zero)
-        elif self._shift_s is not None and one.pts is not None:  # the camera may have set its clock
-            self._change_offset(one.pts / one.stream.ticks_per_s + self._shift_s, pts - zero)
-        done = muxer.put(one.data, pts - zero, dts - zero, keyframe=one.keyframe)
+            self._start(muxer, packet, pts - zero)
+        elif self._shift_s is not None and packet.pts is not None:  # the camera may have set its clock
+            self._change_offset(packet.pts / packet.stream.ticks_per_s + self._shift_s, pts - zero)
+        done = muxer.put(packet.data, pts - zero, dts - zero, keyframe=packet.keyframe)
         if done is not None:
-            self._made.append(LiveFragment(*done))
+            self._messages.append(LiveFragment(*done))
 
-    def _start(self, muxer: FragmentMuxer, one: TappedPacket, media: int) -> None:
+    def _start(self, muxer: FragmentMuxer, packet: TappedPacket, media: int) -> None:
         """Announce the video, with the times of records if a frame of this connection has been decoded."""
         self._offset_s = None
-        if self._shift_s is not None and one.pts is not None:
-            self._offset_s = round(float(one.pts * one.stream.base) + self._shift_s - media / TICKS_PER_S, 6)
-        form = one.stream.form
-        self._made.append(
+        if self._shift_s is not None and packet.pts is not None:
+            self._offset_s = round(float(packet.pts * packet.stream.base) + self._shift_s - media / TICKS_PER_S, 6)
+        form = packet.stream.form
+        self._messages.append(
             LiveStart(self._generation, muxer.codecs, form.width, form.height, muxer.init, self._offset_s)
         )
 
@@ -207,4 +209,4 @@ class LiveVideo:
         if self._offset_s is None or abs(offset_s - self._offset_s) > _SAME_S:
             begin_s = 0.0 if self._offset_s is None else round(from_s, 6)  # no frame has been decoded before it
             self._offset_s = offset_s
-            self._made.append(LiveOffset(begin_s, round(offset_s, 6)))
+            self._messages.append(LiveOffset(begin_s, round(offset_s, 6)))

@@ -19,8 +19,8 @@ from streamkit.runtime.preview.live_video import LiveVideo, Shift, SourceStream,
 
 _SAME_S = 0.001
 _SELDOM_S = 3.0  # between two keyframes: a viewer waits for the next one of others
-_MAX_KEPT = MAX_WAITING - 4  # room for what comes before the first viewer takes them
-_MAX_KEPT_BYTES = 4_000_000
+_MAX_QUEUED = MAX_WAITING - 4  # room for what comes before the first viewer takes them
+_MAX_QUEUED_BYTES = 4_000_000
 _MAX_NOTES = 2 * MAX_WAITING  # shifts are not dropped with packets: they are not added to a queue as long as this
 
 
@@ -50,7 +50,7 @@ class PacketTap:
         self._stream: SourceStream | None = None
         self._decoded_s = 0.0  # the container's time of the frame that was last decoded
         self._shift_s: float | None = None  # what this connection adds to the container's times of frames
-        self._told_s: float | None = None  # the shift that the video knows
+        self._video_shift_s: float | None = None  # the shift that the video knows
         live.attach(source, self)
 
     def begin(self, stream: Any, *, live: bool = False) -> None:
@@ -58,7 +58,7 @@ class PacketTap:
         if self._ring is not None:
             self._ring.begin(stream, live=live)
         self._stream = SourceStream.of(stream, live=live)
-        self._shift_s = self._told_s = self._keyframe_s = None
+        self._shift_s = self._video_shift_s = self._keyframe_s = None
         self._seldom = False
         self._since_keyframe.clear()
 
@@ -81,7 +81,7 @@ class PacketTap:
         )  # fmt: skip
         if generation:
             starts, self._viewed = generation != self._viewed, generation
-            earlier = [one._replace(generation=generation) for one in self._since_keyframe] if starts else []
+            earlier = [tapped._replace(generation=generation) for tapped in self._since_keyframe] if starts else []
             with self._lock:
                 for each in (*earlier, taken):
                     self._waiting.put(each)
@@ -98,7 +98,7 @@ class PacketTap:
         """Keep a packet for the next viewer; too many or too large ones are not kept, up to the next keyframe."""
         self._since_keyframe.append(taken)
         size_bytes = sum(len(packet.data) for packet in self._since_keyframe)
-        if len(self._since_keyframe) > _MAX_KEPT or size_bytes > _MAX_KEPT_BYTES:
+        if len(self._since_keyframe) > _MAX_QUEUED or size_bytes > _MAX_QUEUED_BYTES:
             self._since_keyframe.clear()
 
     def packet_ref(self, pts_s: float) -> PacketRef | None:
@@ -109,12 +109,12 @@ class PacketTap:
     def passed(self, pts_s: float) -> None:
         """See `PacketBuffer.passed`."""
         shift_s = self._shift_s = pts_s - self._decoded_s
-        if not self._viewed or (self._told_s is not None and abs(shift_s - self._told_s) <= _SAME_S):
+        if not self._viewed or (self._video_shift_s is not None and abs(shift_s - self._video_shift_s) <= _SAME_S):
             return
         with self._lock:
             if len(self._waiting) < _MAX_NOTES:
                 self._waiting.put(Shift(self._decoded_s, shift_s))
-                self._told_s = shift_s
+                self._video_shift_s = shift_s
 
     def make_video(self) -> tuple[list[LiveMessage], int]:
         """Make video of the packets that have come; return it, and how many packets were dropped, as too many waited.
@@ -128,7 +128,7 @@ class PacketTap:
 
     def _clear(self) -> None:
         """Keep nothing, as the last viewer has left."""
-        self._viewed, self._told_s = 0, None
+        self._viewed, self._video_shift_s = 0, None
         with self._making, self._lock:
             self._waiting.take()
             self._video = LiveVideo(self._source)

@@ -68,14 +68,14 @@ class RecordQueue:
         with self._lock:
             waiting, self._waiting, self._frames = self._waiting, deque(), 0
             lost, self._lost = self._lost, 0
-        made: list[tuple[str, bytes]] = []
+        records: list[tuple[str, bytes]] = []
         for results in waiting:
             try:
-                made += results.records()
+                records += results.records()
             except Exception as error:
                 self._report(error)
                 lost += len(results)
-        return made, lost
+        return records, lost
 
     def _report(self, error: Exception) -> None:
         self._warn(f"preview: a record for the web page cannot be made: {describe(error)}")
@@ -97,10 +97,10 @@ class _LiveResults:
     def of(cls, batch: Batch, rows: list[int], failed: list[Frame]) -> _LiveResults:
         """Those of the frames in `rows` and of `failed`."""
         tables = {name: _drawable(batch.table(name)) for name in batch.tables}
-        own = Batch(batch.frames, tables=dict(tables))
-        own = own if len(rows) == len(batch.frames) else own.take(rows)
-        own.frames = [_without_pixels(frame) for frame in own.frames]
-        return cls(own, [_without_pixels(frame) for frame in failed])
+        selected = Batch(batch.frames, tables=dict(tables))
+        selected = selected if len(rows) == len(batch.frames) else selected.take(rows)
+        selected.frames = [_without_pixels(frame) for frame in selected.frames]
+        return cls(selected, [_without_pixels(frame) for frame in failed])
 
     def __len__(self) -> int:
         return len(self.batch.frames) + len(self.failed)
@@ -112,19 +112,19 @@ class _LiveResults:
         their objects of the frame before are still the latest.
         """
         frames = self.batch.frames
-        made = [(frame, text[:-1]) for frame, text in zip(frames, batch_lines(self.batch), strict=True)]
-        made += [(frame, as_json(frame_record(frame, []))) for frame in self.failed]
-        return [(frame.source, _with_shapes(frame, text)) for frame, text in made]
+        lines = [(frame, text[:-1]) for frame, text in zip(frames, batch_lines(self.batch), strict=True)]
+        lines += [(frame, as_json(frame_record(frame, []))) for frame in self.failed]
+        return [(frame.source, _with_shapes(frame, text)) for frame, text in lines]
 
 
 def _without_pixels(frame: Frame) -> Frame:
     """What a record needs of a frame. The image and the packet, which have memory of their own, are left out."""
-    kept = Frame(
+    without_pixels = Frame(
         frame.source, frame.index, frame.pts_s, frame.width, frame.height, time_s=frame.time_s,
         events=frame.events, facts=frame.facts, shown=frame.shown, error=frame.error, damaged=frame.damaged,
     )  # fmt: skip
-    kept._state.skipped_detectors = frame._state.skipped_detectors
-    return kept
+    without_pixels._state.skipped_detectors = frame._state.skipped_detectors
+    return without_pixels
 
 
 def _drawable(table: Detections) -> Detections:
@@ -145,9 +145,9 @@ def _drawable(table: Detections) -> Detections:
 def _with_shapes(frame: Frame, text: bytes) -> bytes:
     """The JSON of a frame's record with `shapes` and `skipped`."""
     shapes = [
-        {"name": name, "text": one.text, "closed": one.closed, "units": one.units, "points": one.points}
-        for name, one in frame.shown.items()
-        if one.class_id is None
+        {"name": name, "text": shape.text, "closed": shape.closed, "units": shape.units, "points": shape.points}
+        for name, shape in frame.shown.items()
+        if shape.class_id is None
     ]
     skipped = sorted(frame._state.skipped_detectors)
     return b"%b,%b" % (text[:-1], as_json({"shapes": shapes, "skipped": skipped})[1:])

@@ -51,7 +51,7 @@ class RemoteLive(LiveDemand):
 
     def _wanted(self) -> bool:
         now_s = time.monotonic()
-        return any(now_s < max(one.video_until_s, one.records_until_s) for one in self._wishes.values())
+        return any(now_s < max(wish.video_until_s, wish.records_until_s) for wish in self._wishes.values())
 
     def _deliver(self) -> None:
         while True:
@@ -61,7 +61,7 @@ class RemoteLive(LiveDemand):
                     return
                 sources = [source for source in self._wishes if self.viewed(source)]
             video = [(source, *self.make_video(source)) for source in sources]
-            video = [(source, made, dropped) for source, made, dropped in video if made or dropped]
+            video = [(source, messages, dropped) for source, messages, dropped in video if messages or dropped]
             records, lost = self.make_records()
             if video or records or lost:
                 self._send(LiveData(video, records, lost))

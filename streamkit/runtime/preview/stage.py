@@ -39,7 +39,7 @@ WIDTH, HEIGHT = 640, 480
 
 _QUALITY = 75
 _MAX_BYTES = 200_000
-_MOST_WAITING, _MOST_IMAGES = 2, 16  # batches whose images are not drawn yet; images of events of a batch
+_MAX_WAITING, _MAX_IMAGES = 2, 16  # batches whose images are not drawn yet; images of events of a batch
 _CLOSE_S, _POLL_S = 2.0, 0.005
 _FAILED = "previews failed"
 
@@ -84,7 +84,7 @@ class Preview(BatchStage, name="preview"):
         self._warm_up()
         self._delivery = OrderedDelivery(self.gallery)
         background = self.context.runtime.background
-        self._background: Background[ShownBatch, int] = background(self._show, 1, _MOST_WAITING, self.context.id)
+        self._background: Background[ShownBatch, int] = background(self._show, 1, _MAX_WAITING, self.context.id)
 
     def _warm_up(self) -> None:
         """Make an image for no viewer, or the first viewer's image loads kernels and letters while cameras run.
@@ -100,13 +100,13 @@ class Preview(BatchStage, name="preview"):
     def process(self, batch: Batch) -> Batch:
         """Pass the batch on unchanged. Images are drawn and encoded in the background: no frame waits for them."""
         self._count_failed()
-        now_s, room = time.monotonic(), len(self._background.unfinished()) < _MOST_WAITING
+        now_s, room = time.monotonic(), len(self._background.unfinished()) < _MAX_WAITING
         shown = ShownBatch(watched=self._watched(batch, now_s) if room else [])
         rows = {row for row, *_ in shown.watched}
         for row, frame in enumerate(batch.frames):
             if frame.events and (events := self._stage_events(frame)):
                 shown.events.append((row, frame.time_s or time.time(), events))
-                if room and len(rows) < _MOST_IMAGES and self.gallery.wants_event(frame.source, now_s):
+                if room and len(rows) < _MAX_IMAGES and self.gallery.wants_event(frame.source, now_s):
                     rows.add(row)
                 else:
                     self.context.counters.add("event images left out")
@@ -134,11 +134,11 @@ class Preview(BatchStage, name="preview"):
         if not (requested := self.gallery.requested):
             return []
         newest = {frame.source: row for row, frame in enumerate(batch.frames) if frame.source in requested}
-        under_way, found = self._delivery.under_way, []
+        under_way, due = self._delivery.under_way, []
         for source, row in newest.items():
             if source not in under_way and self.gallery.wants(source, now_s):
-                found.append((row, source, batch.frames[row].index, batch.frames[row].pts_s))
-        return found
+                due.append((row, source, batch.frames[row].index, batch.frames[row].pts_s))
+        return due
 
     def _deliver(self, shown: ShownBatch, batch: Batch, rows: list[int]) -> None:
         """Begin the images of these rows, and deliver the batch when they are made."""
@@ -175,9 +175,9 @@ class Preview(BatchStage, name="preview"):
         if array_module(small[0]) is not np:
             self.context.counters.add("previews to host", len(small))
         tables = [table for name in self.draw if name in batch.tables and len(table := batch.table(name))]
-        own = [[table[table.batch_row == row] for table in tables] for row in rows]
+        row_tables = [[table[table.batch_row == row] for table in tables] for row in rows]
         sizes = [(batch.frames[row].width, batch.frames[row].height) for row in rows]
-        return SmallImages(rows, fetch(small), own, sizes)
+        return SmallImages(rows, fetch(small), row_tables, sizes)
 
     def _show(self, shown: ShownBatch, stopped: Callable[[], bool]) -> int:
         """Make the JPEG files of a batch; return 1 if that failed. This is the background's work."""
@@ -199,7 +199,9 @@ class Preview(BatchStage, name="preview"):
         if images is None:
             return {}
         each = zip(images.rows, images.read(), images.tables, images.sizes, strict=True)
-        return {row: jpeg(draw_small(image[0], own, size, self._atlas), _QUALITY) for row, image, own, size in each}
+        return {
+            row: jpeg(draw_small(image[0], tables, size, self._atlas), _QUALITY) for row, image, tables, size in each
+        }
 
     def _warn_of(self, error: Exception) -> None:
         self._warn(f"preview: an image for the web page cannot be made: {describe(error)}")
@@ -248,7 +250,7 @@ def tap(graph: Graph, gallery: PreviewReceiver) -> StageConfig:
 
 def _leaves(graph: Graph) -> list[Node]:
     ends = [node for node in graph.nodes.values() if not issubclass(node.type, Sink)]
-    ends = [node for node in ends if all(issubclass(graph.nodes[one].type, Sink) for one in node.readers)]
+    ends = [node for node in ends if all(issubclass(graph.nodes[reader].type, Sink) for reader in node.readers)]
 
     def rank(node: Node) -> tuple[bool, int, bool]:
         return "pixels" not in node.available, len(_not_hidden(graph, node)), not _drawn_tables(graph, node.id)
@@ -259,7 +261,7 @@ def _leaves(graph: Graph) -> list[Node]:
 def _not_hidden(graph: Graph, node: Node) -> list[str]:
     """The stages whose blur or mosaic is missing from a stage's frames."""
     above = {node.id, *frame_ancestors(graph, node)}
-    return [one.id for one in hiding(graph) if one.id not in above]
+    return [stage.id for stage in hiding(graph) if stage.id not in above]
 
 
 def hidden_elsewhere(graph: Graph) -> list[str]:
@@ -307,5 +309,7 @@ def _drawn_tables(graph: Graph, id_: str) -> set[str]:
     if node is None:
         return set()
     if "pixels" in node.type.spec.writes:
-        return {one.table for one in stages_above(graph.nodes, node).values() if "detections" in one.type.spec.writes}
+        return {
+            stage.table for stage in stages_above(graph.nodes, node).values() if "detections" in stage.type.spec.writes
+        }
     return _drawn_tables(graph, node.inputs[0])

@@ -126,7 +126,7 @@ def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatc
         parent.leave(busy)
         kept.clear()
     assert kept == [(7, list(cores)), (8, [min(cores)])]  # each as it was before
-    assert (module._given, module._before) == ([], {})
+    assert (module._cores_before, module._before) == ([], {})
 
 
 @needs_affinity

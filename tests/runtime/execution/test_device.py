@@ -280,7 +280,7 @@ def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):
         assert read() is None
         lane.synchronize()
         assert ("settle",) in log
-        assert not lane._kept
+        assert not lane._pending
 
 
 def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
@@ -289,7 +289,7 @@ def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
             batch = given(None)
             lane.acquire(batch)
             lane.release(batch)
-            assert len(lane._kept) <= 4
+            assert len(lane._pending) <= 4
     waited = [number for name, *rest in log if name == "synchronize" for number in rest]
     assert waited == list(range(6))
 
