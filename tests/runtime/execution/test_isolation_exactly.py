@@ -69,7 +69,7 @@ def test_the_twentieth_copy_is_the_first_whose_time_counts(copying):
 
 
 def test_copies_that_take_just_half_a_millisecond_go_on(monkeypatch):
-    monkeypatch.setattr(isolation, "_MOST_S", 1 / 2048)
+    monkeypatch.setattr(isolation, "_MAX_COPY_S", 1 / 2048)
     ticks = iter([0.0, 20 / 2048])
     monkeypatch.setattr(isolation, "time", SimpleNamespace(thread_time=lambda: next(ticks, 0.0)))
     told: list[str] = []
