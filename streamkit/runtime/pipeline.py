@@ -131,7 +131,7 @@ class PipelineRun(Controls):
         self.hung_threads: list[threading.Thread] = []
         self.lessons: list[Callable[[float], None]] = []
         self.seconds = 0.0
-        self._begun_s: float | None = None
+        self._start_s: float | None = None
         self._lock, self._stage_log = threading.Lock(), stage_log()
         self._stopped_at_s: float | None = None
         self._trace = trace
@@ -202,7 +202,7 @@ class PipelineRun(Controls):
         self._open_lanes()
         if self._trace is not None:
             self._trace.start(self._lanes, self._batcher)
-        start_s = self._begun_s = time.perf_counter()
+        start_s = self._start_s = time.perf_counter()
         threads = [thread for lane in self._lanes for thread in lane.threads]
         # an application that froze its objects keeps them frozen
         freezes = (self._live or self.sources.has_live) and gc.get_freeze_count() < _FROZEN_BY_PYTHON
@@ -435,7 +435,7 @@ class PipelineRun(Controls):
     @property
     def elapsed_s(self) -> float:
         """Seconds since the stages were open; once the run is over, its duration."""
-        return self.seconds or (0.0 if self._begun_s is None else time.perf_counter() - self._begun_s)
+        return self.seconds or (0.0 if self._start_s is None else time.perf_counter() - self._start_s)
 
     @property
     def frames(self) -> int:

@@ -33,10 +33,10 @@ def wait(
     dropped = False
     while alive := [thread for thread in threads if thread.is_alive()]:
         alive[0].join(_POLL_S)
-        begun_s = stopped_at_s()
-        if begun_s is None or not alive[0].is_alive():
+        stop_s = stopped_at_s()
+        if stop_s is None or not alive[0].is_alive():
             continue
-        since_s = time.monotonic() - begun_s
+        since_s = time.monotonic() - stop_s
         if since_s > DRAIN_S and not dropped:
             dropped = True
             drop()

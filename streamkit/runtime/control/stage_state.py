@@ -37,7 +37,7 @@ class StageStateFile:
 
     def __init__(self, path: Path, stage: str) -> None:
         self._path, self._stage = path, stage
-        self._begun_s = time.monotonic()
+        self._save_start_s = time.monotonic()
         self._running: ThreadFuture[None] | None = None
         self._left: dict[str, bytes | None] = {}
 
@@ -53,13 +53,13 @@ class StageStateFile:
     def due(self, every_s: float) -> bool:
         """See `StageState.due`."""
         done = self._running is None or self._running.ready
-        return done and time.monotonic() - self._begun_s >= every_s
+        return done and time.monotonic() - self._save_start_s >= every_s
 
     def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
         """See `StageState.save`."""
         if self._running is not None:
             self._running.result()
-        self._begun_s = time.monotonic()
+        self._save_start_s = time.monotonic()
         values = {**self._left, **changed}
         self._left = {}
         self._running = ThreadFuture(lambda stopped: self._write(values), "state")

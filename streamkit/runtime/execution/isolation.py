@@ -87,13 +87,13 @@ class StateCopies:
         """Copy the states of these sources; return a function that restores them."""
         new, copies = sources - self._all.keys(), dict[str, Any]()
         if self._without is None:
-            begun_s = time.thread_time()
+            start_s = time.thread_time()
             try:
                 copies = {source: copy.deepcopy(self._all[source]) for source in sources - new}
             except Exception as error:
                 self._without = f"cannot be copied ({describe(error)})"
             self._copies += 1
-            self._seconds += time.thread_time() - begun_s
+            self._seconds += time.thread_time() - start_s
             if self._copies >= _MIN_COPIES and self._seconds > self._copies * _MAX_COPY_S:
                 self._without = f"take {1000 * self._seconds / self._copies:.2g} ms per batch to copy"
 

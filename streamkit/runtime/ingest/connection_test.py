@@ -56,7 +56,7 @@ class ConnectionTest:
         source = config.type(**options)
         assert isinstance(source, Source)
         self._source, self._uri = source, str(config.options.get("uri", ""))
-        self._begun_s, self._limit_s = time.monotonic(), limit_s
+        self._start_s, self._limit_s = time.monotonic(), limit_s
         source.context = Context(config.id, runtime=RuntimeContext())
         self._work = ThreadFuture(self._run, "connection test")
 
@@ -68,7 +68,7 @@ class ConnectionTest:
     @property
     def late(self) -> bool:
         """Whether the time is over."""
-        return time.monotonic() - self._begun_s > self._limit_s
+        return time.monotonic() - self._start_s > self._limit_s
 
     def stop(self) -> None:
         """End the test soon; a thread that hangs in the name service of the system ends later."""
@@ -109,7 +109,7 @@ class ConnectionTest:
         return None
 
     def _finished(self, outcome: ConnectionResult) -> ConnectionResult:
-        outcome.took_s = round(time.monotonic() - self._begun_s, 2)
+        outcome.took_s = round(time.monotonic() - self._start_s, 2)
         return outcome
 
     def _text(self, text: str) -> str:

@@ -86,7 +86,7 @@ class PushQueue:
         self.counters = Counters()
         self._import = ImageImporter(device, bgr=source.channels == "bgr", counters=self.counters)
         self._size = source.width, source.height
-        self._index, self._pts_s, self._begun_s = 0, -math.inf, 0.0
+        self._index, self._pts_s, self._start_s = 0, -math.inf, 0.0
         self._waiting: deque[Frame] = deque()
         self._ended = False
         self._changed = threading.Condition()
@@ -127,8 +127,8 @@ class PushQueue:
         live, fps, id_ = self.source.live, self.source.fps, self._id
         if pts_s is None and live:
             now_s = time.monotonic()
-            self._begun_s = self._begun_s or now_s
-            return max(now_s - self._begun_s, math.nextafter(self._pts_s, math.inf))
+            self._start_s = self._start_s or now_s
+            return max(now_s - self._start_s, math.nextafter(self._pts_s, math.inf))
         if pts_s is None and fps is None:
             raise ValueError(
                 f"source {id_}: a frame needs its time: push it with pts_s, in seconds, or set fps: PushSource(fps=25)"

@@ -77,7 +77,7 @@ class ReconnectingSource(Source):
         """
         self._inner.context = self.context
         self.context.runtime.report_status("connecting", None, "")
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         while not self._stopped.is_set():
             self._opened_s, before = time.monotonic(), self._last
             try:
@@ -88,7 +88,7 @@ class ReconnectingSource(Source):
             except SourceError as error:
                 if self._stopped.is_set():
                     return
-                if not self._should_retry(error, self._last is not before, self._opened_s, self._last_s or begun_s):
+                if not self._should_retry(error, self._last is not before, self._opened_s, self._last_s or start_s):
                     raise
             self._stopped.wait(self._backoff_s())
 
@@ -113,8 +113,8 @@ class ReconnectingSource(Source):
                     self._live = frame.time_s is not None
                     self._check_frozen(frame)
                     yield frame
-                    asked_s = time.monotonic()
-                    self._held_s, self._last_s = self._held_s + asked_s - self._last_s, asked_s
+                    resumed_s = time.monotonic()
+                    self._held_s, self._last_s = self._held_s + resumed_s - self._last_s, resumed_s
         finally:
             inner.close()
             heap_trimmer.count_close()

@@ -262,10 +262,10 @@ class SourceReader:
         """Hold a frame until the pause is over; return False if the source must be closed instead."""
         if self._stopped_by_pause or not self._can_hold:
             return False
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         goes_on = self._may_run()
         if frame.due_s is not None:
-            frame.due_s += time.monotonic() - begun_s
+            frame.due_s += time.monotonic() - start_s
         return goes_on
 
     def _wait_at_start(self, frame: Frame) -> None:
@@ -359,7 +359,7 @@ class SynchronizedStart:
 
     def __init__(self, patience_s: float | None = None) -> None:
         self._left = self._sources = 0
-        self._given_s = patience_s
+        self._patience_s = patience_s
         self._until_s: float | None = None  # None: not released
         self._changed = threading.Condition()
 
@@ -394,7 +394,7 @@ class SynchronizedStart:
             number: the source's number.
             over: polled during the wait; True ends it.
         """
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         with self._changed:
             while self._until_s is None and not over():
                 self._changed.wait(_HELD_POLL_S)
@@ -403,10 +403,10 @@ class SynchronizedStart:
             turn_s = time.monotonic() + number * _APART_S
             while not over() and (left_s := turn_s - time.monotonic()) > 0:
                 self._changed.wait(min(left_s, _POLL_S))
-        return time.monotonic() - begun_s
+        return time.monotonic() - start_s
 
     def _allowed_s(self) -> float:
-        return _PATIENCE_S + self._sources * _OF_A_SOURCE_S if self._given_s is None else self._given_s
+        return _PATIENCE_S + self._sources * _OF_A_SOURCE_S if self._patience_s is None else self._patience_s
 
     def _end_s(self) -> float:
         return 0.0 if self._until_s is None else self._until_s

@@ -123,7 +123,7 @@ class WorkerFleet(FleetCounts):
         self._spans = Spans if trace is None else trace.current_track
         self._trace_events = 0 if trace is None else trace.share(len(shares))
         self._aborted = False
-        self._begun_s: float | None = None
+        self._start_s: float | None = None
         self._failed_exports = telemetry.FailedExports()
         self._worker_log = worker_log()
         self._stage_log = stage_log()
@@ -203,7 +203,7 @@ class WorkerFleet(FleetCounts):
         """
         try:
             self._start()
-            begun_s = self._begun_s = self._clock()
+            start_s = self._start_s = self._clock()
             for worker in [] if self._aborted else [worker for worker in self.processes.workers if worker.ready]:
                 worker.send(messages.Go())
             self.ready = not self._aborted
@@ -212,7 +212,7 @@ class WorkerFleet(FleetCounts):
                     lambda: not self.recovery.dead and all(worker.over for worker in self.processes.workers)
                 )
                 self._stages.close()
-            self.seconds = self._clock() - begun_s
+            self.seconds = self._clock() - start_s
         finally:
             self.processes.close()
             self._stages.abort()

@@ -41,7 +41,7 @@ class FleetCounts(MergedCounts, Controls):
     recovery: Recovery
     sessions: SpareSessions
     seconds: float
-    _begun_s: float | None
+    _start_s: float | None
     _clock: Callable[[], float]
     _failed_exports: FailedExports
     _observer: Observer
@@ -80,7 +80,7 @@ class FleetCounts(MergedCounts, Controls):
     @property
     def elapsed_s(self) -> float:
         """See `PipelineRun.elapsed_s`."""
-        return self.seconds or (0.0 if self._begun_s is None else self._clock() - self._begun_s)
+        return self.seconds or (0.0 if self._start_s is None else self._clock() - self._start_s)
 
     def run_counts(self) -> RunCounts:
         """All counts; see `Run`."""

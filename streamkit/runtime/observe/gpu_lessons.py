@@ -209,41 +209,41 @@ class _FrameWindow:
     def __init__(self, length_s: float) -> None:
         self._length_s = length_s
         self._from_s: float | None = None
-        self._begun_s: float | None = None
+        self._start_s: float | None = None
         self._before: dict[str, int] = {}
 
     def begins(self, now_s: float, states: Mapping[str, SourceState]) -> bool:
         """Whether it begins now, with the frames of these sources."""
-        if self._begun_s is not None or not any(state.frames for state in states.values()):
+        if self._start_s is not None or not any(state.frames for state in states.values()):
             return False
         if self._from_s is None:
             self._from_s = now_s + STEADY_AFTER_S
         if now_s < self._from_s:
             return False
-        self._begun_s = now_s
+        self._start_s = now_s
         self._before = {id_: state.frames for id_, state in states.items()}
         return True
 
     @property
     def begun(self) -> bool:
         """Whether frames are counted now."""
-        return self._begun_s is not None
+        return self._start_s is not None
 
     def ends(self, now_s: float) -> bool:
         """Whether it has begun and is long enough."""
-        return self._begun_s is not None and now_s >= self._begun_s + self._length_s
+        return self._start_s is not None and now_s >= self._start_s + self._length_s
 
     def rates(self, now_s: float, states: Mapping[str, SourceState]) -> dict[str, float]:
         """Return frames per second by codec; empty if sources were removed meanwhile."""
-        if self._begun_s is None or self._before.keys() - states.keys():
+        if self._start_s is None or self._before.keys() - states.keys():
             return {}
         frames: Counter[str] = Counter()
         for id_, state in states.items():
             frames[str(state.facts.get("codec", ""))] += state.frames - self._before.get(id_, 0)
-        seconds = now_s - self._begun_s
+        seconds = now_s - self._start_s
         return {codec: count / seconds for codec, count in frames.items() if count > 0}
 
     def restart(self, now_s: float) -> None:
         """Begin another one some time later."""
-        self._begun_s = None
+        self._start_s = None
         self._from_s = now_s + RETRY_S

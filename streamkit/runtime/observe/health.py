@@ -107,7 +107,7 @@ class Observer:
         device: Device | None = None,
     ) -> None:  # fmt: skip
         self._wanted, self._states, self._runners, self._folders = frozenset(wanted), states, runners, folders
-        self._begun_s = time.monotonic()
+        self._start_s = time.monotonic()
         self._lock = threading.Lock()
         self._histories: dict[str, _SourceHistory] = {}
         self._delivered: dict[str, tuple[int, float]] = {}  # by emitter: what it had delivered, and since when
@@ -142,7 +142,7 @@ class Observer:
         snapshot.pipeline["total_fps"] = sum(state.fps_out for state in states.values())
         snapshot.pipeline["sources"] = len(running)
         snapshot.pipeline["sources_down"] = sum(float(facts["down_s"]) > 0 for facts in running)
-        snapshot.pipeline["uptime_s"] = now_s - self._begun_s
+        snapshot.pipeline["uptime_s"] = now_s - self._start_s
         self._stages(snapshot, now_s)
         self._emitters(snapshot, now_s)
         self._machine(snapshot)

@@ -48,7 +48,7 @@ class OtlpMetrics:
 
     def __init__(self, registry: Any, resource: Resource) -> None:
         self._registry, self._resource = registry, resource
-        self._begun_ns = self._read_ns = time.time_ns()
+        self._start_ns = self._read_ns = time.time_ns()
         self._last: dict[_Key, tuple[int, float]] = {}  # when a counter began, and its last value
 
     def read(self) -> MetricsData:
@@ -96,7 +96,7 @@ class OtlpMetrics:
 
     def _since(self, key: _Key, value: float) -> int:
         """When a counter began to count."""
-        start_ns, before = self._last.get(key, (self._begun_ns, 0.0))
+        start_ns, before = self._last.get(key, (self._start_ns, 0.0))
         if value < before:
             start_ns = self._read_ns
         self._last[key] = start_ns, value

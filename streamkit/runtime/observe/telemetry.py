@@ -240,10 +240,10 @@ class Telemetry:
             else:
                 self._watched["metrics"].note(done)
 
-    def _record(self, name: str, begun_s: float, about: Mapping[str, Any], error: str) -> None:
+    def _record(self, name: str, start_s: float, about: Mapping[str, Any], error: str) -> None:
         """See `streamkit.core.tracing.record_operation`."""
-        begun_ns = time.time_ns() - int((time.monotonic() - begun_s) * 1e9)
-        span = self.tracer.start_span(name, attributes=dict(about), start_time=begun_ns)
+        start_ns = time.time_ns() - int((time.monotonic() - start_s) * 1e9)
+        span = self.tracer.start_span(name, attributes=dict(about), start_time=start_ns)
         if error:
             set_error(span, error)
         span.end()

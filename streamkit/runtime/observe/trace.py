@@ -39,13 +39,13 @@ _SAMPLE_S = 5e-3
 
 
 class TraceEvent(NamedTuple):
-    """A span, or the length of a queue at `begun_s`.
+    """A span, or the length of a queue at `start_s`.
 
     Attributes:
         track: the number of the track, from 0.
         kind: `work`, `wait`, `stage`, `gpu` or `queue`.
         name: what the thread did.
-        begun_s: seconds of `time.perf_counter`.
+        start_s: seconds of `time.perf_counter`.
         ended_s: the end, in the same clock.
         cpu_s: the thread's CPU time at the beginning, and the CPU time of the span; None if not measured.
         about: attributes that are shown with it.
@@ -54,7 +54,7 @@ class TraceEvent(NamedTuple):
     track: int
     kind: str
     name: str
-    begun_s: float
+    start_s: float
     ended_s: float
     cpu_s: tuple[float, float] | None
     about: Mapping[str, Any] | None
@@ -86,10 +86,10 @@ class Log:
 class _OpenSpan:
     """An open span, and the time of the spans within it."""
 
-    __slots__ = ("begun_s", "cpu_s", "inner_cpu_s", "inner_s", "name")
+    __slots__ = ("cpu_s", "inner_cpu_s", "inner_s", "name", "start_s")
 
     def __init__(self, name: str, cpu_s: float) -> None:
-        self.name, self.cpu_s, self.begun_s = name, cpu_s, time.perf_counter()
+        self.name, self.cpu_s, self.start_s = name, cpu_s, time.perf_counter()
         self.inner_s = self.inner_cpu_s = 0.0
 
 
@@ -167,21 +167,21 @@ class ThreadTrack(Spans):
             self._nvtx.pop_range()
         cpu = None if kind == "wait" else (span.cpu_s, time.thread_time() - span.cpu_s)
         self._sum(kind, span, now, cpu[1] if cpu else 0.0)
-        if kind != "wait" or now - span.begun_s >= _SHORT_S:
-            self._trace.log.add(TraceEvent(self.number, kind, span.name, span.begun_s, now, cpu, about))
+        if kind != "wait" or now - span.start_s >= _SHORT_S:
+            self._trace.log.add(TraceEvent(self.number, kind, span.name, span.start_s, now, cpu, about))
         if now >= self._trace.sample_at_s:
             self._trace.sample(now)
 
-    def gpu_span(self, name: str, begun_s: float, ended_s: float, about: Mapping[str, Any] | None) -> None:
+    def gpu_span(self, name: str, start_s: float, ended_s: float, about: Mapping[str, Any] | None) -> None:
         """Add a span of the CUDA stream, in host time."""
-        self.sums.work_s[name] += max(0.0, ended_s - max(begun_s, self._trace.started_s))
-        self._trace.log.add(TraceEvent(self.number, "gpu", name, begun_s, ended_s, None, about))
+        self.sums.work_s[name] += max(0.0, ended_s - max(start_s, self._trace.started_s))
+        self._trace.log.add(TraceEvent(self.number, "gpu", name, start_s, ended_s, None, about))
 
     def _sum(self, kind: str, span: _OpenSpan, now: float, cpu_s: float) -> None:
         started, sums = self._trace.started_s, self.sums
         if now <= started:
             return
-        start = max(span.begun_s, started)
+        start = max(span.start_s, started)
         self_s = now - start - span.inner_s
         if kind == "wait":
             sums.wait_s[span.name] += self_s
@@ -227,7 +227,7 @@ class Recorder:
         self.tracks: list[ThreadTrack] = []
         self.nvtx = _nvtx()
         self.started_s = self.sample_at_s = float("inf")
-        self._mine = threading.local()
+        self._thread_local = threading.local()
         self._lock = threading.Lock()
         self._free: dict[str, list[ThreadTrack]] = defaultdict(list)
         self._queues: dict[str, tuple[Batcher | Channel[Batch], list[int]]] = {}
@@ -235,17 +235,17 @@ class Recorder:
 
     def current_track(self) -> ThreadTrack:
         """The track of the calling thread; threads with the same name may reuse a track one after the other."""
-        track: ThreadTrack | None = getattr(self._mine, "track", None)
+        track: ThreadTrack | None = getattr(self._thread_local, "track", None)
         if track is None:
             name = threading.current_thread().name
             with self._lock:
                 track = self._free[name].pop() if self._free[name] else None
-            track = self._mine.track = track or self.add(name)
+            track = self._thread_local.track = track or self.add(name)
         return track
 
     def release(self, track: ThreadTrack) -> None:
         """Release the calling thread's track, so that there are only as many tracks as threads at the same time."""
-        self._mine.track = None
+        self._thread_local.track = None
         with self._lock:
             self._free[track.name].append(track)
 
@@ -421,7 +421,7 @@ def _events(recording: Recording, ids: Sequence[tuple[int, int]], epoch_s: float
 
 def _event(event: TraceEvent, ids: Sequence[tuple[int, int]], epoch_s: float) -> dict[str, Any]:
     pid, tid = ids[event.track]
-    start_ns, end_ns = _ns(event.begun_s, epoch_s), _ns(event.ended_s, epoch_s)
+    start_ns, end_ns = _ns(event.start_s, epoch_s), _ns(event.ended_s, epoch_s)
     fields: dict[str, Any] = {"name": event.name, "pid": pid, "ts": start_ns / 1e3}
     if event.kind == "queue":
         return {**fields, "ph": "C", "args": event.about}
@@ -480,8 +480,8 @@ class GpuSpans:
         """Report the spans that the stream has completed; all of them if its work is `over`."""
         while self._pending and (over or self._pending[0][-1].done):
             name, about, launched_s, first, second = self._pending.popleft()
-            begun_s, ended_s = self._host_times(launched_s, first, second)
-            self._take(name, begun_s, ended_s, about)
+            start_s, ended_s = self._host_times(launched_s, first, second)
+            self._take(name, start_s, ended_s, about)
             self._spare.append(second)
             if first is not self._anchor:
                 self._spare.append(first)
@@ -489,16 +489,16 @@ class GpuSpans:
     def _host_times(self, launched_s: float, first: Any, second: Any) -> tuple[float, float]:
         """Host times of two events, clamped: no span begins before its launch or ends after it was seen to be done."""
         took_s = self._between_s(first, second)
-        begun_s = self._anchor_s + self._between_s(self._anchor, first)
+        start_s = self._anchor_s + self._between_s(self._anchor, first)
         seen_s = time.perf_counter()
-        corrected_s = max(min(begun_s, seen_s - took_s), launched_s)  # the two clocks drift apart over hours
-        self._anchor_s += corrected_s - begun_s
+        corrected_s = max(min(start_s, seen_s - took_s), launched_s)  # the two clocks drift apart over hours
+        self._anchor_s += corrected_s - start_s
         if corrected_s - self._anchor_s > _ANCHOR_S:
             self._spare.append(self._anchor)
             self._anchor, self._anchor_s = first, corrected_s
-        begun_s = max(corrected_s, self._last_s)
-        self._last_s = max(begun_s, corrected_s + took_s)
-        return begun_s, self._last_s
+        start_s = max(corrected_s, self._last_s)
+        self._last_s = max(start_s, corrected_s + took_s)
+        return start_s, self._last_s
 
     def _between_s(self, first: Any, second: Any) -> float:
         return float(self._cuda.get_elapsed_time(first, second)) / 1e3

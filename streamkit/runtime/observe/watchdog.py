@@ -34,10 +34,10 @@ class Watchdog:
         """Log each call once when it exceeds the limit, and once when it returns."""
         now_s = time.monotonic()
         for runner in self._runners:
-            call, begun_s = runner.call, self._hung.get(id(runner))
-            if begun_s is not None and (call is None or call[0] != begun_s):
+            call, call_start_s = runner.call, self._hung.get(id(runner))
+            if call_start_s is not None and (call is None or call[0] != call_start_s):
                 del self._hung[id(runner)]
-                text = f"{runner.node.id}: the call that hung has returned after {now_s - begun_s:.0f} s"
+                text = f"{runner.node.id}: the call that hung has returned after {now_s - call_start_s:.0f} s"
                 logger.warning(text, extra={"stage": runner.node.id})
             if call is not None and now_s - call[0] > self._limit_s and id(runner) not in self._hung:
                 self._hung[id(runner)] = call[0]

@@ -44,14 +44,14 @@ class ShownBatch:
         events: row, time in seconds since 1970 and events of each frame with events; the row of a failed one is None.
         images: the images of some of the rows.
         jpegs: JPEG files by row, once they are made; None while they are awaited.
-        begun_s: when it was added, in monotonic seconds.
+        added_s: when it was added, in monotonic seconds.
     """
 
     watched: list[tuple[int, str, int, float]] = field(default_factory=list)
     events: list[tuple[int | None, float, list[Event]]] = field(default_factory=list)
     images: SmallImages | None = None
     jpegs: dict[int, bytes] | None = None
-    begun_s: float = 0.0
+    added_s: float = 0.0
 
 
 class OrderedDelivery:
@@ -72,7 +72,7 @@ class OrderedDelivery:
 
     def add(self, shown: ShownBatch) -> None:
         """Add the next batch."""
-        shown.begun_s = time.monotonic()
+        shown.added_s = time.monotonic()
         with self._lock:
             self.under_way.update(source for _, source, *_ in shown.watched)
             self._waiting.append(shown)
@@ -82,7 +82,7 @@ class OrderedDelivery:
         with self._lock:
             while self._waiting:
                 shown = self._waiting[0]
-                if shown.jpegs is None and time.monotonic() < shown.begun_s + late_s:
+                if shown.jpegs is None and time.monotonic() < shown.added_s + late_s:
                     break
                 self._pass_on(self._waiting.popleft())
 

@@ -124,7 +124,7 @@ def test_gpu_work_counts_from_the_start_of_the_run(tmp_path):
     track.gpu_span("detect", 101.0, 101.25, {"batch": 3})
     assert track.sums.work_s["detect"] == pytest.approx(0.75)
     first, last, dropped = trace.log.kept()
-    assert [(event.begun_s, event.ended_s) for event in first + last] == [(90.0, 99.0), (98.0, 100.5), (101.0, 101.25)]
+    assert [(event.start_s, event.ended_s) for event in first + last] == [(90.0, 99.0), (98.0, 100.5), (101.0, 101.25)]
     assert dropped == 0
 
 
