@@ -236,8 +236,8 @@ def coco_with(**parts):
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (jsonl, {"classes": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds truck, "
-                                             "bus. Rename them with --map, as in --map car=truck"),
+        (jsonl, {"classes": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds "
+                                             "truck, bus. Rename them with --map, as in --map car=truck"),
         (jsonl, {"mapping": {"cra": "car"}}, "--map cra: the truth has no class 'cra'; did you mean 'car'"),
         (jsonl, {"mapping": {"car": "cra"}}, "--map car=cra: the pipeline has no class 'cra'; did you mean 'car'"),
         (jsonl, {"sources": ("a", "b")}, r"is one file, and the pipeline has 2 sources \(a, b\); write \{source\}"),
