@@ -271,7 +271,7 @@ def slow(frame):
 """
 
 
-def begun(tmp_path, how):
+def start_child(tmp_path, how):
     (tmp_path / "slow.py").write_text(SLOW)
     command = [sys.executable, "-c", PROGRAM, str(tmp_path / "out.mp4"), str(tmp_path / "slow.py"), how]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -285,30 +285,30 @@ def frames_of(path):
 
 
 def test_files_are_complete_after_an_exception_that_ends_the_program(tmp_path):
-    process = begun(tmp_path, "raise")
+    process = start_child(tmp_path, "raise")
     assert "ArithmeticError" in process.communicate(timeout=60)[1]
     assert frames_of(tmp_path / "out.mp4") > 0
 
 
 @pytest.mark.alone
 def test_a_second_ctrl_c_drops_frames_in_flight_and_still_closes_files(tmp_path):
-    process = begun(tmp_path, "read")
+    process = start_child(tmp_path, "read")
     process.send_signal(signal.SIGINT)
     time.sleep(0.3)
     assert process.poll() is None  # frames in flight are written
     process.send_signal(signal.SIGINT)
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     assert "KeyboardInterrupt" in process.communicate(timeout=60)[1]
     assert process.returncode == -signal.SIGINT
-    assert time.monotonic() - begun_s < 3
+    assert time.monotonic() - start_s < 3
     assert frames_of(tmp_path / "out.mp4") > 0
 
 
 def test_frames_that_the_loop_keeps_never_stop_the_decoder():
-    kept = deque(maxlen=60)  # more than all queues hold
+    frames_in_use = deque(maxlen=60)  # more than all queues hold
     for frame in streamkit.run([STREET, STREET], model="demo", device="cpu", limit=50):
-        kept.append(frame)
-    assert len(kept) == 60
+        frames_in_use.append(frame)
+    assert len(frames_in_use) == 60
 
 
 def test_without_memory_for_the_frames_that_the_loop_keeps_the_run_ends_with_the_reason(monkeypatch):
@@ -324,7 +324,7 @@ def test_a_push_source_needs_a_pipeline():
 
 
 @pytest.mark.parametrize(
-    ("sources", "given", "text"),
+    ("sources", "options", "text"),
     [
         (STREET, {"stages": ["track"]}, "stages must be a mapping"),
         (STREET, {"limit": 0}, "limit must be a number of frames, at least 1, got 0"),
@@ -351,9 +351,9 @@ def test_a_push_source_needs_a_pipeline():
         ({"cam": streamkit.PushSource}, {}, r"source cam is the class PushSource; create one: PushSource\("),
     ],
 )
-def test_an_argument_that_cannot_be_is_refused_with_the_fix(sources, given, text):
+def test_an_argument_that_cannot_be_is_refused_with_the_fix(sources, options, text):
     with pytest.raises(ConfigError, match=text) as raised:
-        streamkit.run(sources, **{"model": "demo", "device": "cpu", **given})
+        streamkit.run(sources, **{"model": "demo", "device": "cpu", **options})
     assert len(str(raised.value)) < 300
 
 
@@ -420,7 +420,7 @@ def test_a_loop_that_a_thread_leaves_has_closed_its_files(tmp_path, daemon):
     assert sizes[0] > 0
 
 
-KEPT = """
+FRAMES_IN_USE = """
 import builtins
 import streamkit
 
@@ -433,6 +433,8 @@ builtins.kept.append(builtins.kept)
 
 @pytest.mark.parametrize("end", ["", "raise ArithmeticError"])
 def test_frames_that_are_kept_until_python_exits_cause_no_error(end, root):
-    done = subprocess.run([sys.executable, "-c", KEPT + end], cwd=root, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(
+        [sys.executable, "-c", FRAMES_IN_USE + end], cwd=root, capture_output=True, text=True, timeout=60
+    )
     assert "ignored" not in done.stderr
     assert ("ArithmeticError" in done.stderr) == bool(end)

@@ -50,10 +50,10 @@ def shown(**columns):
 
 def test_a_frame_is_a_small_image_and_a_table():
     html = shown(track_id=[7])._repr_html_()
-    found = Tags(html)
-    assert found.texts["th"] == ["label", "score", "track_id", "box"]
-    assert found.texts["td"] == ["car", "0.75", "7", "320, 180, 960, 540"]
-    assert "1280x720, 1 car, 0 events" in found.texts["div"][0]
+    tags = Tags(html)
+    assert tags.texts["th"] == ["label", "score", "track_id", "box"]
+    assert tags.texts["td"] == ["car", "0.75", "7", "320, 180, 960, 540"]
+    assert "1280x720, 1 car, 0 events" in tags.texts["div"][0]
     assert image_of(html).shape == (360, 640, 3)
 
 

@@ -129,10 +129,10 @@ def test_stats_are_typed_and_print_as_a_table():
         for _ in pipeline:
             pass
         stats = pipeline.stats
-    street, gone = stats.sources["street"], stats.sources["gone"]
+    street, failed = stats.sources["street"], stats.sources["gone"]
     assert (street.state, street.frames, street.out, street.error) == ("ended", 40, 40, None)
-    assert gone.state == "failed"
-    assert gone.error == f"{REFUSED}: connection refused: nothing listens at this host and port"
+    assert failed.state == "failed"
+    assert failed.error == f"{REFUSED}: connection refused: nothing listens at this host and port"
     assert street.fps == stats.fps > 0
     infer = stats.stages["detect.infer"]
     assert infer.frames == stats.frames == 40
@@ -141,7 +141,7 @@ def test_stats_are_typed_and_print_as_a_table():
     assert first.startswith("40 frames in ")
     assert head.split() == ["source", "state", "frames", "out", "fps", "error"]
     assert rows[0].split()[:4] == ["street", "ended", "40", "40"]
-    assert rows[1].endswith(gone.error)
+    assert rows[1].endswith(failed.error)
 
 
 def test_mistakes_before_the_run():
@@ -198,11 +198,11 @@ def clips(folder, *names):
     return folder
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_folder_of_which_one_file_cannot_be_added_is_not_added_at_all(tmp_path, begun):
+@pytest.mark.parametrize("started", [False, True])
+def test_a_folder_of_which_one_file_cannot_be_added_is_not_added_at_all(tmp_path, started):
     folder = clips(tmp_path / "clips", "a", "b", "c")
     with streamkit.Pipeline({"clips/b": CAMERA}, model="demo", device="cpu", keep_running=True) as pipeline:
-        frames = iter(pipeline) if begun else None
+        frames = iter(pipeline) if started else None
         if frames is not None:
             next(frames)
         with pytest.raises(ConfigError, match="there is a source 'clips/b' already"):

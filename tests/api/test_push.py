@@ -46,15 +46,15 @@ def images(tmp_path_factory):
 @pytest.fixture
 def pushing():
     """A pipeline with one push source, started without a loop where `loop` is not set; closed at the end."""
-    made = []
+    pipelines = []
 
     def make(source, device="cpu", **options):
-        made.append(streamkit.Pipeline({"cam": source}, model="demo", device=device, **options))
-        return made[-1]
+        pipelines.append(streamkit.Pipeline({"cam": source}, model="demo", device=device, **options))
+        return pipelines[-1]
 
     yield make
-    for one in made:
-        one.close()
+    for pipeline in pipelines:
+        pipeline.close()
 
 
 def push_many(pipeline, count):
@@ -72,9 +72,9 @@ def pushed_records(pipeline, arrays, times=None):
 
     thread = threading.Thread(target=push)
     thread.start()
-    found = [{**record(frame), "source": "cam"} for frame in pipeline]
+    records = [{**record(frame), "source": "cam"} for frame in pipeline]
     thread.join()
-    return found
+    return records
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -82,8 +82,8 @@ def test_pushed_images_give_the_records_of_image_files(images, pushing, shared):
     folder, arrays = images
     wanted = [{**record(frame), "source": "cam"} for frame in streamkit.run(folder, model="demo", device="cpu")]
     assert any(row["objects"] for row in wanted)
-    given = [Shared(array) for array in arrays] if shared else arrays
-    assert pushed_records(pushing(streamkit.PushSource(640, 360, fps=1)), given) == wanted
+    pushed_images = [Shared(array) for array in arrays] if shared else arrays
+    assert pushed_records(pushing(streamkit.PushSource(640, 360, fps=1)), pushed_images) == wanted
 
 
 def test_bgr_images_are_those_of_opencv(images, pushing):
@@ -103,8 +103,8 @@ def test_an_image_may_be_changed_at_once(pushing):
 
 
 def test_times_are_given_or_counted(pushing):
-    given = pushed_records(pushing(streamkit.PushSource()), [GRAY] * 3, [0.0, 0.5, np.float32(2)])
-    assert [row["time"] if "time" in row else row["pts_s"] for row in given] == [0.0, 0.5, 2.0]
+    records = pushed_records(pushing(streamkit.PushSource()), [GRAY] * 3, [0.0, 0.5, np.float32(2)])
+    assert [row["time"] if "time" in row else row["pts_s"] for row in records] == [0.0, 0.5, 2.0]
     counted = pushed_records(pushing(streamkit.PushSource(fps=4)), [GRAY] * 3)
     assert [row["time"] if "time" in row else row["pts_s"] for row in counted] == [0.0, 0.25, 0.5]
 
@@ -194,10 +194,10 @@ def frames_in_memory(source):
     return sum(isinstance(candidate, Frame) and candidate.source == source for candidate in gc.get_objects())
 
 
-@pytest.mark.parametrize("begun", [False, True])
-def test_a_push_that_waits_ends_with_its_source(pushing, begun):
+@pytest.mark.parametrize("started", [False, True])
+def test_a_push_that_waits_ends_with_its_source(pushing, started):
     pipeline = pushing(streamkit.PushSource(fps=25))
-    if begun:
+    if started:
         next_frame = iter(pipeline)
         pipeline.push("cam", GRAY)
         next(next_frame)
@@ -334,15 +334,15 @@ def test_images_on_the_gpu_are_converted_there(images, pushing, channels):
     on_gpu = [cupy.asarray(array) for array in ordered]
     before = traffic.so_far()
     pipeline = pushing(streamkit.PushSource(fps=1, channels=channels), device="cuda")
-    found = pushed_records(pipeline, on_gpu)
+    records = pushed_records(pipeline, on_gpu)
     assert not [name for name in pipeline.report["counts"] if name.startswith("pixels to")]
     assert traffic.so_far().to_device - before.to_device < arrays[0].nbytes
-    assert len(found) == len(wanted)
-    for one, other in zip(found, wanted, strict=True):
-        assert len(one["objects"]) == len(other["objects"])
-        for mine, its in zip(one["objects"], other["objects"], strict=True):
-            assert mine["label"] == its["label"]
-            np.testing.assert_allclose(mine["box"], its["box"], atol=2)
+    assert len(records) == len(wanted)
+    for record_on_gpu, other in zip(records, wanted, strict=True):
+        assert len(record_on_gpu["objects"]) == len(other["objects"])
+        for detected, its in zip(record_on_gpu["objects"], other["objects"], strict=True):
+            assert detected["label"] == its["label"]
+            np.testing.assert_allclose(detected["box"], its["box"], atol=2)
 
 
 @pytest.mark.gpu

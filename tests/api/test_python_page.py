@@ -59,6 +59,6 @@ def test_a_strict_type_check_reads_the_annotations(tmp_path, old, new, error):
     pytest.importorskip("mypy")
     (tmp_path / "program.py").write_text(PROGRAM.replace(old, new) if old else PROGRAM)
     command = [sys.executable, "-m", "mypy", "--config-file", "pyproject.toml", str(tmp_path / "program.py")]
-    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert (found.returncode == 0) is (not old), found.stdout
-    assert error in found.stdout
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert (completed.returncode == 0) is (not old), completed.stdout
+    assert error in completed.stdout

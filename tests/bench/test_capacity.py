@@ -18,24 +18,24 @@ GOOD = {"p50_ms": 20.0, "p95_ms": 60.0, "p99_ms": 80.0}
 @pytest.mark.parametrize("start", [1, 8, 100])
 @pytest.mark.parametrize("limit", [0, 1, 2, 3, 7, 37, 150, 1024, 5000])
 def test_the_search_ends_within_a_sixteenth_below(limit, start):
-    asked = []
+    tried_numbers = []
 
     def fits(number):
-        asked.append(number)
+        tried_numbers.append(number)
         return number <= limit
 
-    found = largest(fits, start, 1024)
+    best = largest(fits, start, 1024)
     true = min(limit, 1024)
-    assert found <= true
-    assert true - found < max(1, found // 16) or found == true
-    assert len(asked) == len(set(asked)) <= 16
-    assert max(asked) <= 1024
+    assert best <= true
+    assert true - best < max(1, best // 16) or best == true
+    assert len(tried_numbers) == len(set(tried_numbers)) <= 16
+    assert max(tried_numbers) <= 1024
 
 
 def test_the_most_is_never_passed():
-    asked = []
-    assert largest(lambda number: not asked.append(number), 1, 5) == 5
-    assert asked == [1, 2, 4, 5]
+    tried_numbers = []
+    assert largest(lambda number: not tried_numbers.append(number), 1, 5) == 5
+    assert tried_numbers == [1, 2, 4, 5]
 
 
 def search(tmp_path, rates=(25.0, 10.0), **options):
@@ -43,7 +43,7 @@ def search(tmp_path, rates=(25.0, 10.0), **options):
 
 
 @pytest.mark.parametrize(
-    ("found", "told"),
+    ("trial_result", "message"),
     [
         (TrialResult(fps=60, latency=GOOD), None),
         (TrialResult(fps=58.3, latency=GOOD), None),
@@ -54,17 +54,17 @@ def search(tmp_path, rates=(25.0, 10.0), **options):
         (TrialResult(error="no room for a surface"), "no room for a surface"),
     ],
 )
-def test_what_keeps_three_streams_of_two_kinds_from_fitting(found, told, tmp_path):
-    problem = search(tmp_path)._problem(3, found)
-    assert problem is None if told is None else told in problem
+def test_what_keeps_three_streams_of_two_kinds_from_fitting(trial_result, message, tmp_path):
+    problem = search(tmp_path)._problem(3, trial_result)
+    assert problem is None if message is None else message in problem
 
 
 def test_shares_that_could_be_measured_come_in_order():
-    found = TrialResult(
+    trial_result = TrialResult(
         cores_used=6.0, cores_busy=0.9, lock_free=0.3, gpu=0.5, decoder=0.97, device_mb=30, device_total_mb=120
     )
     names = ["decoder", "cores", "interpreter lock", "GPU", "device memory"]
-    assert list(used(found, 16)) == names
+    assert list(used(trial_result, 16)) == names
     assert used(TrialResult(cores_used=1.0), 2) == {"cores": 0.5}
 
 
@@ -83,7 +83,7 @@ def test_each_attempt_is_a_line(attempt, line):
 
 
 @pytest.mark.parametrize(
-    ("problem", "found", "shares", "told"),
+    ("problem", "trial_result", "shares", "message"),
     [
         ("late", TrialResult(), {"decoder": 0.97, "cores": 0.4}, "decoder"),
         (
@@ -98,8 +98,8 @@ def test_each_attempt_is_a_line(attempt, line):
         (None, TrialResult(), {"cores": 0.99}, "nothing up to 8 streams"),
     ],
 )
-def test_what_gives_out_first(problem, found, shares, told):
-    assert bottleneck(Attempt(8, problem, found), shares).startswith(told)
+def test_what_gives_out_first(problem, trial_result, shares, message):
+    assert bottleneck(Attempt(8, problem, trial_result), shares).startswith(message)
 
 
 def test_where_the_networks_bind_it_is_said_in_numbers(tmp_path, monkeypatch):
@@ -134,26 +134,26 @@ def test_streams_that_the_networks_serve_have_another_bottleneck(tmp_path, monke
 def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(root / "samples")
-    told, out = [], tmp_path / "answer.json"
+    messages, out = [], tmp_path / "answer.json"
     options = CapacityOptions(fps=2.0, max_latency_s=30.0, seconds=1.5, warmup_s=0.2, max_streams=2)
-    code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, told.append)
-    assert code == 0, told
+    code = capacity(root / "pipeline.yaml", {"batch.max_wait": "10ms"}, "cpu", options, out, messages.append)
+    assert code == 0, messages
     answer = json.loads(out.read_text())
     assert answer["streams"] == 2
     assert [attempt["streams"] for attempt in answer["attempts"]] == [1, 2]
     assert answer["bottleneck"] == "nothing up to 2 streams"
     assert 0 < answer["shares"]["cores"] <= 1.1
-    assert told[-1].startswith("2 streams fit; the bottleneck: nothing up to 2 streams")
+    assert messages[-1].startswith("2 streams fit; the bottleneck: nothing up to 2 streams")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.json", "samples"]
 
 
 def test_not_one_stream_in_no_time(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
-    told = []
+    messages = []
     options = CapacityOptions(fps=2.0, max_latency_s=0.0001, seconds=0.5, warmup_s=0.1)
-    assert capacity(root / "pipeline.yaml", {}, "cpu", options, None, told.append) == 1
-    assert "late" in told[1]
-    assert told[-1].startswith("0 streams fit")
+    assert capacity(root / "pipeline.yaml", {}, "cpu", options, None, messages.append) == 1
+    assert "late" in messages[1]
+    assert messages[-1].startswith("0 streams fit")
 
 
 def test_what_is_wrong_is_told_before_anything_runs(root, tmp_path):

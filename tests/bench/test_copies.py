@@ -38,33 +38,33 @@ def config(root, text):
 
 
 def test_copies_take_turns_and_keep_their_own_options(root, tmp_path):
-    made = config(root, """
+    copied = config(root, """
         sources:
           street: {uri: samples/street.mp4, every: 2}
           test: {stage: test_pattern, uri: "test://"}
         stages: {jsonl: {path: "out/all.jsonl"}}
     """)  # fmt: skip
-    multiply(made, 3, 10.0, tmp_path)
-    assert [source.id for source in made.sources] == ["street-0", "test-1", "street-2"]
-    street, test, _ = (source.options for source in made.sources)
+    multiply(copied, 3, 10.0, tmp_path)
+    assert [source.id for source in copied.sources] == ["street-0", "test-1", "street-2"]
+    street, test, _ = (source.options for source in copied.sources)
     assert (street["pace"], street["loop"], street["every"]) == (10.0, True, 2)
     assert test["pace"] == 10.0
     assert "loop" not in test
-    build(made)
+    build(copied)
 
 
 def test_the_yaml_has_a_say_in_the_pace(root, tmp_path):
     sources = (
         "{a: {uri: samples/street.mp4, pace: 5}, b: samples/street.mp4, c: {uri: samples/street.mp4, pace: unpaced}}"
     )
-    made = config(root, f"{{sources: {sources}, stages: {{jsonl: {{path: a.jsonl}}}}}}")
-    multiply(made, 3, None, tmp_path)
-    assert [source.options["pace"] for source in made.sources] == [5, "realtime", "realtime"]
-    assert due_fps(made.sources[2], None) == due_fps(made.sources[1], None)
+    copied = config(root, f"{{sources: {sources}, stages: {{jsonl: {{path: a.jsonl}}}}}}")
+    multiply(copied, 3, None, tmp_path)
+    assert [source.options["pace"] for source in copied.sources] == [5, "realtime", "realtime"]
+    assert due_fps(copied.sources[2], None) == due_fps(copied.sources[1], None)
 
 
 def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
-    made = config(root, """
+    copied = config(root, """
         sources: {street: samples/street.mp4}
         stages:
           draw: {from: decode}
@@ -72,14 +72,14 @@ def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
           video: {path: "out/street.mp4"}
           jsonl: {from: [send], path: "-"}
     """)  # fmt: skip
-    told = []
-    told += multiply(made, 2, None, tmp_path)
-    graph = build(made)
+    messages = []
+    messages += multiply(copied, 2, None, tmp_path)
+    graph = build(copied)
     paths = {node.id: node.options["path"] for node in graph.nodes.values() if "path" in node.options}
     assert paths == {"video": str(tmp_path / "video" / "{source}.mp4"), "jsonl": str(tmp_path / "jsonl" / "{source}")}
     assert [graph.nodes[name].inputs for name in ("video", "jsonl")] == [["draw"], ["draw"]]
-    assert len(told) == 1
-    assert told[0].startswith("send is removed")
+    assert len(messages) == 1
+    assert messages[0].startswith("send is removed")
 
 
 def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
@@ -93,34 +93,36 @@ def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
           mqtt: {{url: "mqtt://127.0.0.1:1", topic: a}}
           jsonl: {{from: mqtt, path: "out/all.jsonl"}}
     """)
-    made, removed = read_copies(path, {"sources.street.every": "4", "batch.size": "5"}, "cpu", 3, 10.0, tmp_path / "o")
-    again = read(path, text=made.text, device="cpu")  # as a worker process reads it
+    copied, removed = read_copies(
+        path, {"sources.street.every": "4", "batch.size": "5"}, "cpu", 3, 10.0, tmp_path / "o"
+    )
+    again = read(path, text=copied.text, device="cpu")  # as a worker process reads it
     assert [text[:15] for text in removed] == ["mqtt is removed"]
-    for one in (made, again):
-        build(one)
-        assert (one.device, one.processes, one.batch.size, one.batch.max_latency) == ("cpu", 3, 5, 2.0)
-        assert [(s.id, s.options["pace"], s.options.get("every")) for s in one.sources] == [
+    for copy in (copied, again):
+        build(copy)
+        assert (copy.device, copy.processes, copy.batch.size, copy.batch.max_latency) == ("cpu", 3, 5, 2.0)
+        assert [(s.id, s.options["pace"], s.options.get("every")) for s in copy.sources] == [
             ("street-0", 10.0, 4), ("test-1", 10.0, None), ("street-2", 10.0, 4),
         ]  # fmt: skip
-        assert one.sources[2].options["uri"] == f"{root}/samples/street.mp4"
-        assert (one.sources[0].options["loop"], one.sources[0].options["start"]) == (True, 1.0)
-        assert one.stages[-1].options["path"] == str(tmp_path / "o" / "jsonl" / "{source}.jsonl")
-        assert one.stages[-1].inputs == ["draw"]
-        assert (one.stages[0].options["thickness"], one.stages[0].options["labels"]) == (6, False)
+        assert copy.sources[2].options["uri"] == f"{root}/samples/street.mp4"
+        assert (copy.sources[0].options["loop"], copy.sources[0].options["start"]) == (True, 1.0)
+        assert copy.stages[-1].options["path"] == str(tmp_path / "o" / "jsonl" / "{source}.jsonl")
+        assert copy.stages[-1].inputs == ["draw"]
+        assert (copy.stages[0].options["thickness"], copy.stages[0].options["labels"]) == (6, False)
 
 
 def test_numbers_and_texts_come_through(tmp_path):
     values = {"a": [float("inf"), -float("inf"), 1e-7, 12, True, None, "yes", "1:30", "é😀\n{", "0o17", ".inf"]}
-    found, problems = load(copies._flow(values), "x.yaml")
-    assert (found.plain(), problems) == (values, [])
+    loaded, problems = load(copies._flow(values), "x.yaml")
+    assert (loaded.plain(), problems) == (values, [])
     assert load(copies._flow([float("nan")]), "x.yaml")[0].plain()[0] != 0
 
 
 def test_a_source_without_a_pace_is_refused(root, tmp_path):
-    made = config(root, "{sources: {a: {stage: still, uri: x}}, stages: {jsonl: {path: a.jsonl}}}")
-    assert not made.problems
+    copied = config(root, "{sources: {a: {stage: still, uri: x}}, stages: {jsonl: {path: a.jsonl}}}")
+    assert not copied.problems
     with pytest.raises(ConfigError, match="source a is a still, which has no pace"):
-        multiply(made, 2, None, tmp_path)
+        multiply(copied, 2, None, tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ def thing(box=(10, 10, 50, 50), score=0.8, class_id=0):
 
 
 @pytest.mark.parametrize(
-    ("other", "found"),
+    ("other", "matching_share"),
     [
         (thing(), 1),
         (thing(box=(11, 10, 50, 50)), 1),
@@ -26,8 +26,8 @@ def thing(box=(10, 10, 50, 50), score=0.8, class_id=0):
         (thing(class_id=1), 0),
     ],
 )
-def test_an_object_is_found_where_class_box_and_score_agree(other, found):
-    assert agreement([[thing()]], [[other]]).first_share == found
+def test_an_object_is_found_where_class_box_and_score_agree(other, matching_share):
+    assert agreement([[thing()]], [[other]]).first_share == matching_share
 
 
 def test_agreement_counts_both_ways_and_looks_only_for_scores_from_0_3():
@@ -60,13 +60,13 @@ def test_a_figure_says_whether_it_holds_its_bar(figure, holds, text):
 
 
 def test_stages_that_do_nothing_run_to_the_end():
-    found = graph_cost.graph_cost(3_000)
-    assert found["frames"] == 3_000
-    assert 0 < found["cpu_us_per_frame"] / found["calls_us"] < 100
-    assert 0.1 < found["calls_us"] < 1_000  # of 100 calls
-    assert found["us_per_frame"] > 0
-    assert sorted(found["memory_mb"]) == [1_000, 2_000, 3_000]
-    assert all(value > 1 for value in found["memory_mb"].values())
+    costs = graph_cost.graph_cost(3_000)
+    assert costs["frames"] == 3_000
+    assert 0 < costs["cpu_us_per_frame"] / costs["calls_us"] < 100
+    assert 0.1 < costs["calls_us"] < 1_000  # of 100 calls
+    assert costs["us_per_frame"] > 0
+    assert sorted(costs["memory_mb"]) == [1_000, 2_000, 3_000]
+    assert all(value > 1 for value in costs["memory_mb"].values())
 
 
 def test_growth_compares_the_end_with_the_first_tenth():
@@ -120,8 +120,8 @@ def test_memory_is_watched_while_real_frames_go_through(shipped, request, tmp_pa
     bench = cpu.CpuBenchmark(data, tmp_path, print)
     name, stage = ("color", "classify") if shipped else ("yunet-64", "detect")
     out = tmp_path / "out.jsonl"
-    found = graph_cost.memory(bench.video(name), bench.card(name), 1_000, out, stage)
-    assert sorted(found["memory_mb"]) == [1_000]
+    costs = graph_cost.memory(bench.video(name), bench.card(name), 1_000, out, stage)
+    assert sorted(costs["memory_mb"]) == [1_000]
     assert [json.loads(line)["frame"] for line in out.read_text().splitlines()] == list(range(1_000))
 
 
@@ -138,7 +138,7 @@ def test_plain_loop_and_pipeline_find_the_same(name, request, tmp_path):
         assert side["seconds"] > 0
         assert side["start_s"] > 0
         assert 30 < side["memory_mb"] < 2_000
-    mine, plain = (objects_by_frame(bench.output(name, side)) for side in ("streamkit", "plain"))
-    same = agreement(mine, plain)
+    streamkit_objects, plain = (objects_by_frame(bench.output(name, side)) for side in ("streamkit", "plain"))
+    same = agreement(streamkit_objects, plain)
     assert min(same.objects) > 100
     assert min(same.first_share, same.second_share) > 0.95

@@ -16,11 +16,11 @@ from streamkit.runtime.observe.nvml import GpuUtilization, Nvml
 
 
 def options(root, **changed):
-    given = {
+    defaults = {
         "clips": {"h264": root / "samples" / "street.mp4"}, "model": "demo", "device": "cpu", "batches": (2, 3),
         "sources": (1, 2), "seconds": 0.3, "frames": 500,
     }  # fmt: skip
-    return gpu.GpuBenchOptions(**{**given, **changed})
+    return gpu.GpuBenchOptions(**{**defaults, **changed})
 
 
 @pytest.fixture
@@ -38,14 +38,16 @@ def brisk(monkeypatch):
 
 
 def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_path, brisk):
-    told, out = [], tmp_path / "bench.json"
+    messages, out = [], tmp_path / "bench.json"
     behind = tmp_path / "behind.yaml"
     behind.write_text("stages: {track: {}, area: {stage: zone, polygon: [[9, 9], [99, 9], [99, 99]]}}")
-    code = gpu.bench(options(root, batches=(2,), realtime=(1,), extra_stages=gpu.stages_of(behind)), out, told.append)
-    assert code == 0, told
-    found = json.loads(out.read_text())
-    rows = found["rows"]
-    assert found["complete"] is True
+    code = gpu.bench(
+        options(root, batches=(2,), realtime=(1,), extra_stages=gpu.stages_of(behind)), out, messages.append
+    )
+    assert code == 0, messages
+    report = json.loads(out.read_text())
+    rows = report["rows"]
+    assert report["complete"] is True
     kinds = [(row["what"], row["sources"], row["batch"]) for row in rows]
     parts = [("preprocess", 0, 2), ("infer", 0, 2), ("postprocess", 0, 2)]
     assert kinds[:5] == [("decode", 1, 0), ("decode", 2, 0), *parts]
@@ -59,16 +61,16 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     assert all(row["found"]["frames_in_all"] > 0 for row in rows if row["what"] == "paced")
     behind = next(row for row in rows if row["what"] == "whole + stages")
     assert behind["found"]["stages"].keys() >= {"track", "area"}
-    best = found["summary"]["h264"]
+    best = report["summary"]["h264"]
     parts = [max(row["fps"] for row in rows if row["what"] == what) for what in ("decode", "infer")]
     assert best["of_limit"] == pytest.approx(best["whole_fps"] / min(parts), abs=1e-3)
     assert best["binds"] == max(best["uses"], key=best["uses"].get)
     assert best["packet_bytes"] > 100
     assert best["host_mb_a_source"] is not None
-    assert found["left_out"] == []
-    assert found["machine"]["gpu"] is None
-    assert told[1] == gpu.HEAD
-    assert told[-1].startswith("h264: ")
+    assert report["left_out"] == []
+    assert report["machine"]["gpu"] is None
+    assert messages[1] == gpu.HEAD
+    assert messages[-1].startswith("h264: ")
 
 
 def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
@@ -81,70 +83,70 @@ def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
 
 def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "_PARTS_SHARE", 0.0)
-    told = []
-    made = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, told.append)
-    made.clips = made.options.clips
-    made._parts()
-    assert [row.what for row in made.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
-    assert made.left_out == ["parts alone with batches over 2"]
-    assert "skipped: parts alone with batches over 2" in told
+    messages = []
+    bench = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, messages.append)
+    bench.clips = bench.options.clips
+    bench._parts()
+    assert [row.what for row in bench.rows] == ["decode", "decode", "preprocess", "infer", "postprocess"]
+    assert bench.left_out == ["parts alone with batches over 2"]
+    assert "skipped: parts alone with batches over 2" in messages
 
 
 @pytest.mark.alone
 def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
     """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
-    told, kept = [], []
+    messages, reports = [], []
 
-    def keep(made):
-        kept.append(made.report(complete=False))
+    def keep(bench):
+        reports.append(bench.report(complete=False))
 
-    made = gpu.GpuBenchmark(options(root, max_s=9.0, seconds=0.5, realtime=(1, 2)), tmp_path, told.append, keep)
-    begun_s = time.monotonic()
-    made.all()
-    assert time.monotonic() - begun_s < 9.0 + 3.0  # what is killed takes a moment to end
-    assert made.left_out
-    assert all(f"skipped: {one}" in told for one in made.left_out)
-    assert len(kept) == len(made.rows) + len(made.left_out)
-    assert [len(one["rows"]) + len(one["left_out"]) for one in kept] == list(range(1, len(kept) + 1))
-    assert not (tmp_path / "out").exists() or made.rows[-1].what == "paced"
+    bench = gpu.GpuBenchmark(options(root, max_s=9.0, seconds=0.5, realtime=(1, 2)), tmp_path, messages.append, keep)
+    start_s = time.monotonic()
+    bench.all()
+    assert time.monotonic() - start_s < 9.0 + 3.0  # what is killed takes a moment to end
+    assert bench.left_out
+    assert all(f"skipped: {text}" in messages for text in bench.left_out)
+    assert len(reports) == len(bench.rows) + len(bench.left_out)
+    assert [len(report["rows"]) + len(report["left_out"]) for report in reports] == list(range(1, len(reports) + 1))
+    assert not (tmp_path / "out").exists() or bench.rows[-1].what == "paced"
 
 
 def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(root, tmp_path, monkeypatch):
     def measure(spec, until_s):
-        assert until_s == made._until_s
+        assert until_s == bench._until_s
         (tmp_path / "out").mkdir()
         raise TimeoutError
 
     monkeypatch.setattr(trial, "measure", measure)
-    made = gpu.GpuBenchmark(options(root), tmp_path, print)
-    made.clips = made.options.clips
-    made._whole("h264", 2, 3)
-    assert made.left_out == ["whole, h264, 2 sources, batch 3: stopped at the time limit"]
-    assert made.rows == []
+    bench = gpu.GpuBenchmark(options(root), tmp_path, print)
+    bench.clips = bench.options.clips
+    bench._whole("h264", 2, 3)
+    assert bench.left_out == ["whole, h264, 2 sources, batch 3: stopped at the time limit"]
+    assert bench.rows == []
     assert not (tmp_path / "out").exists()
-    made._last["whole"] = made.options.max_s  # the first of a kind is thought to take as long as one of the whole
-    made._whole("h264", 1, 0, "paced")
-    assert made.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
+    bench._last["whole"] = bench.options.max_s  # the first of a kind is thought to take as long as one of the whole
+    bench._whole("h264", 1, 0, "paced")
+    assert bench.left_out[1:] == ["paced, h264, 1 sources, batch by default"]
 
 
 def test_the_number_of_processes_is_set_in_every_run(root, tmp_path, monkeypatch):
-    asked = []
+    runs = []
 
     def measure(spec, until_s):
-        asked.append((spec.device, spec.set_))
+        runs.append((spec.device, spec.set_))
         raise TimeoutError
 
     monkeypatch.setattr(trial, "measure", measure)
-    made = gpu.GpuBenchmark(options(root, set_={"stages.detect.top_k": "5"}), tmp_path, print)
-    made.clips = made.options.clips
-    made._whole("h264", 2, 3)
-    made._whole("h264", 2, 3, processes=3)
-    made._whole("h264", 2, 3, "decode + preprocess")
-    one = {"device.processes": "auto"}
-    assert [set_ for _, set_ in asked] == [
-        {"stages.detect.top_k": "5", **one}, {"stages.detect.top_k": "5", "device.processes": "3"}, one,
+    bench = gpu.GpuBenchmark(options(root, set_={"stages.detect.top_k": "5"}), tmp_path, print)
+    bench.clips = bench.options.clips
+    bench._whole("h264", 2, 3)
+    bench._whole("h264", 2, 3, processes=3)
+    bench._whole("h264", 2, 3, "decode + preprocess")
+    automatic = {"device.processes": "auto"}
+    assert [set_ for _, set_ in runs] == [
+        {"stages.detect.top_k": "5", **automatic}, {"stages.detect.top_k": "5", "device.processes": "3"}, automatic,
     ]  # fmt: skip
-    assert {device for device, _ in asked} == {made.options.device}
+    assert {device for device, _ in runs} == {bench.options.device}
 
 
 @pytest.mark.parametrize(
@@ -171,32 +173,32 @@ def test_paced_runs_have_time_to_start_and_to_settle(what, sources, seconds, tim
 
 @pytest.mark.long
 def test_a_row_says_how_many_processes_ran(root, tmp_path):
-    told = []
-    made = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, told.append)
-    made.clips = made.options.clips
+    messages = []
+    bench = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, messages.append)
+    bench.clips = bench.options.clips
     for processes in (None, 1, "auto"):
-        made._whole("h264", 2, 2, processes=processes)
-    assert [(row.processes, row.found.error) for row in made.rows] == [(2, None), (1, None), (1, None)]
-    assert [line.split()[4] for line in told] == ["2", "1", "1"]
-    assert made.rows[0].found.fps > 0
+        bench._whole("h264", 2, 2, processes=processes)
+    assert [(row.processes, row.found.error) for row in bench.rows] == [(2, None), (1, None), (1, None)]
+    assert [line.split()[4] for line in messages] == ["2", "1", "1"]
+    assert bench.rows[0].found.fps > 0
 
 
 def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
-    asked = []
+    runs = []
     monkeypatch.setattr(gpu.GpuBenchmark, "_parts", lambda self: None)
     monkeypatch.setattr(
         gpu.GpuBenchmark, "_whole",
-        lambda self, codec, sources, batch, what="whole", decoders=None, processes=None: asked.append(
+        lambda self, codec, sources, batch, what="whole", decoders=None, processes=None: runs.append(
             (what, sources, processes)
         ),
     )  # fmt: skip
     gpu.GpuBenchmark(
         options(root, batches=(2,), sources=(1,), realtime=(5, 9), processes=("auto", 3)), tmp_path, print
     ).all()
-    assert asked[:4] == [("paced", 5, "auto"), ("paced", 9, "auto"), ("paced", 5, 3), ("paced", 9, 3)]
-    assert asked[4] == ("whole", 1, None)
-    assert ("whole", 1, 3) in asked
-    assert len(asked) == 4 + 1 + 3 + 1
+    assert runs[:4] == [("paced", 5, "auto"), ("paced", 9, "auto"), ("paced", 5, 3), ("paced", 9, 3)]
+    assert runs[4] == ("whole", 1, None)
+    assert ("whole", 1, 3) in runs
+    assert len(runs) == 4 + 1 + 3 + 1
 
 
 def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
@@ -216,34 +218,34 @@ def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
     finally:
         os.killpg(running.pid, signal.SIGKILL)
         running.wait()
-    found = json.loads(out.read_text())
-    assert found["rows"][0]["what"] == "decode"
-    assert found["complete"] is False
-    assert found["schema"] == "streamkit-bench/1"
+    report = json.loads(out.read_text())
+    assert report["rows"][0]["what"] == "decode"
+    assert report["complete"] is False
+    assert report["schema"] == "streamkit-bench/1"
 
 
 def test_a_record_that_is_missing_is_an_error(root, tmp_path):
-    made = gpu.GpuBenchmark(options(root), tmp_path, print)
+    bench = gpu.GpuBenchmark(options(root), tmp_path, print)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s000.jsonl").write_text("{}\n{}\n")
-    found = gpu.trial.TrialResult(frames_in_all=3)
-    made._check_records(found)
-    assert found.error == "2 records of 3 frames were written"
+    trial_result = gpu.trial.TrialResult(frames_in_all=3)
+    bench._check_records(trial_result)
+    assert trial_result.error == "2 records of 3 frames were written"
     assert not (tmp_path / "out").exists()
 
 
 def test_the_base_is_the_fewest_sources_that_are_fast_enough(root, tmp_path):
-    made = gpu.GpuBenchmark(options(root), tmp_path, print)
+    bench = gpu.GpuBenchmark(options(root), tmp_path, print)
     speeds = {1: 1300, 7: 7900, 14: 8000, 32: 7990}
-    made.rows = [Measurement("decode", fps, "hevc", sources) for sources, fps in speeds.items()]
-    assert made._base("hevc") == 7
+    bench.rows = [Measurement("decode", fps, "hevc", sources) for sources, fps in speeds.items()]
+    assert bench._base("hevc") == 7
 
 
 def test_the_best_batch_is_that_of_the_fastest_run(root, tmp_path):
-    made = gpu.GpuBenchmark(options(root), tmp_path, print)
-    assert made._best_batch("hevc") == 2
-    made.rows = [Measurement("whole", fps, "hevc", 7, batch) for batch, fps in {8: 3000, 64: 7000, 128: 6500}.items()]
-    assert made._best_batch("hevc") == 64
+    bench = gpu.GpuBenchmark(options(root), tmp_path, print)
+    assert bench._best_batch("hevc") == 2
+    bench.rows = [Measurement("whole", fps, "hevc", 7, batch) for batch, fps in {8: 3000, 64: 7000, 128: 6500}.items()]
+    assert bench._best_batch("hevc") == 64
 
 
 def test_the_quick_form_has_one_batch_size():
@@ -283,13 +285,13 @@ def test_the_driver_says_how_busy_the_gpu_is():
 
 @pytest.mark.gpu
 def test_a_run_on_the_gpu_is_measured(root, tmp_path):
-    made = gpu.GpuBenchmark(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
-    made.clips = {"h264": root / "samples" / "street.mp4"}
-    made._parts()
-    made._whole("h264", 2, 8)
-    found = made.rows[-1].found
-    assert found.error is None
-    assert found.device_mb > 100
-    assert 0 < found.to_device < 2_000
-    assert 0 < found.to_host < 20_000
-    assert found.counts.get("pixels to host", 0) == 0
+    bench = gpu.GpuBenchmark(options(root, device="cuda", batches=(8,), sources=(2,), seconds=0.5), tmp_path, print)
+    bench.clips = {"h264": root / "samples" / "street.mp4"}
+    bench._parts()
+    bench._whole("h264", 2, 8)
+    trial_result = bench.rows[-1].found
+    assert trial_result.error is None
+    assert trial_result.device_mb > 100
+    assert 0 < trial_result.to_device < 2_000
+    assert 0 < trial_result.to_host < 20_000
+    assert trial_result.counts.get("pixels to host", 0) == 0

@@ -44,9 +44,9 @@ def test_packets_without_times_are_refused(tmp_path, test_data):
     import av
 
     bare = tmp_path / "bare.h264"
-    with av.open(str(test_data / "videos" / "ahmetozlu_pedestrian.mp4")) as given, av.open(str(bare), "w") as output:
-        stream = output.add_stream_from_template(given.streams.video[0])
-        for number, packet in enumerate(given.demux(video=0)):
+    with av.open(str(test_data / "videos" / "ahmetozlu_pedestrian.mp4")) as video, av.open(str(bare), "w") as output:
+        stream = output.add_stream_from_template(video.streams.video[0])
+        for number, packet in enumerate(video.demux(video=0)):
             if packet.size and number < 30:
                 packet.stream = stream
                 output.mux(packet)
@@ -82,9 +82,9 @@ def test_without_card_and_data_it_says_what_to_do(tmp_path):
 
 
 def test_a_card_is_written_for_the_data_folders_network(tmp_path, test_data):
-    path, told = network(None, test_data, tmp_path, "f32")
+    path, message = network(None, test_data, tmp_path, "f32")
     card = load_card(tmp_path / "yolox-nano-f32.yaml")
-    assert (path, told) == (str(tmp_path / "yolox-nano-f32.yaml"), "yolox-nano in f32")
+    assert (path, message) == (str(tmp_path / "yolox-nano-f32.yaml"), "yolox-nano in f32")
     assert (card.family, card.file) == ("yolox", (test_data / "models" / "yolox_nano_dyn.onnx").resolve())
 
 
@@ -97,11 +97,11 @@ def test_without_the_converter_the_ways_out_are_told(tmp_path, test_data, monkey
 
 def test_half_precision_gives_nearly_the_same(tmp_path, test_data):
     pytest.importorskip("onnxconverter_common")
-    given = test_data / "models" / "yolox_nano_dyn.onnx"
-    half(given, tmp_path / "half.onnx")
-    small, large = Session(tmp_path / "half.onnx", Device("cpu")), Session(given, Device("cpu"))
+    model = test_data / "models" / "yolox_nano_dyn.onnx"
+    half(model, tmp_path / "half.onnx")
+    small, large = Session(tmp_path / "half.onnx", Device("cpu")), Session(model, Device("cpu"))
     assert (small.dtype, small.fixed_batch) == ("f16", None)
     pictures = np.random.default_rng(0).uniform(0, 255, (1, 3, 416, 416))
-    one = small.run({"images": pictures.astype(np.float16)})["output"].astype(np.float32)
+    half_output = small.run({"images": pictures.astype(np.float16)})["output"].astype(np.float32)
     other = large.run({"images": pictures.astype(np.float32)})["output"]
-    assert np.abs(one[..., 4:] - other[..., 4:]).max() < 0.01
+    assert np.abs(half_output[..., 4:] - other[..., 4:]).max() < 0.01

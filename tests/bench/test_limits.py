@@ -35,15 +35,15 @@ def test_a_clip_that_cannot_be_read_is_an_error(tmp_path):
 
 def test_every_part_of_a_detector_is_measured(street, root):
     graph = build(read_text(plan(street, {"detect": {"model": "demo"}}), folder=root))
-    found = list(limits.stages_alone(graph, street, CPU, 3, 0.2))
-    assert [(one.what, one.batch) for one in found] == [("preprocess", 3), ("infer", 3), ("postprocess", 3)]
-    assert all(one.fps > 10 for one in found)
-    assert found[2].fps > found[1].fps
+    parts = list(limits.stages_alone(graph, street, CPU, 3, 0.2))
+    assert [(part.what, part.batch) for part in parts] == [("preprocess", 3), ("infer", 3), ("postprocess", 3)]
+    assert all(part.fps > 10 for part in parts)
+    assert parts[2].fps > parts[1].fps
 
 
 def test_a_pipeline_may_end_before_the_network(street, root):
     graph = build(read_text(plan(street, {"preprocess": {"model": "demo"}}), folder=root))
-    assert [one.what for one in limits.stages_alone(graph, street, CPU, 2, 0.1)] == ["preprocess"]
+    assert [part.what for part in limits.stages_alone(graph, street, CPU, 2, 0.1)] == ["preprocess"]
 
 
 def test_more_pictures_than_the_clip_has(street):
@@ -54,21 +54,21 @@ def test_more_pictures_than_the_clip_has(street):
 def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
-    machine, *found = results(limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 0.2))
+    machine, *parts = results(limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 0.2))
     assert machine["machine"]["gpu"] is None
     assert machine["machine"]["cores"] >= 1
-    assert [one["what"] for one in found] == ["decode", "preprocess", "infer", "postprocess"]
+    assert [part["what"] for part in parts] == ["decode", "preprocess", "infer", "postprocess"]
 
 
 def test_a_child_whose_time_is_over_is_killed_and_what_it_told_is_kept(street, tmp_path, root):
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
     spec = limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 60.0)
-    begun_s, found = time.monotonic(), []
+    start_s, parts = time.monotonic(), []
     with pytest.raises(TimeoutError, match=r"streamkit\.bench\.limits was stopped"):
-        found.extend(results(spec, until_s=begun_s + 5.0))
-    assert time.monotonic() - begun_s >= 5.0
-    assert len(found) <= 1
+        parts.extend(results(spec, until_s=start_s + 5.0))
+    assert time.monotonic() - start_s >= 5.0
+    assert len(parts) <= 1
     with pytest.raises(TimeoutError):
         list(results(spec, until_s=time.monotonic() - 1.0))
 
@@ -78,6 +78,6 @@ def test_parts_alone_on_the_gpu(street, root):
     device = Device("cuda")
     assert limits.decode_alone(street, device, 2, 0.5) > 100
     graph = build(read_text(plan(street, {"detect": {"model": "demo"}}).replace('"cpu"', '"cuda"'), folder=root))
-    found = list(limits.stages_alone(graph, street, device, 8, 0.3))
-    assert [one.what for one in found] == ["preprocess", "infer", "postprocess"]
-    assert all(one.fps > 100 for one in found)
+    parts = list(limits.stages_alone(graph, street, device, 8, 0.3))
+    assert [part.what for part in parts] == ["preprocess", "infer", "postprocess"]
+    assert all(part.fps > 100 for part in parts)

@@ -30,17 +30,17 @@ class Holder:
 
     def __call__(self, stopped):
         chance, data = random.Random(1), memoryview(bytes(4_000_000))
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         hashlib.sha256(data)
-        a_second = len(data) / (time.perf_counter() - begun)
-        begun = time.perf_counter()
+        a_second = len(data) / (time.perf_counter() - start_s)
+        start_s = time.perf_counter()
         while not stopped():
             turn = time.perf_counter()
             while time.perf_counter() < turn + 3e-4 * self.share * chance.uniform(0.5, 1.5):
                 pass
             self.held_s += time.perf_counter() - turn
             hashlib.sha256(data[: int(3e-4 * (1 - self.share) * chance.uniform(0.5, 1.5) * a_second) + 4096])
-        self.all_s = time.perf_counter() - begun
+        self.all_s = time.perf_counter() - start_s
 
 
 def watched(*works, seconds=1.5):
@@ -108,8 +108,8 @@ def test_latency_is_that_of_the_end_that_is_last():
         fast.add(0.010)
         slow.add(0.040)
     after = snapshot([0], [0.0], {"fast": fast.counts, "slow": slow.counts})
-    found = after.latency_since(snapshot([0], [0.0], {"slow": np.array(early.counts)}))
-    assert found["p50_ms"] == pytest.approx(40, rel=0.1), "what came before does not count"
+    latency = after.latency_since(snapshot([0], [0.0], {"slow": np.array(early.counts)}))
+    assert latency["p50_ms"] == pytest.approx(40, rel=0.1), "what came before does not count"
 
 
 def test_a_core_that_idles_or_waits_for_a_disk_is_not_busy(tmp_path, monkeypatch):

@@ -4,7 +4,7 @@ from streamkit.bench.table import HEAD, Measurement, best, binding, growth_per_s
 from streamkit.bench.trial import TrialResult
 
 
-def found(**changed):
+def trial(**changed):
     return TrialResult(
         **{"fps": 5000.0, "lock_free": 0.4, "cores_used": 4.0, "host_mb": 900.0, "start_s": 9.5, **changed}
     )
@@ -12,7 +12,7 @@ def found(**changed):
 
 def test_a_row_stands_under_the_head():
     row = Measurement(
-        "whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=found(), processes=3
+        "whole", 5000.0, "hevc", 14, 64, of_limit=0.875, uses={"decoder": 0.96, "lock": 0.6}, found=trial(), processes=3
     )
     text = str(row)
     assert text.split() == ["whole", "hevc", "14", "64", "3", "5,000", "87.5%", "40.0%", "4.0", "0", "0", "0",
@@ -33,22 +33,22 @@ def test_parts_alone_have_speed_only():
 
 
 def test_a_failed_run_says_why():
-    assert str(Measurement("whole", 0.0, "h264", 7, 8, found=found(error="out of memory"))).endswith(
+    assert str(Measurement("whole", 0.0, "h264", 7, 8, found=trial(error="out of memory"))).endswith(
         "failed: out of memory"
     )
 
 
 def test_paced_runs_tell_drops_and_latency():
     row = Measurement(
-        "paced", 3000.0, "hevc", 100, found=found(latency={"p50_ms": 41.2, "p95_ms": 90.0, "p99_ms": 120.0})
+        "paced", 3000.0, "hevc", 100, found=trial(latency={"p50_ms": 41.2, "p95_ms": 90.0, "p99_ms": 120.0})
     )
     assert str(row).endswith("0 dropped, p50 41 ms, p95 90 ms, p99 120 ms")
 
 
 def test_what_is_used_most_comes_first():
-    shares = binding(found(cores_busy=0.3), 16, decoder=5200.0, network=9000.0, other=None)
+    shares = binding(trial(cores_busy=0.3), 16, decoder=5200.0, network=9000.0, other=None)
     assert list(shares.items()) == [("decoder", 0.962), ("lock", 0.6), ("network", 0.556), ("cores", 0.3)]
-    assert binding(found(lock_free=None), 4) == {"cores": 1.0}
+    assert binding(trial(lock_free=None), 4) == {"cores": 1.0}
 
 
 def test_the_best_of_the_rows_that_fit():
@@ -59,8 +59,8 @@ def test_the_best_of_the_rows_that_fit():
 
 
 def test_memory_for_each_further_source():
-    rows = [Measurement("whole", 1.0, "hevc", n, 64, found=found(device_mb=2000.0 + 75 * n)) for n in (1, 14, 32)]
-    rows.append(Measurement("whole", 1.0, "hevc", 64, 64, found=found(error="failed")))
+    rows = [Measurement("whole", 1.0, "hevc", n, 64, found=trial(device_mb=2000.0 + 75 * n)) for n in (1, 14, 32)]
+    rows.append(Measurement("whole", 1.0, "hevc", 64, 64, found=trial(error="failed")))
     assert growth_per_source(rows, "device_mb", what="whole", codec="hevc", batch=64) == 75.0
     assert growth_per_source(rows[:1], "device_mb") is None
-    assert growth_per_source([Measurement("whole", 1.0, sources=n, found=found()) for n in (1, 2)], "device_mb") is None
+    assert growth_per_source([Measurement("whole", 1.0, sources=n, found=trial()) for n in (1, 2)], "device_mb") is None

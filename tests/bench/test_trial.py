@@ -18,27 +18,27 @@ def pipeline(tmp_path, stages=None, uri=PATTERN, **source):
     return str(path)
 
 
-def came(found):
+def came(report):
     """Frames a second that sources gave; on a busy machine some of them are dropped."""
-    return found.fps + found.dropped / found.seconds
+    return report.fps + report.dropped / report.seconds
 
 
 @pytest.mark.alone
 def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path):
     spec = trial.TrialSpec(pipeline(tmp_path, pace="realtime"), seconds=1.0, warmup_s=0.2)
-    found = trial.measure(spec)
-    assert found.error is None
-    assert came(found) == pytest.approx(50, rel=0.2)
-    assert found.seconds == pytest.approx(1.0, abs=0.3)
-    assert found.frames_in_all >= found.fps
-    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == found.frames_in_all
-    assert found.processes == 1
-    assert found.start_s > 0.1
-    assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"] <= found.latency["p99_ms"]
-    assert found.cores_used > 0
-    assert found.host_mb > 20
-    assert (found.to_device, found.to_host, found.gpu, found.device_mb) == (0, 0, None, None)
-    assert set(found.stages) == {"jsonl"}
+    report = trial.measure(spec)
+    assert report.error is None
+    assert came(report) == pytest.approx(50, rel=0.2)
+    assert report.seconds == pytest.approx(1.0, abs=0.3)
+    assert report.frames_in_all >= report.fps
+    assert len((tmp_path / "a.jsonl").read_text().splitlines()) == report.frames_in_all
+    assert report.processes == 1
+    assert report.start_s > 0.1
+    assert 0 < report.latency["p50_ms"] <= report.latency["p95_ms"] <= report.latency["p99_ms"]
+    assert report.cores_used > 0
+    assert report.host_mb > 20
+    assert (report.to_device, report.to_host, report.gpu, report.device_mb) == (0, 0, None, None)
+    assert set(report.stages) == {"jsonl"}
 
 
 def test_several_processes_are_measured_together(tmp_path):
@@ -47,23 +47,23 @@ def test_several_processes_are_measured_together(tmp_path):
     (tmp_path / "two.yaml").write_text(json.dumps(plan))
     set_ = {"device.processes": "2"}
     spec = trial.TrialSpec(str(tmp_path / "two.yaml"), set_, device="cpu", seconds=2.0, warmup_s=0.6)
-    found = trial.measure(spec)
-    assert found.error is None
-    assert came(found) == pytest.approx(100, rel=0.2)
-    assert sum(len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab") == found.frames_in_all
-    assert 0 < found.latency["p50_ms"] <= found.latency["p95_ms"]
-    assert found.processes == 2
-    assert found.lock_free is None, "each has its own"
-    assert found.host_mb > 60, "all processes' memory"
-    assert found.cores_used > 0
+    report = trial.measure(spec)
+    assert report.error is None
+    assert came(report) == pytest.approx(100, rel=0.2)
+    assert sum(len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab") == report.frames_in_all
+    assert 0 < report.latency["p50_ms"] <= report.latency["p95_ms"]
+    assert report.processes == 2
+    assert report.lock_free is None, "each has its own"
+    assert report.host_mb > 60, "all processes' memory"
+    assert report.cores_used > 0
 
 
 def test_copies_write_to_their_folder(tmp_path):
     outputs = tmp_path / "out"
     spec = trial.TrialSpec(pipeline(tmp_path), streams=3, pace=20.0, outputs=str(outputs), seconds=0.5, warmup_s=0.1)
-    found = trial.run(spec)
-    assert found.error is None
-    assert came(found) == pytest.approx(60, rel=0.25)
+    report = trial.run(spec)
+    assert report.error is None
+    assert came(report) == pytest.approx(60, rel=0.25)
     assert sorted(path.name for path in (outputs / "jsonl").iterdir()) == ["a-0.jsonl", "a-1.jsonl", "a-2.jsonl"]
     assert not list(tmp_path.glob("*.jsonl"))
 
@@ -78,34 +78,34 @@ def test_copies_reach_every_process_with_their_pace_and_outputs(tmp_path):
     (tmp_path / "two.yaml").write_text(json.dumps(plan))
     outputs, set_ = tmp_path / "out", {"sources.a.every": "2"}
     spec = trial.TrialSpec(str(tmp_path / "two.yaml"), set_, None, 3, 20.0, str(outputs), seconds=1.0, warmup_s=0.6)
-    found = trial.run(spec)
-    assert (found.error, found.processes) == (None, 2)
-    assert came(found) == pytest.approx(30, rel=0.25)
+    report = trial.run(spec)
+    assert (report.error, report.processes) == (None, 2)
+    assert came(report) == pytest.approx(30, rel=0.25)
     for stage in ("jsonl", "all"):
         written = {path.name: path.read_text().count("\n") for path in (outputs / stage).iterdir()}
         assert sorted(written) == ["a-0.jsonl", "a-1.jsonl", "a-2.jsonl"]
-        assert sum(written.values()) == found.frames_in_all
-    assert len([text for text in found.messages if "mqtt is removed" in text]) == 1
-    assert set(found.stages) == {"jsonl", "all"}
+        assert sum(written.values()) == report.frames_in_all
+    assert len([text for text in report.messages if "mqtt is removed" in text]) == 1
+    assert set(report.stages) == {"jsonl", "all"}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "pipeline.yaml", "two.yaml"]
 
 
 @pytest.mark.parametrize(
-    ("source", "start_s", "told"),
+    ("source", "start_s", "message"),
     [
         ({"uri": "test://?frames=3"}, 30.0, "before it could be measured"),
         ({"uri": PATTERN, "pace": 0.2}, 0.3, "1 of 1 sources delivered no frame within 0.3 s"),
     ],
 )
-def test_a_run_that_cannot_be_measured_says_so(source, start_s, told, tmp_path):
-    found = trial.run(trial.TrialSpec(pipeline(tmp_path, pace_seed=3, **source), seconds=0.5, start_s=start_s))
-    assert found.fps == 0
-    assert told in found.error
+def test_a_run_that_cannot_be_measured_says_so(source, start_s, message, tmp_path):
+    report = trial.run(trial.TrialSpec(pipeline(tmp_path, pace_seed=3, **source), seconds=0.5, start_s=start_s))
+    assert report.fps == 0
+    assert message in report.error
 
 
 def test_what_is_wrong_in_the_child_is_the_answer(tmp_path):
-    found = trial.measure(trial.TrialSpec(pipeline(tmp_path, stages={"detekt": {}})))
-    assert "unknown stage 'detekt'" in found.error
+    report = trial.measure(trial.TrialSpec(pipeline(tmp_path, stages={"detekt": {}})))
+    assert "unknown stage 'detekt'" in report.error
 
 
 def test_a_child_that_dies_is_told(tmp_path, monkeypatch):

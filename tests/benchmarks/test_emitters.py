@@ -7,18 +7,18 @@ from benchmarks.emitters import OBJECTS, measure
 
 
 def test_it_measures_one_emitter(tmp_path):
-    found = measure("sqlite", tmp_path, 40)
-    assert found["records_per_s"] > 40 * OBJECTS / 30
-    assert found["stage_us_per_frame"] > 0
-    assert 0 < found["beside_jsonl_us_per_frame"] < found["alone_us_per_frame"]
-    assert found["sender_us_per_record"] > 0
-    assert math.isnan(found["caught_up_per_s"])
+    measurements = measure("sqlite", tmp_path, 40)
+    assert measurements["records_per_s"] > 40 * OBJECTS / 30
+    assert measurements["stage_us_per_frame"] > 0
+    assert 0 < measurements["beside_jsonl_us_per_frame"] < measurements["alone_us_per_frame"]
+    assert measurements["sender_us_per_record"] > 0
+    assert math.isnan(measurements["caught_up_per_s"])
 
 
 def test_it_measures_how_a_broker_is_caught_up_with_while_live_records_come(tmp_path):
     if (why := NatsServer.missing()) is not None:
         pytest.skip(why)
-    found = measure("nats", tmp_path, 40)
-    assert found["caught_up_per_s"] > 40 * OBJECTS / 30
-    assert found["caught_up_live_per_s"] > 40 * OBJECTS / 30
-    assert found["live_took_longer"] >= 0.9
+    measurements = measure("nats", tmp_path, 40)
+    assert measurements["caught_up_per_s"] > 40 * OBJECTS / 30
+    assert measurements["caught_up_live_per_s"] > 40 * OBJECTS / 30
+    assert measurements["live_took_longer"] >= 0.9

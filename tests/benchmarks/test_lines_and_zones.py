@@ -10,12 +10,12 @@ from benchmarks.lines_and_zones import OBJECTS, SOURCES, batches, main, measure,
 
 @pytest.mark.alone
 def test_a_batch_of_64_sources_is_analysed_in_milliseconds():
-    given = batches(60)
-    assert len(given[0]) == SOURCES
-    assert len(given[0].table("detect")) == SOURCES * OBJECTS
+    frame_batches = batches(60)
+    assert len(frame_batches[0]) == SOURCES
+    assert len(frame_batches[0].table("detect")) == SOURCES * OBJECTS
     best = 0.0
     for stage in stages().values():
-        times, events = measure(stage, given, clock=time.process_time)
+        times, events = measure(stage, frame_batches, clock=time.process_time)
         assert events > 100
         best += float(np.quantile(times, 0.1))
     assert best < 12.0, "milliseconds of one core for both stages; the bar is 4 on a quiet one"
@@ -23,6 +23,6 @@ def test_a_batch_of_64_sources_is_analysed_in_milliseconds():
 
 def test_it_says_what_it_measured(capsys):
     main(12)
-    said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("lines: median ")
-    assert said[-1].endswith("per batch of 64 sources with 30 objects, 10 lines and 10 zones")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("lines: median ")
+    assert lines[-1].endswith("per batch of 64 sources with 30 objects, 10 lines and 10 zones")

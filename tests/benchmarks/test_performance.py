@@ -11,10 +11,10 @@ from streamkit.core.errors import StreamkitError
 
 @pytest.fixture
 def row(monkeypatch):
-    def made(work, repeat=3, limit_s=60.0):
+    def add_row(work, repeat=3, limit_s=60.0):
         monkeypatch.setitem(performance.ROWS, "row", Row(work, repeat, limit_s))
 
-    return made
+    return add_row
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def test_every_value_has_its_median_its_range_and_all_repetitions(row, bench):
             yield {"fps": fps, "gpu": None}
 
     row(work)
-    found = measure("row", bench, None, math.inf)
-    assert found["figures"] == {"fps": {"median": 2.0, "low": 1.0, "high": 3.0, "values": [3.0, 1.0, 2.0]}}
-    assert (found["repetitions"], found["error"]) == (3, None)
-    assert found["conditions"] == {"device": "cpu", "streams": 14}
-    assert found["raw"] == [{"fps": 3.0}, {"fps": 1.0}, {"fps": 2.0}]
+    measurement = measure("row", bench, None, math.inf)
+    assert measurement["figures"] == {"fps": {"median": 2.0, "low": 1.0, "high": 3.0, "values": [3.0, 1.0, 2.0]}}
+    assert (measurement["repetitions"], measurement["error"]) == (3, None)
+    assert measurement["conditions"] == {"device": "cpu", "streams": 14}
+    assert measurement["raw"] == [{"fps": 3.0}, {"fps": 1.0}, {"fps": 2.0}]
     assert measure("row", bench, 1, math.inf)["repetitions"] == 1
 
 
@@ -52,9 +52,9 @@ def test_what_was_measured_before_an_error_is_kept(row, bench, failure, text):
         raise failure
 
     row(work, limit_s=5.0)
-    found = measure("row", bench, None, math.inf)
-    assert found["error"] == text
-    assert found["figures"]["fps"]["values"] == [3.0]
+    measurement = measure("row", bench, None, math.inf)
+    assert measurement["error"] == text
+    assert measurement["figures"]["fps"]["values"] == [3.0]
 
 
 def test_a_repetition_that_does_not_fit_is_not_begun(row, bench, monkeypatch):
@@ -67,18 +67,18 @@ def test_a_repetition_that_does_not_fit_is_not_begun(row, bench, monkeypatch):
             yield {"fps": 3.0}
 
     row(work, repeat=5)
-    found = measure("row", bench, None, 10.0)
-    assert (found["repetitions"], found["error"]) == (2, "2 of 5 repetitions fitted into 10 s")
+    measurement = measure("row", bench, None, 10.0)
+    assert (measurement["repetitions"], measurement["error"]) == (2, "2 of 5 repetitions fitted into 10 s")
 
 
 def test_a_file_of_another_machine_gets_no_rows(tmp_path):
-    known = {"gpu": "NVIDIA H100", "cpu": "a", "cores": 16, "driver": "580"}
-    content = performance.opened(tmp_path / "a.json", known)
+    machine = {"gpu": "NVIDIA H100", "cpu": "a", "cores": 16, "driver": "580"}
+    content = performance.opened(tmp_path / "a.json", machine)
     (tmp_path / "a.json").write_text(performance.json.dumps(content))
-    assert performance.opened(tmp_path / "a.json", known) == content
+    assert performance.opened(tmp_path / "a.json", machine) == content
     with pytest.raises(SystemExit, match="another machine"):
-        performance.opened(tmp_path / "a.json", {**known, "gpu": "NVIDIA H200"})
-    assert performance.card(known) == "h100"
+        performance.opened(tmp_path / "a.json", {**machine, "gpu": "NVIDIA H200"})
+    assert performance.card(machine) == "h100"
     assert performance.card({"gpu": None}) == "cpu"
 
 
@@ -100,15 +100,15 @@ LONG = [pytest.param(name, marks=pytest.mark.long) for name in ("files-hevc", "l
 
 @pytest.mark.parametrize("name", [*LONG, "plain-loop"])
 def test_a_row_runs_on_the_cpu(real, name):
-    found = measure(name, real, 1, 120.0)
-    assert found["error"] is None
-    values = {key: one["median"] for key, one in found["figures"].items()}
+    measurement = measure(name, real, 1, 120.0)
+    assert measurement["error"] is None
+    values = {key: figure["median"] for key, figure in measurement["figures"].items()}
     if name == "files-hevc":
         assert values["decoders_fps"] == max(values["decoders_1_fps"], values["decoders_3_fps"]) > values["fps"] > 0
         limit = min(values["decoders_fps"], values["network_fps"])
         assert values["of_limit"] == pytest.approx(values["fps"] / limit, rel=0.01)
     elif name == "load-serve":
-        assert found["conditions"]["streams"] == CPU.many
+        assert measurement["conditions"]["streams"] == CPU.many
         assert values["requests"] >= 12
         assert values["live_bytes"] > 1000, "the live stream was read"
         assert values["fps"] > 0
@@ -116,7 +116,10 @@ def test_a_row_runs_on_the_cpu(real, name):
         assert (real.folder / "names.txt").read_text().startswith("tench"), "without the line `background`"
     elif name == "plain-loop":
         assert values["cpu_one_fps"] > 0
-        assert [one["frames"] for one in found["raw"]] == [CPU.plain_frames, CPU.plain_frames * CPU.plain_streams]
+        assert [repetition["frames"] for repetition in measurement["raw"]] == [
+            CPU.plain_frames,
+            CPU.plain_frames * CPU.plain_streams,
+        ]
     else:
         assert 0.5 < values["first_back_s"] <= values["back_s"]
         assert values["sources"] >= 1

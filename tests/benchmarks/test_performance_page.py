@@ -24,12 +24,14 @@ def figures():
 def seen(svg: str) -> tuple[list[str], list[list[float]]]:
     """What a plot shows: its texts, and places of its bars and marks. The rest differs by matplotlib's version."""
     root = ElementTree.fromstring(svg)
-    texts = ["".join(one.itertext()) for one in root.iter(f"{SVG}text")]
-    bars = [one.find(f"{SVG}path").get("d") for one in root.iter(f"{SVG}g") if one.get("id", "").startswith("bar-")]
+    texts = ["".join(label.itertext()) for label in root.iter(f"{SVG}text")]
+    bars = [
+        group.find(f"{SVG}path").get("d") for group in root.iter(f"{SVG}g") if group.get("id", "").startswith("bar-")
+    ]
     marks = [
-        [float(use.get("x")) for use in one.iter(f"{SVG}use")]
-        for one in root.iter(f"{SVG}g")
-        if one.get("id", "").startswith("mark-")
+        [float(use.get("x")) for use in group.iter(f"{SVG}use")]
+        for group in root.iter(f"{SVG}g")
+        if group.get("id", "").startswith("mark-")
     ]
     return texts, [[float(n) for n in re.findall(r"[\d.]+", path)] for path in bars] + marks
 
@@ -74,20 +76,20 @@ def test_the_newest_entry_with_figures_of_a_gpu_counts(tmp_path):
     )
     written(tmp_path, "d.json", entry("cameras-200", "2026-11-22", dropped=3), gpu=None)
     written(tmp_path, "e.json", entry("cameras-200", "2026-11-23", dropped=4), schema="another")
-    found = newest(tmp_path)
-    assert list(found) == ["cameras-200"]
-    assert found["cameras-200"].value("dropped") == 2
-    assert (found["cameras-200"].card, found["cameras-200"].file) == ("H100", "b.json")
-    assert found["cameras-200"].source == "[H100, 21 Nov 2026](figures/b.json)"
+    newest_figures = newest(tmp_path)
+    assert list(newest_figures) == ["cameras-200"]
+    assert newest_figures["cameras-200"].value("dropped") == 2
+    assert (newest_figures["cameras-200"].card, newest_figures["cameras-200"].file) == ("H100", "b.json")
+    assert newest_figures["cameras-200"].source == "[H100, 21 Nov 2026](figures/b.json)"
 
 
 def test_what_was_not_measured_is_left_out():
     for table in TABLES.values():
         assert table({}).count("\n") <= 2
-    one = Figure(
+    figure = Figure(
         "load-hevc", entry("load-hevc", "2026-11-21", dropped=7, p95_ms=61.4), "a.json", {"gpu": "NVIDIA H200"}
     )
-    text = TABLES["latency"]({"load-hevc": one})
+    text = TABLES["latency"]({"load-hevc": figure})
     assert text.splitlines() == [
         "| pipeline | streams | dropped | p95 | measured |",
         "| --- | ---: | ---: | ---: | --- |",
@@ -96,18 +98,18 @@ def test_what_was_not_measured_is_left_out():
 
 
 def test_a_median_stands_with_its_range(figures):
-    known = copy.deepcopy(entry("files-h264", "2026-11-21", fps=4900, decoders_fps=5000))
-    known["figures"]["fps"] = {"median": 4900, "low": 4800, "high": 4950, "values": [4800, 4900, 4950]}
-    one = Figure("files-h264", known, "a.json", {"gpu": "NVIDIA H100"})
-    assert "| 163 | 4,900 (4,800 to 4,950) | 5,000 | 0.98 |" in TABLES["streams"]({"files-h264": one})
+    row = copy.deepcopy(entry("files-h264", "2026-11-21", fps=4900, decoders_fps=5000))
+    row["figures"]["fps"] = {"median": 4900, "low": 4800, "high": 4950, "values": [4800, 4900, 4950]}
+    figure = Figure("files-h264", row, "a.json", {"gpu": "NVIDIA H100"})
+    assert "| 163 | 4,900 (4,800 to 4,950) | 5,000 | 0.98 |" in TABLES["streams"]({"files-h264": figure})
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_drops_are_said_of_every_repetition():
     def texts(values):
-        known = entry("cameras-100", "2026-11-21", p95_ms=31)
-        known["figures"]["dropped"] = {"median": 0, "low": 0, "high": max(values), "values": values}
-        figures = {"cameras-100": Figure("cameras-100", known, "a.json", {"gpu": "NVIDIA H200"})}
+        row = entry("cameras-100", "2026-11-21", p95_ms=31)
+        row["figures"]["dropped"] = {"median": 0, "low": 0, "high": max(values), "values": values}
+        figures = {"cameras-100": Figure("cameras-100", row, "a.json", {"gpu": "NVIDIA H200"})}
         return TABLES["latency"](figures), TABLES["streams"](figures), seen(DRAWN["streams"](figures))[0]
 
     for table in texts([0, 0, 7])[:2]:

@@ -7,10 +7,10 @@ from streamkit.rules.kernel import advance, kernels
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_measures_each_kind(kind):
-    found, told = measure(kind, 40, 3, 4, 20)
-    assert len(found) == 18
-    assert all(one >= 0 for one in found)
-    assert told >= 0
+    times_s, event_count = measure(kind, 40, 3, 4, 20)
+    assert len(times_s) == 18
+    assert all(seconds >= 0 for seconds in times_s)
+    assert event_count >= 0
 
 
 def test_its_rules_are_raised_and_cleared():
@@ -19,9 +19,9 @@ def test_its_rules_are_raised_and_cleared():
 
 
 def test_its_batches_have_one_frame_of_each_source():
-    given = list(batches(3, 2, 4))
-    assert [[frame.source for frame in batch.frames] for batch in given] == [["s0", "s1", "s2"]] * 4
-    assert [len(batch.table("detect")) for batch in given] == [6] * 4
+    frame_batches = list(batches(3, 2, 4))
+    assert [[frame.source for frame in batch.frames] for batch in frame_batches] == [["s0", "s1", "s2"]] * 4
+    assert [len(batch.table("detect")) for batch in frame_batches] == [6] * 4
     assert len(engine("counting", 7)._on_frames.rules) == 7
 
 
@@ -29,6 +29,7 @@ def test_its_batches_have_one_frame_of_each_source():
 def test_a_thousand_rules_on_64_sources_in_5_ms():
     """64,000 evaluations a batch, with 1,280 tracked objects, on one core; docs/rule-timing.md has the figures."""
     assert kernels()[1] is not advance
-    found, told = measure("counting", 1000, 64, 20, 60)
-    assert told > 1000
-    assert np.median(found) < 10e-3  # 5 ms on a quiet machine; neighbours that use the core's cache take as much again
+    times_s, event_count = measure("counting", 1000, 64, 20, 60)
+    assert event_count > 1000
+    # 5 ms on a quiet machine; neighbours that use the core's cache take as much again
+    assert np.median(times_s) < 10e-3

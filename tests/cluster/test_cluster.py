@@ -73,18 +73,18 @@ class Head:
     def until(self, true: Any, seconds: float = 90.0) -> Any:
         """Wait until `true()` is something, and return it."""
         end = time.monotonic() + seconds
-        while not (found := true()):
+        while not (outcome := true()):
             assert time.monotonic() < end, f"not within {seconds} s: {self.logged[-20:]}"
             time.sleep(0.1)
-        return found
+        return outcome
 
     def nodes(self) -> dict[str, list[str]]:
         """The sources of each node that is ready."""
-        return {one["name"]: one["sources"] for one in self.get("nodes") if one["state"] == "ready"}
+        return {node["name"]: node["sources"] for node in self.get("nodes") if node["state"] == "ready"}
 
     def frames(self) -> dict[str, int]:
         """The frames of each source that runs."""
-        return {one["id"]: one["frames"] for one in self.get("sources") if one["state"] == "running"}
+        return {source["id"]: source["frames"] for source in self.get("sources") if source["state"] == "running"}
 
     def events(self, **query: Any) -> list[dict[str, Any]]:
         return list(self.get("events", params={"limit": 500, **query}))
@@ -97,14 +97,14 @@ def head(ray_nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory, root: Pa
     yaml = folder / "pipeline.yaml"
     yaml.write_text(PIPELINE.format(root=root))
     (folder / "cluster.yaml").write_text(CLUSTER.format(root=root, ray=ray_nodes.address, folder=folder))
-    known = read_cluster(folder / "cluster.yaml")
+    cluster = read_cluster(folder / "cluster.yaml")
     store = open_store(folder / "head", "30d", "2GB")
-    ray, started = connect(known.ray)
+    ray, started = connect(cluster.ray)
     assert not started
     running, gallery = prepare_cluster(
-        known, ray, store, lambda: None, allow_files=True, keep_events="1d", keep_size="1GB"
+        cluster, ray, store, lambda: None, allow_files=True, keep_events="1d", keep_size="1GB"
     )
-    file = PipelineFile(yaml, checker_of(yaml, lambda text: read_pipeline(known, text=text)))
+    file = PipelineFile(yaml, checker_of(yaml, lambda text: read_pipeline(cluster, text=text)))
     engine = engine_of(running, gallery, store, allow_files=True, file=file)
     listening = listen("127.0.0.1", 0)
     app = create_app(
@@ -117,10 +117,10 @@ def head(ray_nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory, root: Pa
         httpx.Client(base_url=address("127.0.0.1", listening), timeout=20, headers=TOKEN) as client,
     ):  # fmt: skip
         thread.start()
-        made = Head(client, engine, yaml, logged)
+        cluster_head = Head(client, engine, yaml, logged)
         try:
-            made.until(lambda: len(made.nodes()) == 2 and len(made.frames()) == 4)
-            yield made
+            cluster_head.until(lambda: len(cluster_head.nodes()) == 2 and len(cluster_head.frames()) == 4)
+            yield cluster_head
         finally:
             running.stop()
             thread.join(20)
@@ -130,12 +130,12 @@ def head(ray_nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory, root: Pa
 def test_sources_are_shared_and_the_api_has_them_all(head):
     shares = head.nodes()
     assert sorted(map(len, shares.values())) == [2, 2]
-    assert {one["id"] for one in head.get("sources")} == {"one", "two", "three", "four"}
-    head.until(lambda: {one["data"]["node"] for one in head.events()} == {"a", "b"})
+    assert {source["id"] for source in head.get("sources")} == {"one", "two", "three", "four"}
+    head.until(lambda: {event["data"]["node"] for event in head.events()} == {"a", "b"})
     status = head.get("status")
     assert (status["ready"], status["device"]) == (True, "a: cpu, b: cpu")
     assert status["frames"] >= sum(head.frames().values()) * 0.5
-    assert {one["id"] for one in head.get("stages")} >= {"detect.infer", "track", "line"}
+    assert {stage["id"] for stage in head.get("stages")} >= {"detect.infer", "track", "line"}
     assert head.client.get("/").status_code == 200
     added = head.client.post("/api/v1/sources", json={"id": "five", "uri": "test://?frames=0&width=64&height=48"})
     assert added.status_code == 201
@@ -143,7 +143,7 @@ def test_sources_are_shared_and_the_api_has_them_all(head):
     head.until(lambda: head.frames().get("five"))
     assert sorted(map(len, head.nodes().values())) == [2, 3]
     assert head.client.delete("/api/v1/sources/five").status_code == 204
-    assert "five" not in {one["id"] for one in head.get("sources")}
+    assert "five" not in {source["id"] for source in head.get("sources")}
 
 
 @pytest.mark.long
@@ -154,7 +154,7 @@ def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
         plain = httpx.get(head.client.base_url.join(f"/api/v1/sources/{id_}/snapshot.jpg"))
         assert plain.status_code == 401
     assert head.client.get("/api/v1/sources/none/snapshot.jpg").status_code == 404
-    event = head.until(lambda: [one for one in head.events() if one["image"]])[0]
+    event = head.until(lambda: [seen_event for seen_event in head.events() if seen_event["image"]])[0]
     assert head.client.get(f"/api/v1/events/{event['number']}/image.jpg").content[:2] == b"\xff\xd8"
     clip = head.client.get(f"/api/v1/events/{event['number']}/clip.mp4")
     assert (clip.status_code, f"event {event['number']} has no clip.mp4" in clip.text) == (404, True)
@@ -164,9 +164,11 @@ def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
     viewer = head.client.post("/api/v1/tokens", json={"name": "vera", "role": "viewer"}).json()["token"]
     url = str(head.client.base_url).replace("http", "ws").rstrip("/")
     data, errors, records = asyncio.run(_live(url, {"authorization": f"Bearer {viewer}"}))
-    assert {source: one[4:8] for source, one in data.items()} == dict.fromkeys(("one", "two", "three", "four"), b"ftyp")
+    assert {source: video[4:8] for source, video in data.items()} == dict.fromkeys(
+        ("one", "two", "three", "four"), b"ftyp"
+    )
     assert errors == {"none": "there is no source 'none'"}
-    assert {one["source"] for one in records} == {"one", "two", "three", "four"}
+    assert {record["source"] for record in records} == {"one", "two", "three", "four"}
     missing = head.client.post("/api/v1/sources/test", json={"id": "x", "uri": "rtsp://127.0.0.1:9/x"}).json()
     assert missing["cause"] == "refused"
 
@@ -184,14 +186,14 @@ async def _live(url: str, token: dict[str, str]) -> tuple[dict[str, bytes], dict
         connect(f"{url}/api/v1/records?batch=true", additional_headers=token, max_size=None) as socket,
     ):
         await videos.send(json.dumps({"sources": ["one", "none"]}))
-        while len({one["source"] for one in records}) < 4:
-            found = json.loads(await socket.recv())
-            records += found if isinstance(found, list) else []
+        while len({record["source"] for record in records}) < 4:
+            payload = json.loads(await socket.recv())
+            records += payload if isinstance(payload, list) else []
         await videos.send(json.dumps({"sources": ["one", "two", "three", "four", "none"]}))
         while len(data) < 4:
             message = await videos.recv()
             if isinstance(message, str):
-                errors |= {one["source"]: one["error"] for one in json.loads(message) if "error" in one}
+                errors |= {entry["source"]: entry["error"] for entry in json.loads(message) if "error" in entry}
                 continue
             begin = 4 + int.from_bytes(message[:4], "big")
             for source, size in json.loads(message[4:begin]):
@@ -204,17 +206,17 @@ def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_ne
     moved = head.nodes()["b"]
     before = head.frames()
     ray_nodes.lose("b")
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     head.until(lambda: set(moved) <= set(head.nodes()["a"]), BACK_S)
     head.until(lambda: all(head.frames().get(id_, 0) > before[id_] for id_ in moved), BACK_S)
-    took_s = time.monotonic() - begun_s
+    took_s = time.monotonic() - start_s
     print(f"cameras of a killed node run on another after {took_s:.1f} s")
     assert took_s < BACK_S
     restarted = head.until(lambda: head.events(kind="restarted"))
-    assert {(one["source"], one["data"]["node"]) for one in restarted} == {(id_, "a") for id_ in moved}
+    assert {(event["source"], event["data"]["node"]) for event in restarted} == {(id_, "a") for id_ in moved}
     assert restarted[0]["data"]["cause"].startswith("node b ")
     assert head.client.get("/").status_code == 200
-    assert any(one.startswith("node b is lost") for one in head.logged)
+    assert any(line.startswith("node b is lost") for line in head.logged)
 
     ray_nodes.add("b")  # it gets what comes; the others keep their tracks
     head.until(lambda: "b" in head.nodes())
@@ -228,14 +230,18 @@ def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_ne
 
 
 def _check_no_event_twice(head: Head, moved: list[str]) -> None:
-    events = [one for one in head.events() if one["stage"] == "line"]
-    known = [(one["source"], one["frame"], one["pts_s"], one["kind"], one["track_id"]) for one in events]
+    events = [event for event in head.events() if event["stage"] == "line"]
+    event_keys = [
+        (event["source"], event["frame"], event["pts_s"], event["kind"], event["track_id"]) for event in events
+    ]
     assert len(events) > 5
-    assert len(set(known)) == len(known)
+    assert len(set(event_keys)) == len(event_keys)
     for id_ in moved:  # what the lost node saw is before what the other one did, in frames and in time
         for key in ("frame", "time_s"):
-            first, second = ([one[key] for one in events if one["source"] == id_ and one["data"]["node"] == node]
-                             for node in ("b", "a"))  # fmt: skip
+            first, second = (
+                [event[key] for event in events if event["source"] == id_ and event["data"]["node"] == node]
+                for node in ("b", "a")
+            )
             assert not first or not second or max(first) < min(second)
 
 
@@ -247,27 +253,27 @@ def test_an_edit_goes_node_by_node_and_ends_at_the_first_that_rejects_it(head):
     head.yaml.write_text(text.replace("device: cpu", "device: cuda:77"))  # the head needs no GPU, the nodes do
     head.until(lambda: head.get("status")["edit_rejected"])
     assert "cuda:77" in head.get("config")["rejected"]
-    told = [one for one in head.logged[last:] if "edit is rejected" in one and one.startswith("node ")]
-    assert len(told) == 1
+    lines = [line for line in head.logged[last:] if "edit is rejected" in line and line.startswith("node ")]
+    assert len(lines) == 1
     assert set(head.frames()) == sources
     edited = text + "  other: {stage: line_counter, line: [[200, 60], [200, 360]], from: track}\n"
     read = head.get("config")
     saved = head.client.put("/api/v1/config", json={"text": edited, "hash": read["hash"]})
     assert saved.json()["saved"], saved.text
     head.until(lambda: head.get("config")["applied"])
-    told = [one for one in head.logged[last:] if "runs the edited pipeline" in one]
-    assert sorted(told) == ["node a runs the edited pipeline", "node b runs the edited pipeline"]
-    head.until(lambda: {one["data"]["node"] for one in head.events(stage="other")} == {"a", "b"})
+    lines = [line for line in head.logged[last:] if "runs the edited pipeline" in line]
+    assert sorted(lines) == ["node a runs the edited pipeline", "node b runs the edited pipeline"]
+    head.until(lambda: {event["data"]["node"] for event in head.events(stage="other")} == {"a", "b"})
     assert not head.get("status")["edit_rejected"]
     assert _min_scores(head) == [0.45, 0.45]  # a change by a call outlives the edit
 
 
 def _min_scores(head: Head) -> list[float]:
     """What each node itself has as `min_score`."""
-    found = []
+    scores = []
     for node in head.engine.running.current.ready_nodes():
         token = {"authorization": f"Bearer {node.token}"}
         stages = httpx.get(f"{node.url}/api/v1/stages", headers=token, timeout=20).json()
-        settings = next(one for one in stages if one["id"] == "detect.postprocess")["settings"]
-        found.append(next(one["value"] for one in settings if one["name"] == "min_score"))
-    return found
+        settings = next(stage for stage in stages if stage["id"] == "detect.postprocess")["settings"]
+        scores.append(next(setting["value"] for setting in settings if setting["name"] == "min_score"))
+    return scores

@@ -26,14 +26,14 @@ def cluster(folder: Path, text: str) -> Path:
 
 
 def test_the_sources_of_both_files_run(folder):
-    known = read_cluster(cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n"))
-    assert (known.ray, str(known.folder)) == ("auto", "~/streamkit-cluster")
-    assert [one.id for one in read_pipeline(known).sources] == ["gate", "door"]
+    cluster_options = read_cluster(cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n"))
+    assert (cluster_options.ray, str(cluster_options.folder)) == ("auto", "~/streamkit-cluster")
+    assert [source.id for source in read_pipeline(cluster_options).sources] == ["gate", "door"]
     (folder / "pipeline.yaml").write_text('stages:\n  jsonl: {path: "out/{source}.jsonl"}\n')
-    config = read_pipeline(known)
-    assert ([one.id for one in config.sources], config.problems) == (["door"], [])
-    known = read_cluster(cluster(folder, "pipeline: pipeline.yaml\n"))  # sources may be added later
-    assert read_pipeline(known).problems == []
+    config = read_pipeline(cluster_options)
+    assert ([source.id for source in config.sources], config.problems) == (["door"], [])
+    cluster_options = read_cluster(cluster(folder, "pipeline: pipeline.yaml\n"))  # sources may be added later
+    assert read_pipeline(cluster_options).problems == []
 
 
 def test_an_id_that_both_files_have_is_a_problem(folder):
@@ -45,7 +45,7 @@ def test_an_id_that_both_files_have_is_a_problem(folder):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("pipeline: none.yaml", "1:11: pipeline: there is no file "),
         ("ray: auto", "a cluster needs pipeline: the path of a pipeline's YAML"),
@@ -58,10 +58,10 @@ def test_an_id_that_both_files_have_is_a_problem(folder):
         ("- pipeline.yaml", "a cluster is a mapping with the keys pipeline, sources, ray, folder"),
     ],
 )
-def test_mistakes(folder, text, told):
+def test_mistakes(folder, text, message):
     with pytest.raises(ConfigError) as error:
         read_cluster(cluster(folder, text))
-    assert told in str(error.value)
+    assert message in str(error.value)
 
 
 def test_the_commands_know_a_cluster(here, folder):
@@ -115,10 +115,10 @@ def test_what_is_sent_to_a_node(folder, monkeypatch):
 
 def test_the_page_shows_a_cluster_and_every_key(folder, root):
     page = (root / "docs" / "cluster.md").read_text(encoding="utf-8")
-    known = read_cluster(cluster(folder, page.split("```yaml\n")[1].split("```")[0]))
+    cluster_options = read_cluster(cluster(folder, page.split("```yaml\n")[1].split("```")[0]))
     (folder / "pipeline.yaml").write_text('stages:\n  jsonl: {path: "out/{source}.jsonl"}\n')
-    config = read_pipeline(known)
-    assert ([one.id for one in config.sources], config.problems) == (["gate", "door"], [])
+    config = read_pipeline(cluster_options)
+    assert ([source.id for source in config.sources], config.problems) == (["gate", "door"], [])
     assert all(f"| `{key}` |" in page for key in KEYS)
 
 

@@ -49,7 +49,7 @@ class Cluster:
         self.ray.prepare = prepare
         self.text, self.logged = TEXT, collect()
         job = NodeJob("", Path("unused"), self.files(), "p.yaml", {}, "", "", False, "1d", "1GB")
-        self.begun_s = self.clock()
+        self.start_s = self.clock()
         self.run = ClusterRun(graph_of(), self.ray, job, self.files, Gallery(), lambda node: 0, self.clock)
 
     def files(self) -> dict[str, bytes]:
@@ -82,7 +82,7 @@ def test_sources_are_shared_out_once_an_earlier_head_can_read_none():
         until(lambda: len(cluster.run.ready_nodes()) == 2)
         until(lambda: sum(actor.frames for actor in cluster.ray.actors) > 4)  # each has reported again
         sources = [actor.sources for actor in cluster.ray.actors]
-        assert sources == [{}, {}] or cluster.clock() - cluster.begun_s > LOST_S
+        assert sources == [{}, {}] or cluster.clock() - cluster.start_s > LOST_S
         cluster.clock.ahead_s = LOST_S
         until(cluster.shared_out)
         assert sorted(map(len, cluster.reads().values())) == [2, 2]

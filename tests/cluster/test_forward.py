@@ -23,8 +23,8 @@ streamkit_ready 1.0
 
 def test_the_metrics_of_all_nodes_have_their_node_as_label():
     nodes = [NodeView(name, "10.0.0.1", state, "", "cpu", 0.5, []) for name, state in (("a", "ready"), ("b", "lost"))]
-    found = merged_metrics({"a": TEXT.format("gate", 7.0), "b": TEXT.format("door", 8.0)}, nodes).decode()
-    lines = found.splitlines()
+    merged_text = merged_metrics({"a": TEXT.format("gate", 7.0), "b": TEXT.format("door", 8.0)}, nodes).decode()
+    lines = merged_text.splitlines()
     assert 'streamkit_frames_total{node="a",source="gate"} 7.0' in lines
     assert 'streamkit_frames_total{node="b",source="door"} 8.0' in lines
     assert lines.count("# TYPE streamkit_frames_total counter") == 1

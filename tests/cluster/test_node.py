@@ -125,10 +125,10 @@ def test_events_come_once_and_in_order(head):
 
     publish(3)
     first = head.until(lambda report: report.events)
-    assert [one.number for one in first.events] == [1, 2, 3]
+    assert [event.number for event in first.events] == [1, 2, 3]
     assert first.events[0].event.data == {"odd": [0]}  # as JSON: what a plugin puts there may not be known at the head
     publish(2)
-    assert [one.number for one in head.until(lambda report: report.events).events] == [4, 5]
+    assert [event.number for event in head.until(lambda report: report.events).events] == [4, 5]
     assert head.sync().events == []
     head.cursor = 99  # of a store that is lost: this one is new
     assert head.sync().events_until == 5

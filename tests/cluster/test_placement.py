@@ -37,9 +37,12 @@ def cameras(*ids: str) -> list[Any]:
 
 
 def sources_of(*ids: str, capacity: dict[str, float] | None = None) -> ClusterSources:
-    known = capacity or {}
+    strengths = capacity or {}
     return ClusterSources(
-        cameras(*ids), set(), lambda source: SourceLoad(30.0, 0.1, live=True), lambda node: known.get(node.name, 1.0)
+        cameras(*ids),
+        set(),
+        lambda source: SourceLoad(30.0, 0.1, live=True),
+        lambda node: strengths.get(node.name, 1.0),
     )
 
 
@@ -54,12 +57,12 @@ def report(sources: ClusterSources, node: Node, frames: int) -> None:
 
 
 def test_a_node_is_as_strong_as_it_measures():
-    found = capacities({
+    strengths = capacities({
         "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
         "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
         "new": NodeLoad(0.0, None, 40.0),
     })  # fmt: skip
-    assert found == {"busy": 4.0, "idle": 8.0, "new": 40.0}
+    assert strengths == {"busy": 4.0, "idle": 8.0, "new": 40.0}
     assert capacities({"new": NodeLoad(0.0, None, 4.0)}) == {"new": 4.0}
 
 
@@ -100,10 +103,10 @@ def test_a_source_of_a_lost_node_continues_on_another_or_waits_for_one():
     assert order.after[0] >= 99  # no index comes twice
     a.takes_sources = False
     assert sources.lose(a, crashed=False) == []
-    assert {one.message for one in sources.states.values()} == {"its node is lost; waits for another"}
+    assert {state.message for state in sources.states.values()} == {"its node is lost; waits for another"}
     c = Node("c")
     sources.add_process(c)
-    assert {one.id for one in sources.place_waiting()} == {"one", "two"}
+    assert {source.id for source in sources.place_waiting()} == {"one", "two"}
     assert sorted(c.added()) == ["one", "two"]
     assert sources.place_waiting() == []  # each is restarted once
     assert sorted(c.added()) == ["one", "two"]
@@ -153,7 +156,7 @@ def test_a_source_that_moves_is_read_by_one_node_at_a_time():
     assert before.orders[-1] == messages.Remove("one")
     assert sources.finish_moves(lambda node, id_: True) == []
     assert after.added() == []
-    assert [one.id for one in sources.finish_moves(lambda node, id_: False)] == ["one"]
+    assert [source.id for source in sources.finish_moves(lambda node, id_: False)] == ["one"]
     assert after.added() == ["one"]
     assert sources.owner("one") is after
 

@@ -21,13 +21,13 @@ from streamkit.runtime.execution import device as runtime_device
 ROOT_INSTALL = r"python -m pip install -e '[^']*{}'"
 
 
-def told(findings: Iterator[Finding]) -> list[str]:
-    return [str(one) for one in findings]
+def lines_of(findings: Iterator[Finding]) -> list[str]:
+    return [str(finding) for finding in findings]
 
 
-def versions(monkeypatch: pytest.MonkeyPatch, **known: str | None) -> None:
+def versions(monkeypatch: pytest.MonkeyPatch, **changed: str | None) -> None:
     """Let packages be of these versions, or missing; `_` stands for `-`."""
-    fake, real = {name.replace("_", "-"): version for name, version in known.items()}, doctor.installed
+    fake, real = {name.replace("_", "-"): version for name, version in changed.items()}, doctor.installed
     monkeypatch.setattr(doctor, "installed", lambda name: fake[name] if name in fake else real(name))
 
 
@@ -52,7 +52,7 @@ def test_this_machine_runs_pipelines_on_the_cpu(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_the_resources_are_those_of_this_machine() -> None:
-    text = "\n".join(told(doctor.host()))
+    text = "\n".join(lines_of(doctor.host()))
     free, disk = (float(number) for number in re.findall(r"([\d.]+) GiB free", text))
     assert free <= psutil.virtual_memory().total / doctor.GIB
     assert free == pytest.approx(psutil.virtual_memory().available / doctor.GIB, rel=0.5, abs=1.0)
@@ -71,16 +71,16 @@ def test_the_resources_are_those_of_this_machine() -> None:
 def test_little_memory_and_a_full_disk_come_with_the_way_out(free, line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "free_memory", lambda: free)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
-    _, memory, disk = told(doctor.host())
+    _, memory, disk = lines_of(doctor.host())
     assert memory == line
     low = "; fix: write outputs to another disk, or free some space" if line.startswith("warn") else ""
     assert disk == f"{line.split()[0]:<4}  disk: {free / 2**30:.1f} GiB free in {Path.cwd()}{low}"
 
 
 def test_the_demo_network_has_its_own_time_per_frame() -> None:
-    begun_s = time.perf_counter()
-    text = "\n".join(told(doctor.demo()))
-    took_ms = (time.perf_counter() - begun_s) * 1e3
+    start_s = time.perf_counter()
+    text = "\n".join(lines_of(doctor.demo()))
+    took_ms = (time.perf_counter() - start_s) * 1e3
     (shown_ms,) = re.findall(r"the network runs on the CPU, (\d+) ms per frame", text)
     assert 0 <= int(shown_ms) <= 0.6 * took_ms  # it ran once before, and the network was loaded
 
@@ -111,10 +111,11 @@ def test_modules_that_each_process_compiles_are_warned_of(
     cached = str(tmp_path / ("module.pyc" if compiled else "none.pyc"))
     monkeypatch.setattr(doctor.importlib.util, "cache_from_source", lambda path: cached)
     monkeypatch.setattr(doctor.sys, "dont_write_bytecode", forbidden)
-    found = [one for one in told(doctor.python()) if one.startswith("warn")]
-    assert len(found) == warns
+    warnings = [line for line in lines_of(doctor.python()) if line.startswith("warn")]
+    assert len(warnings) == warns
     assert all(
-        "PYTHONDONTWRITEBYTECODE" in one and re.search(r"python -m compileall -q \S+/streamkit$", one) for one in found
+        "PYTHONDONTWRITEBYTECODE" in line and re.search(r"python -m compileall -q \S+/streamkit$", line)
+        for line in warnings
     )
 
 
@@ -131,7 +132,7 @@ def test_a_look_that_fails_keeps_the_others_from_nothing(monkeypatch: pytest.Mon
         yield Finding("ok", "cores", "2")
         raise OSError("no such thing as /proc")
 
-    assert told(doctor._guarded(host)) == [
+    assert lines_of(doctor._guarded(host)) == [
         "ok    cores: 2",
         "warn  host: could not be checked: OSError: no such thing as /proc",
     ]
@@ -172,8 +173,8 @@ def test_versions_are_compared_by_number(version: str, spec: str, is_outside: bo
 
 
 def test_the_packages_looked_at_are_those_of_pyproject(root: Path) -> None:
-    asked = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
-    assert sorted(doctor._BASE) == sorted(re.match(r"[\w.-]+", line)[0] for line in asked)  # type: ignore[index]
+    dependencies = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
+    assert sorted(doctor._BASE) == sorted(re.match(r"[\w.-]+", line)[0] for line in dependencies)  # type: ignore[index]
 
 
 def test_the_versions_asked_for_are_those_of_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +187,7 @@ def test_a_missing_package_and_an_old_one_say_what_to_do(monkeypatch: pytest.Mon
     monkeypatch.setattr(doctor, "_BASE", ("av", "numpy"))
     monkeypatch.setattr(doctor, "requirements", lambda: {"av": ">=16,<20", "numpy": ">=2,<3"})
     versions(monkeypatch, av=None, numpy="1.26.4")
-    missing, old = told(doctor.packages())
+    missing, old = lines_of(doctor.packages())
     assert re.fullmatch(r"fail  av: is not installed; fix: " + ROOT_INSTALL.format(""), missing)
     assert old == "warn  numpy: 1.26.4 is not >=2,<3; fix: python -m pip install 'numpy>=2,<3'"
 
@@ -195,7 +196,7 @@ def test_a_package_that_cannot_be_imported_is_broken(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(doctor, "_BASE", ("av",))
     versions(monkeypatch, av="18.1.0")
     monkeypatch.setitem(doctor._IMPORTS, "av", "no_such_module_at_all")
-    [line] = told(doctor.packages())
+    [line] = lines_of(doctor.packages())
     assert line.startswith("fail  av: 18.1.0 cannot be imported: ModuleNotFoundError: No module named 'no_such")
     assert "python -m pip install --force-reinstall 'av" in line
 
@@ -206,7 +207,7 @@ def test_two_onnx_runtimes_are_refused_with_the_way_out(
 ) -> None:
     machine(monkeypatch, cuda, "580.1")
     versions(monkeypatch, onnxruntime="1.31.1", onnxruntime_gpu="1.31.1")
-    [line] = told(doctor.onnxruntimes())
+    [line] = lines_of(doctor.onnxruntimes())
     way = r"python -m pip uninstall -y onnxruntime onnxruntime-gpu && " + ROOT_INSTALL.format(rf"\[{extra}\]")
     assert re.fullmatch(r"fail  onnxruntime: .* both installed and overwrite each other's files; fix: " + way, line)
 
@@ -214,7 +215,7 @@ def test_two_onnx_runtimes_are_refused_with_the_way_out(
 def test_no_onnx_runtime_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, None, "")
     versions(monkeypatch, onnxruntime=None, onnxruntime_gpu=None)
-    [line] = told(doctor.onnxruntimes())
+    [line] = lines_of(doctor.onnxruntimes())
     assert re.fullmatch(r"fail  onnxruntime: is not installed; fix: " + ROOT_INSTALL.format(r"\[cpu\]"), line)
 
 
@@ -222,7 +223,7 @@ def test_what_ships_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: An
     from streamkit.models import card
 
     monkeypatch.setattr(card, "shipped_models", lambda: tmp_path / "models")
-    network, video = told(doctor.demo())
+    network, video = lines_of(doctor.demo())
     assert network.startswith("warn  demo: the demo network is not in")
     assert video.startswith("warn  demo: the demo video is not at")
     assert network.endswith("fix: git checkout -- models samples")
@@ -244,7 +245,7 @@ def test_a_network_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
 
 def test_an_old_driver_says_which_one_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, (12, 2), "535.104")
-    last = told(doctor.gpus())[-1]
+    last = lines_of(doctor.gpus())[-1]
     assert last == (
         "warn  driver: the driver 535.104 supports CUDA up to 12.2, streamkit's packages need 13.0; "
         "fix: install NVIDIA driver 580 or newer"
@@ -258,7 +259,7 @@ def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
     machine(monkeypatch, (13, 0), "580.65")
     versions(monkeypatch, cupy_cuda13x=cupy, PyNvVideoCodec=None)
     monkeypatch.setattr(runtime_device, "gpu_trouble", lambda: "the onnxruntime installed has no CUDA provider; pip x")
-    last = told(doctor.gpus())[-1]
+    last = lines_of(doctor.gpus())[-1]
     assert last.startswith(f"{level}  GPU: cannot be used: the onnxruntime installed has no CUDA provider; fix: ")
     assert re.search(ROOT_INSTALL.format(r"\[gpu\]") + "$", last)
 
@@ -302,15 +303,15 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "find_control", lambda: "/usr/bin/nvidia-cuda-mps-control")
 
     def capabilities(index: int, codec: str, bits: int) -> dict[str, int]:
-        known = codec in ("h264", "hevc")
-        return {"supported": int(known), "num_decoder_engines": 7, "width_max": 8192, "height_max": 4096}
+        supported = codec in ("h264", "hevc")
+        return {"supported": int(supported), "num_decoder_engines": 7, "width_max": 8192, "height_max": 4096}
 
     def check_nvenc(codec: str, index: int) -> None:
         raise DeviceError(f"the GPU cuda:{index} cannot encode {codec} (error 2); set encoder: cpu")
 
     monkeypatch.setattr(nv_caps, "capabilities", capabilities)
     monkeypatch.setattr(encoders, "check_nvenc", check_nvenc)
-    assert told(doctor.gpus()) == [
+    assert lines_of(doctor.gpus()) == [
         "ok    cupy-cuda13x: 14.2.0",
         "ok    PyNvVideoCodec: 2.2.4",
         "ok    driver: 580.65, up to CUDA 13.0",
@@ -339,7 +340,7 @@ def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: py
 
     monkeypatch.setattr(nv_caps, "_caps", {})
     monkeypatch.setattr(nv_caps, "nv_module", lambda: why)
-    [line] = told(doctor._decoders(0, "cuda:0"))
+    [line] = lines_of(doctor._decoders(0, "cuda:0"))
     reason = why.partition(";")[0]
     assert line == (
         f"warn  cuda:0: no NVDEC, frames are decoded on the CPU and copied to the GPU: {reason}; fix: {fix}"
@@ -348,10 +349,10 @@ def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: py
 
 def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     versions(monkeypatch, trackeval=None, opencv_python=None)
-    (line,) = told(doctor.accuracy())
+    (line,) = lines_of(doctor.accuracy())
     assert line.startswith("none  trackeval: is not installed; ")
     assert line.endswith(f"{install_command('eval')} && python -m pip install --no-deps 'trackeval>=1.3,<2'")
     versions(monkeypatch, trackeval="1.3.0", tabulate=None, opencv_python="4.11")
-    overwritten, missing = told(doctor.accuracy())
+    overwritten, missing = lines_of(doctor.accuracy())
     assert overwritten.startswith("warn  opencv-python: overwrites files of opencv-python-headless; fix: ")
     assert missing == f"warn  trackeval: 1.3.0; streamkit eval also needs tabulate; fix: {install_command('eval')}"

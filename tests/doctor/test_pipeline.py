@@ -18,24 +18,24 @@ stages:
 """
 
 
-def told(url, model, root):
-    return [str(one) for one in endpoints(build(read_text(PIPELINE.format(url=url, model=model), folder=root)))]
+def lines_of(url, model, root):
+    return [str(finding) for finding in endpoints(build(read_text(PIPELINE.format(url=url, model=model), folder=root)))]
 
 
 def test_an_endpoint_that_has_the_model(vlm, root):
-    assert told(vlm.url, "eye-7b", root) == [f"ok    ask: {vlm.url} has the model eye-7b"]
+    assert lines_of(vlm.url, "eye-7b", root) == [f"ok    ask: {vlm.url} has the model eye-7b"]
     assert vlm.calls == [], "no image is sent"
 
 
 @pytest.mark.parametrize(("model", "way"), [("eye-8b", "; did you mean 'eye-7b'?"), ("gpt", "; known: eye-7b")])
 def test_an_endpoint_without_the_model(vlm, root, model, way):
-    assert told(vlm.url, model, root) == [
+    assert lines_of(vlm.url, model, root) == [
         f"warn  ask: {vlm.url} has no model '{model}'{way}; fix: correct model, or load it there"
     ]
 
 
 def test_nobody_answers(root):
-    (line,) = told("http://127.0.0.1:1/v1", "eye-7b", root)
+    (line,) = lines_of("http://127.0.0.1:1/v1", "eye-7b", root)
     assert line.startswith("warn  ask: http://127.0.0.1:1/v1/models: no answer: ")
     assert line.endswith("fix: start it, or correct url; some servers have no list of models")
 
@@ -43,14 +43,16 @@ def test_nobody_answers(root):
 def test_a_missing_package_of_a_stage_is_broken(root, monkeypatch):
     text = "sources: {a: 'test://'}\nstages: {mqtt: {url: 'mqtt://h'}, redis: {url: 'redis://h'}}\n"
     graph = build(read_text(text, folder=root))
-    assert [str(one) for one in stage_packages(graph)] == ["ok    pipeline: the packages of its stages are installed"]
+    assert [str(finding) for finding in stage_packages(graph)] == [
+        "ok    pipeline: the packages of its stages are installed"
+    ]
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
-    (line,) = [str(one) for one in stage_packages(graph)]
+    (line,) = [str(finding) for finding in stage_packages(graph)]
     assert line.startswith("fail  mqtt: mqtt needs the package paho-mqtt; fix: python -m pip install ")
 
 
 @pytest.mark.parametrize(("count", "named"), [(19, True), (20, False)])
 def test_of_a_server_with_many_models_none_is_suggested(root, monkeypatch, count, named):
     monkeypatch.setattr(ChatEndpoint, "models", lambda endpoint: [f"eye-{number}b" for number in range(count)])
-    (line,) = told("http://127.0.0.1:1/v1", "eye-7", root)
+    (line,) = lines_of("http://127.0.0.1:1/v1", "eye-7", root)
     assert ("did you mean 'eye-7b'?" in line) is named

@@ -39,7 +39,7 @@ def test_a_mail_comes_when_a_camera_dies_and_another_when_it_is_back(
         assert server.got == []
         camera.stop()
         wait_until(lambda: server.got, what="the first mail")
-        assert [one.source for one in running.alarms.raised] == ["gate"]
+        assert [alarm.source for alarm in running.alarms.raised] == ["gate"]
         camera.start()
         wait_until(lambda: len(server.got) > 1, what="the second mail")
         assert running.alarms.raised == []

@@ -48,7 +48,7 @@ def here(tmp_path, monkeypatch, root):
 
 
 def events(outcome, stage):
-    return [(one["frame"], event) for one in outcome.records["street"] for event in one["events"]
+    return [(record["frame"], event) for record in outcome.records["street"] for event in record["events"]
             if event["stage"] == stage]  # fmt: skip
 
 
@@ -58,9 +58,9 @@ def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_n
     outcome = run_pipeline(STREET.format(url=vlm.url, more=""), limit=120)
     assert outcome.code == 0
     records, counts = outcome.records["street"], outcome.report["counts"]
-    assert [one["frame"] for one in records] == list(range(120)), "no frame is lost, and none is made"
-    for one in records:
-        assert [error.message for error in SCHEMA.iter_errors(one)] == []
+    assert [record["frame"] for record in records] == list(range(120)), "no frame is lost, and none is made"
+    for record in records:
+        assert [error.message for error in SCHEMA.iter_errors(record)] == []
     raised = {event["track_id"] for _, event in events(outcome, "rule") if event["kind"] == "raised"}
     answered = {event["track_id"]: (at, event) for at, event in events(outcome, "ask")}
     assert len(raised) > 5
@@ -72,13 +72,13 @@ def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_n
     assert vlm.most_at_once == 2
     for track, (at, event) in answered.items():
         label = "yes" if event["data"]["answer"]["injured"] else "no"
-        for one in records:
-            for thing in one["objects"]:
+        for record in records:
+            for thing in record["objects"]:
                 if thing.get("track_id") == track:
-                    mine = thing.get("attributes", {}).get("injured")
-                    assert mine == (None if one["frame"] < at else {"label": label, "score": None})
+                    attribute = thing.get("attributes", {}).get("injured")
+                    assert attribute == (None if record["frame"] < at else {"label": label, "score": None})
     hurt = {event["track_id"] for _, event in events(outcome, "hurt") if event["kind"] == "raised"}
-    seen = {thing.get("track_id") for one in records for thing in one["objects"] if "attributes" in thing}
+    seen = {thing.get("track_id") for record in records for thing in record["objects"] if "attributes" in thing}
     assert hurt == {track for track in seen if answered[track][1]["data"]["answer"]["injured"]}
     assert hurt
     assert next(event["kind"] for _, event in events(outcome, "told")) == "raised"
@@ -169,9 +169,9 @@ def parts(text, root):
 
 def textured():
     """Frames with fine stripes all over, and two people, one at the edge of the other's crop."""
-    given = scene([(LARGE, GREEN, True)] * 3)
+    scene_frames = scene([(LARGE, GREEN, True)] * 3)
     rng = np.random.default_rng(5)
-    for frame in given:
+    for frame in scene_frames:
         luma = frame.surface.data[: frame.height]
         luma[...] = rng.integers(0, 2, luma.shape, np.uint8) * 180 + 30
         table = frame.tables["detect"]
@@ -179,8 +179,8 @@ def textured():
         frame.tables["detect"] = type(table)(
             boxes, np.ones(2, np.float32), np.zeros(2, np.int32), track_id=np.array([7, 8]), labels=table.labels
         )
-    happen(given[0])
-    return given
+    happen(scene_frames[0])
+    return scene_frames
 
 
 def luma(image):
@@ -203,7 +203,7 @@ def test_no_pixel_that_is_hidden_leaves(vlm, root, hide, options, rect):
     (call,) = vlm.calls
     left, top, right, bottom = rect
     for image, before, after in zip(call.images, clear, shown, strict=False):
-        before, after = (luma(one[top:bottom, left:right]) for one in (before, after))
+        before, after = (luma(picture[top:bottom, left:right]) for picture in (before, after))
         assert image.shape[:2] == after.shape
         sent, hidden = luma(image), np.abs(before - after) > 12
         assert hidden.mean() > 0.2

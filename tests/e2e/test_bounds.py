@@ -22,7 +22,7 @@ PLAIN = "sources: {%s: 'test://'}\nstages: {%s: {stage: jsonl, path: x.jsonl}}\n
 
 
 @pytest.mark.parametrize(
-    ("source", "stage", "told"),
+    ("source", "stage", "message"),
     [
         ("a" * 101, "out", "1:11: a source id has at most 100 characters, since files are named after it, got 101"),
         ("a" * 300, "out", "1:11: a source id has at most 100 characters, since files are named after it, got 300"),
@@ -34,10 +34,10 @@ PLAIN = "sources: {%s: 'test://'}\nstages: {%s: {stage: jsonl, path: x.jsonl}}\n
         ("cam", "a" * 300, "2:10: a stage id has at most 100 characters, since files are named after it, got 300"),
     ],
 )  # fmt: skip
-def test_an_id_that_no_file_can_be_named_after_is_told_before_the_run(source, stage, told):
+def test_an_id_that_no_file_can_be_named_after_is_told_before_the_run(source, stage, message):
     with pytest.raises(ConfigError) as caught:
         build(read_text(PLAIN % (source, stage)))
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert not valid(PLAIN % (source, stage))
 
 
@@ -53,8 +53,8 @@ def test_every_duration_and_size_of_every_stage_is_bounded():
     registry, seen = default_registry(), 0
     for name in registry.names():
         kind = registry.get(name)
-        for option, told in ((o, str(t)) for o, t in typing.get_type_hints(kind, include_extras=True).items()):
-            if "'seconds'" in told or "'bytes'" in told:
+        for option, hint in ((o, str(t)) for o, t in typing.get_type_hints(kind, include_extras=True).items()):
+            if "'seconds'" in hint or "'bytes'" in hint:
                 seen += 1
                 section = "sources: {a: {stage: %s, uri: x, %s: 1e308}}\nstages: {out: {stage: jsonl, path: x}}"
                 if not issubclass(kind, Source):

@@ -18,9 +18,9 @@ from streamkit.core.stage import default_registry
 from streamkit.ops.perceptual_hash import hash_distances
 
 
-def as_recorded(one):
+def as_recorded(detection):
     """An object of a line as in a record with one detector."""
-    return {name: value for name, value in one.items() if name not in ("stage", "reasons", "hash", "vector")}
+    return {name: value for name, value in detection.items() if name not in ("stage", "reasons", "hash", "vector")}
 
 
 def test_the_example_collects_frames_with_the_objects_of_their_records(folder, here):
@@ -28,21 +28,21 @@ def test_the_example_collects_frames_with_the_objects_of_their_records(folder, h
     assert (
         here("run", example, "--device", "cpu", "--limit", LIMIT, "--report", "report.json", cwd=folder).returncode == 0
     )
-    found, made = records(folder / "out" / "street-collected.jsonl"), lines("out/collected")
-    assert {"low_score", "random"} <= {one["reason"] for one in made}
-    for one in made:
-        record = found[one["frame"]]
-        assert [as_recorded(o) for o in one["objects"]] == record["objects"]
-        assert one["models"] == {"detect": "demo"}
-        weak = [o for o in one["objects"] if "low_score" in o.get("reasons", ())]
-        assert bool(weak) == ("low_score" in one["reasons"])
+    frame_records, collected_lines = records(folder / "out" / "street-collected.jsonl"), lines("out/collected")
+    assert {"low_score", "random"} <= {line["reason"] for line in collected_lines}
+    for line in collected_lines:
+        record = frame_records[line["frame"]]
+        assert [as_recorded(o) for o in line["objects"]] == record["objects"]
+        assert line["models"] == {"detect": "demo"}
+        weak = [o for o in line["objects"] if "low_score" in o.get("reasons", ())]
+        assert bool(weak) == ("low_score" in line["reasons"])
         assert all(0.3 <= o["score"] <= 0.5 and o["label"] != "person" for o in weak)
-        assert ("collected", f"out/collected/{one['image']}") in [
+        assert ("collected", f"out/collected/{line['image']}") in [
             (e["kind"], e["data"].get("path")) for e in record["events"]
         ]
-    assert len(os.listdir("out/collected/images")) == len(made)
+    assert len(os.listdir("out/collected/images")) == len(collected_lines)
     counts = json.loads((folder / "report.json").read_text())["counts"]
-    assert sum(n for name, n in counts.items() if name.startswith("images collected")) == len(made)
+    assert sum(n for name, n in counts.items() if name.startswith("images collected")) == len(collected_lines)
 
 
 HIDDEN = """
@@ -66,28 +66,28 @@ def test_no_image_shows_what_is_hidden(folder, here):
     Path("p.yaml").write_text(HIDDEN)
     assert here("run", "p.yaml", "--limit", LIMIT, cwd=folder).returncode == 0
     clear, _ = street(LIMIT)
-    boxes = [[o["box"] for o in one["objects"] if o["label"] == "person"] for one in records(Path("all.jsonl"))]
+    boxes = [[o["box"] for o in record["objects"] if o["label"] == "person"] for record in records(Path("all.jsonl"))]
     seen, files = 0, {path.as_posix() for path in Path().rglob("*.jpg") if "samples" not in path.parts}
     assert len(files) > LIMIT
     for name in ("whole", "each"):
-        for one in lines(name):
-            path = f"{name}/{one['image']}"
+        for line in lines(name):
+            path = f"{name}/{line['image']}"
             files.remove(path)
             image = cv2.imread(path, cv2.IMREAD_GRAYSCALE)
-            left, top, right, bottom = one.get("part", (0, 0, 640, 360))
+            left, top, right, bottom = line.get("part", (0, 0, 640, 360))
             mask = np.zeros((360, 640), bool)
             mask[:180, :200] = True
-            hidden = [(0, 0, 200, 180), *boxes[one["frame"]]]
+            hidden = [(0, 0, 200, 180), *boxes[line["frame"]]]
             for x1, y1, x2, y2 in (map(round, box) for box in hidden):
                 mask[y1:y2, x1:x2] = True
                 x1, y1, x2, y2 = max(x1, left) + 2, max(y1, top) + 2, min(x2, right) - 2, min(y2, bottom) - 2
                 if (x2 - x1) * (y2 - y1) > 400 and min(x2 - x1, y2 - y1) > 8:
                     part = image[y1 - top : y2 - top, x1 - left : x2 - left]
-                    assert fine_detail(part) < 0.3 * fine_detail(clear[one["frame"]][y1:y2, x1:x2])
+                    assert fine_detail(part) < 0.3 * fine_detail(clear[line["frame"]][y1:y2, x1:x2])
                     seen += 1
             mask = cv2.dilate(mask.astype(np.uint8), np.ones((25, 25)))[top:bottom, left:right] == 0
             if mask.any():
-                expected = clear[one["frame"]][top:bottom, left:right]
+                expected = clear[line["frame"]][top:bottom, left:right]
                 assert np.abs(image[mask] - expected[mask]).mean() < 8, "the rest is as it was, without a drawing"
     assert not files
     assert seen > LIMIT
@@ -141,46 +141,50 @@ def iou(a, b):
 
 def marked(folder):
     """By frame, the boxes for which its image was collected."""
-    return {one["frame"]: [(o["stage"], o["box"]) for o in one["objects"] if "reasons" in o] for one in lines(folder)}
+    return {
+        line["frame"]: [(o["stage"], o["box"]) for o in line["objects"] if "reasons" in o] for line in lines(folder)
+    }
 
 
 @pytest.mark.long
 def test_real_networks_are_unsure_disagree_and_see_new_people(real):
-    by_frame = {one["frame"]: one["objects"] for one in real}
+    by_frame = {line["frame"]: line["objects"] for line in real}
     assert marked("weak") == {
-        frame: found
+        frame: marks
         for frame, objects in by_frame.items()
-        if (found := [
+        if (marks := [
             ("detect", o["box"]) for o in objects
             if o["stage"] == "detect" and o["label"] == "person" and 0.3 <= o["score"] <= 0.5
         ])
     }  # fmt: skip
-    for frame, found in marked("differ").items():  # nobody of the other network is there, or there are more than it has
-        for stage, box in found:
+    for frame, marks in marked("differ").items():  # nobody of the other network is there, or there are more than it has
+        for stage, box in marks:
             theirs = [o for o in by_frame[frame] if o["stage"] != stage and iou(o["box"], box) >= 0.5]
-            mine = [
+            same_stage = [
                 o
                 for o in by_frame[frame]
                 if o["stage"] == stage and any(iou(o["box"], t["box"]) >= 0.5 for t in theirs)
             ]
-            (own,) = [o for o in by_frame[frame] if o["stage"] == stage and o["box"] == box]
-            assert own["score"] >= 0.5
-            assert not theirs or len(mine) > len(theirs) or any(t["label"] != own["label"] for t in theirs)
+            (marked_object,) = [o for o in by_frame[frame] if o["stage"] == stage and o["box"] == box]
+            assert marked_object["score"] >= 0.5
+            assert (
+                not theirs or len(same_stage) > len(theirs) or any(t["label"] != marked_object["label"] for t in theirs)
+            )
     for frame, objects in by_frame.items():  # and whoever is all alone is among them
         for o in objects:
             alone = not any(p["stage"] != o["stage"] and iou(p["box"], o["box"]) >= 0.5 for p in objects)
             if alone and o["score"] >= 0.5:
                 assert (o["stage"], o["box"]) in marked("differ")[frame]
     assert len(marked("differ")) > 3
-    known, expected = [], {}
+    seen_vectors, expected = [], {}
     for frame, objects in by_frame.items():
         seen = [(o["box"], np.array(o["embedding"])) for o in objects if "embedding" in o]
-        new = [box for box, v in seen if all(1 - v @ w > 0.3 for w in known)]
+        new = [box for box, v in seen if all(1 - v @ w > 0.3 for w in seen_vectors)]
         if new:
             expected[frame] = [("detect", box) for box in new]
             for _, v in seen:
-                if all(1 - v @ w > 0.3 for w in known):
-                    known.append(v)
+                if all(1 - v @ w > 0.3 for w in seen_vectors):
+                    seen_vectors.append(v)
     assert marked("novel") == expected
     assert 0 < len(expected) < len(by_frame), "in the end everyone is known"
 
@@ -203,11 +207,11 @@ def test_two_processes_share_the_budget_and_know_each_others_images(folder):
     assert counts["images collected: random"] == len(lines("every")) + len(lines("unlike"))
     assert len(lines("every")) == 30
     assert counts["images over budget: random"] == 4 * 19 - 30
-    assert len({one["source"] for one in lines("every")}) > 1
-    hashes = [int(one["hash"], 16) for one in lines("unlike")]
+    assert len({line["source"] for line in lines("every")}) > 1
+    hashes = [int(line["hash"], 16) for line in lines("unlike")]
     assert counts["duplicate images: random"] == 4 * 19 - len(hashes)
-    for i, one in enumerate(hashes[1:], 1):
-        assert hash_distances(one, hashes[:i]).min() > 6
+    for i, image_hash in enumerate(hashes[1:], 1):
+        assert hash_distances(image_hash, hashes[:i]).min() > 6
     command("run", "p.yaml", "--report", "report.json")
     counts = json.loads(Path("report.json").read_text())["counts"]
     assert counts["images over budget: random"] == 4 * 19, "the budget is used up after a restart, too"

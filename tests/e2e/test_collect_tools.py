@@ -24,7 +24,7 @@ def installed(module):
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def objects_by_image(tmp_path_factory):
     """The lines; the working folder has `collected` and all exports of both detectors."""
     before, folder = Path.cwd(), tmp_path_factory.mktemp("tools")
     os.chdir(folder)
@@ -36,52 +36,57 @@ def made(tmp_path_factory):
     os.chdir(before)
 
 
-def expected(made, name, stage):
-    return [one for one in made[name] if one["stage"] == stage]
+def expected(objects_by_image, name, stage):
+    return [expected_object for expected_object in objects_by_image[name] if expected_object["stage"] == stage]
 
 
-def same_boxes(found, objects):
+def same_boxes(boxes, objects):
     """Whether (label, x1, y1, x2, y2) are those of the objects: labels and counts equal, boxes within half a pixel."""
-    assert [label for label, *_ in found] == [one["label"] for one in objects]
-    for (_, *box), one in zip(found, objects, strict=True):
-        assert box == pytest.approx(one["box"], abs=0.5)
+    assert [label for label, *_ in boxes] == [expected_object["label"] for expected_object in objects]
+    for (_, *box), expected_object in zip(boxes, objects, strict=True):
+        assert box == pytest.approx(expected_object["box"], abs=0.5)
 
 
 # -------------------------------------------------------------------------------------------------------- datumaro
 
 
 @pytest.mark.parametrize("form", ["coco", "yolo", "cvat"])
-def test_datumaro_reads_boxes(made, form):
+def test_datumaro_reads_boxes(objects_by_image, form):
     datumaro = installed("datumaro")
-    found = datumaro.Dataset.import_from(f"{form}-detect", form)
-    names = [one.name for one in found.categories()[datumaro.AnnotationType.label]]
-    assert {one.id for one in found} == set(made)
-    for item in found:
+    dataset = datumaro.Dataset.import_from(f"{form}-detect", form)
+    names = [category.name for category in dataset.categories()[datumaro.AnnotationType.label]]
+    assert {dataset_item.id for dataset_item in dataset} == set(objects_by_image)
+    for item in dataset:
         assert item.media.data.shape[:2] == (240, 321)
         boxes = [(names[a.label], *a.points) for a in sorted(item.annotations, key=lambda a: a.id)]
-        same_boxes(boxes, expected(made, item.id, "detect"))
+        same_boxes(boxes, expected(objects_by_image, item.id, "detect"))
 
 
 @pytest.mark.parametrize("form", ["coco", "cvat"])
-def test_datumaro_reads_masks_and_keypoints(made, form):
+def test_datumaro_reads_masks_and_keypoints(objects_by_image, form):
     datumaro = installed("datumaro")
-    found = datumaro.Dataset.import_from(f"{form}-seg", form)
-    names = [one.name for one in found.categories()[datumaro.AnnotationType.label]]
-    for item in found:
-        objects = expected(made, item.id, "seg")
+    dataset = datumaro.Dataset.import_from(f"{form}-seg", form)
+    names = [category.name for category in dataset.categories()[datumaro.AnnotationType.label]]
+    for item in dataset:
+        objects = expected(objects_by_image, item.id, "seg")
         masks = [a for a in item.annotations if a.type == datumaro.AnnotationType.mask]
         masks.sort(key=lambda a: a.id)
-        assert [names[a.label] for a in masks] == [one["label"] for one in objects[:2]]
-        for one, mask in zip(objects, masks, strict=False):
-            assert np.array_equal(np.asarray(mask.image, bool), rle.decode(one["mask"]))
+        assert [names[a.label] for a in masks] == [expected_object["label"] for expected_object in objects[:2]]
+        for expected_object, mask in zip(objects, masks, strict=False):
+            assert np.array_equal(np.asarray(mask.image, bool), rle.decode(expected_object["mask"]))
         boxes = [a for a in item.annotations if a.type == datumaro.AnnotationType.bbox]
         boxes.sort(key=lambda a: a.id)
         same_boxes([(names[a.label], *a.points) for a in boxes], objects[-len(boxes) :])
         assert len(boxes) == (3 if form == "coco" else 1), "COCO has a box for each mask, too"
         if form == "cvat":
             points = [a.points for a in item.annotations if a.type == datumaro.AnnotationType.points]
-            shown = [[xy for x, y, score in one["keypoints"] if score > 0 for xy in (x, y)] for one in objects[:2]]
-            assert [list(one) for one in points] == [pytest.approx(one, abs=0.02) for one in shown]
+            shown = [
+                [xy for x, y, score in expected_object["keypoints"] if score > 0 for xy in (x, y)]
+                for expected_object in objects[:2]
+            ]
+            assert [list(flat_points) for flat_points in points] == [
+                pytest.approx(flat_points, abs=0.02) for flat_points in shown
+            ]
 
 
 # -------------------------------------------------------------------------------------------------------- FiftyOne
@@ -89,77 +94,83 @@ def test_datumaro_reads_masks_and_keypoints(made, form):
 
 def of_fiftyone(detections):
     """Label and box in pixels of FiftyOne's detections."""
-    found = []
-    for one in detections:
-        x, y, width, height = one.bounding_box
-        found.append((one.label, x * 321, y * 240, (x + width) * 321, (y + height) * 240))
-    return found
+    boxes = []
+    for detection in detections:
+        x, y, width, height = detection.bounding_box
+        boxes.append((detection.label, x * 321, y * 240, (x + width) * 321, (y + height) * 240))
+    return boxes
 
 
-def test_fiftyone_reads_coco(made):
+def test_fiftyone_reads_coco(objects_by_image):
     coco = installed("fiftyone.utils.coco")
     place = {"data_path": "images", "labels_path": "annotations/instances_default.json"}
     importer, count = coco.COCODetectionDatasetImporter(dataset_dir="coco-detect", label_types="detections", **place), 0
     with importer:
         for path, _, label in importer:
-            objects = expected(made, Path(path).stem, "detect")
+            objects = expected(objects_by_image, Path(path).stem, "detect")
             same_boxes(of_fiftyone(label.detections), objects)
-            assert [one.confidence for one in label.detections] == [one["score"] for one in objects]
+            assert [detection.confidence for detection in label.detections] == [
+                expected_object["score"] for expected_object in objects
+            ]
             count += 1
-    assert count == len(made)
+    assert count == len(objects_by_image)
     types = ["detections", "segmentations", "keypoints"]
     importer = coco.COCODetectionDatasetImporter(dataset_dir="coco-seg", label_types=types, **place)
     with importer:
         for path, _, labels in importer:
-            objects = expected(made, Path(path).stem, "seg")
+            objects = expected(objects_by_image, Path(path).stem, "seg")
             same_boxes(of_fiftyone(labels["detections"].detections), objects)
-            for one, found in zip(objects, labels["segmentations"].detections, strict=False):
+            for expected_object, annotation in zip(objects, labels["segmentations"].detections, strict=False):
                 whole = np.zeros((240, 321), bool)
-                x, y = round(found.bounding_box[0] * 321), round(found.bounding_box[1] * 240)
-                height, width = found.mask.shape
-                whole[y : y + height, x : x + width] = found.mask
-                want = rle.decode(one["mask"])
+                x, y = round(annotation.bounding_box[0] * 321), round(annotation.bounding_box[1] * 240)
+                height, width = annotation.mask.shape
+                whole[y : y + height, x : x + width] = annotation.mask
+                want = rle.decode(expected_object["mask"])
                 assert (whole & want).sum() > 0.97 * (whole | want).sum(), "FiftyOne cuts masks out of rounded boxes"
-            for one, found in zip(objects[:2], labels["keypoints"].keypoints, strict=True):
-                places = [(x * 321, y * 240) for x, y in found.points[:2]]
-                assert places == [pytest.approx(point[:2], abs=0.5) for point in one["keypoints"][:2]]
+            for expected_object, annotation in zip(objects[:2], labels["keypoints"].keypoints, strict=True):
+                places = [(x * 321, y * 240) for x, y in annotation.points[:2]]
+                assert places == [pytest.approx(point[:2], abs=0.5) for point in expected_object["keypoints"][:2]]
 
 
-def test_fiftyone_reads_yolo_and_cvat(made):
+def test_fiftyone_reads_yolo_and_cvat(objects_by_image):
     yolo, cvat = installed("fiftyone.utils.yolo"), installed("fiftyone.utils.cvat")
     importer = yolo.YOLOv5DatasetImporter(dataset_dir="yolo-detect", yaml_path="data.yaml", split="train")
     with importer:
-        found = {Path(path).stem: label for path, _, label in importer}
-    assert set(found) == set(made)
-    for name, label in found.items():
-        same_boxes(of_fiftyone(label.detections), expected(made, name, "detect"))
+        label_by_name = {Path(path).stem: label for path, _, label in importer}
+    assert set(label_by_name) == set(objects_by_image)
+    for name, label in label_by_name.items():
+        same_boxes(of_fiftyone(label.detections), expected(objects_by_image, name, "detect"))
     importer = yolo.YOLOv5DatasetImporter(
         dataset_dir="yolo-seg", yaml_path="data.yaml", split="train", label_type="polylines"
     )
     with importer:
         for path, _, label in importer:
-            for one, line in zip(expected(made, Path(path).stem, "seg"), label.polylines, strict=True):
+            for expected_object, line in zip(
+                expected(objects_by_image, Path(path).stem, "seg"), label.polylines, strict=True
+            ):
                 x, y = np.array(line.points[0]).T * [[321], [240]]
-                assert line.label == one["label"]
-                assert [x.min(), y.min(), x.max(), y.max()] == pytest.approx(one["box"], abs=2)
+                assert line.label == expected_object["label"]
+                assert [x.min(), y.min(), x.max(), y.max()] == pytest.approx(expected_object["box"], abs=2)
     importer = cvat.CVATImageDatasetImporter(
         dataset_dir="cvat-detect", data_path="images", labels_path="annotations.xml"
     )
     with importer:
         for path, _, labels in importer:
-            same_boxes(of_fiftyone(labels["detections"].detections), expected(made, Path(path).stem, "detect"))
+            same_boxes(
+                of_fiftyone(labels["detections"].detections), expected(objects_by_image, Path(path).stem, "detect")
+            )
 
 
 # ---------------------------------------------------------------------------------------------------- Label Studio
 
 
-def test_label_studio_accepts_tasks_and_predictions(made):
+def test_label_studio_accepts_tasks_and_predictions(objects_by_image):
     interface = installed("label_studio_sdk.label_interface").LabelInterface
     for of in ("detect", "seg"):
         config = interface(Path(f"label-studio-{of}/label_config.xml").read_text())
         config.validate()
         tasks = json.loads(Path(f"label-studio-{of}/tasks.json").read_text())
-        assert len(tasks) == len(made)
+        assert len(tasks) == len(objects_by_image)
         for task in tasks:
             prediction = task["predictions"][0]
             assert config.validate_prediction(prediction)
@@ -168,21 +179,21 @@ def test_label_studio_accepts_tasks_and_predictions(made):
             assert not config.validate_prediction({**prediction, "result": [other]}), "it can refuse"
 
 
-def test_label_studio_converts_accepted_predictions_to_coco(made):
+def test_label_studio_converts_accepted_predictions_to_coco(objects_by_image):
     converter = installed("label_studio_sdk.converter").Converter
     tasks = json.loads(Path("label-studio-detect/tasks.json").read_text())
     for number, task in enumerate(tasks):
         task["id"], task["annotations"] = number, [{**task.pop("predictions")[0], "id": number, "completed_by": 1}]
         task["data"]["image"] = f"/{Path(task['data']['image'].partition('=')[2]).name}"
     Path("accepted.json").write_text(json.dumps(tasks))
-    made_converter = converter(
+    coco_converter = converter(
         Path("label-studio-detect/label_config.xml").read_text(), project_dir=".", download_resources=False
     )
-    made_converter.convert_to_coco(
+    coco_converter.convert_to_coco(
         "accepted.json", "accepted", output_image_dir="label-studio-detect/images", is_dir=False
     )
     coco = json.loads(Path("accepted/result.json").read_text())
-    names = {one["id"]: one["name"] for one in coco["categories"]}
+    names = {category["id"]: category["name"] for category in coco["categories"]}
     assert sorted(names.values()) == sorted(LABELS)
     for image in coco["images"]:
         boxes = [
@@ -196,12 +207,12 @@ def test_label_studio_converts_accepted_predictions_to_coco(made):
             for a in coco["annotations"]
             if a["image_id"] == image["id"]
         ]
-        same_boxes(boxes, expected(made, Path(image["file_name"]).stem.partition("__")[2], "detect"))
+        same_boxes(boxes, expected(objects_by_image, Path(image["file_name"]).stem.partition("__")[2], "detect"))
 
 
-def test_fiftyone_reads_the_regions_of_label_studio(made):
+def test_fiftyone_reads_the_regions_of_label_studio(objects_by_image):
     labelstudio = installed("fiftyone.utils.labelstudio")
     for task in json.loads(Path("label-studio-detect/tasks.json").read_text()):
         name = Path(task["data"]["image"]).stem
-        regions = [labelstudio.import_label_studio_annotation(one) for one in task["predictions"][0]["result"]]
-        same_boxes(of_fiftyone([found for _, found in regions]), expected(made, name, "detect"))
+        regions = [labelstudio.import_label_studio_annotation(region) for region in task["predictions"][0]["result"]]
+        same_boxes(of_fiftyone([region for _, region in regions]), expected(objects_by_image, name, "detect"))

@@ -47,21 +47,21 @@ def test_check_as_a_command(monkeypatch):
 def test_the_pipeline_that_ships(folder):
     run("pipeline.yaml", folder)
     assert sorted(os.listdir("out")) == ["street.jsonl", "street.mp4"]
-    found = records(folder / "out" / "street.jsonl")
-    assert [record["frame"] for record in found] == list(range(LIMIT))
-    assert {(record["schema"], record["source"], record["width"], record["height"]) for record in found} == {
+    frame_records = records(folder / "out" / "street.jsonl")
+    assert [record["frame"] for record in frame_records] == list(range(LIMIT))
+    assert {(record["schema"], record["source"], record["width"], record["height"]) for record in frame_records} == {
         ("streamkit/1", "street", 640, 360)
     }
-    assert hits(found) > 0.9
+    assert hits(frame_records) > 0.9
     drawn, times = pictures(folder / "out" / "street.mp4")
     source, source_times = street()
     assert times == pytest.approx(source_times, abs=1e-4)
     # Where a car was found there is a frame around it, and where nothing was found the picture is the source's.
     changed = np.abs(drawn - source) > 60
     boxes = np.zeros_like(changed)
-    for mask, record in zip(boxes, found, strict=True):
-        for one in record["objects"]:
-            x1, y1, x2, y2 = map(round, one["box"])
+    for mask, record in zip(boxes, frame_records, strict=True):
+        for detection in record["objects"]:
+            x1, y1, x2, y2 = map(round, detection["box"])
             # a label stands above its box, or beside it where another is in the way
             mask[max(0, y1 - 24) : y2 + 24, max(0, x1 - 90) : max(x2 + 6, x1 + 90)] = True
     assert changed[boxes].mean() > 0.02
@@ -69,22 +69,22 @@ def test_the_pipeline_that_ships(folder):
     report = json.loads((folder / "report.json").read_text())
     assert report["frames"] == LIMIT
     assert report["exit_code"] == 0
-    assert report["detections"] == {"detect": sum(len(record["objects"]) for record in found)}
+    assert report["detections"] == {"detect": sum(len(record["objects"]) for record in frame_records)}
 
 
 def test_detect_prints_records_and_nothing_else(folder):
     done = run("examples/detect.yaml", folder)
-    found = [json.loads(text) for text in done.stdout.splitlines()]
-    assert [record["frame"] for record in found] == list(range(LIMIT))
-    assert min(one["score"] for record in found for one in record["objects"]) >= 0.5
-    assert hits(found) > 0.9
+    frame_records = [json.loads(text) for text in done.stdout.splitlines()]
+    assert [record["frame"] for record in frame_records] == list(range(LIMIT))
+    assert min(detection["score"] for record in frame_records for detection in record["objects"]) >= 0.5
+    assert hits(frame_records) > 0.9
     assert "20 frames" in done.stderr
     assert not (folder / "out").exists()
 
 
 def test_set_replaces_a_value(folder):
     done = run("examples/detect.yaml", folder, "--set", "stages.detect.min_score=0.9")
-    scores = [one["score"] for text in done.stdout.splitlines() for one in json.loads(text)["objects"]]
+    scores = [detection["score"] for text in done.stdout.splitlines() for detection in json.loads(text)["objects"]]
     assert scores
     assert min(scores) >= 0.9
 
@@ -109,19 +109,19 @@ def test_several_sources(folder):
     # The same picture has the same objects, whichever source and batch it came in.
     assert by_source["thinned"][2]["objects"] == by_source["street"][10]["objects"]
     together = records(folder / "out" / "all.jsonl")
-    for name, found in by_source.items():
-        assert [r for r in together if r["source"] == name] == found
+    for name, source_records in by_source.items():
+        assert [r for r in together if r["source"] == name] == source_records
 
 
 def test_branches(folder):
     run("examples/branches.yaml", folder)
     assert sorted(os.listdir("out")) == ["street-all.jsonl", "street-cars.mp4", "street-clean.mp4"]
-    found = records(folder / "out" / "street-all.jsonl")
-    assert len(found) == LIMIT
-    assert {(one["stage"], one["label"]) for record in found for one in record["objects"]} == {
+    frame_records = records(folder / "out" / "street-all.jsonl")
+    assert len(frame_records) == LIMIT
+    assert {(entry["stage"], entry["label"]) for record in frame_records for entry in record["objects"]} == {
         ("cars", "car"), ("cars", "bike"), ("walkers", "person"),
     }  # fmt: skip
-    assert hits(found) > 0.9
+    assert hits(frame_records) > 0.9
     source, _ = street()
     drawn, _ = pictures(folder / "out" / "street-cars.mp4")
     clean, _ = pictures(folder / "out" / "street-clean.mp4")
@@ -131,12 +131,12 @@ def test_branches(folder):
 
 def test_plugin(folder):
     run("examples/plugin.yaml", folder)
-    found = records(folder / "out" / "street-busy.jsonl")
-    events = [(record["frame"], event) for record in found for event in record["events"]]
+    frame_records = records(folder / "out" / "street-busy.jsonl")
+    events = [(record["frame"], event) for record in frame_records for event in record["events"]]
     assert events
     assert {event["stage"] for _, event in events} == {"busy"}
     for frame, event in events:
-        people = sum(one["label"] == "person" for one in found[frame]["objects"])
+        people = sum(detection["label"] == "person" for detection in frame_records[frame]["objects"])
         assert event["data"]["count"] == people
         assert (people > 6) == (event["kind"] == "crowded")
     assert json.loads((folder / "report.json").read_text())["events"]["crowded"] >= 1
@@ -175,30 +175,35 @@ def test_csv(folder):
 
 def test_insert(folder):
     run("examples/insert.yaml", folder)
-    found = records(folder / "out" / "street-hidden.jsonl")
-    assert hits(found) < 0.95
-    boxes = [one["box"] for record in found for one in record["objects"]]
+    frame_records = records(folder / "out" / "street-hidden.jsonl")
+    assert hits(frame_records) < 0.95
+    boxes = [detection["box"] for record in frame_records for detection in record["objects"]]
     assert boxes
     assert min(box[3] for box in boxes) > 120  # nothing lies wholly in the part that is painted over
     run("pipeline.yaml", folder)
-    plain = [one["box"] for record in records(folder / "out" / "street.jsonl") for one in record["objects"]]
+    plain = [detection["box"] for record in records(folder / "out" / "street.jsonl") for detection in record["objects"]]
     assert sum(box[3] <= 110 for box in plain) > LIMIT
 
 
 def test_colors(folder):
     run("examples/colors.yaml", folder)
-    found = records(folder / "out" / "street-colors.jsonl")
-    cars = [one for record in found for one in record["objects"] if one["label"] == "car"]
-    colors = [one["attributes"]["color"] for one in cars if "attributes" in one]
+    frame_records = records(folder / "out" / "street-colors.jsonl")
+    cars = [detection for record in frame_records for detection in record["objects"] if detection["label"] == "car"]
+    colors = [car["attributes"]["color"] for car in cars if "attributes" in car]
     assert len(colors) > len(cars) / 2
     from streamkit.models.card import find_card, load_card
 
     assert {color["label"] for color in colors} <= set(load_card(find_card("color")).labels)
     assert min(color["score"] for color in colors) >= 0.3
-    assert not any("attributes" in one for record in found for one in record["objects"] if one["label"] != "car")
+    assert not any(
+        "attributes" in detection
+        for record in frame_records
+        for detection in record["objects"]
+        if detection["label"] != "car"
+    )
     # Below 20 pixels there is no answer, and the report says how many that were.
-    small = [one for one in cars if min(np.diff(np.reshape(one["box"], (2, 2)), axis=0)[0]) < 19.9]
-    assert not any("attributes" in one for one in small)
+    small = [car for car in cars if min(np.diff(np.reshape(car["box"], (2, 2)), axis=0)[0]) < 19.9]
+    assert not any("attributes" in car for car in small)
     counts = json.loads((folder / "report.json").read_text())["counts"]
     assert counts["objects inferred"] + counts.get("objects skipped: too small", 0) == len(cars)
     assert len(pictures(folder / "out" / "street-colors.mp4")[0]) == LIMIT
@@ -216,21 +221,25 @@ def test_small_objects(folder):
     assert small(tiled) > small(whole)
 
 
-def small(found, n=LIMIT):
+def small(frame_records, n=LIMIT):
     """How many objects of the ground truth that are well in sight and under 20 pixels were found."""
     truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
     hit = 0
-    for true, record in zip(truth, found, strict=True):
-        for one in true["objects"]:
-            x1, y1, x2, y2 = one["box"]
-            if one["visible"] > 0.9 and (x2 - x1) * (y2 - y1) < 400:
-                hit += any(iou(o["box"], one["box"]) > 0.5 for o in record["objects"])
+    for true, record in zip(truth, frame_records, strict=True):
+        for detection in true["objects"]:
+            x1, y1, x2, y2 = detection["box"]
+            if detection["visible"] > 0.9 and (x2 - x1) * (y2 - y1) < 400:
+                hit += any(iou(o["box"], detection["box"]) > 0.5 for o in record["objects"])
     return hit
 
 
 def test_region(folder):
     run("examples/region.yaml", folder)
-    feet = [one["box"][3] for record in records(folder / "out" / "street-region.jsonl") for one in record["objects"]]
+    feet = [
+        detection["box"][3]
+        for record in records(folder / "out" / "street-region.jsonl")
+        for detection in record["objects"]
+    ]
     assert len(feet) > LIMIT
     assert min(feet) >= 0.45 * 360
     assert max(feet) <= 0.8 * 360
@@ -240,7 +249,7 @@ def test_region(folder):
 def test_blurred(folder):
     run("examples/blurred.yaml", folder, "--set", "stages.draw.only=[nothing]")
     run("examples/detect.yaml", folder, "--set", "stages.jsonl.path=out/found.jsonl")
-    found = records(folder / "out" / "found.jsonl")
+    frame_records = records(folder / "out" / "found.jsonl")
     blurred, _ = pictures(folder / "out" / "street-blurred.mp4")
     source, _ = street()
 
@@ -249,10 +258,10 @@ def test_blurred(folder):
         return np.abs(np.diff(part, axis=0)).mean() + np.abs(np.diff(part, axis=1)).mean()
 
     shares = []
-    for before, after, record in zip(source, blurred, found, strict=True):
-        for one in record["objects"]:
-            box = [round(value) for value in one["box"]]
-            if one["label"] == "person" and box[3] - box[1] > 30:
+    for before, after, record in zip(source, blurred, frame_records, strict=True):
+        for detection in record["objects"]:
+            box = [round(value) for value in detection["box"]]
+            if detection["label"] == "person" and box[3] - box[1] > 30:
                 shares.append(detail(after, *box) / detail(before, *box))
     assert len(shares) > LIMIT
     assert np.median(shares) < 0.25

@@ -27,13 +27,19 @@ def consumed(port, topics, count):
         "bootstrap.servers": f"127.0.0.1:{port}", "group.id": "all", "auto.offset.reset": "earliest",
         "log_level": 0, "allow.auto.create.topics": True,
     })  # fmt: skip
-    known = [(topic, n) for topic in topics for n in consumer.list_topics(topic, timeout=10).topics[topic].partitions]
-    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for topic, number in known])
-    found = []
-    while len(found) < count and (messages := consumer.consume(count - len(found), 20)):
-        found += [(one.topic(), one.value(), dict(one.headers())) for one in messages if one.error() is None]
+    partitions = [
+        (topic, n) for topic in topics for n in consumer.list_topics(topic, timeout=10).topics[topic].partitions
+    ]
+    consumer.assign([confluent_kafka.TopicPartition(topic, number, 0) for topic, number in partitions])
+    messages_read = []
+    while len(messages_read) < count and (messages := consumer.consume(count - len(messages_read), 20)):
+        messages_read += [
+            (message.topic(), message.value(), dict(message.headers()))
+            for message in messages
+            if message.error() is None
+        ]
     consumer.close()
-    return found
+    return messages_read
 
 
 def read(value, send):
@@ -49,10 +55,10 @@ def broker(tmp_path, monkeypatch):
         pytest.skip(why)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)
-    made = KafkaServer(tmp_path / "broker")
-    made.start()
-    yield made
-    made.kill()
+    server = KafkaServer(tmp_path / "broker")
+    server.start()
+    yield server
+    server.kill()
 
 
 def test_kafka_avro(broker, tmp_path):
@@ -64,17 +70,17 @@ def test_kafka_avro(broker, tmp_path):
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     sent = json.loads((tmp_path / "report.json").read_text())["counts"]["records sent"]
-    found = consumed(broker.port, ["streamkit.objects", "streamkit.events"], sent)
-    assert len(found) == sent
-    objects = [(value, headers) for topic, value, headers in found if topic == "streamkit.objects"]
-    events = [value for topic, value, _ in found if topic == "streamkit.events"]
+    messages_read = consumed(broker.port, ["streamkit.objects", "streamkit.events"], sent)
+    assert len(messages_read) == sent
+    objects = [(value, headers) for topic, value, headers in messages_read if topic == "streamkit.objects"]
+    events = [value for topic, value, _ in messages_read if topic == "streamkit.events"]
     assert len(objects) > 20
     for value, headers in objects:
-        one = read(value, "objects")
-        assert headers["id"].decode() == one["id"]
-        assert one["object"]["label"] in ("car", "person")
-        assert 0 <= one["object"]["box"]["x1"] <= one["object"]["box"]["x2"] <= one["width"] == 640
-        assert one["extra"] is one["object"]["extra"] is None, "all that it says has a field"
+        record = read(value, "objects")
+        assert headers["id"].decode() == record["id"]
+        assert record["object"]["label"] in ("car", "person")
+        assert 0 <= record["object"]["box"]["x1"] <= record["object"]["box"]["x2"] <= record["width"] == 640
+        assert record["extra"] is record["object"]["extra"] is None, "all that it says has a field"
         assert [error.message for error in SCHEMA.iter_errors(decoder("avro", "objects")(value[10:]))] == []
     assert events
     for value in events:
@@ -106,5 +112,5 @@ def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(bro
     assert code == 1
     assert counts["records given up: refused by the broker"] == 2
     assert counts["records sent"] == len(consumed(broker.port, ["streamkit"], 20)) == 20
-    (told,) = {text for text in logged if "refuses" in text}
-    assert "it cannot be converted to the format: ObjectRecord must have object" in told
+    (error_line,) = {text for text in logged if "refuses" in text}
+    assert "it cannot be converted to the format: ObjectRecord must have object" in error_line

@@ -9,47 +9,47 @@ from support.walks import crossings, feet
 
 def test_line_counter(folder):
     run("examples/line_counter.yaml", folder, "--limit", "60")
-    found = records(folder / "out" / "street-lines.jsonl")
-    assert len(found) == 60
-    tracks = [[one["track_id"] for one in record["objects"]] for record in found]
+    frame_records = records(folder / "out" / "street-lines.jsonl")
+    assert len(frame_records) == 60
+    tracks = [[detection["track_id"] for detection in record["objects"]] for record in frame_records]
     assert all(len(set(ids)) == len(ids) for ids in tracks)
     assert len({i for ids in tracks for i in ids}) < 80  # tracks last
     expected = []
-    for track, places in places_of(found).items():
-        times = [record["pts_s"] for record in found]
+    for track, places in places_of(frame_records).items():
+        times = [record["pts_s"] for record in frame_records]
         for frame, way in crossings([(320, 60), (320, 360)], places, times, margin=3.6):
             expected.append((frame, track, "in" if way > 0 else "out"))
-    events = [(r["frame"], e["track_id"], e["data"]["direction"]) for r in found for e in r["events"]]
+    events = [(r["frame"], e["track_id"], e["data"]["direction"]) for r in frame_records for e in r["events"]]
     assert events
     assert sorted(events) == sorted(expected)
     assert len(pictures(folder / "out" / "street-lines.mp4")[0]) == 60
 
 
-def places_of(found, label=None):
+def places_of(frame_records, label=None):
     """The foot points of each track by frame, None where it is not seen."""
     tracks: dict[int, list] = {}
-    for i, record in enumerate(found):
-        for one in record["objects"]:
-            if label in (None, one["label"]):
-                tracks.setdefault(one["track_id"], [None] * len(found))[i] = one["box"]
+    for i, record in enumerate(frame_records):
+        for detection in record["objects"]:
+            if label in (None, detection["label"]):
+                tracks.setdefault(detection["track_id"], [None] * len(frame_records))[i] = detection["box"]
     return {track: feet(boxes) for track, boxes in tracks.items()}
 
 
-def events_of(found, *kinds):
-    return [(record, event) for record in found for event in record["events"] if event["kind"] in kinds]
+def events_of(frame_records, *kinds):
+    return [(record, event) for record in frame_records for event in record["events"] if event["kind"] in kinds]
 
 
 def test_count_people(folder):
     run("examples/count_people.yaml", folder, "--limit", "400")
-    found = records(folder / "out" / "street-people.jsonl")
-    crossed = [event["data"] for _, event in events_of(found, "crossed")]
+    frame_records = records(folder / "out" / "street-people.jsonl")
+    crossed = [event["data"] for _, event in events_of(frame_records, "crossed")]
     assert {event["label"] for event in crossed} == {"person"}
-    counted = [event["data"] for _, event in events_of(found, "counted")]
-    assert [(one["from_s"], one["to_s"]) for one in counted] == [(0, 5), (5, 10), (10, 15)]
+    counted = [event["data"] for _, event in events_of(frame_records, "counted")]
+    assert [(window["from_s"], window["to_s"]) for window in counted] == [(0, 5), (5, 10), (10, 15)]
     late = [data["at_s"] >= 15 for data in crossed]
     for way in ("in", "out"):
         total = sum(data["direction"] == way for data in crossed)
-        assert sum(one[way] for one in counted) == total - sum(
+        assert sum(window[way] for window in counted) == total - sum(
             data["direction"] == way for data, last in zip(crossed, late, strict=True) if last
         )
         counts = json.loads((folder / "report.json").read_text())["counts"]
@@ -59,36 +59,36 @@ def test_count_people(folder):
 
 def test_cars(folder):
     run("examples/cars.yaml", folder, "--limit", "120")
-    found = records(folder / "out" / "street-cars.jsonl")
-    crossed = [event["data"] for _, event in events_of(found, "crossed")]
+    frame_records = records(folder / "out" / "street-cars.jsonl")
+    crossed = [event["data"] for _, event in events_of(frame_records, "crossed")]
     assert {data["line"] for data in crossed} == {"near lane", "far road"}
     assert any(data.get("attributes", {}).get("color") for data in crossed)
-    headings = [one.get("heading_deg") for record in found for one in record["objects"]]
-    known = [heading for heading in headings if heading is not None]
-    assert len(known) > len(headings) / 3
-    level = [min(abs(heading - side) for side in (90, 270)) < 25 for heading in known]
+    headings = [detection.get("heading_deg") for record in frame_records for detection in record["objects"]]
+    valid_headings = [heading for heading in headings if heading is not None]
+    assert len(valid_headings) > len(headings) / 3
+    level = [min(abs(heading - side) for side in (90, 270)) < 25 for heading in valid_headings]
     assert np.mean(level) > 0.9  # cars go to the left and to the right
 
 
 def test_queue(folder):
     run("examples/queue.yaml", folder, "--limit", "120")
-    found = records(folder / "out" / "street-queue.jsonl")
-    windows = [event["data"] for _, event in events_of(found, "occupancy")]
-    assert [(one["from_s"], one["to_s"]) for one in windows] == [(0, 2), (2, 4)]
-    assert all(0 <= one["mean"] <= one["max"] for one in windows)
+    frame_records = records(folder / "out" / "street-queue.jsonl")
+    windows = [event["data"] for _, event in events_of(frame_records, "occupancy")]
+    assert [(window["from_s"], window["to_s"]) for window in windows] == [(0, 2), (2, 4)]
+    assert all(0 <= window["mean"] <= window["max"] for window in windows)
     count = 0
-    for _, event in events_of(found, "entered", "left", "overcrowded", "cleared"):
+    for _, event in events_of(frame_records, "entered", "left", "overcrowded", "cleared"):
         count += {"entered": 1, "left": -1}.get(event["kind"], 0)
         assert event["data"]["count"] == count or event["kind"] in ("overcrowded", "cleared")
 
 
 def test_loitering(folder):
     run("examples/loitering.yaml", folder, "--limit", "200")
-    found = records(folder / "out" / "street-loitering.jsonl")
-    told = events_of(found, "loitering")
-    assert told
+    frame_records = records(folder / "out" / "street-loitering.jsonl")
+    loitering_events = events_of(frame_records, "loitering")
+    assert loitering_events
     entered = {}
-    for record in found:
+    for record in frame_records:
         for event in record["events"]:
             key = event["track_id"], event["data"]["zone"]
             if event["kind"] == "entered":
@@ -102,11 +102,14 @@ def test_loitering(folder):
 
 def test_tracks_go_on_between_the_frames_that_the_network_sees(folder):
     run("examples/track_every_third.yaml", folder)
-    found = records(folder / "out" / "street-tracks.jsonl")
-    assert len(found) == LIMIT
-    for record in found:
+    frame_records = records(folder / "out" / "street-tracks.jsonl")
+    assert len(frame_records) == LIMIT
+    for record in frame_records:
         assert {o.get("predicted", False) for o in record["objects"]} == {record["frame"] % 3 != 0}
-    first, last = ({o["track_id"] for o in record["objects"] if "track_id" in o} for record in (found[0], found[-1]))
+    first, last = (
+        {o["track_id"] for o in record["objects"] if "track_id" in o}
+        for record in (frame_records[0], frame_records[-1])
+    )
     assert len(first & last) >= 8
     report = json.loads((folder / "report.json").read_text())
     assert report["counts"]["frames skipped: every"] == LIMIT - len(range(0, LIMIT, 3))
@@ -115,15 +118,17 @@ def test_tracks_go_on_between_the_frames_that_the_network_sees(folder):
 
 def test_identify(folder):
     run("examples/identify.yaml", folder, "--limit", "30")
-    by_camera = {one: records(folder / "out" / f"{one}-identities.jsonl") for one in ("north", "south")}
+    by_camera = {camera: records(folder / "out" / f"{camera}-identities.jsonl") for camera in ("north", "south")}
     ids = {
-        one: {item["identity"] for record in found for item in record["objects"] if "identity" in item}
-        for one, found in by_camera.items()
+        camera: {item["identity"] for record in camera_records for item in record["objects"] if "identity" in item}
+        for camera, camera_records in by_camera.items()
     }
     assert len(ids["north"] & ids["south"]) >= 2
-    told = [event for found in by_camera.values() for _, event in events_of(found, "seen")]
-    assert told
-    assert {event["data"]["label"] for event in told} <= {"person", "car"}
-    raised = [event["data"] for found in by_camera.values() for _, event in events_of(found, "raised")]
+    seen_events = [event for camera_records in by_camera.values() for _, event in events_of(camera_records, "seen")]
+    assert seen_events
+    assert {event["data"]["label"] for event in seen_events} <= {"person", "car"}
+    raised = [
+        event["data"] for camera_records in by_camera.values() for _, event in events_of(camera_records, "raised")
+    ]
     assert raised, "a rule about an identity"
     assert len(pictures(folder / "out" / "south-identities.mp4")[0]) == 30

@@ -16,24 +16,29 @@ def results(tmp_path_factory):
     return identified(SCENE, "cpu", tmp_path_factory.mktemp("identify"))
 
 
-@pytest.mark.parametrize(("kind", "least"), [("planes", 0.93), ("look", 0.85)])
-def test_who_is_who_on_both_cameras(results, kind, least):
-    assert cross_camera_idf1(SCENE, results[kind]) >= least
+@pytest.mark.parametrize(("kind", "min_score"), [("planes", 0.93), ("look", 0.85)])
+def test_who_is_who_on_both_cameras(results, kind, min_score):
+    assert cross_camera_idf1(SCENE, results[kind]) >= min_score
 
 
 @pytest.mark.gpu
 def test_a_gpu_gives_the_same(results, tmp_path):
-    found = identified(SCENE, "cuda", tmp_path)
+    gpu_records = identified(SCENE, "cuda", tmp_path)
     for kind in ("planes", "look"):
-        assert cross_camera_idf1(SCENE, found[kind]) == pytest.approx(cross_camera_idf1(SCENE, results[kind]), abs=0.03)
+        assert cross_camera_idf1(SCENE, gpu_records[kind]) == pytest.approx(
+            cross_camera_idf1(SCENE, results[kind]), abs=0.03
+        )
 
 
 def test_the_score_needs_one_number_for_both_cameras(results):
     """Numbers of each camera's own, however good, are not enough."""
     apart = {
         camera: [
-            {**one, "objects": [{**o, "identity": o["identity"] + 1000 * n} for o in one["objects"] if "identity" in o]}
-            for one in results["planes"][camera]
+            {
+                **record,
+                "objects": [{**o, "identity": o["identity"] + 1000 * n} for o in record["objects"] if "identity" in o],
+            }
+            for record in results["planes"][camera]
         ]
         for n, camera in enumerate(CAMERAS)
     }
@@ -42,13 +47,13 @@ def test_the_score_needs_one_number_for_both_cameras(results):
 
 def test_no_two_objects_of_a_frame_have_one_identity(results):
     for kind in ("planes", "look"):
-        for one in (record for camera in CAMERAS for record in results[kind][camera]):
-            ids = [item["identity"] for item in one["objects"] if "identity" in item]
+        for record in (record for camera in CAMERAS for record in results[kind][camera]):
+            ids = [item["identity"] for item in record["objects"] if "identity" in item]
             assert len(set(ids)) == len(ids)
 
 
 def test_the_events_tell_paths(results):
-    events = [e for camera in CAMERAS for one in results["planes"][camera] for e in one["events"]]
+    events = [e for camera in CAMERAS for record in results["planes"][camera] for e in record["events"]]
     seen = [event["data"] for event in events if event["kind"] == "seen"]
     assert any(data.get("new") for data in seen)
     assert {data["before"] for data in seen if "before" in data} == set(CAMERAS)
@@ -66,7 +71,7 @@ def test_the_shipped_truth_is_that_of_two_views_of_one_scene():
         shipped = mot.truth_of(ROOT / "samples" / f"crossing-{camera}.truth.jsonl")
         assert len(shipped) == scene.frames
         assert [shipped[i] for i in frames] == drawn(scene, frames)
-        ids.append({item["id"] for one in shipped for item in one["objects"]})
+        ids.append({item["id"] for record in shipped for item in record["objects"]})
     assert len(ids[0] & ids[1]) >= 10, "many are in both"
 
 

@@ -30,8 +30,8 @@ def scene(tmp_path_factory):
     planned = plan(FRESH, check=False)
     truth = draw(planned, path, range(20, 380, 32))
     looks = {actor.id: actor.look for actor in planned.actors}
-    for one in (one for record in truth for one in record["objects"]):
-        one["look"] = looks[one["id"]]
+    for detection in (detection for record in truth for detection in record["objects"]):
+        detection["look"] = looks[detection["id"]]
     return path, truth
 
 
@@ -42,7 +42,7 @@ def is_true(text, look):
     return look.kind in words and (len(words) == 1 or color in words)
 
 
-def found_by(folder, path, detect):
+def detect_words(folder, path, detect):
     """What a pipeline with this detector finds, frame by frame, as (n, 5) boxes and scores by label."""
     (folder / "p.yaml").write_text(
         f"sources: {{a: {path}}}\nstages: {{detect: {detect}, "
@@ -50,19 +50,24 @@ def found_by(folder, path, detect):
     )
     run(folder / "p.yaml", folder)
     return [
-        [(one["label"], *one["box"], one["score"]) for one in record["objects"]]
+        [(detection["label"], *detection["box"], detection["score"]) for detection in record["objects"]]
         for record in records(folder / "a.jsonl")
     ]
 
 
-def precision(truth, found, text):
+def precision(truth, detections, text):
     """The average precision of one text."""
-    told = [
-        {"objects": [{**one, "class_id": 0 if is_true(text, one["look"]) else 1} for one in record["objects"]]}
+    labeled_records = [
+        {
+            "objects": [
+                {**detection, "class_id": 0 if is_true(text, detection["look"]) else 1}
+                for detection in record["objects"]
+            ]
+        }
         for record in truth
     ]
-    rows = [np.array([(*row[1:], 0) for row in frame if row[0] == text]).reshape(-1, 6) for frame in found]
-    return mean_average_precision(told, rows, 2)[1][0]
+    rows = [np.array([(*row[1:], 0) for row in frame if row[0] == text]).reshape(-1, 6) for frame in detections]
+    return mean_average_precision(labeled_records, rows, 2)[1][0]
 
 
 def test_prompts_find_as_much_as_fixed_classes(folder, scene):
@@ -70,32 +75,39 @@ def test_prompts_find_as_much_as_fixed_classes(folder, scene):
     vectors = TextEncoder(load_card(find_card("demo-words"))).embed(FIXED)
     worded.card(folder, worded.closed(vectors), text={}, labels=list(FIXED), score=0.05)
     options = "min_score: 0.05, multi_label: true}"
-    fixed = found_by(folder, path, f"{{model: words.yaml, {options}")
+    fixed = detect_words(folder, path, f"{{model: words.yaml, {options}")
     some = ("person in red", "person", "blue car", "car")  # fewer, in another order
-    asked = found_by(folder, path, f"{{model: demo-words, prompts: {json.dumps(some)}, {options}")
+    prompted = detect_words(folder, path, f"{{model: demo-words, prompts: {json.dumps(some)}, {options}")
     for text in some:
-        assert precision(truth, asked, text) == pytest.approx(precision(truth, fixed, text), abs=0.02)
-    assert precision(truth, asked, "car") > 0.9
-    assert precision(truth, asked, "person") > 0.85
-    people = [[("person in red", *row[1:]) for row in frame if row[0] == "person"] for frame in asked]
-    assert precision(truth, asked, "person in red") > precision(truth, people, "person in red") + 0.15
+        assert precision(truth, prompted, text) == pytest.approx(precision(truth, fixed, text), abs=0.02)
+    assert precision(truth, prompted, "car") > 0.9
+    assert precision(truth, prompted, "person") > 0.85
+    people = [[("person in red", *row[1:]) for row in frame if row[0] == "person"] for frame in prompted]
+    assert precision(truth, prompted, "person in red") > precision(truth, people, "person in red") + 0.15
 
 
 def test_the_example(folder):
     run("examples/open_vocabulary.yaml", folder)
-    found = records(folder / "out" / "street-words.jsonl")
-    assert len(found) == LIMIT
+    frame_records = records(folder / "out" / "street-words.jsonl")
+    assert len(frame_records) == LIMIT
     truth = records(worded.shipped_models().parent / "samples" / "street.truth.jsonl")[:LIMIT]
-    objects = [(one, record) for record, true in zip(found, truth, strict=True) for one in record["objects"]]
-    assert {one["label"] for one, _ in objects} <= {"red car", "person in green", "bike"}
+    objects = [
+        (detection, record)
+        for record, true in zip(frame_records, truth, strict=True)
+        for detection in record["objects"]
+    ]
+    assert {detection["label"] for detection, _ in objects} <= {"red car", "person in green", "bike"}
     kinds = {"red car": "car", "person in green": "person", "bike": "bike"}
     right = [
-        any(iou(one["box"], other["box"]) > 0.5 and other["label"] == kinds[one["label"]] for other in true["objects"])
-        for record, true in zip(found, truth, strict=True)
-        for one in record["objects"]
+        any(
+            iou(detection["box"], other["box"]) > 0.5 and other["label"] == kinds[detection["label"]]
+            for other in true["objects"]
+        )
+        for record, true in zip(frame_records, truth, strict=True)
+        for detection in record["objects"]
     ]
     assert len(right) >= LIMIT
     assert np.mean(right) > 0.95
-    embedded = [one for one, _ in objects if "embedding" in one]
+    embedded = [detection for detection, _ in objects if "embedding" in detection]
     assert 0 < len(embedded) < len(objects) / 2
-    assert all(np.linalg.norm(one["embedding"]) == pytest.approx(1, abs=1e-3) for one in embedded)
+    assert all(np.linalg.norm(detection["embedding"]) == pytest.approx(1, abs=1e-3) for detection in embedded)

@@ -55,12 +55,12 @@ def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return inner / np.maximum(area(a)[:, None] + area(b)[None] - inner, 1e-9)
 
 
-def found(wanted: Any, given: Any, least: float, min_iou: float, max_score: float) -> tuple[int, int]:
+def matching_boxes(wanted: Any, compared: Any, min_score: float, min_iou: float, max_score: float) -> tuple[int, int]:
     """How many of `wanted`'s objects with at least this score are in `given`, of how many."""
-    there = dict(given)
+    there = dict(compared)
     hits = total = 0
     for index, rows in wanted:
-        strong = rows[rows[:, 4] >= least]
+        strong = rows[rows[:, 4] >= min_score]
         total += len(strong)
         other = there.get(index, np.zeros((0, 6)))
         if len(strong) and len(other):
@@ -84,9 +84,9 @@ def test_gpu_finds_what_the_cpu_finds(
     text = pipeline(path, {"a": test_data / VIDEOS[video]}, score=0.25)
     cpu, gpu = run_pipeline(text, device="cpu"), run_pipeline(text, device="cuda")
     assert cpu.code == gpu.code == 0
-    one, other = cpu.boxes("a"), gpu.boxes("a")
-    assert [index for index, _ in one] == [index for index, _ in other]
-    there, back = found(one, other, 0.3, 0.95, 0.02), found(other, one, 0.3, 0.95, 0.02)
+    cpu_boxes, other = cpu.boxes("a"), gpu.boxes("a")
+    assert [index for index, _ in cpu_boxes] == [index for index, _ in other]
+    there, back = matching_boxes(cpu_boxes, other, 0.3, 0.95, 0.02), matching_boxes(other, cpu_boxes, 0.3, 0.95, 0.02)
     print(f"\nPARITY {model} {video}: cpu in gpu {there[0]}/{there[1]}, gpu in cpu {back[0]}/{back[1]}")
     assert there[1] > 50
     assert there[0] >= 0.99 * there[1]
@@ -94,11 +94,11 @@ def test_gpu_finds_what_the_cpu_finds(
     assert gpu.report["counts"].get("pixels to host", 0) == 0
 
 
-def same(one: Any, other: Any) -> None:
+def same(first: Any, other: Any) -> None:
     """Assert that detections are the same, but for rows at the threshold."""
-    assert [index for index, _ in one] == [index for index, _ in other]
-    for wanted, given in ((one, other), (other, one)):
-        hits, total = found(wanted, given, 0.31, 0.99, 0.005)
+    assert [index for index, _ in first] == [index for index, _ in other]
+    for wanted, compared in ((first, other), (other, first)):
+        hits, total = matching_boxes(wanted, compared, 0.31, 0.99, 0.005)
         assert hits == total
 
 

@@ -35,14 +35,14 @@ def records(folder):
 
 
 def events(records, stage):
-    return [event for one in records for event in one["events"] if event["stage"] == stage]
+    return [event for record in records for event in record["events"] if event["stage"] == stage]
 
 
 def test_each_plate_is_read_once_and_as_drawn(records):
-    found = events(records, "plate")
-    assert [event["kind"] for event in found] == ["read"] * 3
-    assert sorted(event["data"]["value"] for event in found) == PLATES
-    for event in found:
+    plate_events = events(records, "plate")
+    assert [event["kind"] for event in plate_events] == ["read"] * 3
+    assert sorted(event["data"]["value"] for event in plate_events) == PLATES
+    for event in plate_events:
         assert event["data"]["attribute"] == "plate"
         assert event["data"]["label"] == "plate"
         assert event["data"]["score"] >= 0.6
@@ -50,16 +50,18 @@ def test_each_plate_is_read_once_and_as_drawn(records):
 
 
 def test_the_objects_have_the_text(records):
-    found = [one["attributes"]["plate"]["label"] for record in records[-20:] for one in record["objects"]]
-    assert [found.count(text) for text in PLATES] == [20, 20, 20]
-    assert len(found) == 60
+    plate_texts = [
+        detection["attributes"]["plate"]["label"] for record in records[-20:] for detection in record["objects"]
+    ]
+    assert [plate_texts.count(text) for text in PLATES] == [20, 20, 20]
+    assert len(plate_texts) == 60
 
 
 def test_the_rule_is_raised_for_the_plate_in_the_list(records):
-    found = events(records, "known")
-    assert [(event["kind"], event["data"]["values"]["plate"]) for event in found] == [("raised", "BAB1234")]
+    rule_events = events(records, "known")
+    assert [(event["kind"], event["data"]["values"]["plate"]) for event in rule_events] == [("raised", "BAB1234")]
     (event,) = [event for event in events(records, "plate") if event["data"]["value"] == "BAB1234"]
-    assert found[0]["track_id"] == event["track_id"]
+    assert rule_events[0]["track_id"] == event["track_id"]
 
 
 def test_the_summary_counts_the_runs_of_the_network(folder):

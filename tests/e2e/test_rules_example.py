@@ -21,73 +21,73 @@ def records(tmp_path_factory):
         [*command, "--limit", str(LIMIT)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 0, done.stderr
-    found = [json.loads(line) for line in (folder / "out" / "street-rules.jsonl").read_text().splitlines()]
-    assert len(found) == LIMIT
-    return found
+    frame_records = [json.loads(line) for line in (folder / "out" / "street-rules.jsonl").read_text().splitlines()]
+    assert len(frame_records) == LIMIT
+    return frame_records
 
 
-def told(records, stage, rule=None):
+def rule_events(records, stage, rule=None):
     return [
-        (one["frame"], event["kind"], event.get("track_id"))
-        for one in records
-        for event in one["events"]
+        (record["frame"], event["kind"], event.get("track_id"))
+        for record in records
+        for event in record["events"]
         if event["stage"] == stage and event["data"].get("rule") == (rule or stage)
     ]
 
 
-def pairs(found):
-    return {(number, kind) for number, kind, _ in found}
+def pairs(events):
+    return {(number, kind) for number, kind, _ in events}
 
 
 def test_a_crowd_on_the_pavement(records):
     """Three or more for half a second, by what the zone counts."""
     expected, inside, since, raised = set(), 0, None, False
-    for one in records:
-        for event in one["events"]:
+    for record in records:
+        for event in record["events"]:
             inside = event["data"]["count"] if event["kind"] in ("entered", "left") else inside
         true = inside < 2 if raised else inside >= 3
-        since = (one["pts_s"] if since is None else since) if true else None
-        if since is not None and one["pts_s"] - since >= 0.5:
+        since = (record["pts_s"] if since is None else since) if true else None
+        if since is not None and record["pts_s"] - since >= 0.5:
             raised, since = not raised, None
-            expected.add((one["frame"], "raised" if raised else "cleared"))
+            expected.add((record["frame"], "raised" if raised else "cleared"))
     assert (13, "raised") in expected
-    assert pairs(told(records, "crowd")) == expected
+    assert pairs(rule_events(records, "crowd")) == expected
 
 
 def test_each_fast_car(records):
     expected, raised, seen = [], set(), {}
-    for one in records:
-        for track in [track for track, at in seen.items() if one["pts_s"] - at > MAX_GAP]:
+    for record in records:
+        for track in [track for track, at in seen.items() if record["pts_s"] - at > MAX_GAP]:
             del seen[track]
             if track in raised:
                 raised.remove(track)
-                expected.append((one["frame"], "cleared", track))
-        for found in one["objects"]:
-            track, speed = found.get("track_id"), found.get("speed_kmh")
+                expected.append((record["frame"], "cleared", track))
+        for detection in record["objects"]:
+            track, speed = detection.get("track_id"), detection.get("speed_kmh")
             if track is None:
                 continue
-            seen[track] = one["pts_s"]
-            if speed is not None and track not in raised and found["label"] == "car" and speed > 10:
+            seen[track] = record["pts_s"]
+            if speed is not None and track not in raised and detection["label"] == "car" and speed > 10:
                 raised.add(track)
-                expected.append((one["frame"], "raised", track))
+                expected.append((record["frame"], "raised", track))
             elif speed is not None and track in raised and speed < 8:
                 raised.remove(track)
-                expected.append((one["frame"], "cleared", track))
+                expected.append((record["frame"], "cleared", track))
     assert len(expected) >= 5
-    assert sorted(told(records, "fast")) == sorted(expected)
+    assert sorted(rule_events(records, "fast")) == sorted(expected)
 
 
 def test_who_waits(records):
     entered, expected = {}, []
-    for one in records:
-        for event in one["events"]:
+    for record in records:
+        for event in record["events"]:
             if event["kind"] == "entered":
                 entered[event["track_id"]] = event["data"]["at_s"]
             elif event["kind"] == "left":
                 entered.pop(event["track_id"], None)
-        here = {found.get("track_id") for found in one["objects"]}
-        for track in [track for track, at in entered.items() if track in here and one["pts_s"] - at > 1.5]:
-            expected.append((one["frame"], "raised", track))
+        here = {detection.get("track_id") for detection in record["objects"]}
+        for track in [track for track, at in entered.items() if track in here and record["pts_s"] - at > 1.5]:
+            expected.append((record["frame"], "raised", track))
             entered[track] = float("inf")
     assert expected
-    assert sorted(told(records, "others", "waiting")) == sorted(expected)
+    assert sorted(rule_events(records, "others", "waiting")) == sorted(expected)

@@ -20,13 +20,13 @@ LIMIT = 60
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The outputs of a run."""
-    made = tmp_path_factory.mktemp("snapshots")
-    (made / "samples").symlink_to(ROOT / "samples")
+    run_folder = tmp_path_factory.mktemp("snapshots")
+    (run_folder / "samples").symlink_to(ROOT / "samples")
     command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "snapshots.yaml", "--device", "cpu"]
     more = ["--limit", str(LIMIT), "--report", "report.json"]
-    done = subprocess.run([*command, *more], cwd=made, capture_output=True, text=True, timeout=300, check=False)
+    done = subprocess.run([*command, *more], cwd=run_folder, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    return made
+    return run_folder
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,7 @@ def video():
 
 
 def events(records, kind, stage):
-    return [(one, e) for one in records for e in one["events"] if (e["kind"], e["stage"]) == (kind, stage)]
+    return [(record, e) for record in records for e in record["events"] if (e["kind"], e["stage"]) == (kind, stage)]
 
 
 def apart(picture, other):
@@ -57,13 +57,15 @@ def cut(picture, box, pad=0.1):
 
 
 def test_each_snapshot_is_the_object_as_it_was_seen_best(folder, records, video):
-    found = events(records, "saved", "snapshot")
-    assert found
-    for record, event in found:
+    saved_events = events(records, "saved", "snapshot")
+    assert saved_events
+    for record, event in saved_events:
         data = event["data"]
         shown = records[data["frame"]]
-        (own,) = [one for one in shown["objects"] if one.get("track_id") == event["track_id"]]
-        assert (own["box"], own["label"]) == (data["box"], data["label"])
+        (shown_object,) = [
+            detection for detection in shown["objects"] if detection.get("track_id") == event["track_id"]
+        ]
+        assert (shown_object["box"], shown_object["label"]) == (data["box"], data["label"])
         picture = cv2.imread(str(folder / data["path"]))
         expected = cut(video[data["frame"]], data["box"])
         assert picture.shape == expected.shape
@@ -74,12 +76,14 @@ def test_each_snapshot_is_the_object_as_it_was_seen_best(folder, records, video)
         assert shown["pts_s"] <= record["pts_s"]
         # nothing much larger was seen meanwhile: sharpness decides among views of about one size
         seen = [
-            (one["box"][2] - one["box"][0]) * (one["box"][3] - one["box"][1])
+            (detection["box"][2] - detection["box"][0]) * (detection["box"][3] - detection["box"][1])
             for other in records[: record["frame"] + 1]
-            for one in other["objects"]
-            if one.get("track_id") == event["track_id"]
+            for detection in other["objects"]
+            if detection.get("track_id") == event["track_id"]
         ]
-        assert (own["box"][2] - own["box"][0]) * (own["box"][3] - own["box"][1]) > 0.3 * max(seen)
+        assert (shown_object["box"][2] - shown_object["box"][0]) * (
+            shown_object["box"][3] - shown_object["box"][1]
+        ) > 0.3 * max(seen)
 
 
 def test_the_frames_are_those_of_the_events_with_boxes_on_them(folder, records, video):
@@ -97,14 +101,14 @@ def test_the_frames_are_those_of_the_events_with_boxes_on_them(folder, records, 
 def test_the_database_has_the_pictures_of_the_objects(folder, records, video):
     with closing(sqlite3.connect(folder / "out" / "crossings.db")) as database:
         rows = [json.loads(row[0]) for row in database.execute("select record from events order by rowid")]
-    assert [one["frame"] for one in rows] == [record["frame"] for record, _ in events(records, "crossed", "crossing")]
-    for one in rows:
-        jpeg = b64decode(one["event"]["crop"], validate=True)
+    assert [row["frame"] for row in rows] == [record["frame"] for record, _ in events(records, "crossed", "crossing")]
+    for row in rows:
+        jpeg = b64decode(row["event"]["crop"], validate=True)
         picture = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
-        shown = records[one["frame"]]["objects"]
-        (box,) = [o["box"] for o in shown if o.get("track_id") == one["event"]["track_id"]]
+        shown = records[row["frame"]]["objects"]
+        (box,) = [o["box"] for o in shown if o.get("track_id") == row["event"]["track_id"]]
         assert max(picture.shape) <= 128
-        expected = cut(video[one["frame"]], box)
+        expected = cut(video[row["frame"]], box)
         assert apart(picture, cv2.resize(expected, picture.shape[1::-1], interpolation=cv2.INTER_AREA)) < 8
 
 

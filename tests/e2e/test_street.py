@@ -33,7 +33,7 @@ def remembered():
     def objects(scene, i):
         if (id(scene), i) not in memory:
             memory[id(scene), i] = scene, find(scene, i)  # the scene is held, so that no other gets its number
-        return [dict(one) for one in memory[id(scene), i][1]]
+        return [dict(detection) for detection in memory[id(scene), i][1]]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Scene, "objects", objects)
@@ -45,7 +45,8 @@ def shipped_truth():
 
 
 @pytest.mark.parametrize(
-    ("seed", "seconds"), [(0, 15), *(pytest.param(*one, marks=pytest.mark.long) for one in ((SEED, 16), (31, 20)))]
+    ("seed", "seconds"),
+    [(0, 15), *(pytest.param(*params, marks=pytest.mark.long) for params in ((SEED, 16), (31, 20)))],
 )
 def test_every_scene_keeps_the_promises(seed, seconds):
     scene = planned(seed, seconds)
@@ -127,12 +128,12 @@ def non_maximum_suppression(output, score, iou):
         order = order[np.argsort(-scores[order])]
         cx, cy, w, h = output[:4, order] - np.array([[0], [TOP], [0], [0]])
         boxes = np.stack([cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2], 1)
-        kept = []
+        chosen = []
         for n in range(len(boxes)):
-            if not (box_iou(boxes[n : n + 1], boxes[kept]) > iou).any():
-                kept.append(n)
-        boxes = np.clip(boxes[kept], 0, [640, 360, 640, 360])
-        rows.append(np.column_stack([boxes, scores[order][kept], np.full(len(kept), c)]))
+            if not (box_iou(boxes[n : n + 1], boxes[chosen]) > iou).any():
+                chosen.append(n)
+        boxes = np.clip(boxes[chosen], 0, [640, 360, 640, 360])
+        rows.append(np.column_stack([boxes, scores[order][chosen], np.full(len(chosen), c)]))
     return np.concatenate(rows)
 
 
@@ -165,6 +166,6 @@ def test_demo_model_knows_a_fresh_scene(demo, tmp_path):
     records = draw(plan(FRESH), tmp_path / "fresh.mp4", range(0, 400, 8))
     with av.open(str(tmp_path / "fresh.mp4")) as film:
         pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]
-    found = [non_maximum_suppression(demo(letterbox(p)[None])[0], 0.02, 0.7) for p in pictures]
-    score, classes = mean_average_precision(records, found)
+    detections = [non_maximum_suppression(demo(letterbox(p)[None])[0], 0.02, 0.7) for p in pictures]
+    score, classes = mean_average_precision(records, detections)
     assert score >= 0.95, f"mAP@0.5 of car, person, bike: {np.round(classes, 4)}"

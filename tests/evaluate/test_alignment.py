@@ -15,9 +15,9 @@ COUNT = 60
 FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 360) for n in range(COUNT)]
 
 
-def box_of(one, frame):
+def box_of(index, frame):
     """An object that moves 8 pixels a frame; every object at another height."""
-    x, y = 40 + 8 * frame, 20 + 80 * one
+    x, y = 40 + 8 * frame, 20 + 80 * index
     return [x, y, x + 50, y + 40]
 
 
@@ -26,21 +26,21 @@ def truth_of(folder, *, shift=0, scale=1.0, boxes=box_of):
     with path.open("w") as file:
         for frame in range(COUNT):
             objects = [
-                {"label": "car", "box": [scale * value for value in boxes(one, frame - shift)]} for one in range(4)
+                {"label": "car", "box": [scale * value for value in boxes(index, frame - shift)]} for index in range(4)
             ]
             file.write(json.dumps({"frame": frame, "objects": objects}) + "\n")
     return Truth(TruthOptions(str(path)), ["a"], ["car"])
 
 
 def checked(truth, *, inferred=range(COUNT), objects=4):
-    found = FlatBoxes.of(
-        (frame, np.array([box_of(one, frame) for one in range(objects)], float).reshape(-1, 4), np.full(objects, 0.9),
+    flat = FlatBoxes.of(
+        (frame, np.array([box_of(n, frame) for n in range(objects)], float).reshape(-1, 4), np.full(objects, 0.9),
          np.zeros(objects, int), np.full(objects, -1), np.zeros(objects, bool))
         for frame in inferred
     )  # fmt: skip
     ran = np.array(inferred, np.int64)
     seen = Observations(
-        FRAMES, ("car",), 1, _truth_boxes(truth, FRAMES), found, found, found, ran, True, [], None, [], [], 0, {}, []
+        FRAMES, ("car",), 1, _truth_boxes(truth, FRAMES), flat, flat, flat, ran, True, [], None, [], [], 0, {}, []
     )  # fmt: skip
     return check_alignment(seen, truth)
 
@@ -51,11 +51,13 @@ def test_a_truth_that_fits_is_not_mentioned(tmp_path, inferred):
 
 
 @pytest.mark.parametrize(
-    ("shift", "told"),
+    ("shift", "message"),
     [(1, "1 frame earlier"), (-2, "2 frames later"), (20, "20 frames earlier"), (-20, "20 frames later")],
 )
-def test_frames_that_are_counted_otherwise_are_told(tmp_path, shift, told):
-    with pytest.raises(ConfigError, match=rf"truth.jsonl fits the source a better {told}: .* by 1.00 on average") as it:
+def test_frames_that_are_counted_otherwise_are_told(tmp_path, shift, message):
+    with pytest.raises(
+        ConfigError, match=rf"truth.jsonl fits the source a better {message}: .* by 1.00 on average"
+    ) as it:
         checked(truth_of(tmp_path, shift=shift))
     assert f"{'Add' if shift < 0 else 'Subtract'} {abs(shift)} " in str(it.value)
 
@@ -64,7 +66,7 @@ def test_labels_of_yolo_that_count_from_0_have_their_option(tmp_path):
     (tmp_path / "labels").mkdir()
     (tmp_path / "classes.txt").write_text("car\n")
     for frame in range(1, COUNT):  # the first has no file, so the names seem to count from 1
-        boxes = np.array([box_of(one, frame) for one in range(4)]) / [640, 360, 640, 360]
+        boxes = np.array([box_of(n, frame) for n in range(4)]) / [640, 360, 640, 360]
         lines = [f"0 {(x + X) / 2} {(y + Y) / 2} {X - x} {Y - y}\n" for x, y, X, Y in boxes if X < 1]
         (tmp_path / "labels" / f"shot_{frame:03}.txt").write_text("".join(lines))
     with pytest.raises(ConfigError, match=r"fits the source a better 1 frame later: .* Try --first-frame 0"):
@@ -73,12 +75,12 @@ def test_labels_of_yolo_that_count_from_0_have_their_option(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scale", "told"),
+    ("scale", "message"),
     [(3.0, "times 1/3, "), (2.0, "times 1/2, "), (1.5, "times 2/3, "), (4 / 3, "times 3/4, "), (0.75, "times 4/3, "),
      (2 / 3, "times 3/2, "), (0.5, "times 2, "), (1 / 3, "times 3, ")],
 )  # fmt: skip
-def test_boxes_of_another_size_are_told(tmp_path, scale, told):
-    with pytest.raises(ConfigError, match=f"is of another size than the source a: {told}its boxes .* by 1.00"):
+def test_boxes_of_another_size_are_told(tmp_path, scale, message):
+    with pytest.raises(ConfigError, match=f"is of another size than the source a: {message}its boxes .* by 1.00"):
         checked(truth_of(tmp_path, scale=scale))
 
 

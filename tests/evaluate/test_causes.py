@@ -32,23 +32,23 @@ FROM_A_FILE = "{stage: detections, path: samples/street.truth.jsonl"
 
 
 def causes(
-    truth, found=(), low=(), raw=(), *, options="", track=None, inferred=(0,), frames=FRAMES, detector="{model: demo"
+    truth, detected=(), low=(), raw=(), *, options="", track=None, inferred=(0,), frames=FRAMES, detector="{model: demo"
 ):  # fmt: skip
     stages = f"  detect: {detector}{options}}}\n" + (f"  track: {track}\n" if track else "")
     text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
     graph = build(read_text(text, folder=Path(__file__).resolve().parents[2]))
-    parts = (boxes(*part) for part in (truth, found, low, raw))
+    parts = (boxes(*part) for part in (truth, detected, low, raw))
     detectors = detectors_of(graph)
     seen = Observations(frames, NAMES, 3, *parts, np.array(inferred, int), True, detectors, graph, [], [], 0, {}, [])
     matches = match(seen.truth, seen.detections, frames, NAMES)
-    return [(one.row, one.cause) for one in attribute(seen, matches, tracked=bool(track))]
+    return [(miss.row, miss.cause) for miss in attribute(seen, matches, tracked=bool(track))]
 
 
 CAR = ("car", AT, 1, 1)
 
 
 @pytest.mark.parametrize(
-    ("cause", "given"),
+    ("cause", "scene"),
     [
         ("not detected", {}),
         ("not detected", {"low": [("car", AT, 0.04, -1)]}),
@@ -60,7 +60,7 @@ CAR = ("car", AT, 1, 1)
         ("top_k", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1), ("car", FAR, 0.9, -1)],
                    "options": ", top_k: 1"}),
         ("removed by a later stage", {"raw": [("car", AT, 0.6, -1)], "low": [("car", AT, 0.6, -1)]}),
-        ("wrong class", {"raw": [("bike", AT, 0.6, -1)], "found": [("bike", AT, 0.6, 1)]}),
+        ("wrong class", {"raw": [("bike", AT, 0.6, -1)], "detected": [("bike", AT, 0.6, 1)]}),
         ("wrong class", {"raw": [("bike", AT, 0.6, -1)]}),
         ("labels", {"raw": [("bike", AT, 0.6, -1)], "options": ", labels: [car, person]"}),
         ("roi", {"low": [("car", AT, 0.2, -1)], "options": ", roi: [[0, 0], [640, 0], [640, 190], [0, 190]]"}),
@@ -68,13 +68,13 @@ CAR = ("car", AT, 1, 1)
         ("every", {"inferred": (), "options": ", every: 2"}),
     ],
 )  # fmt: skip
-def test_the_cause_of_a_miss(cause, given):
-    assert causes([CAR], **given) == [(0, cause)]
+def test_the_cause_of_a_miss(cause, scene):
+    assert causes([CAR], **scene) == [(0, cause)]
 
 
 @pytest.mark.parametrize(("label", "other"), [("car", "bike"), ("bike", "car")])
 def test_a_box_of_a_class_before_or_after_is_a_wrong_class(label, other):
-    assert causes([(label, AT, 1, 1)], found=[(other, AT, 0.6, 1)]) == [(0, "wrong class")]
+    assert causes([(label, AT, 1, 1)], detected=[(other, AT, 0.6, 1)]) == [(0, "wrong class")]
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_region_in_pixels_is_scaled_with_the_frame(bottom, cause):
 
 def test_two_objects_with_one_box_are_merged():
     box = ("car", BESIDE, 0.9, -1)
-    given = {"found": [box], "low": [box], "raw": [box]}
-    assert causes([CAR, ("car", BESIDE, 1, 2)], **given) == [(0, "merged")]
+    scene = {"detected": [box], "low": [box], "raw": [box]}
+    assert causes([CAR, ("car", BESIDE, 1, 2)], **scene) == [(0, "merged")]
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ CLASSES = ("car", "person", "bike")
 FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(30)]
 
 
-def made(seed):
+def truth_and_results(seed):
     """Truth and results as the rows of COCO's files."""
     rng = np.random.default_rng(seed)
     truth, results = [], []
@@ -36,19 +36,19 @@ def made(seed):
 def flat(rows):
     parts = []
     for frame in range(len(FRAMES)):
-        mine = [one for one in rows if one["image_id"] == frame + 1]
-        xywh = np.array([one["bbox"] for one in mine]).reshape(-1, 4)
+        part = [row for row in rows if row["image_id"] == frame + 1]
+        xywh = np.array([row["bbox"] for row in part]).reshape(-1, 4)
         parts.append((
-            frame, np.hstack([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]]), np.array([one.get("score", 1) for one in mine]),
-            np.array([one["category_id"] - 1 for one in mine], int), np.full(len(mine), -1),
-            np.array([one.get("iscrowd", 0) for one in mine], bool),
+            frame, np.hstack([xywh[:, :2], xywh[:, :2] + xywh[:, 2:]]), np.array([row.get("score", 1) for row in part]),
+            np.array([row["category_id"] - 1 for row in part], int), np.full(len(part), -1),
+            np.array([row.get("iscrowd", 0) for row in part], bool),
         ))  # fmt: skip
     return FlatBoxes.of(parts)
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_average_precision_equals_pycocotools_on_files(tmp_path, seed):
-    truth, results = made(seed)
+    truth, results = truth_and_results(seed)
     whole = {
         "images": [{"id": n + 1, "width": 640, "height": 480} for n in range(len(FRAMES))],
         "categories": [{"id": n, "name": name} for n, name in enumerate(CLASSES, 1)],
@@ -58,14 +58,14 @@ def test_average_precision_equals_pycocotools_on_files(tmp_path, seed):
     def stats(categories):
         return coco_stats(tmp_path, whole, results, categories)
 
-    real = replace(flat(truth), area=np.array([one["area"] for one in truth]))  # of a mask, smaller than the box
-    found = average_precision(real, flat(results), FRAMES, CLASSES)
+    real = replace(flat(truth), area=np.array([row["area"] for row in truth]))  # of a mask, smaller than the box
+    scores = average_precision(real, flat(results), FRAMES, CLASSES)
     names = ("ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large")
     for name, value in zip(names, stats([1, 2, 3])[:6], strict=True):
-        assert found[name] == pytest.approx(value, abs=1e-6)
+        assert scores[name] == pytest.approx(value, abs=1e-6)
     for number, name in enumerate(CLASSES, 1):
-        assert found["per_class"][name]["ap"] == pytest.approx(stats([number])[0], abs=1e-6)
-        assert found["per_class"][name]["ap50"] == pytest.approx(stats([number])[1], abs=1e-6)
+        assert scores["per_class"][name]["ap"] == pytest.approx(stats([number])[0], abs=1e-6)
+        assert scores["per_class"][name]["ap50"] == pytest.approx(stats([number])[1], abs=1e-6)
 
 
 def boxes(*rows):
@@ -78,30 +78,30 @@ def boxes(*rows):
 
 def test_precision_and_recall_count_hits_misses_and_false_positives():
     truth = boxes((0, 0, 0, 0, 1, False), (0, 0, 50, 0, 1, False), (1, 1, 0, 0, 1, False), (1, 0, 90, 0, 1, True))
-    found = boxes(
+    detections = boxes(
         (0, 0, 1, 0, 0.9, False), (0, 0, 200, 0, 0.8, False), (1, 0, 0, 0, 0.7, False), (1, 0, 90, 0, 0.6, False)
     )
-    matches = match(truth, found, FRAMES, CLASSES)
+    matches = match(truth, detections, FRAMES, CLASSES)
     assert matches.hit.tolist() == [True, False, False, False]
     assert matches.false.tolist() == [False, True, True, False]  # the last is on an ignored region
     assert matches.missed.tolist() == [False, True, True, False]
     assert matches.of.tolist() == [0, -1, -1, -1]
-    found_rates = rates(truth, found, matches, CLASSES)
-    assert (found_rates["precision"], found_rates["recall"]) == pytest.approx((1 / 3, 1 / 3))
-    assert found_rates["per_class"]["car"] == {
+    overall_rates = rates(truth, detections, matches, CLASSES)
+    assert (overall_rates["precision"], overall_rates["recall"]) == pytest.approx((1 / 3, 1 / 3))
+    assert overall_rates["per_class"]["car"] == {
         "truth": 2, "hits": 1, "false": 2, "missed": 1, "precision": pytest.approx(1 / 3), "recall": 0.5,
     }  # fmt: skip
-    assert found_rates["per_class"]["bike"]["precision"] is None
+    assert overall_rates["per_class"]["bike"]["precision"] is None
 
 
 def test_more_boxes_than_coco_keeps_are_all_counted():
     truth = boxes((0, 0, 0, 0, 1, False))
-    found = boxes(*((0, 0, 100 + n, 300, 0.9, False) for n in range(150)))
-    assert match(truth, found, FRAMES, CLASSES).false.sum() == 150
+    detections = boxes(*((0, 0, 100 + n, 300, 0.9, False) for n in range(150)))
+    assert match(truth, detections, FRAMES, CLASSES).false.sum() == 150
 
 
 def test_nothing_found_has_no_precision_and_an_average_precision_of_zero():
     truth, none = boxes((0, 0, 0, 0, 1, False)), boxes()
     assert average_precision(truth, none, FRAMES, CLASSES)["ap"] == 0
-    found = rates(truth, none, match(truth, none, FRAMES, CLASSES), CLASSES)
-    assert (found["precision"], found["recall"]) == (None, 0)
+    overall_rates = rates(truth, none, match(truth, none, FRAMES, CLASSES), CLASSES)
+    assert (overall_rates["precision"], overall_rates["recall"]) == (None, 0)

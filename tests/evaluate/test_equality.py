@@ -36,19 +36,19 @@ def test_eval_equals_pycocotools_and_trackeval_on_the_sample(here: Here, root, t
     street = root / "samples" / "street.mp4"
     lines = (root / "samples" / "street.truth.jsonl").read_text().splitlines()
     truth = [
-        (frame, LABELS.index(one["label"]), one["id"], 1.0, x1, y1, x2 - x1, y2 - y1)
+        (frame, LABELS.index(truth_object["label"]), truth_object["id"], 1.0, x1, y1, x2 - x1, y2 - y1)
         for frame, line in enumerate(lines)
-        for one in json.loads(line)["objects"]
-        for x1, y1, x2, y2 in [one["box"]]
+        for truth_object in json.loads(line)["objects"]
+        for x1, y1, x2, y2 in [truth_object["box"]]
     ]
     yaml = write(
         tmp_path, f"device: cpu\nsources: {{street: {street}}}\nstages: {{detect: {{model: demo}}, track: {{}}}}"
     )
     words = ["--truth", root / "samples" / "street.truth.jsonl", "--json", "r.json", "--worst", "w.png"]
-    begun = time.monotonic()
+    start_s = time.monotonic()
     done = here("eval", yaml, *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert time.monotonic() - begun < LIMIT_S
+    assert time.monotonic() - start_s < LIMIT_S
     report = json.loads((tmp_path / "r.json").read_text())
 
     whole = {
@@ -64,8 +64,8 @@ def test_eval_equals_pycocotools_and_trackeval_on_the_sample(here: Here, root, t
         for f, c, _, score, *box in boxes_of(root, {"detect": {"model": "demo", "min_score": 0.001}})
     ]
     names = ["ap", "ap50", "ap75", "ap_small", "ap_medium", "ap_large"]
-    found = [report["detection"][name] for name in names]
-    assert found == pytest.approx(coco_stats(tmp_path, whole, results)[:6].tolist(), abs=1e-6)
+    scores = [report["detection"][name] for name in names]
+    assert scores == pytest.approx(coco_stats(tmp_path, whole, results)[:6].tolist(), abs=1e-6)
 
     tracks = boxes_of(root, {"detect": {"model": "demo"}, "track": {}})
     for number, name in enumerate(LABELS):
@@ -75,9 +75,12 @@ def test_eval_equals_pycocotools_and_trackeval_on_the_sample(here: Here, root, t
         ]
         (folder := tmp_path / name).mkdir()
         official = trackeval_scores(folder, [("street", *both, len(lines))])
-        mine = report["tracking"]["per_class"][name]
-        assert [mine[key] for key in ("hota", "deta", "assa", "mota", "idf1")] == pytest.approx(
+        class_scores = report["tracking"]["per_class"][name]
+        assert [class_scores[key] for key in ("hota", "deta", "assa", "mota", "idf1")] == pytest.approx(
             [*(official["HOTA"][key].mean() for key in ("HOTA", "DetA", "AssA")), official["CLEAR"]["MOTA"],
              official["Identity"]["IDF1"]], abs=1e-6
         )  # fmt: skip
-        assert (mine["switches"], mine["fragments"]) == (official["CLEAR"]["IDSW"], official["CLEAR"]["Frag"])
+        assert (class_scores["switches"], class_scores["fragments"]) == (
+            official["CLEAR"]["IDSW"],
+            official["CLEAR"]["Frag"],
+        )

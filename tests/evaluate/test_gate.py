@@ -8,13 +8,13 @@ NOTHING = {"ap": 0.5, "ap_large": None, "per_class": {"car": {"recall": None}}}
 
 
 def report_of(**parts):
-    given = {"detection": NOTHING, "tracking": None, "tracking_missing": "the truth has no ids", "counts": None,
+    report = {"detection": NOTHING, "tracking": None, "tracking_missing": "the truth has no ids", "counts": None,
              "counts_missing": "the pipeline has no line_counter", "speed": {"fps": 20.0}}  # fmt: skip
-    return {**given, **parts}
+    return {**report, **parts}
 
 
 @pytest.mark.parametrize(
-    ("name", "least", "told"),
+    ("name", "minimum", "messages"),
     [
         ("ap", 0.5, []),
         ("ap", 0.3, []),
@@ -27,12 +27,12 @@ def report_of(**parts):
         ("counts", 0.1, ["counts is not measured (the pipeline has no line_counter), minimum 0.1"]),
     ],
 )
-def test_a_metric_below_its_minimum_or_not_measured_fails_with_the_reason(name, least, told):
-    assert list(failures(report_of(), {name: least})) == told
+def test_a_metric_below_its_minimum_or_not_measured_fails_with_the_reason(name, minimum, messages):
+    assert list(failures(report_of(), {name: minimum})) == messages
 
 
 def test_counts_without_an_event_in_the_truth_have_no_share():
-    found = report_of(counts={"accuracy": None}, counts_missing=None)
-    assert list(failures(found, {"counts": 1})) == [
+    report = report_of(counts={"accuracy": None}, counts_missing=None)
+    assert list(failures(report, {"counts": 1})) == [
         "counts is not measured (there is nothing to measure it on), minimum 1"
     ]

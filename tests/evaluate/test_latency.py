@@ -26,9 +26,12 @@ def measured(folder, text, limit=None):
 
 def test_a_fast_pipeline_has_the_latency_of_its_stages(root):
     text = "sources: {a: {uri: samples/street.mp4, end: 0.5}}\nstages: {detect: {model: demo}, jsonl: {path: x.jsonl}}"
-    found = measured(root, text)
-    assert (found["source"], found["frames"] + found["dropped"]) == ("a", 13)  # some are dropped on a busy machine
-    assert 5 < found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    latency = measured(root, text)
+    assert (latency["source"], latency["frames"] + latency["dropped"]) == (
+        "a",
+        13,
+    )  # some are dropped on a busy machine
+    assert 5 < latency["p50_ms"] <= latency["p95_ms"] <= latency["p99_ms"]
     assert not (root / "x.jsonl").exists()
 
 
@@ -38,14 +41,14 @@ def test_frames_that_a_slow_pipeline_drops_are_counted(root, tmp_path):
         f"plugins: [slow.py]\nbatch: {{max_latency: 300ms}}\nsources: {{a: {root}/samples/street.mp4}}\n"
         "stages: {slow: {}}"
     )
-    found = measured(tmp_path, text)
-    assert found["dropped"] > 20
-    assert found["frames"] + found["dropped"] == 100  # 4 s
-    assert found["p50_ms"] > 150
+    latency = measured(tmp_path, text)
+    assert latency["dropped"] > 20
+    assert latency["frames"] + latency["dropped"] == 100  # 4 s
+    assert latency["p50_ms"] > 150
 
 
 def test_images_are_played_at_ten_a_second(tmp_path):
     for number in range(3):
         cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((64, 64, 3), np.uint8))
-    found = measured(tmp_path, f"sources: {{a: {tmp_path}}}\nstages: {{draw: {{}}}}", limit=2)
-    assert found["frames"] == 2
+    latency = measured(tmp_path, f"sources: {{a: {tmp_path}}}\nstages: {{draw: {{}}}}", limit=2)
+    assert latency["frames"] == 2

@@ -24,20 +24,20 @@ stages:
 
 def observed(root, limit, *, detect="min_score: 0.4", device="cpu"):
     graph = build(read_text(TEXT.format(device=device, detect=detect, last="draw"), folder=root))
-    known = known_classes(detectors_of(graph))
-    truth = Truth(TruthOptions(str(root / "samples/street.truth.jsonl")), ["street"], *known)
+    classes = known_classes(detectors_of(graph))
+    truth = Truth(TruthOptions(str(root / "samples/street.truth.jsonl")), ["street"], *classes)
     return observe(graph, truth, lambda _: contextlib.nullcontext(), limit=limit), truth
 
 
 def test_the_boxes_are_those_of_the_configured_run(root, run_pipeline):
     seen, _ = observed(root, 24)
     plain = run_pipeline(TEXT.format(device="cpu", detect="min_score: 0.4", last="collect"), limit=24)
-    objects = [one["objects"] for one in plain.records["street"]]
+    objects = [record["objects"] for record in plain.records["street"]]
     assert len(seen.detections) == sum(map(len, objects))
-    for frame, mine in enumerate(objects):
+    for frame, frame_objects in enumerate(objects):
         part = seen.detections[seen.detections.rows_of(frame)]
-        assert np.allclose(part.xyxy, [one["box"] for one in mine], atol=0.006)
-        assert part.track_id.tolist() == [one.get("track_id", -1) for one in mine]
+        assert np.allclose(part.xyxy, [detection["box"] for detection in frame_objects], atol=0.006)
+        assert part.track_id.tolist() == [detection.get("track_id", -1) for detection in frame_objects]
     assert not any("evaluate" in name for name in plain.report["stages"])
 
 
@@ -67,10 +67,10 @@ def test_lines_are_counted_on_the_truth_and_every_miss_has_a_cause(root, device)
     assert seen.truth_events
     report = evaluate(seen, truth, "p.yaml", {}).report
     assert report["counts"]["rows"]
-    assert {one["stage"] for one in report["counts"]["rows"]} == {"door"}
-    missed = [one for one in report["misses"]["objects"] if not one["cause"].startswith("track.")]
+    assert {row["stage"] for row in report["counts"]["rows"]} == {"door"}
+    missed = [miss for miss in report["misses"]["objects"] if not miss["cause"].startswith("track.")]
     assert len(missed) == report["detection"]["missed"] > 0
-    assert sum(one["all"] for one in report["misses"]["causes"].values()) == len(report["misses"]["objects"])
+    assert sum(cause["all"] for cause in report["misses"]["causes"].values()) == len(report["misses"]["objects"])
     assert 0.5 < report["detection"]["ap"] < 1
     assert not any("evaluate" in name for name in report["speed"]["ms_per_frame"])
 

@@ -19,10 +19,12 @@ def flat(sequences):
     frames, parts = [], []
     for name, rows, count in sequences:
         for frame in range(count):
-            mine = rows[rows[:, 0] == frame + 1]
-            xyxy = np.hstack([mine[:, 2:4], mine[:, 2:4] + mine[:, 4:6]])
-            n = len(mine)
-            parts.append((len(frames), xyxy, np.ones(n), np.zeros(n, int), mine[:, 1].astype(int), np.zeros(n, bool)))
+            frame_rows = rows[rows[:, 0] == frame + 1]
+            xyxy = np.hstack([frame_rows[:, 2:4], frame_rows[:, 2:4] + frame_rows[:, 4:6]])
+            n = len(frame_rows)
+            parts.append(
+                (len(frames), xyxy, np.ones(n), np.zeros(n, int), frame_rows[:, 1].astype(int), np.zeros(n, bool))
+            )
             frames.append(EvaluatedFrame(name, frame, frame / 25, 640, 480))
     return FlatBoxes.of(parts), frames
 
@@ -30,45 +32,45 @@ def flat(sequences):
 def walk(seed, count=60, people=5):
     """People who walk, and a tracker that loses some and confuses others: rows of truth and of tracks."""
     rng = np.random.default_rng(seed)
-    truth, found = [], []
-    names = {one: one + 1 for one in range(people)}
+    truth, tracks = [], []
+    names = {person: person + 1 for person in range(people)}
     for frame in range(1, count + 1):
-        for one in range(people):
-            x, y = 40.5 + 90 * one + 2 * frame * (-1) ** one, 100.25 + 10 * np.sin(frame / 7 + one)
-            truth.append((frame, one + 1, x, y, 40, 90))
+        for person in range(people):
+            x, y = 40.5 + 90 * person + 2 * frame * (-1) ** person, 100.25 + 10 * np.sin(frame / 7 + person)
+            truth.append((frame, person + 1, x, y, 40, 90))
             if rng.random() < 0.02:
-                names[one] = int(rng.integers(20, 10_000))
+                names[person] = int(rng.integers(20, 10_000))
             if rng.random() > 0.1:
-                found.append((frame, names[one], *(np.array([x, y, 40, 90]) + rng.normal(0, 3, 4))))
-    return np.array(truth), np.round(np.array(found), 6)
+                tracks.append((frame, names[person], *(np.array([x, y, 40, 90]) + rng.normal(0, 3, 4))))
+    return np.array(truth), np.round(np.array(tracks), 6)
 
 
 def compare(tmp_path, sequences):
     truth, frames = flat([(name, real, count) for name, real, _, count in sequences])
-    found, _ = flat([(name, tracks, count) for name, _, tracks, count in sequences])
-    mine, theirs = tracking_scores(truth, found, frames, ["person"]), trackeval_scores(tmp_path, sequences)
+    detections, _ = flat([(name, tracks, count) for name, _, tracks, count in sequences])
+    scores, theirs = tracking_scores(truth, detections, frames, ["person"]), trackeval_scores(tmp_path, sequences)
     expected = {
         "hota": theirs["HOTA"]["HOTA"].mean(), "deta": theirs["HOTA"]["DetA"].mean(),
         "assa": theirs["HOTA"]["AssA"].mean(), "mota": theirs["CLEAR"]["MOTA"], "idf1": theirs["Identity"]["IDF1"],
         "switches": theirs["CLEAR"]["IDSW"], "fragments": theirs["CLEAR"]["Frag"],
     }  # fmt: skip
-    for part in (mine, mine["per_class"]["person"]):
+    for part in (scores, scores["per_class"]["person"]):
         assert {name: part[name] for name in expected} == pytest.approx(expected, abs=1e-6)
-    errors = track_errors(truth, found, frames, ["person"])
-    assert sum(one.kind == "switch" for one in errors) == theirs["CLEAR"]["IDSW"]
-    return mine
+    errors = track_errors(truth, detections, frames, ["person"])
+    assert sum(error.kind == "switch" for error in errors) == theirs["CLEAR"]["IDSW"]
+    return scores
 
 
 def test_scores_equal_trackeval_on_files(tmp_path):
-    mine = compare(tmp_path, [("one", *walk(1), 60), ("two", *walk(2), 60)])
-    assert mine["switches"] > 3
+    scores = compare(tmp_path, [("one", *walk(1), 60), ("two", *walk(2), 60)])
+    assert scores["switches"] > 3
 
 
 def test_scores_equal_trackeval_on_a_published_result(tmp_path, test_data):
     folder = test_data / "mot" / "TUD-Campus"
-    truth, found = rows_of(folder / "gt" / "gt.txt"), rows_of(folder / "tracker_result_test.txt")
-    mine = compare(tmp_path, [("campus", truth, found, 71)])
-    assert (mine["mota"], mine["idf1"]) == pytest.approx((0.526, 0.558), abs=0.0005)
+    truth, tracks = rows_of(folder / "gt" / "gt.txt"), rows_of(folder / "tracker_result_test.txt")
+    scores = compare(tmp_path, [("campus", truth, tracks, 71)])
+    assert (scores["mota"], scores["idf1"]) == pytest.approx((0.526, 0.558), abs=0.0005)
 
 
 def of(*rows):
@@ -84,9 +86,9 @@ FRAMES = [EvaluatedFrame("a", n, n / 25, 640, 480) for n in range(8)]
 
 def test_a_switch_and_a_fragment_are_named_with_their_frames():
     truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, 8, 100) for frame in range(8)))
-    found = of(*((frame, 1, 0) for frame in (0, 1, 2)), *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
+    tracks = of(*((frame, 1, 0) for frame in (0, 1, 2)), *((frame, 5, 0) for frame in (3, 4, 5, 6, 7)),
                *((frame, 2, 100) for frame in (0, 1, 4, 5, 6, 7)))  # fmt: skip
-    errors = track_errors(truth, found, FRAMES, ["person"])
+    errors = track_errors(truth, tracks, FRAMES, ["person"])
     assert [(e.kind, e.frame, e.object_id, e.before, e.after, e.lost) for e in errors] == [
         ("switch", 3, 7, 1, 5, 0),
         ("fragment", 4, 8, 2, 2, 2),
@@ -95,8 +97,8 @@ def test_a_switch_and_a_fragment_are_named_with_their_frames():
 
 def test_objects_without_a_track_do_not_count_and_classes_are_apart():
     truth = of(*((frame, 7, 0) for frame in range(8)))
-    found = of(*((frame, -1, 0) for frame in range(8)))
-    scores = tracking_scores(truth, found, FRAMES, ["person", "car"])
+    tracks = of(*((frame, -1, 0) for frame in range(8)))
+    scores = tracking_scores(truth, tracks, FRAMES, ["person", "car"])
     assert scores["mota"] == 0
     assert scores["idf1"] == 0
     assert scores["per_class"]["car"]["mota"] is None
@@ -105,8 +107,8 @@ def test_objects_without_a_track_do_not_count_and_classes_are_apart():
 def test_a_track_on_an_ignored_region_is_no_false_positive():
     truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, -1, 100) for frame in range(8)))
     truth.ignore = truth.track_id < 0
-    found = of(*((frame, 1, 0) for frame in range(8)), *((frame, 2, 100) for frame in range(8)))
-    assert tracking_scores(truth, found, FRAMES, ["person"])["mota"] == 1
+    tracks = of(*((frame, 1, 0) for frame in range(8)), *((frame, 2, 100) for frame in range(8)))
+    assert tracking_scores(truth, tracks, FRAMES, ["person"])["mota"] == 1
 
 
 def test_a_track_on_an_object_counts_although_an_ignored_region_covers_it():

@@ -57,19 +57,19 @@ def yolo(folder, first=1, names="names: [car, person]\n"):
     return folder
 
 
-def read(path, known=("car", "person"), sources=("a",), images=None, **options):
-    return Truth(TruthOptions(str(path), **options), sources, known, images=images)
+def read(path, classes=("car", "person"), sources=("a",), images=None, **options):
+    return Truth(TruthOptions(str(path), **options), sources, classes, images=images)
 
 
 def shown(truth):
-    found = []
+    boxes = []
     for frame in range(3):
         xyxy, class_id, track_id, *_ = truth.of("a", frame, W, H)
-        found += [
+        boxes += [
             (frame, i, truth.classes[c], *box)
             for i, c, box in zip(track_id.tolist(), class_id.tolist(), np.round(xyxy).tolist(), strict=True)
         ]
-    return found
+    return boxes
 
 
 @pytest.mark.parametrize(
@@ -94,10 +94,10 @@ def test_label_files_beside_images_belong_to_the_images_in_natural_order(tmp_pat
 
 def test_a_coco_file_of_several_videos_has_the_frames_of_each(tmp_path):
     whole = json.loads(coco(tmp_path).read_text())
-    other = [{**one, "id": one["id"] + 100, "video_id": 2} for one in whole["images"]]
-    whole["images"] = [{**one, "video_id": 1} for one in whole["images"]] + other
+    other = [{**image, "id": image["id"] + 100, "video_id": 2} for image in whole["images"]]
+    whole["images"] = [{**image, "video_id": 1} for image in whole["images"]] + other
     whole["videos"] = [{"id": 1, "name": "in/a.mp4"}, {"id": 2, "name": "in/b.mp4"}]
-    whole["annotations"] = [{**one, "area": None} for one in whole["annotations"]]
+    whole["annotations"] = [{**annotation, "area": None} for annotation in whole["annotations"]]
     (tmp_path / "truth.json").write_text(json.dumps(whole))
     assert shown(read(tmp_path / "truth.json")) == ROWS
     with pytest.raises(ConfigError, match=r"has the videos in/a.mp4, in/b.mp4, and none is 'c'"):
@@ -107,9 +107,9 @@ def test_a_coco_file_of_several_videos_has_the_frames_of_each(tmp_path):
 def renamed_images(path):
     """The COCO file with images by name, not by number, of which the source lacks the first."""
     whole = json.loads(path.read_text())
-    for one in whole["images"]:
-        number = one.pop("frame_id")
-        one["file_name"] = f"val/shot{number + 8}.jpg"  # 8, 9, 10
+    for image in whole["images"]:
+        number = image.pop("frame_id")
+        image["file_name"] = f"val/shot{number + 8}.jpg"  # 8, 9, 10
     path.write_text(json.dumps(whole))
     return path
 
@@ -156,7 +156,7 @@ def test_tracks_are_numbered_from_0(tmp_path):
 
 
 def test_a_class_is_renamed_and_the_others_are_noted(tmp_path):
-    truth = read(jsonl(tmp_path), known=("vehicle",), mapping={"car": "vehicle"})
+    truth = read(jsonl(tmp_path), classes=("vehicle",), mapping={"car": "vehicle"})
     assert truth.classes == ("vehicle",)
     assert [row[:3] for row in shown(truth)] == [(0, 1, "vehicle"), (2, 1, "vehicle")]
     assert truth.notes == ["class person is not evaluated (1 boxes of the truth): the pipeline has no such class"]
@@ -236,8 +236,8 @@ def coco_with(**parts):
 @pytest.mark.parametrize(
     ("make", "options", "message"),
     [
-        (jsonl, {"known": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds truck, "
-                                             "bus. Rename them with --map, as in --map car=truck"),
+        (jsonl, {"classes": ("truck", "bus")}, "no class in common: the truth has car, person; the pipeline finds "
+                                             "truck, bus. Rename them with --map, as in --map car=truck"),
         (jsonl, {"mapping": {"cra": "car"}}, "--map cra: the truth has no class 'cra'; did you mean 'car'"),
         (jsonl, {"mapping": {"car": "cra"}}, "--map car=cra: the pipeline has no class 'cra'; did you mean 'car'"),
         (jsonl, {"sources": ("a", "b")}, r"is one file, and the pipeline has 2 sources \(a, b\); write \{source\}"),

@@ -15,9 +15,9 @@ from streamkit.io.collected_folder import CollectedFolder, is_collected, read_cl
 
 
 def opened(path):
-    made = CollectedFolder(Path(path))
-    made.open()
-    return made
+    folder = CollectedFolder(Path(path))
+    folder.open()
+    return folder
 
 
 ABOUT = {
@@ -29,7 +29,7 @@ ABOUT = {
 def put(folder, name):
     with folder.locked() as new:
         folder.add(folder.path / "images" / f"{name}.jpg", b"\xff\xd8" + name.encode() * 1000, ABOUT)
-    return [one["image"] for one in new.lines]
+    return [line["image"] for line in new.lines]
 
 
 def images(path):
@@ -37,12 +37,12 @@ def images(path):
 
 
 def test_each_writer_sees_the_lines_of_the_others_once(tmp_path):
-    one, other = opened(tmp_path / "c"), opened(tmp_path / "c")
-    assert put(one, "a") == []
+    first, other = opened(tmp_path / "c"), opened(tmp_path / "c")
+    assert put(first, "a") == []
     assert put(other, "b") == ["images/a.jpg"]
-    assert put(one, "c") == ["images/b.jpg"]
+    assert put(first, "c") == ["images/b.jpg"]
     with opened(tmp_path / "c").locked() as new:
-        assert [one["image"] for one in new.lines] == images(tmp_path / "c") == [f"images/{x}.jpg" for x in "abc"]
+        assert [line["image"] for line in new.lines] == images(tmp_path / "c") == [f"images/{x}.jpg" for x in "abc"]
         assert not new.restarted
     assert is_collected(tmp_path / "c")
 
@@ -76,12 +76,12 @@ def test_a_file_that_is_replaced_removed_or_shortened_is_read_again(tmp_path):
         put(folder, name)
     lines.write_text("".join(lines.read_text().splitlines(keepends=True)[:1]))  # in place
     with folder.locked() as new:
-        assert ([one["image"] for one in new.lines], new.restarted) == (["images/a.jpg"], True)
-    kept = lines.with_name("kept")
-    kept.write_bytes(lines.read_bytes())
-    os.replace(kept, lines)
+        assert ([line["image"] for line in new.lines], new.restarted) == (["images/a.jpg"], True)
+    copy = lines.with_name("kept")
+    copy.write_bytes(lines.read_bytes())
+    os.replace(copy, lines)
     with folder.locked() as new:
-        assert ([one["image"] for one in new.lines], new.restarted) == (["images/a.jpg"], True)
+        assert ([line["image"] for line in new.lines], new.restarted) == (["images/a.jpg"], True)
     lines.unlink()
     with folder.locked() as new:
         assert (new.lines, new.restarted) == ([], True)
@@ -155,17 +155,17 @@ def test_killed_writers_leave_whole_lines_of_whole_images(tmp_path):
         )
         for name in "ab"
     ]
-    for one in writers:
-        assert one.stdout is not None
-        assert one.stdout.readline() == "open\n"
+    for writer in writers:
+        assert writer.stdout is not None
+        assert writer.stdout.readline() == "open\n"
     until_s = time.monotonic() + 30
     while {line["image"][7] for _, line in read_lines(tmp_path / "c") if line is not None} != {"a", "b"}:
         assert time.monotonic() < until_s
     time.sleep(0.3)
-    for one in writers:
-        one.send_signal(signal.SIGKILL)
-        one.wait()
-        one.stdout.close()
+    for writer in writers:
+        writer.send_signal(signal.SIGKILL)
+        writer.wait()
+        writer.stdout.close()
     listed = list(read_lines(tmp_path / "c"))
     assert all(line is not None for _, line in listed)
     assert {line["image"][7] for _, line in listed} == {"a", "b"}

@@ -28,7 +28,7 @@ def image(tmp_path):
     return write
 
 
-def told(path, *limit) -> str:
+def error_text(path, *limit) -> str:
     with pytest.raises(SourceError) as caught:
         read_rgb(path, *limit)
     return str(caught.value)
@@ -38,7 +38,7 @@ def told(path, *limit) -> str:
 def test_the_limit_is_that_of_the_pixels(suffix, image):
     path = image(suffix, 200, 50)
     assert read_rgb(path, 0.01).shape == (50, 200, 3)
-    assert told(path, 0.009999) == (
+    assert error_text(path, 0.009999) == (
         f"{path}: 200x50 is 0.0 megapixels, and the limit is 0.009999; raise max_megapixels if you trust the file"
     )
 
@@ -46,7 +46,7 @@ def test_the_limit_is_that_of_the_pixels(suffix, image):
 def test_more_than_100_megapixels_are_refused_before_any_is_decoded(tmp_path):
     path = tmp_path / "bomb.bmp"  # its pixels are not even there
     path.write_bytes(b"BM" + bytes(12) + np.array([40, 16_000, -16_000], "<i4").tobytes() + bytes(60))
-    assert told(str(path)) == (
+    assert error_text(str(path)) == (
         f"{path}: 16000x16000 is 256.0 megapixels, and the limit is 100; raise max_megapixels if you trust the file"
     )
     with pytest.raises(SourceError, match="; raise --max-megapixels if you trust the file"):
@@ -57,7 +57,7 @@ def test_more_than_100_megapixels_are_refused_before_any_is_decoded(tmp_path):
 def test_100_megapixels_pass_the_header(side, tmp_path):
     path = tmp_path / "large.bmp"
     path.write_bytes(b"BM" + bytes(12) + np.array([40, side, 10_000], "<i4").tobytes() + bytes(60))
-    assert ("the limit is 100" in told(str(path))) == (side > 10_000)  # else OpenCV finds no pixels
+    assert ("the limit is 100" in error_text(str(path))) == (side > 10_000)  # else OpenCV finds no pixels
 
 
 def test_a_file_far_larger_than_its_pixels_is_refused(image):
@@ -65,7 +65,7 @@ def test_a_file_far_larger_than_its_pixels_is_refused(image):
     os.truncate(path, 16 * 100 + (1 << 24))
     assert read_rgb(path).shape == (10, 10, 3)
     os.truncate(path, 16 * 100 + (1 << 24) + 1)
-    assert told(path) == f"{path}: 16,778,817 bytes are too many for an image of 10x10"
+    assert error_text(path) == f"{path}: 16,778,817 bytes are too many for an image of 10x10"
 
 
 @pytest.mark.parametrize(
@@ -79,8 +79,8 @@ def test_a_file_far_larger_than_its_pixels_is_refused(image):
 def test_what_is_no_image_is_told(content, text, tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(content)
-    assert told(str(path)).startswith(f"{path}: {text}")
-    assert told(str(tmp_path / "none.png")) == f"{tmp_path / 'none.png'}: No such file or directory"
+    assert error_text(str(path)).startswith(f"{path}: {text}")
+    assert error_text(str(tmp_path / "none.png")) == f"{tmp_path / 'none.png'}: No such file or directory"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_jpeg_that_ends_early_is_refused_although_it_has_an_end(tmp_path, opti
     whole = noise(path, **options)
     assert read_rgb(str(path)).shape == (120, 160, 3)
     path.write_bytes(whole[: int(share * len(whole))] + b"\xff\xd9")
-    assert told(str(path)) == f"{path}: the JPEG is truncated"
+    assert error_text(str(path)) == f"{path}: the JPEG is truncated"
 
 
 def test_an_image_of_one_color_is_whole(image):

@@ -110,16 +110,16 @@ def test_fail_is_said_at_open(tmp_path):
 
 
 def test_no_line_at_all(tmp_path):
-    new, kept, emptied = (tmp_path / name for name in ("new", "kept", "emptied"))
-    kept.write_bytes(b"old\n")
+    new, existing, emptied = (tmp_path / name for name in ("new", "kept", "emptied"))
+    existing.write_bytes(b"old\n")
     emptied.write_bytes(b"old\n")
     logged = collect()
-    for path, if_exists in ((new, None), (kept, None), (emptied, "overwrite")):
+    for path, if_exists in ((new, None), (existing, None), (emptied, "overwrite")):
         out = LineFile(str(path), header=HEADER, if_exists=if_exists)
         out.open()
         out.close()
     assert new.read_bytes() == HEADER
-    assert kept.read_bytes() == b"old\n"
+    assert existing.read_bytes() == b"old\n"
     assert emptied.read_bytes() == HEADER
     assert len(logged) == 1
     assert "kept" in logged[0]

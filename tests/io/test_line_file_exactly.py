@@ -90,8 +90,8 @@ def test_a_file_is_filled_to_its_size_and_not_beyond(header, tmp_path):
     for number in range(5):
         out.write(b"%03d\n" % number)
     out.close()
-    found = [(tmp_path / name).read_bytes() for name in ("a.txt", "a-2.txt", "a-3.txt")]
-    assert found == [header + b"000\n001\n", header + b"002\n003\n", header + b"004\n"]
+    contents = [(tmp_path / name).read_bytes() for name in ("a.txt", "a-2.txt", "a-3.txt")]
+    assert contents == [header + b"000\n001\n", header + b"002\n003\n", header + b"004\n"]
     assert sorted(os.listdir(tmp_path)) == ["a-2.txt", "a-3.txt", "a.txt"]
 
 
@@ -112,8 +112,8 @@ def test_the_clock_rotates_at_the_full_hour_and_names_the_file_after_its_own_fir
     for number, time_s in enumerate((NOON + 1, NOON + 3599.9, NOON + 3600, NOON + 7199, NOON + 3 * HOUR_S, NOON)):
         out.write(b"%d\n" % number, time_s)
     out.close()
-    found = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert found == {
+    contents = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert contents == {
         "a-20260801T120001Z.txt": b"0\n1\n",
         "a-20260801T130000Z.txt": b"2\n3\n",
         "a-20260801T150000Z.txt": b"4\n",
@@ -151,11 +151,11 @@ class Disk:
     ("number", "reason"), [(errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")]
 )
 @pytest.mark.parametrize(
-    ("takes", "kept", "lost"),
+    ("takes", "content", "lost"),
     [(0, b"", 3), (1, b"", 3), (2, b"a\n", 2), (3, b"a\n", 2), (5, b"a\nbb\n", 1), (6, b"a\nbb\n", 1)],
 )  # fmt: skip
 def test_of_lines_that_the_disk_took_in_part_the_whole_ones_stay_and_the_rest_is_counted(
-    takes, kept, lost, number, reason, tmp_path
+    takes, content, lost, number, reason, tmp_path
 ):
     path, counters = tmp_path / "a.txt", Counters()
     out = growing(path, counters=counters)
@@ -166,16 +166,16 @@ def test_of_lines_that_the_disk_took_in_part_the_whole_ones_stay_and_the_rest_is
     out._out = Disk(real, takes, number)
     with pytest.raises(OutputError, match=f"cannot write {path}: {reason}"):
         out.flush()
-    assert path.read_bytes() == b"0\n" + kept
+    assert path.read_bytes() == b"0\n" + content
     assert counters.values == {"lines lost": lost}
     out._out = real
     out.write(b"later\n", NOON)
     out.close()
-    assert path.read_bytes() == b"0\n" + kept + b"later\n"
+    assert path.read_bytes() == b"0\n" + content + b"later\n"
 
 
-@pytest.mark.parametrize(("takes", "kept", "lost"), [(4, b"", 1), (5, b"head\n", 1), (6, b"head\n", 1)])
-def test_a_header_is_no_line_that_is_lost(takes, kept, lost, tmp_path):
+@pytest.mark.parametrize(("takes", "content", "lost"), [(4, b"", 1), (5, b"head\n", 1), (6, b"head\n", 1)])
+def test_a_header_is_no_line_that_is_lost(takes, content, lost, tmp_path):
     path, counters = tmp_path / "a.txt", Counters()
     out = opened(path, header=b"head\n", if_exists="append", counters=counters)
     real, out._out = out._out, Disk(out._out, takes)
@@ -183,7 +183,7 @@ def test_a_header_is_no_line_that_is_lost(takes, kept, lost, tmp_path):
     out.write(b"1\n", NOON)
     with pytest.raises(OutputError):
         out.flush()
-    assert path.read_bytes() == kept
+    assert path.read_bytes() == content
     assert counters.values == {"lines lost": lost}
     out._out = real
     out.write(b"2\n", NOON)
@@ -203,7 +203,7 @@ def test_a_whole_file_that_fails_leaves_nothing_and_fails_again_at_each_line(tmp
     with pytest.raises(OutputError, match="the disk is full"):
         out.write(b"2\n")
     out.close()
-    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"a.txt": b"before\n"}
+    assert {file_path.name: file_path.read_bytes() for file_path in tmp_path.iterdir()} == {"a.txt": b"before\n"}
     assert counters.values == {"lines lost": 1}
 
 

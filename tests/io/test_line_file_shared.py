@@ -34,17 +34,17 @@ def test_a_file_that_another_run_lets_grow_is_refused_and_left_alone(tmp_path, i
     """Lines of two runs in one file would be whole, but what wrote them could not be told."""
     path = tmp_path / "a.jsonl"
     with growing(path) as running:
-        mine = LineFile(str(path), if_exists=if_exists)
+        file = LineFile(str(path), if_exists=if_exists)
         with pytest.raises(
             OutputError, match=r"a\.jsonl: another run is writing it; wait until that run ends, or set another path"
         ):
-            begin(mine)
-        mine.close()
+            begin(file)
+        file.close()
         assert path.read_bytes() == b"theirs\n"
         running.communicate(timeout=20)
-    mine = LineFile(str(path), if_exists=if_exists)  # it has come to its end
-    begin(mine)
-    mine.close()
+    file = LineFile(str(path), if_exists=if_exists)  # it has come to its end
+    begin(file)
+    file.close()
     assert path.read_bytes() == (b"mine\n" if if_exists == "overwrite" else b"theirs\nmine\n")
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
@@ -53,9 +53,9 @@ def test_a_process_that_was_forked_does_not_keep_a_file_that_grew(tmp_path):
     path = tmp_path / "a.jsonl"
     with growing(path, "fork") as running:
         running.wait()
-        mine = LineFile(str(path))
-        begin(mine)
-        mine.close()
+        file = LineFile(str(path))
+        begin(file)
+        file.close()
     assert path.read_bytes() == b"theirs\nmine\n"
 
 
@@ -72,12 +72,12 @@ def test_a_file_that_is_put_aside_as_it_is_locked_is_not_taken_for_the_new_one(t
         lock(handle)
 
     monkeypatch.setattr("streamkit.io.outputs.lock", late_lock)
-    mine = LineFile(str(path), if_exists="overwrite")
+    file = LineFile(str(path), if_exists="overwrite")
     with pytest.raises(OutputError, match="another run is writing it"):
-        begin(mine)
-    mine.close()
+        begin(file)
+    file.close()
     theirs.close()
-    assert sorted(one.read_bytes() for one in tmp_path.iterdir()) == [b"mine\n", b"theirs2\n"]
+    assert sorted(file_path.read_bytes() for file_path in tmp_path.iterdir()) == [b"mine\n", b"theirs2\n"]
 
 
 def test_a_full_disk_at_the_end_leaves_no_lock(tmp_path):
@@ -88,13 +88,13 @@ def test_a_full_disk_at_the_end_leaves_no_lock(tmp_path):
     out.write(b"lost\n", 1e9)
     out._waiting += b"lost, too\n"
     out._out = FullDisk(out._out, 0)
-    with pytest.raises(OutputError, match="the disk is full") as told:
+    with pytest.raises(OutputError, match="the disk is full") as caught:
         out.close()
     again = LineFile(str(path))
     begin(again)
     again.close()
     assert path.read_bytes() == b"mine\nmine\n"
-    assert told.value is not None, "what was raised may live on"
+    assert caught.value is not None, "what was raised may live on"
 
 
 def test_a_name_that_another_run_takes_as_a_file_is_put_aside_ends_the_output(tmp_path, monkeypatch):
@@ -128,6 +128,6 @@ def growing(path, *how):
         running.kill()
 
 
-def begin(mine):
-    mine.open()
-    mine.write(b"mine\n", 1e9)
+def begin(line_file):
+    line_file.open()
+    line_file.write(b"mine\n", 1e9)

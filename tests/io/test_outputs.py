@@ -36,7 +36,7 @@ def test_good_paths(path):
 
 
 @pytest.mark.parametrize(
-    ("path", "said"),
+    ("path", "message"),
     [
         ("", "must name a file"),
         ("out/", "must name a file"),
@@ -45,8 +45,8 @@ def test_good_paths(path):
         ("a\0b", "a zero character"),
     ],
 )
-def test_bad_paths(path, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_paths(path, message):
+    with pytest.raises(ValueError, match=message):
         check_path(path)
 
 
@@ -181,18 +181,18 @@ def another_run(path: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
 def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
     path = tmp_path / "a.txt"
     with another_run(path) as running:
-        mine = AtomicFile(path)
+        file = AtomicFile(path)
         with pytest.raises(
             OutputError, match=r"a\.txt: another run is writing it; wait until that run ends, or set another path"
         ):
-            mine.begin()
-        mine.discard()
+            file.begin()
+        file.discard()
         discard_all()
-        assert mine.part.read_text() == "theirs"
+        assert file.part.read_text() == "theirs"
         running.communicate(timeout=20)
     assert path.read_text() == "theirs"
-    mine.begin()  # it has come to its end
-    mine.discard()
+    file.begin()  # it has come to its end
+    file.discard()
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
@@ -200,18 +200,18 @@ def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
     with another_run(tmp_path / "a.txt") as running:
         running.kill()
         running.wait()
-        mine = AtomicFile(tmp_path / "a.txt")
-        assert mine.part.read_text() == "theirs"
-        assert mine.begin().read_bytes() == b""
-        mine.discard()
+        file = AtomicFile(tmp_path / "a.txt")
+        assert file.part.read_text() == "theirs"
+        assert file.begin().read_bytes() == b""
+        file.discard()
 
 
 def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
     with another_run(tmp_path / "a.txt", "fork") as running:
         running.wait()
-        mine = AtomicFile(tmp_path / "a.txt")
-        mine.begin()
-        mine.finish()
+        file = AtomicFile(tmp_path / "a.txt")
+        file.begin()
+        file.finish()
         assert running.stdin is not None
         running.stdin.close()  # and so the child ends
 
@@ -231,10 +231,10 @@ def test_a_part_is_swept_when_its_run_is_dead_however_young_it_is(tmp_path):
 
 
 def test_a_part_of_this_run_is_not_swept(tmp_path):
-    mine = AtomicFile(tmp_path / "a.txt")
-    mine.begin().write_text("mine")
-    assert not sweep(mine.part)
-    mine.finish()
+    file = AtomicFile(tmp_path / "a.txt")
+    file.begin().write_text("mine")
+    assert not sweep(file.part)
+    file.finish()
     assert (tmp_path / "a.txt").read_text() == "mine"
 
 
@@ -298,9 +298,9 @@ def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, mo
     else:
         monkeypatch.setattr(fcntl, "fcntl", refuse)
     with another_run(tmp_path / "a.txt"):
-        mine = AtomicFile(tmp_path / "a.txt")
-        mine.begin().write_text("mine")
-        mine.finish()
+        file = AtomicFile(tmp_path / "a.txt")
+        file.begin().write_text("mine")
+        file.finish()
     assert (tmp_path / "a.txt").read_text() == "mine"
 
 
@@ -342,14 +342,14 @@ def test_a_report_that_grows_is_whole_at_any_moment(tmp_path):
 def test_a_pipe_gets_a_report_once(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    found = []
-    reader = threading.Thread(target=lambda: found.append(pipe.read_text()))
+    texts = []
+    reader = threading.Thread(target=lambda: texts.append(pipe.read_text()))
     reader.start()
     write = ReportFile(pipe)
     write("some\n", last=False)
     write("all\n")
     reader.join(10)
-    assert found == ["all\n"]
+    assert texts == ["all\n"]
 
 
 def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
@@ -364,11 +364,11 @@ def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
 
 
 def test_at_an_end_at_once_no_part_file_is_left(tmp_path):
-    whole, other, gone = (AtomicFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
-    for file in (whole, other, gone):
+    whole, other, removed = (AtomicFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
+    for file in (whole, other, removed):
         file.begin()
     whole.finish()
-    gone.part.unlink()
+    removed.part.unlink()
     discard_all()
     assert os.listdir(tmp_path) == ["a.txt"]
 
@@ -399,9 +399,9 @@ def test_a_file_may_get_its_name_at_its_end(tmp_path):
 
 
 def test_two_processes_may_write_one_part_file_each(tmp_path):
-    one, other = AtomicFile(tmp_path / "a.txt", unique=True), AtomicFile(tmp_path / "a.txt", unique=True)
-    assert one.part != other.part
-    assert one.path == other.path
+    first, other = AtomicFile(tmp_path / "a.txt", unique=True), AtomicFile(tmp_path / "a.txt", unique=True)
+    assert first.part != other.part
+    assert first.path == other.path
 
 
 def test_written_outputs_are_listed_once_in_order(tmp_path, monkeypatch):

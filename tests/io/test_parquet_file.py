@@ -26,9 +26,9 @@ def test_it_appears_when_it_is_whole(tmp_path):
     file.write(rows(3))
     file.finish()
     assert os.listdir(tmp_path) == ["a.parquet"]
-    found = pq.ParquetFile(tmp_path / "a.parquet")
-    assert found.num_row_groups == 2
-    assert found.read().column("n").to_pylist() == [1, 2, 3]
+    parquet_file = pq.ParquetFile(tmp_path / "a.parquet")
+    assert parquet_file.num_row_groups == 2
+    assert parquet_file.read().column("n").to_pylist() == [1, 2, 3]
 
 
 def test_it_may_get_another_name(tmp_path):
@@ -39,13 +39,13 @@ def test_it_may_get_another_name(tmp_path):
 
 
 def test_nothing_is_left_of_one_that_is_given_up(tmp_path):
-    def given_up():
+    def abandoned():
         with TableFile(tmp_path / "a.parquet", SCHEMA) as file:
             file.write(rows(1))
             raise KeyError
 
     with pytest.raises(KeyError):
-        given_up()
+        abandoned()
     assert os.listdir(tmp_path) == []
 
 

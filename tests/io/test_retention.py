@@ -23,9 +23,9 @@ def here(tmp_path, monkeypatch):
 
 
 def shelf(keep=None, min_free=None, template=TEMPLATE):
-    made = FileRetention(template, keep, min_free, Counters())
-    made.logged, made.counts = collect(), made._counters
-    return made
+    retention = FileRetention(template, keep, min_free, Counters())
+    retention.logged, retention.counts = collect(), retention._counters
+    return retention
 
 
 def clip(source="gate", days=0.0, size=100, kind="crossed"):
@@ -53,14 +53,14 @@ def test_names(template, about, path):
 @pytest.mark.parametrize("template", ["s/{time}_{label}_{track_id}.jpg", "s/{label}/{kind}_{label}_{stage}_{time}.jpg"])
 @pytest.mark.parametrize("label", ["a" * 255, "é" * 200, "車" * 100], ids=["255 bytes", "two bytes", "three bytes"])
 def test_long_labels_are_cut_so_that_the_file_can_be_written(template, label):
-    made = shelf({"size": 0}, template=template)
+    retention = shelf({"size": 0}, template=template)
     kind, stage = "happened_" * 20, "stage" * 20
-    paths = [made.path("gate", stage, kind, NOON, 0.0, label=text, track_id="7") for text in (label, f"{label}b")]
+    paths = [retention.path("gate", stage, kind, NOON, 0.0, label=text, track_id="7") for text in (label, f"{label}b")]
     for path in paths:
         outputs.AtomicFile(path).write(b"x")
         assert label[:3] in str(path)
     assert paths[0] != paths[1]
-    made.tidy(0.0)
+    retention.tidy(0.0)
     assert not [path for path in paths if path.exists()], "a cut name is removed like any other"
 
 
@@ -70,27 +70,27 @@ def test_a_name_that_is_taken_gets_a_number():
 
 def test_old_clips_go():
     old, new = clip(days=8), clip("other", days=6)
-    made = shelf({"age": 7 * 86400})
-    made.tidy(0.0)
+    retention = shelf({"age": 7 * 86400})
+    retention.tidy(0.0)
     assert (old.exists(), new.exists()) == (False, True)
-    assert made.counts.values == {"clips removed: over age": 1}
+    assert retention.counts.values == {"clips removed: over age": 1}
 
 
 def test_the_oldest_go_where_all_are_too_large():
     clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
-    made = shelf({"size": 250})
-    made.tidy(0.0)
+    retention = shelf({"size": 250})
+    retention.tidy(0.0)
     assert [path.exists() for path in clips] == [False, False, True, True]
-    assert made.counts.values == {"clips removed: over size": 2}
+    assert retention.counts.values == {"clips removed: over size": 2}
 
 
 @pytest.mark.parametrize(("size", "left"), [(400, 4), (399, 3), (301, 3), (300, 3), (299, 2), (100, 1), (99, 0)])
 def test_what_is_kept_at_exactly_its_size(size, left):
     clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
-    made = shelf({"size": size})
-    made.tidy(0.0)
+    retention = shelf({"size": size})
+    retention.tidy(0.0)
     assert [path.exists() for path in clips] == [False] * (4 - left) + [True] * left
-    assert made.counts["clips removed: over size"] == 4 - left
+    assert retention.counts["clips removed: over size"] == 4 - left
 
 
 @pytest.mark.parametrize(("older_s", "stays"), [(-0.5, True), (0.0, True), (0.5, False)])
@@ -104,10 +104,10 @@ def test_what_is_kept_at_exactly_its_age(monkeypatch, older_s, stays):
 
 def test_what_is_too_old_counts_no_more_towards_the_size():
     old, clips = clip("old", days=9, size=1000), [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
-    made = shelf({"age": 7 * 86400, "size": 200})
-    made.tidy(0.0)
+    retention = shelf({"age": 7 * 86400, "size": 200})
+    retention.tidy(0.0)
     assert [path.exists() for path in (old, *clips)] == [False, True, True]
-    assert made.counts.values == {"clips removed: over age": 1}
+    assert retention.counts.values == {"clips removed: over age": 1}
 
 
 def test_of_files_of_one_moment_the_first_by_name_goes():
@@ -137,23 +137,25 @@ def test_room_ends_as_soon_as_there_is_enough(monkeypatch):
     clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
     usage = shutil.disk_usage(".")
     monkeypatch.setattr(
-        shutil, "disk_usage", lambda path: usage._replace(free=400 - 100 * sum(one.exists() for one in clips))
+        shutil,
+        "disk_usage",
+        lambda path: usage._replace(free=400 - 100 * sum(clip_path.exists() for clip_path in clips)),
     )
     assert shelf(min_free=100).room()
     assert [path.exists() for path in clips] == [False, True, True, True]
 
 
 def test_it_looks_once_a_minute_or_when_there_is_a_new_clip():
-    made = shelf({"size": 50})
-    made.tidy(0.0)
+    retention = shelf({"size": 50})
+    retention.tidy(0.0)
     path = clip()
-    made.tidy(59.0)
+    retention.tidy(59.0)
     assert path.exists()
-    made.tidy(60.0)
+    retention.tidy(60.0)
     assert not path.exists()
     path = clip()
-    made.tidy_soon()
-    made.tidy(61.0)
+    retention.tidy_soon()
+    retention.tidy(61.0)
     assert not path.exists()
 
 
@@ -185,14 +187,14 @@ def test_room_is_made_where_it_may_be(monkeypatch, there):
     usage = shutil.disk_usage(".")
 
     def free(path):
-        return usage._replace(free=1000 - 100 * sum(one.exists() for one in clips) - (0 if there else 5000))
+        return usage._replace(free=1000 - 100 * sum(clip_path.exists() for clip_path in clips) - (0 if there else 5000))
 
     monkeypatch.setattr(shutil, "disk_usage", free)
-    made = shelf(min_free=800)
-    assert made.room() is there
+    retention = shelf(min_free=800)
+    assert retention.room() is there
     assert [path.exists() for path in clips] == ([False, False, True, True] if there else [False] * 4)
-    assert made.counts["clips removed: disk full"] == (2 if there else 4)
-    assert "it resumes when there is room" in made.full()
+    assert retention.counts["clips removed: disk full"] == (2 if there else 4)
+    assert "it resumes when there is room" in retention.full()
 
 
 def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
@@ -205,7 +207,7 @@ def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
 def test_a_share_that_does_not_answer_is_told_where_a_file_is_written(number, monkeypatch):
-    made = shelf(keep={"age": 3600.0}, min_free=1000)
+    retention = shelf(keep={"age": 3600.0}, min_free=1000)
     clip(days=1)
 
     def broken(*args, **how):
@@ -214,11 +216,11 @@ def test_a_share_that_does_not_answer_is_told_where_a_file_is_written(number, mo
     with monkeypatch.context() as patched:
         patched.setattr(Path, "stat", broken)
         patched.setattr(shutil, "disk_usage", broken)
-        assert made.room()
-        made.tidy(1e9)
+        assert retention.room()
+        retention.tidy(1e9)
         with pytest.raises(OutputError, match=r"^cannot write clips/gate/"):
-            made.path("gate", "crossing", "crossed", NOON, 0.0)
-    assert dict(made.counts.values) == {}
+            retention.path("gate", "crossing", "crossed", NOON, 0.0)
+    assert dict(retention.counts.values) == {}
 
 
 def test_parts_of_clips():
@@ -227,10 +229,10 @@ def test_parts_of_clips():
     for path in (part, folder / ".x.mp4.part", folder / "20260801T120000.250Z-crossed-2.mp4.part"):
         path.touch()
     assert [path.resolve() for path in shelf().parts()] == [part.resolve()]
-    made = shelf()
-    made.sweep()
+    retention = shelf()
+    retention.sweep()
     assert not part.exists()
-    assert made.counts.values == {"unfinished clips removed": 1}
+    assert retention.counts.values == {"unfinished clips removed": 1}
     assert len([name for name in os.listdir(folder) if name.endswith(".part")]) == 2
 
 
@@ -246,13 +248,13 @@ def test_a_part_that_cannot_be_swept_is_said_and_ends_nothing(monkeypatch):
         return outputs.sweep(part)
 
     monkeypatch.setattr("streamkit.io.retention.sweep", first_refused)
-    made = shelf()
-    made.sweep()
-    assert made.counts.values == {
+    retention = shelf()
+    retention.sweep()
+    assert retention.counts.values == {
         "unfinished clips removed": 1,
         "unfinished clips not removed": 1,
     }
-    assert made.logged == [f"cannot remove {parts[0]}: Permission denied"]
+    assert retention.logged == [f"cannot remove {parts[0]}: Permission denied"]
 
 
 @pytest.mark.parametrize(
@@ -266,15 +268,15 @@ def test_which_templates_can_be_tidied(template, may):
 
 def test_a_clip_that_cannot_be_removed_is_said(monkeypatch):
     clip(days=9)
-    made = shelf({"age": 1})
+    retention = shelf({"age": 1})
 
     def refuse(self, missing_ok=False):
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr(Path, "unlink", refuse)
-    made.tidy(0.0)
-    assert made.counts.values == {"clips not removed": 1}
-    assert "Permission denied" in made.logged[0]
+    retention.tidy(0.0)
+    assert retention.counts.values == {"clips not removed": 1}
+    assert "Permission denied" in retention.logged[0]
 
 
 DATED = "snaps/{source}/{date}/{time}_{label}_{track_id}.jpg"
@@ -292,28 +294,28 @@ def test_snapshots_have_more_in_their_names():
 
 def test_a_folder_goes_with_its_last_picture():
     old, other = picture(), picture(time_s=NOON + 86400)
-    mine = [old, old.with_name("20260801T120001.250Z_person_8.jpg"), other, other.with_name("notes.txt")]
-    for path in mine:
+    paths = [old, old.with_name("20260801T120001.250Z_person_8.jpg"), other, other.with_name("notes.txt")]
+    for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
         os.utime(path, (1, 1))
-    kept = shelf({"age": 3600.0}, template=DATED)
-    kept._what = "snapshots"
-    kept.tidy(0.0)
-    assert [path.exists() for path in mine] == [False, False, False, True]
+    retention = shelf({"age": 3600.0}, template=DATED)
+    retention._what = "snapshots"
+    retention.tidy(0.0)
+    assert [path.exists() for path in paths] == [False, False, False, True]
     assert not old.parent.exists()
     assert other.parent.exists()
-    assert kept.counts["snapshots removed: over age"] == 3
+    assert retention.counts["snapshots removed: over age"] == 3
 
 
 def test_the_folder_of_all_files_stays_without_one():
     """A share may be mounted there."""
-    kept = shelf({"age": 3600.0}, template="clips/{time}.mp4")
-    path = kept.path("gate", "door", "crossed", NOON, 0.0)
+    retention = shelf({"age": 3600.0}, template="clips/{time}.mp4")
+    path = retention.path("gate", "door", "crossed", NOON, 0.0)
     path.parent.mkdir()
     path.touch()
     os.utime(path, (1, 1))
-    kept.tidy(0.0)
+    retention.tidy(0.0)
     assert not path.exists()
     assert path.parent.is_dir()
 
@@ -331,9 +333,11 @@ def test_the_message_that_there_is_no_room(what, min_free, text):
 
 
 def test_the_disk_is_asked_where_the_folder_will_be(monkeypatch):
-    asked, usage = [], shutil.disk_usage(".")
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: asked.append(str(path)) or usage._replace(free=10**12))
+    checked_paths, usage = [], shutil.disk_usage(".")
+    monkeypatch.setattr(
+        shutil, "disk_usage", lambda path: checked_paths.append(str(path)) or usage._replace(free=10**12)
+    )
     assert shelf(template="deep/er/{time}.mp4").room()
     Path("deep").mkdir()
     assert shelf(template="deep/er/{time}.mp4").room()
-    assert asked == [".", "deep"]
+    assert checked_paths == [".", "deep"]

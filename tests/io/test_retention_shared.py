@@ -43,10 +43,10 @@ def writers(folder: Path, size: int, count: int = 150) -> tuple[dict[str, int], 
         )
         for source in ("gate", "yard")
     ]  # fmt: skip
-    for one in running:
-        assert one.stdin is not None
-        one.stdin.write("\n")
-        one.stdin.flush()
+    for process in running:
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
     texts: list[str] = [""] * 2
 
     def read(place: int) -> None:
@@ -55,26 +55,26 @@ def writers(folder: Path, size: int, count: int = 150) -> tuple[dict[str, int], 
     readers = [threading.Thread(target=read, args=(place,)) for place in range(2)]
     for reader in readers:
         reader.start()
-    most = 0
+    peak_count = 0
     while any(reader.is_alive() for reader in readers):
-        most = max(most, len(list(folder.glob("clips/*/[0-9]*.mp4"))))
+        peak_count = max(peak_count, len(list(folder.glob("clips/*/[0-9]*.mp4"))))
         time.sleep(0.002)
-    assert [one.returncode for one in running] == [0, 0]
+    assert [process.returncode for process in running] == [0, 0]
     written: dict[str, int] = {}
     counted = []
     for text in texts:
         *lines, last = text.splitlines()
         counted.append([int(word) for word in last.split()])
         written |= {path: int(at) for path, at in (line.split() for line in lines)}
-    return written, counted, most
+    return written, counted, peak_count
 
 
 def test_two_processes_keep_a_folder_below_its_size_and_remove_the_oldest_of_both(tmp_path):
-    written, counted, most = writers(tmp_path, 2000)
+    written, counted, peak_count = writers(tmp_path, 2000)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("clips/*/*.mp4")}
     assert len(written) == 300
     assert len(left) == 20
-    assert most <= 20 + 2, "each process has at most one file too many, until it tidies"
+    assert peak_count <= 20 + 2, "each process has at most one file too many, until it tidies"
     assert sum(removed for removed, _ in counted) == 280, "none was removed, or counted, twice"
     assert [failed for _, failed in counted] == [0, 0]
     youngest_removed = max(at for path, at in written.items() if path not in left)
@@ -84,10 +84,10 @@ def test_two_processes_keep_a_folder_below_its_size_and_remove_the_oldest_of_bot
 
 def test_a_process_waits_while_another_removes_and_counts_what_is_left(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    one, other = (FileRetention("c/{source}/{time}.mp4", {"size": 300}, None, Counters()) for _ in range(2))
+    first, other = (FileRetention("c/{source}/{time}.mp4", {"size": 300}, None, Counters()) for _ in range(2))
     for number in range(5):
-        AtomicFile(one.path("gate", "s", "k", 1785585600 + number, 0.0)).write(b"x" * 100)
-    with one._removing_alone():
+        AtomicFile(first.path("gate", "s", "k", 1785585600 + number, 0.0)).write(b"x" * 100)
+    with first._removing_alone():
         waiting = threading.Thread(target=other.tidy, args=(0.0,))
         waiting.start()
         waiting.join(0.3)
@@ -102,11 +102,11 @@ def test_a_process_waits_while_another_removes_and_counts_what_is_left(tmp_path,
 
 def test_room_that_another_process_made_costs_no_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    kept = FileRetention("c/{source}/{time}.mp4", None, 1000, Counters())
-    AtomicFile(kept.path("gate", "s", "k", 1785585600, 0.0)).write(b"x" * 100)
+    file_retention = FileRetention("c/{source}/{time}.mp4", None, 1000, Counters())
+    AtomicFile(file_retention.path("gate", "s", "k", 1785585600, 0.0)).write(b"x" * 100)
     free = iter([10, 2000, 2000])
-    monkeypatch.setattr(kept, "_free", lambda: next(free))
-    assert kept.room()
+    monkeypatch.setattr(file_retention, "_free", lambda: next(free))
+    assert file_retention.room()
     assert len(list(tmp_path.rglob("*.mp4"))) == 1
 
 
@@ -136,8 +136,8 @@ def test_a_folder_that_cannot_be_locked_is_tidied_all_the_same(tmp_path, monkeyp
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(retention.fcntl, "flock", refuse)
-    kept = FileRetention("c/{source}/{time}.mp4", {"size": 100}, None, Counters())
+    file_retention = FileRetention("c/{source}/{time}.mp4", {"size": 100}, None, Counters())
     for number in range(3):
-        AtomicFile(kept.path("gate", "s", "k", 1785585600 + number, 0.0)).write(b"x" * 100)
-    kept.tidy(0.0)
+        AtomicFile(file_retention.path("gate", "s", "k", 1785585600 + number, 0.0)).write(b"x" * 100)
+    file_retention.tidy(0.0)
     assert len(list(tmp_path.rglob("*.mp4"))) == 1

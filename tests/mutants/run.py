@@ -26,15 +26,15 @@ from typing import Any
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-KNOWN = Path(__file__).with_name("known.yaml")
-LEAST_KILLED = 0.9
+MUTANTS_FILE = Path(__file__).with_name("known.yaml")
+MIN_KILLED_SHARE = 0.9
 
 # Operators whose mutants change nothing that a test could see, or that only a type checker should find.
 _LEFT_OUT = ("core/ReplaceUnaryOperator_USub_Invert", "core/RemoveDecorator", "core/ExceptionReplacer")
 
 
 @dataclass(frozen=True)
-class Known:
+class NamedMutant:
     """A mutant by its text: `old`, which stands in `file` exactly once, becomes `new`; `tests` must fail then."""
 
     name: str
@@ -44,7 +44,7 @@ class Known:
     tests: tuple[str, ...]
 
     @classmethod
-    def read(cls, path: Path = KNOWN) -> list["Known"]:
+    def read(cls, path: Path = MUTANTS_FILE) -> list["NamedMutant"]:
         """All mutants of a YAML file."""
         rows = yaml.safe_load(path.read_text())
         return [cls(**{**row, "tests": tuple(row["tests"])}) for row in rows]
@@ -101,20 +101,22 @@ def passes(copy: Path, tests: tuple[str, ...], timeout_s: float) -> bool:
     return done.returncode == 0
 
 
-def run_known(copy: Path, only: str, timeout_s: float) -> int:
+def run_named(copy: Path, only: str, timeout_s: float) -> int:
     """Apply each known mutant; return the exit code."""
     survivors = []
-    chosen = [one for one in Known.read() if only in one.name or only in one.file]
-    for one in chosen:
-        path = copy / one.file
+    chosen = [mutant for mutant in NamedMutant.read() if only in mutant.name or only in mutant.file]
+    for mutant in chosen:
+        path = copy / mutant.file
         text = path.read_text()
-        path.write_text(one.mutate(text))
-        begun = time.monotonic()
-        survived = passes(copy, one.tests, timeout_s)
+        path.write_text(mutant.mutate(text))
+        start_s = time.monotonic()
+        survived = passes(copy, mutant.tests, timeout_s)
         path.write_text(text)
         if survived:
-            survivors.append(one.name)
-        print(f"{'SURVIVED' if survived else 'killed  '} {one.name} ({time.monotonic() - begun:.0f} s)", flush=True)
+            survivors.append(mutant.name)
+        print(
+            f"{'SURVIVED' if survived else 'killed  '} {mutant.name} ({time.monotonic() - start_s:.0f} s)", flush=True
+        )
     print(f"{len(chosen) - len(survivors)} of {len(chosen)} killed")
     return 1 if survivors else 0
 
@@ -145,7 +147,7 @@ def run_random(copy: Path, package: str, tests: tuple[str, ...], count: int, see
     killed = len(drawn) - survivors
     share = killed / len(drawn)
     print(f"{package}: {killed} of {len(drawn)} mutants killed ({share:.0%}) of {len(candidates)}, seed {seed}")
-    return 0 if share >= LEAST_KILLED else 1
+    return 0 if share >= MIN_KILLED_SHARE else 1
 
 
 def mirrored_tests(module: str) -> tuple[str, ...]:
@@ -195,28 +197,28 @@ def _annotations(path: Path) -> set[int]:
     lines: set[int] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         for field in ("annotation", "returns"):
-            if isinstance(found := getattr(node, field, None), ast.AST):
-                lines.update(range(found.lineno, found.end_lineno + 1))  # type: ignore[attr-defined]
+            if isinstance(annotation := getattr(node, field, None), ast.AST):
+                lines.update(range(annotation.lineno, annotation.end_lineno + 1))  # type: ignore[attr-defined]
     return lines
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ways = parser.add_subparsers(dest="way", required=True)
-    drawn, known = ways.add_parser("random"), ways.add_parser("known")
+    drawn, named = ways.add_parser("random"), ways.add_parser("known")
     drawn.add_argument("package", help="a package or a module, as a path: streamkit/rules")
     drawn.add_argument("--tests", nargs="+", help="what must notice; by default the tests that mirror the module")
     drawn.add_argument("--count", type=int, default=40)
     drawn.add_argument("--seed", type=int, default=0)
-    known.add_argument("--only", default="", help="a part of the name or file of those wanted")
-    for one in (drawn, known):
-        one.add_argument("--timeout-s", type=float, default=180.0)
+    named.add_argument("--only", default="", help="a part of the name or file of those wanted")
+    for way in (drawn, named):
+        way.add_argument("--timeout-s", type=float, default=180.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="streamkit-mutants-") as folder:
         copy = Path(folder)
         copy_checkout(copy)
         if args.way == "known":
-            return run_known(copy, args.only, args.timeout_s)
+            return run_named(copy, args.only, args.timeout_s)
         return run_random(
             copy, args.package.rstrip("/"), tuple(args.tests or ()), args.count, args.seed, args.timeout_s
         )

@@ -7,22 +7,22 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-from run import ROOT, Known, mirrored_tests  # the path is set just above
+from run import ROOT, NamedMutant, mirrored_tests  # the path is set just above
 
-ALL = Known.read()
+ALL = NamedMutant.read()
 
 
 def test_names_are_unique():
-    assert len({one.name for one in ALL}) == len(ALL)
+    assert len({mutant.name for mutant in ALL}) == len(ALL)
 
 
-@pytest.mark.parametrize("one", ALL, ids=lambda one: one.name)
-def test_a_known_mutant_fits(one):
-    text = (ROOT / one.file).read_text()
-    mutated = one.mutate(text)
+@pytest.mark.parametrize("mutant", ALL, ids=lambda mutant: mutant.name)
+def test_a_known_mutant_fits(mutant):
+    text = (ROOT / mutant.file).read_text()
+    mutated = mutant.mutate(text)
     assert mutated != text
     ast.parse(mutated)
-    for test in one.tests:
+    for test in mutant.tests:
         path, _, name = test.partition("::")
         assert (ROOT / path).exists(), path
         assert name.partition("[")[0] in (ROOT / path).read_text() if name else True
@@ -40,4 +40,4 @@ def test_the_tests_of_a_module_are_those_that_mirror_it(monkeypatch):
 
 def test_a_mutant_whose_text_stands_twice_is_refused():
     with pytest.raises(ValueError, match="once, found 2 times"):
-        Known("n", "f.py", "a", "b", ()).mutate("a a")
+        NamedMutant("n", "f.py", "a", "b", ()).mutate("a a")

@@ -28,8 +28,8 @@ def selected(number=0, boxes=BOXES, class_id=(0, 2), **columns):
 
 
 def written(writer, *frames):
-    for one in frames:
-        writer.add(f"{one.name}.jpg", one)
+    for selected_frame in frames:
+        writer.add(f"{selected_frame.name}.jpg", selected_frame)
     writer.finish()
 
 
@@ -59,15 +59,15 @@ def test_coco_is_what_pycocotools_loads_and_evaluates(tmp_path):
     evaluator = pytest.importorskip("pycocotools.cocoeval").COCOeval
     written(CocoAnnotations(tmp_path, LABELS), selected(3, mask=masks()), selected(8, [], ()), selected(9))
     coco = coco_module.COCO(str(tmp_path / "annotations" / "instances_default.json"))
-    assert [one["name"] for one in coco.loadCats(coco.getCatIds())] == list(LABELS)
-    assert [(one["id"], one["file_name"], one["frame_id"]) for one in coco.dataset["images"]] == [
+    assert [category["name"] for category in coco.loadCats(coco.getCatIds())] == list(LABELS)
+    assert [(image["id"], image["file_name"], image["frame_id"]) for image in coco.dataset["images"]] == [
         (1, "a-000003.jpg", 3), (2, "a-000008.jpg", 8), (3, "a-000009.jpg", 9),
     ]  # fmt: skip
     first, other = coco.loadAnns(coco.getAnnIds(imgIds=1))
     assert (first["bbox"], first["category_id"], other["category_id"]) == ([10, 20, 50, 30], 1, 3)
     assert np.array_equal(coco.annToMask(first), blob())
-    found = coco.loadRes([{**one, "score": one["score"]} for one in coco.dataset["annotations"]])
-    run = evaluator(coco, found, "bbox")
+    loaded = coco.loadRes([{**annotation, "score": annotation["score"]} for annotation in coco.dataset["annotations"]])
+    run = evaluator(coco, loaded, "bbox")
     run.evaluate()
     run.accumulate()
     run.summarize()
@@ -76,15 +76,15 @@ def test_coco_is_what_pycocotools_loads_and_evaluates(tmp_path):
 
 def test_coco_has_keypoints_and_rotated_boxes(tmp_path):
     skeleton = SimpleNamespace(skeleton=Skeleton(("nose", "eye", "ear"), ((0, 1),)))
-    one = selected(keypoints=POINTS, corners=CORNERS)
-    object.__setattr__(one.frame.tables["objects"], "skeleton", skeleton.skeleton)
-    written(CocoAnnotations(tmp_path, LABELS), one)
-    made = json.loads((tmp_path / "annotations" / "instances_default.json").read_text())
-    first, other = made["annotations"]
+    selected_frame = selected(keypoints=POINTS, corners=CORNERS)
+    object.__setattr__(selected_frame.frame.tables["objects"], "skeleton", skeleton.skeleton)
+    written(CocoAnnotations(tmp_path, LABELS), selected_frame)
+    document = json.loads((tmp_path / "annotations" / "instances_default.json").read_text())
+    first, other = document["annotations"]
     assert first["keypoints"] == [12, 22, 2, 50, 40, 0, 0, 0, 0]
     assert (first["num_keypoints"], "keypoints" in other) == (1, False)
     assert first["segmentation"] == [[20, 10, 60, 30, 50, 50, 10, 30]]
-    assert made["categories"][0]["keypoints"] == ["nose", "eye", "ear"]
+    assert document["categories"][0]["keypoints"] == ["nose", "eye", "ear"]
 
 
 # -------------------------------------------------------------------------------------------------------------- YOLO
@@ -166,7 +166,7 @@ def test_cvat_has_the_elements_of_its_schema(tmp_path):
     root = cvat(tmp_path, selected(0, track_id=[7, -1]), selected(4, [], ()))
     assert (root.tag, root.findtext("version"), root.findtext("meta/task/size")) == ("annotations", "1.1", "2")
     assert root.findtext("meta/task/mode") == "annotation"
-    assert [one.findtext("name") for one in root.findall("meta/task/labels/label")] == list(LABELS)
+    assert [label.findtext("name") for label in root.findall("meta/task/labels/label")] == list(LABELS)
     assert [image.attrib for image in root.findall("image")] == [
         {"id": "0", "name": "a-000000.jpg", "width": "200", "height": "120"},
         {"id": "1", "name": "a-000004.jpg", "width": "200", "height": "120"},
@@ -176,8 +176,11 @@ def test_cvat_has_the_elements_of_its_schema(tmp_path):
         "label": "car", "source": "auto", "occluded": "0", "xtl": "10.00", "ytl": "20.00", "xbr": "60.00",
         "ybr": "50.00", "z_order": "0",
     }  # fmt: skip
-    assert {one.get("name"): one.text for one in first.findall("attribute")} == {"score": "0.5", "track_id": "7"}
-    assert (other.get("label"), [one.text for one in other]) == ("bike & co", ["0.875"])
+    assert {attribute.get("name"): attribute.text for attribute in first.findall("attribute")} == {
+        "score": "0.5",
+        "track_id": "7",
+    }
+    assert (other.get("label"), [attribute.text for attribute in other]) == ("bike & co", ["0.875"])
 
 
 @pytest.mark.parametrize("filled", [False, True])
@@ -188,9 +191,9 @@ def test_cvat_masks_are_rows_of_runs(tmp_path, filled):
     column = np.full(2, None)
     column[:] = [rle.encode(mask, 200, 120), rle.encode(np.zeros((120, 200), bool), 200, 120)]
     root = cvat(tmp_path, selected(mask=column))
-    (one,) = root.findall("image/mask")
-    left, top, width, height = (int(one.get(name)) for name in ("left", "top", "width", "height"))
-    runs = [int(word) for word in one.get("rle").split(",")]
+    (mask_element,) = root.findall("image/mask")
+    left, top, width, height = (int(mask_element.get(name)) for name in ("left", "top", "width", "height"))
+    runs = [int(word) for word in mask_element.get("rle").split(",")]
     assert sum(runs) == width * height
     decoded = np.zeros((120, 200), bool)
     part = np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(height, width)
@@ -202,7 +205,7 @@ def test_cvat_masks_are_rows_of_runs(tmp_path, filled):
 def test_cvat_polygons_and_points(tmp_path):
     root = cvat(tmp_path, selected(corners=CORNERS, keypoints=POINTS))
     assert root.find("image/polygon").get("points") == "20.00,10.00;60.00,30.00;50.00,50.00;10.00,30.00"
-    assert [one.get("points") for one in root.findall("image/points")] == ["12.00,22.00"]
+    assert [points.get("points") for points in root.findall("image/points")] == ["12.00,22.00"]
     assert len(root.findall("image/box")) == 1
 
 

@@ -12,7 +12,7 @@ from streamkit.query.collected import CollectedImages, export_collected
 
 
 @pytest.fixture
-def made(tmp_path, monkeypatch):
+def lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return labelled_folder("collected")
 
@@ -24,28 +24,28 @@ def exported(form, **options):
 
 
 def stage_objects(line, stage):
-    return [one for one in line["objects"] if one["stage"] == stage]
+    return [entry for entry in line["objects"] if entry["stage"] == stage]
 
 
-def test_coco_has_the_images_and_objects_of_the_lines(made):
+def test_coco_has_the_images_and_objects_of_the_lines(lines):
     exported("coco", of="detect")
     coco = json.loads(Path("coco/annotations/instances_default.json").read_text())
-    assert [one["name"] for one in coco["categories"]] == list(LABELS)
-    assert sorted(os.listdir("coco/images")) == sorted(one["file_name"] for one in coco["images"])
-    for image, line in zip(coco["images"], made, strict=True):
+    assert [category["name"] for category in coco["categories"]] == list(LABELS)
+    assert sorted(os.listdir("coco/images")) == sorted(image["file_name"] for image in coco["images"])
+    for image, line in zip(coco["images"], lines, strict=True):
         assert (image["file_name"], image["width"], image["height"]) == (Path(line["image"]).name, 321, 240)
         assert (image["reason"], image["video"], image["collected"]) == ("low_score", "gate", line["collected"])
         same = Path("coco/images", image["file_name"]).read_bytes() == Path("collected", line["image"]).read_bytes()
         assert same, "an image is not encoded again"
-        mine = [one for one in coco["annotations"] if one["image_id"] == image["id"]]
-        for one, expected in zip(mine, stage_objects(line, "detect"), strict=True):
-            x, y, width, height = one["bbox"]
+        annotations = [annotation for annotation in coco["annotations"] if annotation["image_id"] == image["id"]]
+        for annotation, expected in zip(annotations, stage_objects(line, "detect"), strict=True):
+            x, y, width, height = annotation["bbox"]
             assert [x, y, x + width, y + height] == pytest.approx(expected["box"], abs=0.011)
-            assert LABELS[one["category_id"] - 1] == expected["label"]
-            assert one["score"] == expected["score"]
+            assert LABELS[annotation["category_id"] - 1] == expected["label"]
+            assert annotation["score"] == expected["score"]
 
 
-def test_an_object_of_two_detectors_is_exported_once(made):
+def test_an_object_of_two_detectors_is_exported_once(lines):
     images = exported("coco")
     coco = json.loads(Path("coco/annotations/instances_default.json").read_text())
     assert len(coco["annotations"]) == 3 * (4 + 3 - 2), "two are the same; the third has another label"
@@ -53,28 +53,28 @@ def test_an_object_of_two_detectors_is_exported_once(made):
     assert images.stages() == ["detect", "seg"]
 
 
-def test_label_studio_gets_regions_of_the_labels_of_its_configuration(made):
+def test_label_studio_gets_regions_of_the_labels_of_its_configuration(lines):
     from xml.etree import ElementTree
 
     exported("label-studio", of="seg")
     tasks = json.loads(Path("label-studio/tasks.json").read_text())
     config = ElementTree.parse("label-studio/label_config.xml").getroot()
-    known = {tag.get("name"): [label.get("value") for label in tag] for tag in config if tag.tag != "Image"}
-    assert known == {"box": list(LABELS), "polygon": list(LABELS), "keypoint": list(POINTS[:2])}
-    for task, line in zip(tasks, made, strict=True):
+    labels_of_tags = {tag.get("name"): [label.get("value") for label in tag] for tag in config if tag.tag != "Image"}
+    assert labels_of_tags == {"box": list(LABELS), "polygon": list(LABELS), "keypoint": list(POINTS[:2])}
+    for task, line in zip(tasks, lines, strict=True):
         assert task["data"]["image"] == f"/data/local-files/?d=label-studio/{line['image']}"
         regions = task["predictions"][0]["result"]
-        assert [one["type"] for one in regions] == [
+        assert [region["type"] for region in regions] == [
             *["polygonlabels", "keypointlabels", "keypointlabels"] * 2, "rectanglelabels",
         ]  # fmt: skip
         for region in regions:
-            assert region["value"][region["type"]][0] in known[region["from_name"]]
+            assert region["value"][region["type"]][0] in labels_of_tags[region["from_name"]]
             assert (region["original_width"], region["original_height"]) == (321, 240)
         objects = stage_objects(line, "seg")
         box = regions[-1]["value"]
         corners = [box["x"] * 3.21, box["y"] * 2.4, (box["x"] + box["width"]) * 3.21, (box["y"] + box["height"]) * 2.4]
         assert corners == pytest.approx(objects[2]["box"], abs=0.01)
-        for number, one in enumerate(objects[:2]):
+        for number, expected_object in enumerate(objects[:2]):
             polygon = [(x * 3.21, y * 2.4) for x, y in regions[3 * number]["value"]["points"]]
             outline = [
                 min(x for x, _ in polygon),
@@ -82,13 +82,13 @@ def test_label_studio_gets_regions_of_the_labels_of_its_configuration(made):
                 max(x for x, _ in polygon),
                 max(y for _, y in polygon),
             ]
-            assert outline == pytest.approx(one["box"], abs=2)
-            for region, (x, y, score) in zip(regions[3 * number + 1 :], one["keypoints"][:2], strict=False):
+            assert outline == pytest.approx(expected_object["box"], abs=2)
+            for region, (x, y, score) in zip(regions[3 * number + 1 :], expected_object["keypoints"][:2], strict=False):
                 assert (region["value"]["x"] * 3.21, region["value"]["y"] * 2.4) == pytest.approx((x, y), abs=0.01)
                 assert region["score"] == score
 
 
-def test_a_condition_selects_images(made):
+def test_a_condition_selects_images(lines):
     images = CollectedImages(Path("collected"))
     images.keep("pts_s >= 10 AND reason = 'low_score' AND objects = 7")
     assert [line["frame"] for line in images.lines] == [1, 2]
@@ -101,19 +101,19 @@ def test_a_condition_selects_images(made):
         images.keep("image IN (SELECT content FROM read_text('/etc/hostname'))")
 
 
-def test_images_that_were_removed_are_left_out(made):
-    os.unlink(Path("collected", made[1]["image"]))
+def test_images_that_were_removed_are_left_out(lines):
+    os.unlink(Path("collected", lines[1]["image"]))
     assert exported("coco").left_out.images == 1
     coco = json.loads(Path("coco/annotations/instances_default.json").read_text())
-    assert [one["frame_id"] for one in coco["images"]] == [0, 2]
-    for one in (made[0], made[2]):
-        os.unlink(Path("collected", one["image"]))
+    assert [image["frame_id"] for image in coco["images"]] == [0, 2]
+    for line in (lines[0], lines[2]):
+        os.unlink(Path("collected", line["image"]))
     with pytest.raises(ConfigError, match="none of the 3 images of collected is there any more"):
         exported("yolo")
     assert not Path("yolo").exists()
 
 
-def test_what_is_wrong_with_a_folder_is_told(made):
+def test_what_is_wrong_with_a_folder_is_told(lines):
     with pytest.raises(ConfigError, match="--of second: no objects come from it; there are detect, seg"):
         CollectedImages(Path("collected"), "second")
     path = Path("collected/collected.jsonl")
@@ -131,16 +131,16 @@ def test_what_is_wrong_with_a_folder_is_told(made):
         CollectedImages(Path("collected"))
 
 
-def test_the_command(made, here, tmp_path):
+def test_the_command(lines, here, tmp_path):
     done = here("export", "collected", "--format", "yolo", "--out", "out", "--limit", "2", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [
         "2 images in out",
         "4 objects that two detectors have found are exported once; --of detect exports those of one",
     ]  # fmt: skip
-    for more, told in (
+    for more, message in (
         (["--images", "png"], "as the JPEG that it has; leave out --images png"),
         (["SELECT 1"], "leave out the SELECT"),
     ):
         done = here("export", "collected", *more, "--format", "yolo", "--out", "more", cwd=tmp_path)
-        assert (done.returncode, told in done.stderr) == (2, True), done.stderr
+        assert (done.returncode, message in done.stderr) == (2, True), done.stderr

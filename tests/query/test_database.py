@@ -17,10 +17,10 @@ COLUMNS = ["source", "frame", "pts_s", "counts", "key"]
 
 def objects_of(folder):
     """The labels and scores of each frame, from the Parquet files."""
-    found = defaultdict(list)
+    objects = defaultdict(list)
     for row in pq.read_table(folder / "objects").to_pylist():
-        found[row["frame"]].append((row["label"], row["score"]))
-    return found
+        objects[row["frame"]].append((row["label"], row["score"]))
+    return objects
 
 
 def frames_of(rows):
@@ -28,22 +28,24 @@ def frames_of(rows):
 
 
 def test_frames_are_found_by_the_number_of_their_objects(archive, database):
-    counts = {frame: Counter(label for label, _ in found) for frame, found in objects_of(archive).items()}
+    counts = {frame: Counter(label for label, _ in objects) for frame, objects in objects_of(archive).items()}
     expected = [frame for frame, count in sorted(counts.items()) if count["person"] >= 9 and count["bike"] == 3]
     assert 0 < len(expected) < 40
     rows = database.where("count_of('person') >= 9 AND count_of('bike') = 3")
     assert rows.columns == COLUMNS
-    found = list(rows)
-    assert [row[1] for row in found] == expected
-    assert found[0][0] == "street.mp4"
-    assert found[0][2] == pytest.approx(expected[0] / 25)
-    assert [row[3] for row in found] == [dict(counts[frame]) for frame in expected]
+    matches = list(rows)
+    assert [row[1] for row in matches] == expected
+    assert matches[0][0] == "street.mp4"
+    assert matches[0][2] == pytest.approx(expected[0] / 25)
+    assert [row[3] for row in matches] == [dict(counts[frame]) for frame in expected]
 
 
 def test_a_minimum_score_counts_surer_objects_only(archive, database):
-    scores = {frame: [s for label, s in found if label == "person"] for frame, found in objects_of(archive).items()}
-    middle = sorted(score for found in scores.values() for score in found)[len(scores) * 4]
-    expected = [frame for frame, found in sorted(scores.items()) if sum(score >= middle for score in found) >= 5]
+    scores = {frame: [s for label, s in objects if label == "person"] for frame, objects in objects_of(archive).items()}
+    middle = sorted(score for frame_scores in scores.values() for score in frame_scores)[len(scores) * 4]
+    expected = [
+        frame for frame, frame_scores in sorted(scores.items()) if sum(score >= middle for score in frame_scores) >= 5
+    ]
     assert frames_of(database.where(f"count_of('person', {middle}) >= 5")) == expected
     assert 0 < len(expected) < 40
 
@@ -122,7 +124,7 @@ def test_other_texts_are_no_labels(database):
 
 
 @pytest.mark.parametrize(
-    ("sql", "told"),
+    ("sql", "message"),
     [
         ("INSERT INTO files SELECT * FROM files", "write one SELECT, got INSERT"),
         ("DELETE FROM objects", "write one SELECT, got DELETE"),
@@ -145,14 +147,14 @@ def test_other_texts_are_no_labels(database):
         ("SELEC 1", "the query is wrong: Parser Error: syntax error"),
     ],
 )
-def test_a_query_reads_the_data_set_and_nothing_else(database, archive, tmp_path, sql, told):
+def test_a_query_reads_the_data_set_and_nothing_else(database, archive, tmp_path, sql, message):
     secret = pq.read_table(archive / "files")
     assert secret.num_rows
     file = tmp_path / "secret.csv"
     file.write_text("a,b\n1,2\n")
     parquet = next((archive / "objects").glob("street*"))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(ConfigError, match=told) as caught:
+    with pytest.raises(ConfigError, match=message) as caught:
         list(database.query(sql.format(file=file, out=tmp_path / "out", parquet=parquet)))
     assert "\n" not in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before

@@ -63,7 +63,7 @@ def test_it_follows_the_data_set(small, monkeypatch):
     parts = DatasetLocation.parts
     monkeypatch.setattr(DatasetLocation, "parts", lambda *a: read.append(a[2]) or parts(*a))
     assert keys(small)["objects"] == [name(number) for number in range(7)]
-    assert {tuple(one) for one in read} == {(name(5), name(6)), ()}, "only the new parts are read; none has events"
+    assert {tuple(paths) for paths in read} == {(name(5), name(6)), ()}, "only the new parts are read; none has events"
 
     for table in ("objects", "frames", "files"):
         (small / table / f"{name(0)}.parquet").unlink()
@@ -136,8 +136,8 @@ def test_a_query_that_was_killed_leaves_the_old_index_and_its_rest_is_swept(smal
     assert len(keys(small)["files"]) == 6
     assert left.exists(), "another query may be making it"
     make(small, 1, 10, 30, first=6)
-    for one in (left, *left.iterdir()):
-        os.utime(one, (time.time() - 4000,) * 2)
+    for path in (left, *left.iterdir()):
+        os.utime(path, (time.time() - 4000,) * 2)
     assert len(keys(small)["files"]) == 7
     assert not left.exists()
 
@@ -167,13 +167,13 @@ def test_frames_of_a_data_set_without_a_table_of_frames_are_those_with_objects(s
 
 
 def test_what_is_no_data_set_is_refused(small, tmp_path):
-    for given, told in (
+    for location, message in (
         (str(tmp_path / "gone"), "there is no such folder; give the --out of a batch run"),
         (str(tmp_path), "is no data set: it has no streamkit.json"),
         ("rtsp://host/a", "batch processes files"),
     ):
-        with pytest.raises(ConfigError, match=told):
-            DatasetLocation(given)
+        with pytest.raises(ConfigError, match=message):
+            DatasetLocation(location)
     text = (small / "streamkit.json").read_text()
     (small / "streamkit.json").write_text(text.replace('["parquet"]', '["coco"]'))
     with pytest.raises(ConfigError, match="has no tables: run batch with --format parquet"):

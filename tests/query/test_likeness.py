@@ -29,7 +29,7 @@ stages:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
+def dataset_path(tmp_path_factory):
     """A data set of 24 frames of the street, with vectors of best views; not to be changed."""
     folder = tmp_path_factory.mktemp("embedded")
     run = settings(folder, EMBEDDED % "best")
@@ -37,24 +37,24 @@ def made(tmp_path_factory):
     return run.out
 
 
-def rows_of(made, like, sql=None, where=None, limit=50):
-    with opened(made) as database:
-        rows = database.like(vector_of(DatasetLocation(str(made)), like), sql, where, limit)
+def rows_of(dataset_path, like, sql=None, where=None, limit=50):
+    with opened(dataset_path) as database:
+        rows = database.like(vector_of(DatasetLocation(str(dataset_path)), like), sql, where, limit)
         return [dict(zip(rows.columns, row, strict=True)) for row in rows]
 
 
-def looks_of(made):
+def looks_of(dataset_path):
     """The kind of each track by the truth of the scene, and the mean color of its best view."""
     truth = [json.loads(line)["objects"] for line in (STREET.parent / "street.truth.jsonl").read_text().splitlines()]
-    found = {}
-    with opened(made) as database:
+    looks = {}
+    with opened(dataset_path) as database:
         for track, frame, *box in database.fetch(
             "SELECT track_id, frame, x1, y1, x2, y2 FROM objects SEMI JOIN tracks USING (key, track_id, frame)"
         ):
-            overlap = box_iou(np.array([box]), np.array([one["box"] for one in truth[frame]]))[0]
+            overlap = box_iou(np.array([box]), np.array([entry["box"] for entry in truth[frame]]))[0]
             if overlap.max() > 0.5:
-                found[track] = truth[frame][int(overlap.argmax())]["label"], view_of(frame, box).mean((0, 1))
-    return found
+                looks[track] = truth[frame][int(overlap.argmax())]["label"], view_of(frame, box).mean((0, 1))
+    return looks
 
 
 def view_of(frame, box):
@@ -65,8 +65,8 @@ def view_of(frame, box):
     return video.read()[1][y1:y2, x1:x2]
 
 
-def test_only_the_best_views_have_a_vector(made):
-    with opened(made) as database:
+def test_only_the_best_views_have_a_vector(dataset_path):
+    with opened(dataset_path) as database:
         counts = database.fetch(
             "SELECT count(*), count(embedding), max(frame) FILTER (embedding IS NOT NULL) FROM objects "
             "WHERE track_id IS NOT NULL GROUP BY track_id HAVING count(embedding) > 0"
@@ -77,48 +77,56 @@ def test_only_the_best_views_have_a_vector(made):
     assert sorted(last for *_, last in counts) == sorted(best.values())
 
 
-def test_a_text_ranks_the_tracks_that_it_describes_first(made):
-    looks = looks_of(made)
+def test_a_text_ranks_the_tracks_that_it_describes_first(dataset_path):
+    looks = looks_of(dataset_path)
     for noun in ("person", "bike", "car"):
-        ranked = [looks[row["track_id"]][0] for row in rows_of(made, noun) if row["track_id"] in looks]
+        ranked = [looks[row["track_id"]][0] for row in rows_of(dataset_path, noun) if row["track_id"] in looks]
         count = ranked.count(noun)
         assert count
         assert ranked[:count].count(noun) >= count - 1, (noun, ranked)
     red = [track for track, (kind, (blue, _, red)) in looks.items() if kind == "car" and red > 1.3 * blue]
     assert red
-    first = [row["track_id"] for row in rows_of(made, "red car", limit=len(red) + 1)]
+    first = [row["track_id"] for row in rows_of(dataset_path, "red car", limit=len(red) + 1)]
     assert set(red) <= set(first)
-    likeness = [row["likeness"] for row in rows_of(made, "red car")]
+    likeness = [row["likeness"] for row in rows_of(dataset_path, "red car")]
     assert likeness == sorted(likeness, reverse=True)
     assert -1 <= likeness[-1] < likeness[0] <= 1
 
 
-def test_an_image_of_an_object_ranks_its_track_first(made, tmp_path):
-    (row,) = rows_of(made, "car", limit=1)
-    with opened(made) as database:
+def test_an_image_of_an_object_ranks_its_track_first(dataset_path, tmp_path):
+    (row,) = rows_of(dataset_path, "car", limit=1)
+    with opened(dataset_path) as database:
         (box,) = database.fetch(
             "SELECT x1, y1, x2, y2 FROM objects WHERE track_id = ? AND frame = ?", row["track_id"], row["frame"]
         )
     assert cv2.imwrite(str(tmp_path / "car.png"), view_of(row["frame"], box))
-    first = rows_of(made, str(tmp_path / "car.png"))[0]
+    first = rows_of(dataset_path, str(tmp_path / "car.png"))[0]
     assert first["track_id"] == row["track_id"]
     assert first["likeness"] > 0.95
 
 
-def test_conditions_and_statements_go_with_it(made):
-    every = rows_of(made, "car", limit=0)
-    late = rows_of(made, "car", where="frame > 5", limit=0)
+def test_conditions_and_statements_go_with_it(dataset_path):
+    every = rows_of(dataset_path, "car", limit=0)
+    late = rows_of(dataset_path, "car", where="frame > 5", limit=0)
     assert late == [row for row in every if row["frame"] > 5]
     assert 0 < len(late) < len(every)
-    assert rows_of(made, "car", limit=2) == every[:2]
+    assert rows_of(dataset_path, "car", limit=2) == every[:2]
     sql = "SELECT track_id, likeness FROM tracks WHERE label = 'car' ORDER BY likeness DESC LIMIT 2"
     cars = [{"track_id": row["track_id"], "likeness": row["likeness"]} for row in every if row["label"] == "car"]
-    assert rows_of(made, "car", sql) == cars[:2]
+    assert rows_of(dataset_path, "car", sql) == cars[:2]
 
 
-def test_the_command(made, tmp_path, here):
+def test_the_command(dataset_path, tmp_path, here):
     done = here(
-        "query", made, "--like", "person in blue", "--limit", "1", "--pictures", tmp_path / "found", cwd=tmp_path
+        "query",
+        dataset_path,
+        "--like",
+        "person in blue",
+        "--limit",
+        "1",
+        "--pictures",
+        tmp_path / "found",
+        cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "likeness" in done.stdout
@@ -127,7 +135,7 @@ def test_the_command(made, tmp_path, here):
 
 
 @pytest.mark.parametrize(
-    ("like", "model", "error", "told"),
+    ("like", "model", "error", "message"),
     [
         (" ", None, ConfigError, "--like needs a text or an image"),
         ("van.jpg", None, ConfigError, "there is no image van.jpg; for a text, leave out .jpg"),
@@ -136,43 +144,43 @@ def test_the_command(made, tmp_path, here):
         ("car", "gone", ModelError, "there is no model card gone.yaml"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(made, like, model, error, told):
+def test_what_cannot_be_searched_is_refused(dataset_path, like, model, error, message):
     with pytest.raises(error) as caught:
-        vector_of(DatasetLocation(str(made)), like, model)
-    assert told in str(caught.value)
+        vector_of(DatasetLocation(str(dataset_path)), like, model)
+    assert message in str(caught.value)
 
 
-def embedded_by(made, *stages):
+def embedded_by(dataset_path, *stages):
     """The data set as if these cards had embedded it, each with what it is of, in this order."""
-    dataset = DatasetLocation(str(made))
-    given = {
+    dataset = DatasetLocation(str(dataset_path))
+    networks = {
         f"{name}-{of}": {"stage": "embed", "model": name, "of": {"stage": of, "labels": []}, "record": True}
         for name, of in stages
     }
     sums = {name: {"sha256": network_sum(load_card(find_card(name)).file)} for name, _ in stages}
-    dataset.identity = {"stages": given, "models": sums}
+    dataset.identity = {"stages": networks, "models": sums}
     return dataset
 
 
-def test_the_last_of_several_networks_has_made_the_vectors(made):
-    alone = vector_of(DatasetLocation(str(made)), "car")
-    last = embedded_by(made, ("look", "detect"), ("demo-words-crop", "detect"))
+def test_the_last_of_several_networks_has_made_the_vectors(dataset_path):
+    alone = vector_of(DatasetLocation(str(dataset_path)), "car")
+    last = embedded_by(dataset_path, ("look", "detect"), ("demo-words-crop", "detect"))
     assert np.array_equal(vector_of(last, "car"), alone)
     with pytest.raises(ConfigError, match="several networks: look of faces, demo-words-crop of detect; a search needs"):
-        vector_of(embedded_by(made, ("look", "faces"), ("demo-words-crop", "detect")), "car")
+        vector_of(embedded_by(dataset_path, ("look", "faces"), ("demo-words-crop", "detect")), "car")
 
 
-def test_a_card_without_a_text_encoder_is_refused(made, tmp_path):
+def test_a_card_without_a_text_encoder_is_refused(dataset_path, tmp_path):
     card = (shipped_models() / "demo-words-crop.yaml").read_text()
     shutil.copy(shipped_models() / "demo-words-crop.onnx", tmp_path)
     lines = [line for line in card.splitlines() if not line.startswith("text:")]
     (tmp_path / "silent.yaml").write_text("\n".join(lines))
     with pytest.raises(ModelError, match="it has no text encoder: add text:"):
-        vector_of(DatasetLocation(str(made)), "car", str(tmp_path / "silent.yaml"))
+        vector_of(DatasetLocation(str(dataset_path)), "car", str(tmp_path / "silent.yaml"))
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         (
             EMBEDDED.replace("  look", "  look: {stage: classify, model: color, of: detect}\n  #"),
@@ -181,9 +189,9 @@ def test_a_card_without_a_text_encoder_is_refused(made, tmp_path):
         (EMBEDDED.replace("  track: {}\n", "") % "true", "embeddings, but no tracks: put embed below a tracker"),
     ],
 )
-def test_a_data_set_without_vectors_of_tracks_says_what_to_do(text, told, tmp_path):
+def test_a_data_set_without_vectors_of_tracks_says_what_to_do(text, message, tmp_path):
     run = settings(tmp_path, text)
     do(run, *find([str(STREET)]), limit=2)
     with pytest.raises(ConfigError) as caught:
         rows_of(Path(run.out), "car")
-    assert told in str(caught.value)
+    assert message in str(caught.value)

@@ -35,20 +35,24 @@ def chosen(database, *frames):
 
 def test_frames_are_those_that_were_processed(database, archive, street):
     frames = chosen(database, 31, 3, 30, 3)
-    found = list(frames)
+    selection = list(frames)
     assert frames.count == 3
-    assert [one.frame.index for one in found] == [3, 30, 31]
-    assert [one.name for one in found] == [f"{key_of(database)}-{number:06}" for number in (3, 30, 31)]
+    assert [selected_frame.frame.index for selected_frame in selection] == [3, 30, 31]
+    assert [selected_frame.name for selected_frame in selection] == [
+        f"{key_of(database)}-{number:06}" for number in (3, 30, 31)
+    ]
     rows = pq.read_table(archive / "objects").to_pylist()
-    for one in found:
-        expected = street[one.frame.index]
-        assert np.array_equal(one.frame.surface.data, expected.surface.data)
-        assert (one.frame.pts_s, one.video) == (expected.pts_s, "street.mp4")
-        mine = [row for row in rows if row["frame"] == one.frame.index]
-        table = one.frame.tables["objects"]
-        assert table.label == [row["label"] for row in mine]
-        assert table.track_id.tolist() == [-1 if row["track_id"] is None else row["track_id"] for row in mine]
-        np.testing.assert_array_equal(table.xyxy, [[row[name] for name in ("x1", "y1", "x2", "y2")] for row in mine])
+    for selected_frame in selection:
+        expected = street[selected_frame.frame.index]
+        assert np.array_equal(selected_frame.frame.surface.data, expected.surface.data)
+        assert (selected_frame.frame.pts_s, selected_frame.video) == (expected.pts_s, "street.mp4")
+        frame_rows = [row for row in rows if row["frame"] == selected_frame.frame.index]
+        table = selected_frame.frame.tables["objects"]
+        assert table.label == [row["label"] for row in frame_rows]
+        assert table.track_id.tolist() == [-1 if row["track_id"] is None else row["track_id"] for row in frame_rows]
+        np.testing.assert_array_equal(
+            table.xyxy, [[row[name] for name in ("x1", "y1", "x2", "y2")] for row in frame_rows]
+        )
     assert frames.missing.frames == 0
 
 
@@ -92,7 +96,7 @@ def test_no_image_is_named_after_a_key_that_leads_elsewhere(archive, tmp_path, k
 
 def test_a_frame_that_the_video_does_not_have(database):
     frames = chosen(database, 5, 100_000)
-    assert [one.frame.index for one in frames] == [5]
+    assert [selected_frame.frame.index for selected_frame in frames] == [5]
     assert frames.missing.frames == 1
     assert frames.missing.causes == {"street.mp4": "the video has fewer frames than when it was processed"}
 
@@ -100,19 +104,19 @@ def test_a_frame_that_the_video_does_not_have(database):
 def test_a_video_whose_name_is_no_utf_8(tmp_path):
     video = tmp_path / os.fsdecode(b"caf\xe9.mp4")
     video.write_bytes(STREET.read_bytes())
-    made = settings(tmp_path / "set", TRACKED)
-    do(made, *find([str(tmp_path / "caf*")]), limit=2)
-    with opened(made.out) as database:
-        assert [one.frame.index for one in chosen(database, 1)] == [1]
+    dataset_settings = settings(tmp_path / "set", TRACKED)
+    do(dataset_settings, *find([str(tmp_path / "caf*")]), limit=2)
+    with opened(dataset_settings.out) as database:
+        assert [selected_frame.frame.index for selected_frame in chosen(database, 1)] == [1]
 
 
 def test_videos_on_s3(s3, bucket, tmp_path, street):
     s3.put_object(Bucket=bucket, Key="street.mp4", Body=STREET.read_bytes())
-    made = settings(tmp_path / "set", TRACKED)
-    do(made, *find(["s3://gates/street.mp4"]), limit=4)
-    with opened(made.out) as database:
-        (one,) = chosen(database, 3)
-        assert np.array_equal(one.frame.surface.data, street[3].surface.data)
+    dataset_settings = settings(tmp_path / "set", TRACKED)
+    do(dataset_settings, *find(["s3://gates/street.mp4"]), limit=4)
+    with opened(dataset_settings.out) as database:
+        (selected_frame,) = chosen(database, 3)
+        assert np.array_equal(selected_frame.frame.surface.data, street[3].surface.data)
         s3.put_object(Bucket=bucket, Key="street.mp4", Body=STREET.read_bytes() + b"1")
         frames = chosen(database, 3)
         assert list(frames) == []
@@ -129,13 +133,13 @@ def test_columns_of_all_kinds_come_back(tmp_path):
         {"label": None, "class_id": 7, "score": 0.25, "x1": 1.0, "y1": 2.0, "x2": 3.0, "y2": 4.0, "mask": None,
          "keypoints": None, "corners": [{"x": float(n), "y": 1.0} for n in range(4)]},
     ]  # fmt: skip
-    made = detections(pa.Table.from_pylist(rows), ["person", "car"], Skeleton(("a", "b")))
-    assert (made.label, made.class_id.tolist(), made.track_id) == (["car", "7"], [1, 2], None)
-    assert made.extra["mask"].tolist() == [mask, None]
-    np.testing.assert_array_equal(made.extra["keypoints"][0], [[1, 2, 0.5], [np.nan] * 3])
-    assert np.isnan(made.extra["keypoints"][1]).all()
-    assert np.isnan(made.extra["corners"][0]).all()
-    assert made.extra["corners"][1].tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
+    table = detections(pa.Table.from_pylist(rows), ["person", "car"], Skeleton(("a", "b")))
+    assert (table.label, table.class_id.tolist(), table.track_id) == (["car", "7"], [1, 2], None)
+    assert table.extra["mask"].tolist() == [mask, None]
+    np.testing.assert_array_equal(table.extra["keypoints"][0], [[1, 2, 0.5], [np.nan] * 3])
+    assert np.isnan(table.extra["keypoints"][1]).all()
+    assert np.isnan(table.extra["corners"][0]).all()
+    assert table.extra["corners"][1].tolist() == [[0, 1], [1, 1], [2, 1], [3, 1]]
     assert len(detections(pa.Table.from_pylist(rows).slice(0, 0), ["car"])) == len(table_of([])) == 0
 
 

@@ -22,9 +22,13 @@ def code_lines(text: str) -> int:
             lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(text)):
         body = getattr(node, "body", None)
-        for one in body if isinstance(body, list) else ():  # a string that is a statement is a docstring
-            if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant) and isinstance(one.value.value, str):
-                lines.difference_update(range(one.lineno, (one.end_lineno or 0) + 1))
+        for statement in body if isinstance(body, list) else ():  # a string that is a statement is a docstring
+            if (
+                isinstance(statement, ast.Expr)
+                and isinstance(statement.value, ast.Constant)
+                and isinstance(statement.value.value, str)
+            ):
+                lines.difference_update(range(statement.lineno, (statement.end_lineno or 0) + 1))
     return len(lines)
 
 

@@ -16,6 +16,6 @@ def files_without() -> list[Path]:
 
 
 if __name__ == "__main__":
-    for found in files_without():
-        found.write_text(LINE + found.read_text(encoding="utf-8"), encoding="utf-8")
-        print(found.relative_to(ROOT))
+    for path in files_without():
+        path.write_text(LINE + path.read_text(encoding="utf-8"), encoding="utf-8")
+        print(path.relative_to(ROOT))

@@ -24,8 +24,8 @@ def layers() -> list[list[str]]:
 
 def test_the_diagram_shows_the_layers_that_are_checked():
     tree = ast.parse((ROOT / "tests" / "repository" / "test_layout.py").read_text(encoding="utf-8"))
-    found = next(n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "LAYERS")
-    assert [sorted(layer) for layer in layers()] == [sorted(layer) for layer in ast.literal_eval(found)]
+    constant = next(n.value for n in tree.body if isinstance(n, ast.Assign) and ast.unparse(n.targets[0]) == "LAYERS")
+    assert [sorted(layer) for layer in layers()] == [sorted(layer) for layer in ast.literal_eval(constant)]
 
 
 @pytest.mark.parametrize(("path", "symbol"), SYMBOLS)

@@ -64,7 +64,7 @@ def test_an_image_is_pinned_or_built_here(deploy, compose, name):
 @pytest.mark.parametrize("name", SERVICES)
 def test_a_service_finds_its_files_volumes_and_secrets(deploy, compose, name):
     service = compose["services"][name]
-    for source, _, *options in (one.split(":") for one in service["volumes"]):
+    for source, _, *options in (volume.split(":") for volume in service["volumes"]):
         if source.startswith("."):
             assert (deploy / source).is_dir()  # a single file would not follow an editor's rename
             assert options == ["ro"]
@@ -86,9 +86,9 @@ def test_a_service_waits_for_others_that_report_their_health(compose, deploy, na
 
 def test_the_server_is_started_with_options_that_there_are(compose):
     command, pipeline, *options = compose["services"]["streamkit"]["command"]
-    known = {name for parameter in cli.commands[command].params for name in parameter.opts}
+    option_names = {name for parameter in cli.commands[command].params for name in parameter.opts}
     assert pipeline.startswith("/config/")
-    assert {option.partition("=")[0] for option in options} <= known
+    assert {option.partition("=")[0] for option in options} <= option_names
 
 
 def test_prometheus_reaches_the_server_by_an_allowed_name_with_its_token(deploy, compose):
@@ -104,14 +104,14 @@ def test_prometheus_reaches_the_server_by_an_allowed_name_with_its_token(deploy,
 
 def test_secrets_are_made_once_and_closed_to_other_users(copied, compose):
     folder = copied / "secrets"
-    assert {one.name for one in folder.iterdir()} == compose["secrets"].keys()
+    assert {path.name for path in folder.iterdir()} == compose["secrets"].keys()
     assert folder.stat().st_mode & 0o077 == 0
-    made = {one.name: one.read_text() for one in folder.iterdir()}
-    assert len(set(made.values())) == len(made)
-    assert all(re.fullmatch(r"[0-9a-f]{48}\n", text) for text in made.values())
+    secrets = {path.name: path.read_text() for path in folder.iterdir()}
+    assert len(set(secrets.values())) == len(secrets)
+    assert all(re.fullmatch(r"[0-9a-f]{48}\n", text) for text in secrets.values())
     (folder / "mqtt_password").write_text("my own\n")
     subprocess.run(["sh", copied / "make_secrets.sh"], check=True)
-    assert {one.name: one.read_text() for one in folder.iterdir()} == made | {"mqtt_password": "my own\n"}
+    assert {path.name: path.read_text() for path in folder.iterdir()} == secrets | {"mqtt_password": "my own\n"}
 
 
 def test_git_ignores_the_secrets(root):
@@ -157,6 +157,6 @@ def test_promtool_accepts_the_configuration_of_prometheus(copied):
 
 def test_dependabot_renews_the_pinned_images(root):
     updates = yaml.safe_load((root / ".github" / "dependabot.yml").read_text())["updates"]
-    assert {(one["package-ecosystem"], one["directory"]) for one in updates} == {
+    assert {(update["package-ecosystem"], update["directory"]) for update in updates} == {
         ("docker", "/examples/deploy"), ("docker-compose", "/examples/deploy"),
     }  # fmt: skip

@@ -43,7 +43,7 @@ class Containers:
 
     def here(self, text):
         inside = "|".join(self.places)
-        text = re.sub(rf"(?<![\w./])({inside})(?=/)", lambda found: str(self.places[found[1]]), text)
+        text = re.sub(rf"(?<![\w./])({inside})(?=/)", lambda match: str(self.places[match[1]]), text)
         text = text.replace("listener 1883", f"listener {self.broker_port} 127.0.0.1")
         text = text.replace("mosquitto_sub -t", f"mosquitto_sub -p {self.broker_port} -t")
         return text.replace("@mosquitto", f"@127.0.0.1:{self.broker_port}")
@@ -68,10 +68,10 @@ def started(command, **options):
 
 def until(true, seconds=30.0):
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (outcome := true()):
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.25)
-    return found
+    return outcome
 
 
 @pytest.fixture
@@ -146,17 +146,17 @@ def test_the_server_becomes_healthy_sends_events_and_ends(containers, broker, ro
         scraped(containers, port)
         server.send_signal(signal.SIGTERM)
         assert server.wait(float(service["stop_grace_period"].removesuffix("s"))) == 130
-        said = server.stdout.read()
-    assert not any(containers.secret(name) in said for name in ("streamkit_token", "metrics_token", "mqtt_password"))
-    assert {one.name for one in containers.places["/data"].iterdir()} >= {"serve", "clips"}
+        output = server.stdout.read()
+    assert not any(containers.secret(name) in output for name in ("streamkit_token", "metrics_token", "mqtt_password"))
+    assert {path.name for path in containers.places["/data"].iterdir()} >= {"serve", "clips"}
 
 
 def scraped(containers, port):
     """Prometheus' request, by the name and with the token that the example gives it."""
     url = f"http://127.0.0.1:{port}"
     bearer = {"Authorization": f"Bearer {containers.secret('metrics_token')}"}
-    found = httpx.get(f"{url}/metrics", headers={"Host": f"streamkit:{port}", **bearer})
-    assert (found.status_code, "streamkit_ready 1.0" in found.text) == (200, True)
+    response = httpx.get(f"{url}/metrics", headers={"Host": f"streamkit:{port}", **bearer})
+    assert (response.status_code, "streamkit_ready 1.0" in response.text) == (200, True)
     assert httpx.get(f"{url}/metrics", headers={"Host": "other", **bearer}).status_code == 421
     assert httpx.get(f"{url}/api/v1/session", headers=bearer).json()["role"] == "viewer"
     assert httpx.delete(f"{url}/api/v1/sources/street", headers=bearer).status_code == 403

@@ -12,7 +12,7 @@ PAGES = [
     "docs/contributing-map.md",
     "docs/contributing-examples.md",
     "SECURITY.md",
-    *(f"docs/decisions/{one.name}" for one in (ROOT / "docs/decisions").iterdir()),
+    *(f"docs/decisions/{path.name}" for path in (ROOT / "docs/decisions").iterdir()),
 ]
 TEXT = "\n\n".join((ROOT / name).read_text(encoding="utf-8") for name in PAGES[:2])
 FOLDERS = r"(?:streamkit|tests|docs|models|examples|plugins|samples|\.ci|\.github)"
@@ -79,6 +79,6 @@ def test_every_mark_is_explained():
 
 def test_extras_exist():
     extras = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"])
-    named = {one for found in re.findall(r"'\.\[([\w,]+)\]'", TEXT) for one in found.split(",")}
+    named = {extra for extra_list in re.findall(r"'\.\[([\w,]+)\]'", TEXT) for extra in extra_list.split(",")}
     assert named
     assert named <= extras

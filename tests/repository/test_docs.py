@@ -60,8 +60,8 @@ def prose(name: str) -> str:
 def snippets(name: str) -> list[Snippet]:
     text = text_of(name)
     return [
-        Snippet(name, text[: found.start()].count("\n") + 1, found[3], textwrap.dedent(found[4]))
-        for found in FENCE.finditer(text)
+        Snippet(name, text[: match.start()].count("\n") + 1, match[3], textwrap.dedent(match[4]))
+        for match in FENCE.finditer(text)
     ]
 
 
@@ -73,12 +73,12 @@ def slug(heading: str) -> str:
 
 @cache
 def anchors(name: str) -> set[str]:
-    text, seen, found = FENCE.sub("", text_of(name)), Counter(), set()
+    text, seen, anchor_names = FENCE.sub("", text_of(name)), Counter(), set()
     for heading in HEADING.findall(text):
-        one = slug(heading)
-        found.add(f"{one}-{seen[one]}" if seen[one] else one)
-        seen[one] += 1
-    return found | set(ANCHOR.findall(text))
+        anchor = slug(heading)
+        anchor_names.add(f"{anchor}-{seen[anchor]}" if seen[anchor] else anchor)
+        seen[anchor] += 1
+    return anchor_names | set(ANCHOR.findall(text))
 
 
 @cache
@@ -93,7 +93,7 @@ def generated() -> frozenset[Path]:
 def broken(name: str) -> list[str]:
     """The links of a page that lead nowhere."""
     wrong, page = [], ROOT / name
-    for link in (one or other for one, other in LINK.findall(prose(name))):
+    for link in (inline or other for inline, other in LINK.findall(prose(name))):
         path, _, anchor = unquote(link).partition("#")
         if re.match(r"[a-z][a-z0-9+.-]*:", link):
             continue
@@ -106,12 +106,14 @@ def broken(name: str) -> list[str]:
     return wrong
 
 
-ALL = [one for name in NAMES for one in snippets(name)]
-YAML = [one for one in ALL if one.language in ("yaml", "yml")]
-CLUSTERS = [one for one in YAML if re.search(r"^pipeline:", one.text, re.MULTILINE)]
-PIPELINES = [one for one in YAML if re.search(r"^sources:", one.text, re.MULTILINE) and one not in CLUSTERS]
-CARDS = [one for one in YAML if re.search(r"^family:", one.text, re.MULTILINE)]
-PYTHON = [one for one in ALL if one.language in ("python", "py")]
+ALL = [snippet for name in NAMES for snippet in snippets(name)]
+YAML = [snippet for snippet in ALL if snippet.language in ("yaml", "yml")]
+CLUSTERS = [snippet for snippet in YAML if re.search(r"^pipeline:", snippet.text, re.MULTILINE)]
+PIPELINES = [
+    snippet for snippet in YAML if re.search(r"^sources:", snippet.text, re.MULTILINE) and snippet not in CLUSTERS
+]
+CARDS = [snippet for snippet in YAML if re.search(r"^family:", snippet.text, re.MULTILINE)]
+PYTHON = [snippet for snippet in ALL if snippet.language in ("python", "py")]
 
 
 MAX_WORDS = 1500
@@ -182,16 +184,23 @@ def test_every_pipeline_passes_check(snippet, tmp_path, monkeypatch):
 
 def stages_of(snippet):
     """The stages that a part of a pipeline shows, by id; none for another YAML."""
-    found = yaml.safe_load(snippet.text)
-    if not isinstance(found, dict) or "sources" in found:
+    document = yaml.safe_load(snippet.text)
+    if not isinstance(document, dict) or "sources" in document:
         return {}
-    known, stages = set(default_registry().names()), found.get("stages", found)
-    stages = {id_: {} if given is None else given for id_, given in stages.items()} if isinstance(stages, dict) else {}
-    fits = all(isinstance(given, dict) and given.get("stage", id_) in known for id_, given in stages.items())
+    stage_names, stages = set(default_registry().names()), document.get("stages", document)
+    stages = (
+        {id_: {} if stage_options is None else stage_options for id_, stage_options in stages.items()}
+        if isinstance(stages, dict)
+        else {}
+    )
+    fits = all(
+        isinstance(stage_options, dict) and stage_options.get("stage", id_) in stage_names
+        for id_, stage_options in stages.items()
+    )
     return stages if fits else {}
 
 
-PARTS = [one for one in YAML if stages_of(one)]
+PARTS = [snippet for snippet in YAML if stages_of(snippet)]
 
 
 ELSEWHERE = re.compile(  # what a page explains in other places
@@ -208,7 +217,7 @@ def test_the_stages_of_every_part_of_a_pipeline_have_valid_options(snippet, monk
     whole = re.search(r"^stages:", snippet.text, re.MULTILINE)
     text = snippet.text if whole else "stages:\n" + textwrap.indent(snippet.text, "  ")
     config = read_text(f"sources: {{street: 'test://'}}\n{text}")
-    assert [str(one) for one in config.problems if not ELSEWHERE.search(one.text)] == []
+    assert [str(problem) for problem in config.problems if not ELSEWHERE.search(problem.text)] == []
 
 
 @pytest.mark.parametrize("snippet", CARDS, ids=str)
@@ -217,7 +226,7 @@ def test_the_keys_of_every_model_card_are_valid(snippet, tmp_path):
         (tmp_path / name).write_text("car\n")
     root, problems = load(snippet.text, str(snippet))
     read_keys(root, tmp_path, problems)
-    assert [str(one) for one in problems if not ELSEWHERE.search(one.text)] == []
+    assert [str(problem) for problem in problems if not ELSEWHERE.search(problem.text)] == []
 
 
 @pytest.mark.parametrize("snippet", YAML, ids=str)
@@ -232,12 +241,12 @@ def test_all_python_compiles(snippet):
 
 def commands_of(name):
     """The commands of streamkit on a page, in its shell blocks and in its text: the line, and the words."""
-    found = []
-    for one in snippets(name):
-        if one.language in ("sh", "bash", "console", "shell"):
-            found += one.text.replace("\\\n", " ").splitlines()
-    found += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", FENCE.sub("", text_of(name)))]
-    for line in found:
+    lines = []
+    for snippet in snippets(name):
+        if snippet.language in ("sh", "bash", "console", "shell"):
+            lines += snippet.text.replace("\\\n", " ").splitlines()
+    lines += [" ".join(code.split()) for code in re.findall(r"`([^`]+)`", FENCE.sub("", text_of(name)))]
+    for line in lines:
         for part in re.split(r"&&|\|\|?|;", line):
             command = re.match(r"\s*(?:\$ )?(?:[A-Z_]+=\S+ )*(?:python run\.py|streamkit) +(\S.*)", part)
             if command and "…" not in part and "..." not in part:

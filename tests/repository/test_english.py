@@ -28,15 +28,15 @@ SUFFIXES = {".py", ".md", ".yaml", ".yml", ".js", ".html", ".css", ".cu", ".toml
 
 def offenders(texts: dict[str, str]) -> list[str]:
     """Each place of a phrase with what to write instead."""
-    found = []
+    sentences = []
     for name, text in texts.items():
         for number, line in enumerate(text.splitlines(), 1):
-            found += [
+            sentences += [
                 f"{name}:{number}: {phrase!r}: write {way!r}"
                 for phrase, way in PHRASES.items()
                 if re.search(phrase, line, re.IGNORECASE)
             ]
-    return found
+    return sentences
 
 
 def texts() -> dict[str, str]:

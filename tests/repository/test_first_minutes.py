@@ -41,9 +41,9 @@ def blocks(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str]]:
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     subprocess.run(line, cwd=ROOT, env=env, check=True, capture_output=True, timeout=180)
     page = (site / "start.html").read_text()
-    found = re.findall(r'<div class="language-(\w+) highlight">.*?<code>(.*?)</code>', page, re.DOTALL)
-    assert len(found) > 5
-    return [(language, html.unescape(re.sub(r"<[^>]+>", "", text))) for language, text in found]
+    code_blocks = re.findall(r'<div class="language-(\w+) highlight">.*?<code>(.*?)</code>', page, re.DOTALL)
+    assert len(code_blocks) > 5
+    return [(language, html.unescape(re.sub(r"<[^>]+>", "", text))) for language, text in code_blocks]
 
 
 class Reader:
@@ -51,9 +51,9 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
-        kept.pop("VIRTUAL_ENV", None)
-        self.env = {**kept, "CUDA_VISIBLE_DEVICES": ""}
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
+        variables.pop("VIRTUAL_ENV", None)
+        self.env = {**variables, "CUDA_VISIBLE_DEVICES": ""}
         base = Path(sys.base_prefix) / "bin"
         self.env["PATH"] = f"{base}:{os.environ['PATH']}"
 
@@ -106,13 +106,13 @@ def broker(tmp_path: Path) -> Iterator[None]:
 
 
 def test_the_page_takes_a_new_user_from_nothing_to_a_broker(blocks, broker, tmp_path):
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     folder = tmp_path / "user"
     folder.mkdir()
     line = [sys.executable, "-m", "build", "--no-isolation", "--wheel", "--outdir", folder, ROOT]
     subprocess.run(line, check=True, capture_output=True, timeout=120)
     shutil.copy(ROOT / "samples" / "street.mp4", folder / "visit.mp4")
-    reader, said, served = Reader(folder), "", False
+    reader, output, served = Reader(folder), "", False
     for language, text in blocks:
         if language == "yaml" and text.startswith("sources:"):
             (folder / "shop" / "pipeline.yaml").write_text(text)
@@ -124,14 +124,14 @@ def test_the_page_takes_a_new_user_from_nothing_to_a_broker(blocks, broker, tmp_
                 look_at(address, re.search(r"--token (\S+)", text)[1])
             served = True
         else:
-            said += reader.run(text)
-    took_s = time.monotonic() - begun_s
+            output += reader.run(text)
+    took_s = time.monotonic() - start_s
     print(f"\n{took_s:.0f} s")
     assert took_s < MAX_S
     assert served
     assert (folder / "streamkit-demo" / "out" / "street.mp4").is_file()
-    assert "crossing" in said  # the count of the reader's own video
-    sent = next(json.loads(found) for found in said.splitlines() if found.startswith("{"))
+    assert "crossing" in output  # the count of the reader's own video
+    sent = next(json.loads(output_line) for output_line in output.splitlines() if output_line.startswith("{"))
     assert (sent["event"]["kind"], sent["source"]) == ("crossed", "visit")
 
 

@@ -52,9 +52,9 @@ def test_the_python_of_the_image_can_run_streamkit(stages, project):
 @pytest.mark.parametrize("image", IMAGES, ids="image-{}".format)
 def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, image):
     extras = read_dockerfile(dockerfile.read_text())[0]["EXTRAS"].split(",")
-    known = project["project"]["optional-dependencies"]
-    assert {"serve", "track", "brokers"} <= set(extras) <= known.keys()
-    assert image in known
+    extras_of_project = project["project"]["optional-dependencies"]
+    assert {"serve", "track", "brokers"} <= set(extras) <= extras_of_project.keys()
+    assert image in extras_of_project
     packages = stages[f"packages-{image}"]
     (command,) = packages.rest_of("RUN")
     assert f"for extra in {image} ${{EXTRAS}}" in command
@@ -93,7 +93,7 @@ def test_the_build_gets_nothing_that_git_ignores(root, patterns):
 
 
 @pytest.mark.parametrize(
-    ("path", "patterns", "found"),
+    ("path", "patterns", "is_ignored"),
     [
         ("a/b.txt", ["a"], True),
         ("ab/b.txt", ["a"], False),
@@ -104,8 +104,8 @@ def test_the_build_gets_nothing_that_git_ignores(root, patterns):
         ("a/b/c.onnx", ["a/*.onnx"], False),
     ],
 )
-def test_patterns_are_read_as_docker_does(path, patterns, found):
-    assert ignored(path, patterns) is found
+def test_patterns_are_read_as_docker_does(path, patterns, is_ignored):
+    assert ignored(path, patterns) is is_ignored
 
 
 @pytest.mark.parametrize("image", IMAGES, ids="image-{}".format)
@@ -150,6 +150,6 @@ def test_pip_finds_the_packages_of_an_image(root, image):
         pytest.skip("no just on this machine")
     done = subprocess.run(["just", "image-packages", image], capture_output=True, text=True, cwd=root, check=False)
     assert done.returncode == 0, done.stderr
-    found = done.stdout.split("Would install ")[1].lower()
+    packages = done.stdout.split("Would install ")[1].lower()
     wanted = {"cpu": ["onnxruntime-1"], "gpu": ["onnxruntime-gpu-1", "cupy-cuda13x-14", "pynvvideocodec-2"]}[image]
-    assert [name for name in [*wanted, "numba-", "paho-mqtt-", "fastapi-"] if name not in found] == []
+    assert [name for name in [*wanted, "numba-", "paho-mqtt-", "fastapi-"] if name not in packages] == []

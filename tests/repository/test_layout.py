@@ -104,10 +104,10 @@ def imports_of(name: str) -> set[str]:
     for node in ast.walk(parse(name)):
         if isinstance(node, ast.ImportFrom):
             whole = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules |= {one if one in MODULES else str(node.module) for one in whole}
+            modules |= {module if module in MODULES else str(node.module) for module in whole}
         elif isinstance(node, ast.Import):
             modules |= {alias.name for alias in node.names}
-    return {one for one in modules if one.split(".")[0] == "streamkit"}
+    return {module for module in modules if module.split(".")[0] == "streamkit"}
 
 
 def test_nothing_is_loose():
@@ -118,10 +118,10 @@ def test_nothing_is_loose():
 def test_a_package_imports_from_lower_layers_only():
     upward = {}
     for name in FILES:
-        own = name.split("/")[0]
-        others = {one.split(".")[1] for one in imports_of(name) if "." in one} - {own}
-        if "/" in name and (found := {other for other in others if LEVEL[other] >= LEVEL[own]}):
-            upward[name] = found
+        package = name.split("/")[0]
+        others = {module.split(".")[1] for module in imports_of(name) if "." in module} - {package}
+        if "/" in name and (upward_imports := {other for other in others if LEVEL[other] >= LEVEL[package]}):
+            upward[name] = upward_imports
     assert upward == {}
 
 
@@ -151,8 +151,8 @@ def allowed(name: str, *places: str) -> bool:
 
 def offenders(forbidden: set[str], of: Callable[[str], Iterator[str]], *places: str) -> dict[str, set[str]]:
     """The files outside of `places` that import a forbidden package, and which."""
-    found = {name: packages(of(name)) & forbidden for name in FILES if not allowed(name, *places)}
-    return {name: those for name, those in found.items() if those}
+    uses = {name: packages(of(name)) & forbidden for name in FILES if not allowed(name, *places)}
+    return {name: those for name, those in uses.items() if those}
 
 
 def test_who_names_cupy():
@@ -211,9 +211,11 @@ def loaded(code: str) -> set[str]:
 def test_importing_streamkit_costs_little():
     modules = loaded("import streamkit")
     assert not packages(modules) & {*HEAVY, "orjson", "click", "typer", "yaml", "onnx", "torch"}
-    own = {name for name in modules if name.startswith("streamkit")}
+    modules_of_streamkit = {name for name in modules if name.startswith("streamkit")}
     for part in LEVEL.keys() - {"core"}:
-        assert not any(name == f"streamkit.{part}" or name.startswith(f"streamkit.{part}.") for name in own)
+        assert not any(
+            name == f"streamkit.{part}" or name.startswith(f"streamkit.{part}.") for name in modules_of_streamkit
+        )
 
 
 def test_a_graph_can_be_checked_without_heavy_packages():

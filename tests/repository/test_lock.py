@@ -14,7 +14,7 @@ TEXT = (ROOT / "constraints.txt").read_text(encoding="utf-8")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 PINS = [Requirement(line) for line in TEXT.splitlines() if not line.startswith("#")]
 TEXTS = [*PROJECT["dependencies"], *chain.from_iterable(PROJECT["optional-dependencies"].values())]
-ASKED = [one for text in TEXTS if (one := Requirement(text)).name != PROJECT["name"]]
+REQUIREMENTS = [parsed for text in TEXTS if (parsed := Requirement(text)).name != PROJECT["name"]]
 PYTHONS = [f"3.{minor}" for minor in range(*map(int, re.findall(r"3\.(\d+)", PROJECT["requires-python"])))]
 
 
@@ -26,18 +26,19 @@ def test_every_requirement_has_one_version_in_its_range(python):
     for pin in PINS:
         if pin.marker is None or pin.marker.evaluate(machine):
             pins.setdefault(canonicalize_name(pin.name), []).append(next(iter(pin.specifier)).version)
-    found = {str(one): pins.get(canonicalize_name(one.name), []) for one in ASKED}
+    versions = {str(requirement): pins.get(canonicalize_name(requirement.name), []) for requirement in REQUIREMENTS}
     wrong = {
-        str(one): found[str(one)]
-        for one in ASKED
-        if len(found[str(one)]) != 1 or not one.specifier.contains(found[str(one)][0], prereleases=True)
+        str(requirement): versions[str(requirement)]
+        for requirement in REQUIREMENTS
+        if len(versions[str(requirement)]) != 1
+        or not requirement.specifier.contains(versions[str(requirement)][0], prereleases=True)
     }
     assert wrong == {}, "run: just lock"
 
 
 def test_versions_are_exact_and_come_from_no_certain_place():
     assert len(PINS) > 100
-    assert [str(pin) for pin in PINS if [one.operator for one in pin.specifier] != ["=="] or pin.url] == []
+    assert [str(pin) for pin in PINS if [specifier.operator for specifier in pin.specifier] != ["=="] or pin.url] == []
     assert not re.search(r"://|--|file:", TEXT)
 
 
@@ -55,5 +56,5 @@ def test_the_files_with_hashes_have_the_same_versions(name, runtime):
     assert not re.search(r"://|file:", text)
     locked = {str(Requirement(line.partition("--hash")[0])).split(";")[0].strip() for line in lines}
     assert locked <= {str(pin).split(";")[0].strip() for pin in PINS}, "run: just lock"
-    names = {Requirement(one).name for one in locked}
+    names = {Requirement(line).name for line in locked}
     assert {"av", "numba", "fastapi", runtime} <= names

@@ -95,13 +95,13 @@ def test_the_reference_has_the_shapes_and_types_of_a_real_frame(monkeypatch):
     frame = next(streamkit.run("samples/street.mp4", model="demo", stages={"track": {}}, device="cpu", limit=1))
     checked = 0
     values = {"n": len(frame.detections), "height": frame.height, "width": frame.width}
-    for heading, one in (("Frame", frame), ("Detections", frame.detections)):
+    for heading, owner in (("Frame", frame), ("Detections", frame.detections)):
         for name, type_, _ in rows(heading):
-            if found := re.match(r"\((.*?)\) (\w+)", type_):
-                value = getattr(one, re.match(r"`(\w+)", name)[1])
+            if match := re.match(r"\((.*?)\) (\w+)", type_):
+                value = getattr(owner, re.match(r"`(\w+)", name)[1])
                 array = np.asarray(value() if callable(value) else value)
-                shape = tuple(values.get(side) or int(side) for side in re.findall(r"\w+", found[1]))
-                assert (array.shape, str(array.dtype)) == (shape, found[2]), name
+                shape = tuple(values.get(side) or int(side) for side in re.findall(r"\w+", match[1]))
+                assert (array.shape, str(array.dtype)) == (shape, match[2]), name
                 checked += 1
     assert checked == 10
 
@@ -110,11 +110,13 @@ def test_the_types_of_a_frame_are_those_of_the_reference():
     frame = Frame("a", 0, 0.0, 6, 4)
     frame.detections = detections([[0, 0, 1, 1]])
     frame.emit("seen")
-    for heading, one in (("Frame", frame), ("Event", frame.events[0]), ("Detections", frame.detections)):
+    for heading, owner in (("Frame", frame), ("Event", frame.events[0]), ("Detections", frame.detections)):
         for name, type_, _ in rows(heading):
-            found = re.findall(r"`(\w+)`", name)
-            for attribute, wanted in zip(found, type_.split(", ") if len(found) > 1 else [type_], strict=False):
-                value = getattr(one, attribute)
+            attributes = re.findall(r"`(\w+)`", name)
+            for attribute, wanted in zip(
+                attributes, type_.split(", ") if len(attributes) > 1 else [type_], strict=False
+            ):
+                value = getattr(owner, attribute)
                 word = wanted.replace(" of ", " or ").split(" or ")
                 if not wanted.startswith("(") and wanted != "object":
                     assert type(value).__name__ in [*word, "NoneType" if "None" in word else "", *_arrays(word)], name
@@ -151,8 +153,8 @@ def test_the_notebook_counts_objects_at_the_line(notebook_module, monkeypatch, c
     count = int(re.search(r"(\d+) objects have crossed the line", printed)[1])
     assert count == len(namespace["table"]) > 8
     assert "did you mean 'line'" in printed
-    first, last = [one for one in shown if isinstance(one, Frame)]
+    first, last = [output for output in shown if isinstance(output, Frame)]
     assert "data:image/jpeg" in first._repr_html_()
     assert (first.index, last.index) == (0, 199)
-    by_direction = next(one for one in shown if type(one).__name__ == "Series")
+    by_direction = next(output for output in shown if type(output).__name__ == "Series")
     assert by_direction.sum() == count

@@ -44,13 +44,15 @@ def commands(page: str) -> list[str]:
     prose = re.sub(r"^```.*?^```$", "", text_of(page), flags=re.MULTILINE | re.DOTALL)
     lines += re.findall(r"`(python [^`]+)`", prose)
     lines = [" ".join(line.split()) for line in lines]
-    return [one.strip() for line in lines for one in line.split("&&")]
+    return [command.strip() for line in lines for command in line.split("&&")]
 
 
 def named(page: str) -> set[str]:
     """The files that a page tells the reader to save: the first lines of its blocks, or its text, say which."""
-    found = [re.match(r"# (\S+\.(?:py|yaml))\n", block) for kind in ("python", "yaml") for block in blocks(kind, page)]
-    return {match[1] for match in found if match} | set(re.findall(r"[Ss]ave this as `([\w.-]+)`", text_of(page)))
+    matches = [
+        re.match(r"# (\S+\.(?:py|yaml))\n", block) for kind in ("python", "yaml") for block in blocks(kind, page)
+    ]
+    return {match[1] for match in matches if match} | set(re.findall(r"[Ss]ave this as `([\w.-]+)`", text_of(page)))
 
 
 @pytest.fixture
@@ -87,32 +89,36 @@ def test_the_tutorial_s_test_passes(checkout: Path) -> None:
 
 def frames_with_objects(source: str = "test") -> list[Frame]:
     """Two frames, each with two people, one of whom is tracked."""
-    made = frames(2, source)
-    for frame in made:
+    source_frames = frames(2, source)
+    for frame in source_frames:
         frame.detections = detections([[0, 0, 9, 9]] * 2, label=["person"] * 2, track_id=[7, -1])
-    return made
+    return source_frames
 
 
 def test_the_tutorial_s_stages_work(checkout: Path) -> None:
     """Each stage that a page shows does what its text says."""
-    found = plugin_stages(checkout / "plugins")
-    assert sorted(found) == ["age", "blank", "busy", "count_log", "crowd", "crowded_site", "doorway", "gain", "heights"]
-    given = frames_with_objects()
-    crowded = run_stage(found["crowd"](more_than=1), given)
+    kinds = plugin_stages(checkout / "plugins")
+    assert sorted(kinds) == ["age", "blank", "busy", "count_log", "crowd", "crowded_site", "doorway", "gain", "heights"]
+    source_frames = frames_with_objects()
+    crowded = run_stage(kinds["crowd"](more_than=1), source_frames)
     assert [event.data for frame in crowded for event in frame.events] == [{"count": 2}] * 2
-    ages = run_stage(found["age"](), given)
+    ages = run_stage(kinds["age"](), source_frames)
     assert ages[1].detections.extra["age_s"].tolist() == [pytest.approx(0.04), 0]
-    run_stage(found["count_log"](path=str(checkout / "{source}.txt")), given)
+    run_stage(kinds["count_log"](path=str(checkout / "{source}.txt")), source_frames)
     assert (checkout / "test.txt").read_text() == "0 2\n1 2\n"
-    made = run_stage(found["blank"](count=3))
-    assert [(frame.index, frame.width, frame.height) for frame in made] == [(0, 640, 360), (1, 640, 360), (2, 640, 360)]
-    tall = run_stage(found["heights"](more_than=8), frames_with_objects())[0]
+    blank = run_stage(kinds["blank"](count=3))
+    assert [(frame.index, frame.width, frame.height) for frame in blank] == [
+        (0, 640, 360),
+        (1, 640, 360),
+        (2, 640, 360),
+    ]
+    tall = run_stage(kinds["heights"](more_than=8), frames_with_objects())[0]
     assert tall.detections.extra["height_px"].tolist() == [9, 9]
     assert [(event.kind, event.data) for event in tall.events] == [("tall", {"height_px": 9.0})] * 2
-    site = run_stage(found["crowded_site"](more_than=3), frames_with_objects("a") + frames_with_objects("b"))
+    site = run_stage(kinds["crowded_site"](more_than=3), frames_with_objects("a") + frames_with_objects("b"))
     assert [(frame.source, event.data) for frame in site for event in frame.events] == [("b", {"count": 4})] * 2
     batch = Batch(frames(1), tensor=np.ones((1, 3, 4, 4), np.float32))
-    assert (found["gain"](factor=1.5).process(batch).tensor == 1.5).all()
+    assert (kinds["gain"](factor=1.5).process(batch).tensor == 1.5).all()
 
 
 @pytest.mark.parametrize("name", ["crowd", "doorway"])
@@ -133,8 +139,8 @@ def test_two_commands_are_all_the_set_up() -> None:
 
 def extras_of(page: str) -> set[str]:
     """The extras that a page's commands install."""
-    found = re.findall(r"pip install -e '\.\[([\w,]+)\]'", text_of(page))
-    return {extra for part in found for extra in part.split(",")}
+    extras_lists = re.findall(r"pip install -e '\.\[([\w,]+)\]'", text_of(page))
+    return {extra for part in extras_lists for extra in part.split(",")}
 
 
 def test_the_readme_fits_on_two_screens() -> None:
@@ -150,7 +156,7 @@ def test_the_test_command_installs_all_that_tests_skip_without() -> None:
     for requirement in wanted:  # grows with the extras that an extra names
         name, more = re.match(r"([\w-]+)(?:\[([\w,]+)\])?", requirement).groups()  # type: ignore[union-attr]
         if name == project["name"]:
-            wanted.extend(one for extra in more.split(",") for one in extras[extra])
+            wanted.extend(requirement for extra in more.split(",") for requirement in extras[extra])
         installed.add(name)
     distribution = {"cv2": "opencv-python-headless", "PIL": "pillow", "nkeys": "nats-py", "xdist": "pytest-xdist"}
     skipped = {

@@ -47,23 +47,23 @@ def rows(page, heading=""):
     """The cells of the table rows of a page, or of one of its sections, by the word in the first cell."""
     part = page if not heading else page.partition(f"\n{heading}\n")[2]
     part = part if not heading else re.split(rf"^#{{1,{heading.count('#')}}} ", part, maxsplit=1, flags=re.MULTILINE)[0]
-    found = {}
+    cells_by_name = {}
     for line in part.splitlines():
         cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
         if line.startswith("| ") and (name := re.match(r"\[?`([^`]+)`", cells[0])):
-            found[name[1]] = cells
-    return found
+            cells_by_name[name[1]] = cells
+    return cells_by_name
 
 
 def commands(command, path):
     yield path, command
-    for name, one in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from commands(one, f"{path} {name}")
+    for name, subcommand in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from commands(subcommand, f"{path} {name}")
 
 
 def test_everything_that_the_package_offers_is_on_its_page(pages):
-    found = re.findall(r"^::: streamkit\.(\w+)$", pages["reference/streamkit.md"], re.MULTILINE)
-    assert sorted(found) == sorted(streamkit.__all__)
+    exported_names = re.findall(r"^::: streamkit\.(\w+)$", pages["reference/streamkit.md"], re.MULTILINE)
+    assert sorted(exported_names) == sorted(streamkit.__all__)
 
 
 # -------------------------------------------------------------------------------------------------------------- a YAML
@@ -111,7 +111,9 @@ def test_every_key_of_a_model_card_and_every_family_is_on_their_page(pages):
     ]  # fmt: skip
     assert set(FORMATS) == set(FAMILIES)
     families = re.findall(r"^\| (\w+) \| `(\w+)` \| .* \| (yes|no) \|$", page, re.MULTILINE)
-    assert set(families) == {(one.task, one.name, "yes" if one.suppress else "no") for one in FAMILIES.values()}
+    assert set(families) == {
+        (family.task, family.name, "yes" if family.suppress else "no") for family in FAMILIES.values()
+    }
     assert set(rows(page, "## Cards that ship")) == {path.stem for path in list_cards()}
 
 
@@ -120,16 +122,16 @@ def test_every_key_of_a_model_card_and_every_family_is_on_their_page(pages):
 
 def test_every_field_of_records_is_on_their_page(pages):
     for group in groups():
-        assert list(rows(pages["reference/records.md"], f"## {group.name}")) == [one.name for one in group.fields]
+        assert list(rows(pages["reference/records.md"], f"## {group.name}")) == [field.name for field in group.fields]
 
 
 def test_every_event_of_the_stages_is_on_the_page(pages):
     registry = default_registry()
     emitted = {(kind, name) for name in registry.names() for kind in registry[name].spec.emits}
-    assert {(one.kind, one.stage) for one in EVENT_KINDS if one.stage in registry.names()} == emitted
-    for one in EVENT_KINDS:
-        section = rows(pages["reference/events.md"], f"### `{one.kind}` {{ #{one.stage}-{one.kind} }}")
-        assert set(section) == {*one.keys, *one.optional}
+    assert {(event.kind, event.stage) for event in EVENT_KINDS if event.stage in registry.names()} == emitted
+    for event in EVENT_KINDS:
+        section = rows(pages["reference/events.md"], f"### `{event.kind}` {{ #{event.stage}-{event.kind} }}")
+        assert set(section) == {*event.keys, *event.optional}
 
 
 def events_of_pages():
@@ -152,11 +154,11 @@ def test_real_events_have_the_keys_of_the_page():
     facts = {*FACTS, "lasted_s"}
     for kind, data in shown:
         described = [
-            set(one.keys)
+            set(event.keys)
             <= set(data)
-            <= {*one.keys, *one.optional, *ADDED_KEYS, *(facts if one.stage == "alarms" else ())}
-            for one in EVENT_KINDS
-            if one.kind == kind
+            <= {*event.keys, *event.optional, *ADDED_KEYS, *(facts if event.stage == "alarms" else ())}
+            for event in EVENT_KINDS
+            if event.kind == kind
         ]
         assert any(described), (kind, data)
 
@@ -171,20 +173,25 @@ def test_every_command_and_option_is_on_the_page_of_the_command_line(pages, path
         r"^## ", pages["reference/cli.md"].partition(f"\n## `{path}`\n")[2], maxsplit=1, flags=re.MULTILINE
     )[0]
     assert f"```text\nUsage: {path} " in section
-    names = {name for one in command.params if isinstance(one, click.Option) and not one.hidden for name in one.opts}
+    names = {
+        name
+        for option in command.params
+        if isinstance(option, click.Option) and not option.hidden
+        for name in option.opts
+    }
     assert {name for name in names if f"`{name}`" not in section} == set()
 
 
 def test_every_metric_is_on_the_page_with_its_labels(pages):
-    found = rows(pages["reference/metrics.md"], "## Pipeline")
+    metric_rows = rows(pages["reference/metrics.md"], "## Pipeline")
     source = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "streamkit").rglob("metrics.py"))
-    made = set(re.findall(r'\b_?(?:counter|gauge|histogram)\(\s*"(\w+)"', source))
-    made |= {number.metric for number in EXPORTED}
-    assert len(made) > 18
-    names = {name.removeprefix("streamkit_").removesuffix("_total") for name in found}
-    assert made | {"gpu_utilization_ratio", "decoder_utilization_ratio"} == names
-    assert found["streamkit_frames_dropped_total"][1:3] == ["counter", "`source`, `cause`"]
-    labels = {label for cells in found.values() for label in re.findall(r"`(\w+)`", cells[2])}
+    metrics = set(re.findall(r'\b_?(?:counter|gauge|histogram)\(\s*"(\w+)"', source))
+    metrics |= {number.metric for number in EXPORTED}
+    assert len(metrics) > 18
+    names = {name.removeprefix("streamkit_").removesuffix("_total") for name in metric_rows}
+    assert metrics | {"gpu_utilization_ratio", "decoder_utilization_ratio"} == names
+    assert metric_rows["streamkit_frames_dropped_total"][1:3] == ["counter", "`source`, `cause`"]
+    labels = {label for cells in metric_rows.values() for label in re.findall(r"`(\w+)`", cells[2])}
     assert labels == set(rows(pages["reference/metrics.md"], "## Labels"))
 
 
@@ -197,7 +204,7 @@ def test_every_request_is_on_the_page_with_its_role_and_parameters(pages, docume
         section = re.split(r"^#{2,3} ", page.partition(f"\n{heading}\n")[2], maxsplit=1, flags=re.MULTILINE)[0]
         assert operation["description"] in section
         assert f"role `{role_of(operation)}`" in section or (not role_of(operation) and "Needs no token" in section)
-        assert {one["name"] for one in operation.get("parameters", ())} == set(rows(section))
+        assert {parameter["name"] for parameter in operation.get("parameters", ())} == set(rows(section))
         count += 1
     assert count > 40
     assert page.count("\n### `") == count

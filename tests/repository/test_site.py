@@ -60,8 +60,10 @@ def test_the_navigation_has_what_exists_and_every_page(hooks):
 def test_a_chain_of_boxes_is_a_list_and_other_diagrams_stay_text(hooks):
     chain = '```mermaid\nflowchart TD\n    a["one<br>core/a.py:A.run"] --> b["two"]\n    b --> c["three"]\n```\n'
     page = SimpleNamespace(file=SimpleNamespace(src_uri="a.md"))
-    made = hooks.on_page_markdown(chain, page, None, None)
-    assert made == ('<ol class="chain"><li>one<br><code>core/a.py:A.run</code></li><li>two</li><li>three</li></ol>\n')
+    markdown = hooks.on_page_markdown(chain, page, None, None)
+    assert markdown == (
+        '<ol class="chain"><li>one<br><code>core/a.py:A.run</code></li><li>two</li><li>three</li></ol>\n'
+    )
     branch = chain.replace("b --> c", "a --> c")
     assert hooks.on_page_markdown(branch, page, None, None) == branch
 

@@ -31,16 +31,16 @@ def opened(chromium, site):
     """Opens a page; at the end no script has failed, and every request was to a file."""
     troubles = []
 
-    def made(place, viewport=DESK):
+    def open_page(place, viewport=DESK):
         page = chromium.new_context(viewport=viewport).new_page()
         page.on("pageerror", lambda error: troubles.append(error.stack or str(error)))
         page.on("console", lambda line: line.type in ("error", "warning") and troubles.append(line.text))
-        page.on("request", lambda one: one.url.startswith(("file:", "data:")) or troubles.append(one.url))
-        page.on("requestfailed", lambda one: troubles.append(f"{one.url} failed"))
+        page.on("request", lambda request: request.url.startswith(("file:", "data:")) or troubles.append(request.url))
+        page.on("requestfailed", lambda request: troubles.append(f"{request.url} failed"))
         page.goto((site / place).as_uri())
         return page
 
-    yield made
+    yield open_page
     assert troubles == []
 
 
@@ -58,7 +58,7 @@ def test_the_search_finds_an_option_without_a_server(opened, place, viewport):
     first = page.locator(".md-search-result__link").first
     first.wait_for()
     assert "reference/stages/source.html" in " ".join(
-        one.get_attribute("href") for one in page.locator(".md-search-result__link").all()
+        link.get_attribute("href") for link in page.locator(".md-search-result__link").all()
     )
     first.click()
     page.locator("h1").first.wait_for()

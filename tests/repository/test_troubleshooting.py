@@ -15,12 +15,12 @@ PAGES = sorted((ROOT / "docs").glob("troubleshooting*.md"))
 def texts() -> str:
     """All texts of the package, in which a message is looked for."""
     trees = (ast.parse(path.read_text()) for path in (ROOT / "streamkit").rglob("*.py"))
-    found = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
-    return "\n".join(one for one in found if isinstance(one, str))
+    constants = (node.value for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return "\n".join(constant for constant in constants if isinstance(constant, str))
 
 
 def messages() -> list[str]:
-    return [found for page in PAGES for found in re.findall(r"^\| `(.*?)` \|", page.read_text(), re.MULTILINE)]
+    return [message for page in PAGES for message in re.findall(r"^\| `(.*?)` \|", page.read_text(), re.MULTILINE)]
 
 
 @pytest.mark.parametrize("message", messages())

@@ -59,19 +59,19 @@ def test_the_commands_of_the_tutorial_run(best, here):
     (best / "count.yaml").write_text(text)
     steps = commands(TUTORIAL)
     assert [step[0] for step in steps] == ["models", "check", "count.yaml", "models"]
-    said = []
+    outputs = []
     for step in steps:
         done = here(*step, cwd=best)
         assert done.returncode == 0, done.stderr
-        said.append(done.stdout + done.stderr)
-    assert re.search(r"^passed\ndrawn     out.png: frame \d+ of (4|16), .*person", said[0], re.MULTILINE)
-    assert "hint" not in said[0]
+        outputs.append(done.stdout + done.stderr)
+    assert re.search(r"^passed\ndrawn     out.png: frame \d+ of (4|16), .*person", outputs[0], re.MULTILINE)
+    assert "hint" not in outputs[0]
     records = [json.loads(line) for line in (best / "out" / "street.jsonl").read_text().splitlines()]
-    assert any(one["label"] == "person" for record in records for one in record["objects"])
+    assert any(detected["label"] == "person" for record in records for detected in record["objects"])
     if len(records) > 10:
         events = [event for record in records for event in record["events"]]
         assert [(event["kind"], event["data"]["label"]) for event in events] == [("crossed", "person")]
-        assert "door in: person 1" in said[2]
+        assert "door in: person 1" in outputs[2]
     assert (best / "out" / "street.mp4").stat().st_size > 10_000
     assert load_card(best / "best.yaml").labels == derive(best / "best.onnx").card().labels
 
@@ -86,18 +86,18 @@ SIZES = {"N": "N", "A": 84, "Q": 60, "K": 50, "P": 17, "M": 32, "D": 128, "T": 2
 
 def shapes(outputs: str, classes: int) -> dict[str, list[object]]:
     """The outputs of a row by name, with their shapes."""
-    found: dict[str, list[object]] = {}
+    output_shapes: dict[str, list[object]] = {}
     for name, text in re.findall(r"(?:(\w+)`? )?\(([^()]*)\)", outputs):
         sides = [re.sub(r"(\d) ([A-Z])", r"\1 * \2", side) for side in text.split(", ")]
         shape = [eval(side, {**SIZES, "C": classes}) for side in sides]
         strides = (8, 16, 32) if name.endswith("_S") else (None,)
-        found |= {name if stride is None else f"{name[:-1]}{stride}": list(shape) for stride in strides}
-    return found
+        output_shapes |= {name if stride is None else f"{name[:-1]}{stride}": list(shape) for stride in strides}
+    return output_shapes
 
 
 @pytest.mark.parametrize(
     ("name", "outputs"),
-    [(name, one) for name, forms in FORMATS.items() for form in forms for one in form.outputs.split(" or ")],
+    [(name, output) for name, forms in FORMATS.items() for form in forms for output in form.outputs.split(" or ")],
 )
 def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
     family = FAMILIES[name]

@@ -35,17 +35,17 @@ def listed(*words: str) -> list[str]:
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel: by way of the source distribution, as a release is, from the files of a fresh clone."""
-    given = os.environ.get("STREAMKIT_WHEEL")
-    folder = ROOT / given if given else tmp_path_factory.mktemp("dist")
-    if not given:
+    wheel_name = os.environ.get("STREAMKIT_WHEEL")
+    folder = ROOT / wheel_name if wheel_name else tmp_path_factory.mktemp("dist")
+    if not wheel_name:
         clone = tmp_path_factory.mktemp("clone")
         for name in listed("-co", "--exclude-standard"):
             (clone / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, clone / name)
         build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, clone]
         subprocess.run(build, check=True, capture_output=True, timeout=60)
-    (found,) = folder.glob("*.whl")
-    return found
+    (built,) = folder.glob("*.whl")
+    return built
 
 
 class Installed:
@@ -60,15 +60,20 @@ class Installed:
         subprocess.run([*pip, *what], check=True, capture_output=True, text=True, timeout=600)
         if not download:  # after what lies there, so that the wheel comes first
             (packages,) = (self.environment / "lib").glob("python*/site-packages")
-            mine = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
-            (packages / "borrowed.pth").write_text("\n".join(mine))
+            site_packages = dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib"))
+            (packages / "borrowed.pth").write_text("\n".join(site_packages))
 
     def __call__(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run the installed command."""
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
+        variables = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "STREAMKIT_"))}
         line = [self.environment / "bin" / "streamkit", *words]
         return subprocess.run(
-            line, cwd=self.work, env={**kept, "CUDA_VISIBLE_DEVICES": ""}, capture_output=True, text=True, timeout=150
+            line,
+            cwd=self.work,
+            env={**variables, "CUDA_VISIBLE_DEVICES": ""},
+            capture_output=True,
+            text=True,
+            timeout=150,
         )
 
 
@@ -79,13 +84,17 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
 
 def test_the_wheel_has_the_shipped_files_and_is_small(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as packed:
-        files = {one.filename: one for one in packed.infolist() if not one.filename.startswith("streamkit/docs_site/")}
+        files = {
+            entry.filename: entry
+            for entry in packed.infolist()
+            if not entry.filename.startswith("streamkit/docs_site/")
+        }
     wanted = [name for name in listed("models", "samples") if name.endswith((".yaml", ".onnx", ".mp4", ".json"))]
     assert {"models/demo.yaml", "models/demo.onnx", "samples/street.mp4"} <= set(wanted)
-    shipped = {name: one.file_size for name, one in files.items() if name.startswith("streamkit/shipped/")}
+    shipped = {name: entry.file_size for name, entry in files.items() if name.startswith("streamkit/shipped/")}
     assert sorted(shipped) == sorted(f"streamkit/shipped/{name}" for name in wanted)
     assert sum(shipped.values()) < 5e6
-    assert sum(one.compress_size for one in files.values()) < 5e6
+    assert sum(entry.compress_size for entry in files.values()) < 5e6
     assert [name for name in files if not name.startswith(("streamkit/", "streamkit_video-"))] == []
 
 
@@ -96,7 +105,7 @@ def test_the_license_is_in_the_metadata(wheel: Path) -> None:
         assert name.replace("METADATA", "licenses/LICENSE") in packed.namelist()
     assert (about["Name"], about["Version"]) == ("streamkit-video", __version__)
     assert (about["License-Expression"], about.get_all("License-File")) == ("Apache-2.0", ["LICENSE"])
-    assert not [one for one in about.get_all("Classifier", []) if one.startswith("License")]
+    assert not [classifier for classifier in about.get_all("Classifier", []) if classifier.startswith("License")]
 
 
 def test_the_demo_runs_in_half_a_minute(installed: Installed) -> None:
@@ -112,9 +121,11 @@ def test_the_demo_runs_in_half_a_minute(installed: Installed) -> None:
         assert f"streamkit-demo/{name}" in done.stdout
         assert (folder / name).is_file()
     assert sorted(path.name for path in installed.work.iterdir()) == ["streamkit-demo"]
-    found = records(folder / "out" / "street.jsonl")
-    assert len(found) == decoded(folder / "out" / "street.mp4") == 400
-    assert {"car", "person", "bike"} == {one["label"] for record in found for one in record["objects"]}
+    frame_records = records(folder / "out" / "street.jsonl")
+    assert len(frame_records) == decoded(folder / "out" / "street.mp4") == 400
+    assert {"car", "person", "bike"} == {
+        detected["label"] for record in frame_records for detected in record["objects"]
+    }
 
 
 def test_a_template_runs(installed: Installed) -> None:

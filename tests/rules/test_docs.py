@@ -34,8 +34,8 @@ def test_its_stages_pass_check(stage):
 
 
 def test_its_tests_pass():
-    said = []
-    assert run_tests(read_text(f"{ABOVE}{NIGHT}{TESTS}", folder=ROOT), said.append) == 0, said
+    messages = []
+    assert run_tests(read_text(f"{ABOVE}{NIGHT}{TESTS}", folder=ROOT), messages.append) == 0, messages
 
 
 @pytest.mark.parametrize("name", [*OBJECT, *ALIASES, *MEASURED, "source"])

@@ -45,8 +45,8 @@ LENGTH = st.sampled_from([0.0, 0.0, 0.25, 0.5, 1.0])
 
 
 def rules(names):
-    one = conditions(*names, leaves=4)
-    return st.tuples(one, st.none() | one, st.tuples(LENGTH, LENGTH, LENGTH))
+    condition = conditions(*names, leaves=4)
+    return st.tuples(condition, st.none() | condition, st.tuples(LENGTH, LENGTH, LENGTH))
 
 
 OBJECTS = st.dictionaries(
@@ -77,7 +77,7 @@ class World:
         for track in lost:
             del self.seen[track], self.first[track]
             self.zone.pop(track, None)
-        found = {}
+        facts_by_track = {}
         for track, (label, x, score, speed, color) in objects.items():
             self.first.setdefault(track, now)
             self.seen[track] = now
@@ -86,79 +86,82 @@ class World:
             else:
                 self.zone.pop(track, None)
             inside = track in self.zone
-            found[track] = {
+            facts_by_track[track] = {
                 "klass": label, "x1": max(0, x - 1), "width": x + 1 - max(0, x - 1), "score": score, "speed": speed,
                 "color": color, "inside": inside, "dwell": now - self.zone[track][1] if inside else None,
                 "age": now - self.first[track],
             }  # fmt: skip
-        every = list(found.values())
+        every = list(facts_by_track.values())
         frame = {
             "src": self.source,
             "n": len(every),
-            "n_person": sum(one["klass"] == "person" for one in every),
-            "n_dog": sum(one["klass"] == "dog" for one in every),
-            "n_sure": sum(one["klass"] == "car" and one["score"] > 0.5 for one in every),
-            "n_color": sum(one["color"] == "dog" for one in every),
-            "n_odd": sum((one["speed"] or 0) > 2 or (one["klass"] == "dog" and one["inside"]) for one in every),
+            "n_person": sum(object_facts["klass"] == "person" for object_facts in every),
+            "n_dog": sum(object_facts["klass"] == "dog" for object_facts in every),
+            "n_sure": sum(object_facts["klass"] == "car" and object_facts["score"] > 0.5 for object_facts in every),
+            "n_color": sum(object_facts["color"] == "dog" for object_facts in every),
+            "n_odd": sum(
+                (object_facts["speed"] or 0) > 2 or (object_facts["klass"] == "dog" and object_facts["inside"])
+                for object_facts in every
+            ),
             "n_in": sum(label == "person" for label, _ in self.zone.values()),
             "n_zone": len(self.zone),
         }
-        return frame, {track: frame | one for track, one in found.items()}, lost
+        return frame, {track: frame | attributes for track, attributes in facts_by_track.items()}, lost
 
 
-def plainly(given_rules, per_object, frames):
+def plainly(rule_specs, per_object, frames):
     """(time, source, rule, kind, track) of everything that is told."""
-    worlds, times, found, states = {}, defaultdict(float), [], {}
+    worlds, times, events, states = {}, defaultdict(float), [], {}
     for source, step, objects in frames:
         now = times[source] = times[source] + step
         frame, each, lost = worlds.setdefault(source, World(source)).look(now, objects)
-        for number, ((_, when), clear, lengths) in enumerate(given_rules):
+        for number, ((_, when), clear, lengths) in enumerate(rule_specs):
             if per_object[number]:
                 for track in lost:
                     before = states.pop((number, source, track), None)
                     if before is not None and before.events and before.events[-1][1] == "raised":
-                        found.append((now, source, f"r{number}", "cleared", track))
+                        events.append((now, source, f"r{number}", "cleared", track))
             for track, facts in each.items() if per_object[number] else [(None, frame)]:
                 true = cel(when, facts) is True
                 over = not true if clear is None else cel(clear[1], facts) is True
                 plain = states.setdefault((number, source, track), Plain(*lengths, gap_s=MAX_PAUSE))
                 if what := plain.step(now, true, over, True):
-                    found.append((now, source, f"r{number}", what, track))
-    return sorted(found, key=str)
+                    events.append((now, source, f"r{number}", what, track))
+    return sorted(events, key=str)
 
 
 def batches(frames, size):
     times, index = defaultdict(float), defaultdict(int)
-    made = []
+    batch_rows = []
     for source, step, objects in frames:
         times[source] += step
         frame = Frame(source, index[source], times[source], 640, 360)
         index[source] += 1
-        known = list(objects.values())
-        colors = np.full(len(known), None)
-        colors[:] = [None if one[4] is None else {"color": {"label": one[4], "score": 0.5}} for one in known]
+        rows = list(objects.values())
+        colors = np.full(len(rows), None)
+        colors[:] = [None if row[4] is None else {"color": {"label": row[4], "score": 0.5}} for row in rows]
         table = detections(
-            [[x - 1, 10, x + 1, 20] for _, x, *_ in known], [one[2] for one in known], label=[one[0] for one in known],
+            [[x - 1, 10, x + 1, 20] for _, x, *_ in rows], [row[2] for row in rows], label=[row[0] for row in rows],
             labels=TEXTS, track_id=list(objects),
-            speed_kmh=np.array([np.nan if one[3] is None else one[3] for one in known], np.float32), attributes=colors,
+            speed_kmh=np.array([np.nan if row[3] is None else row[3] for row in rows], np.float32), attributes=colors,
         )  # fmt: skip
-        made.append((frame, table))
-    for at in range(0, len(made), size):
-        part = made[at : at + size]
-        table = Detections.concat([one for _, one in part], rows=range(len(part)))
+        batch_rows.append((frame, table))
+    for at in range(0, len(batch_rows), size):
+        part = batch_rows[at : at + size]
+        table = Detections.concat([frame_table for _, frame_table in part], rows=range(len(part)))
         yield Batch([frame for frame, _ in part], tables={"detect": table})
 
 
-def run(made, facts, frames, size):
-    engine = RuleEngine(made, SEEN, facts, track_ttl_s=MAX_GAP, max_frame_gap_s=MAX_PAUSE)
+def run(fact_rules, facts, frames, size):
+    engine = RuleEngine(fact_rules, SEEN, facts, track_ttl_s=MAX_GAP, max_frame_gap_s=MAX_PAUSE)
     slots = {"car": 0, "dog": 1}
     for slot in slots.values():
         engine.begin(slot)
-    found = []
+    events = []
     for batch in batches(frames, size):
-        for one in engine.step(batch, slots):
-            found.append((one.frame.pts_s, one.frame.source, one.rule, one.kind, one.track))
-    return sorted(found, key=str)
+        for event in engine.step(batch, slots):
+            events.append((event.frame.pts_s, event.frame.source, event.rule, event.kind, event.track))
+    return sorted(events, key=str)
 
 
 @settings(max_examples=20, deadline=None)
@@ -169,22 +172,22 @@ def run(made, facts, frames, size):
     st.integers(1, 6),
 )
 def test_against_plain_loops(of_frames, of_objects, frames, size):
-    given_rules = of_frames + of_objects
-    facts, made = Facts(), []
-    for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(given_rules):
+    rule_specs = of_frames + of_objects
+    facts, fact_rules = Facts(), []
+    for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(rule_specs):
         options = {"when": f"{when} for {for_s}s" if for_s else when, "cooldown": cooldown_s, "clear_for": clear_s}
         if clear is not None:
             options["clear"] = clear[0]
         try:
-            made.append(make_rule(f"r{number}", options, SEEN, facts))
+            fact_rules.append(make_rule(f"r{number}", options, SEEN, facts))
         except ValueError as error:  # the condition is about frames after all, and its end about objects
             assert "clear refers to one object" in str(error)  # noqa: PT017
             return
-    expected = plainly(given_rules, [rule.per_object for rule in made], frames)
-    assert run(made, facts, frames, size) == expected
+    expected = plainly(rule_specs, [rule.per_object for rule in fact_rules], frames)
+    assert run(fact_rules, facts, frames, size) == expected
     with pytest.MonkeyPatch.context() as patch:  # where Numba is not installed
         patch.setattr(kernel, "kernels", lambda: (kernel.count, kernel.advance))
-        assert run(made, facts, frames, size) == expected
+        assert run(fact_rules, facts, frames, size) == expected
 
 
 def test_an_area_whose_shape_changes_begins_without_tracks_of_the_others():

@@ -20,84 +20,87 @@ def rule(for_s=0.0, clear_s=0.0, cooldown_s=0.0, schedule=None, clear=None):
     return FactRule(Rule("r", WHEN, clear, for_s, clear_s, cooldown_s, schedule))
 
 
-def step(made, now_s, true, clock=None, *, over=None):
+def step(group, now_s, true, clock=None, *, over=None):
     """What comes of one step of the item `it`: `raised`, `cleared` or None."""
-    changes = made.step({"it": {"up": true, "over": over}}, now_s, clock)
+    changes = group.step({"it": {"up": true, "over": over}}, now_s, clock)
     return changes[0].kind if changes else None
 
 
-def told(made, steps):
+def changes_of(group, steps):
     """What comes of (time, true) or (time, true, over), as {time: what}."""
-    found = {}
+    changes = {}
     for now_s, true, *over in steps:
-        what = step(made, now_s, true, over=over[0] if over else None)
+        what = step(group, now_s, true, over=over[0] if over else None)
         if what:
-            found[now_s] = what
-    return found
+            changes[now_s] = what
+    return changes
 
 
 def test_at_once():
-    assert told(rule(), [(0, False), (1, True), (2, True), (3, False)]) == {1: "raised", 3: "cleared"}
+    assert changes_of(rule(), [(0, False), (1, True), (2, True), (3, False)]) == {1: "raised", 3: "cleared"}
 
 
 def test_only_what_lasts_is_raised():
     steps = [(0, True), (4, True), (9, True), (9.5, False), (10, True), (19.9, True), (20, True)]
-    assert told(rule(for_s=10), steps) == {20: "raised"}
+    assert changes_of(rule(for_s=10), steps) == {20: "raised"}
 
 
 def test_it_must_be_over_for_some_time():
     steps = [(0, True), (1, False), (4, False), (5, True), (6, False), (10, False), (11, False)]
-    assert told(rule(clear_s=5), steps) == {0: "raised", 11: "cleared"}
+    assert changes_of(rule(clear_s=5), steps) == {0: "raised", 11: "cleared"}
 
 
 def test_its_own_end():
     steps = [(0, True, False), (1, False, False), (2, False, True), (3, True, True), (4, True, False)]
-    assert told(rule(clear=OVER), steps) == {0: "raised", 2: "cleared", 4: "raised"}
+    assert changes_of(rule(clear=OVER), steps) == {0: "raised", 2: "cleared", 4: "raised"}
 
 
 def test_cooling_down():
     steps = [(0, True), (1, False), (2, True), (30, True), (60.9, True), (61, True), (62, False)]
-    assert told(rule(cooldown_s=60), steps) == {0: "raised", 1: "cleared", 61: "raised", 62: "cleared"}
+    assert changes_of(rule(cooldown_s=60), steps) == {0: "raised", 1: "cleared", 61: "raised", 62: "cleared"}
 
 
 def test_what_is_not_known_is_not_true():
-    assert told(rule(), [(0, None), (1, True), (2, None)]) == {1: "raised", 2: "cleared"}
-    assert told(rule(clear=OVER), [(0, True, None), (1, None, None), (2, None, True)]) == {0: "raised", 2: "cleared"}
+    assert changes_of(rule(), [(0, None), (1, True), (2, None)]) == {1: "raised", 2: "cleared"}
+    assert changes_of(rule(clear=OVER), [(0, True, None), (1, None, None), (2, None, True)]) == {
+        0: "raised",
+        2: "cleared",
+    }
 
 
 def test_how_long_it_lasted():
-    made = rule(clear_s=5)
+    group = rule(clear_s=5)
     changes = [
-        made.step({"it": {"up": true}}, now_s) for now_s, true in [(1, True), (8, True), (9, False), (14, False)]
+        group.step({"it": {"up": true}}, now_s) for now_s, true in [(1, True), (8, True), (9, False), (14, False)]
     ]
-    assert [[(one.item, one.kind, one.lasted_s) for one in some] for some in changes] == [
+    assert [[(change.item, change.kind, change.lasted_s) for change in some] for some in changes] == [
         [("it", "raised", 0.0)], [], [], [("it", "cleared", 8.0)],
     ]  # fmt: skip
 
 
 def test_outside_the_schedule_nothing_is_true():
-    made = rule(schedule=TypeAdapter(Schedule).validate_python({"hours": "10:00-12:00"}))
-    found = {}
+    group = rule(schedule=TypeAdapter(Schedule).validate_python({"hours": "10:00-12:00"}))
+    changes = {}
     for hour in range(8, 14):
-        what = step(made, hour * 3600, True, MONDAY + timedelta(hours=hour))
+        what = step(group, hour * 3600, True, MONDAY + timedelta(hours=hour))
         if what:
-            found[hour] = what
-    assert found == {10: "raised", 12: "cleared"}
+            changes[hour] = what
+    assert changes == {10: "raised", 12: "cleared"}
 
 
 def test_each_item_has_its_own_state():
-    made = rule(for_s=2)
+    group = rule(for_s=2)
     up = {"up": True}
-    assert [[one.item for one in made.step({"a": up, "b": up}, now_s)] for now_s in (0, 2)] == [[], ["a", "b"]]
-    assert len(made) == 2
-    assert made.step({"b": up}, 3) == []
-    assert len(made) == 1, "an item that is gone is dropped"
-    assert made.is_true("b")
-    assert made.step({"a": up, "b": {"up": False}}, 4)[0].item == "b"
-    assert not made.is_true("a"), "it begins anew"
-    assert [one.item for one in made.step({"a": up, "b": up}, 6)] == ["a", "b"][:1]
-    assert made.step({}, 7) == []
-    assert len(made) == 0
+    assert [[change.item for change in group.step({"a": up, "b": up}, now_s)] for now_s in (0, 2)] == [[], ["a", "b"]]
+    assert len(group) == 2
+    assert group.step({"b": up}, 3) == []
+    assert len(group) == 1, "an item that is gone is dropped"
+    assert group.is_true("b")
+    assert group.step({"a": up, "b": {"up": False}}, 4)[0].item == "b"
+    assert not group.is_true("a"), "it begins anew"
+    assert [change.item for change in group.step({"a": up, "b": up}, 6)] == ["a", "b"][:1]
+    assert group.step({}, 7) == []
+    assert len(group) == 0
 
 
 STEPS = st.lists(st.tuples(st.integers(1, 6), st.booleans(), st.booleans(), st.booleans()), max_size=40)
@@ -107,13 +110,13 @@ LENGTHS = st.sampled_from([0, 1, 3, 8])
 @settings(max_examples=120, deadline=None)
 @given(LENGTHS, LENGTHS, LENGTHS, st.booleans(), STEPS)
 @example(0, 0, 0, True, [(1, True, True, True)])
-def test_against_the_whole_history(for_s, clear_s, cooldown_s, own_end, steps):
+def test_against_the_whole_history(for_s, clear_s, cooldown_s, has_clear, steps):
     schedule = TypeAdapter(Schedule).validate_python({"hours": "00:00-12:00"})
-    made = rule(for_s, clear_s, cooldown_s, schedule, OVER if own_end else None)
+    group = rule(for_s, clear_s, cooldown_s, schedule, OVER if has_clear else None)
     plain = Plain(for_s, clear_s, cooldown_s, float("inf"))
     now_s = 0
     for step_s, true, over, opened in steps:
         now_s += step_s
         clock = MONDAY + timedelta(hours=1 if opened else 13)
-        expected = plain.step(now_s, true, over if own_end else not true, opened)
-        assert step(made, now_s, true, clock, over=over) == expected
+        expected = plain.step(now_s, true, over if has_clear else not true, opened)
+        assert step(group, now_s, true, clock, over=over) == expected

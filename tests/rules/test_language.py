@@ -106,12 +106,12 @@ def test_several_parts():
 
 
 def test_what_a_rule_looks_up():
-    found, _ = compile_rule("down_s > 3 and (live or down_s < 1) and state == 'lost'", WORDS)
-    assert [fact.key for fact in facts_of(found)] == ["down_s", "live", "state"]
+    condition, _ = compile_rule("down_s > 3 and (live or down_s < 1) and state == 'lost'", WORDS)
+    assert [fact.key for fact in facts_of(condition)] == ["down_s", "live", "state"]
 
 
 @pytest.mark.parametrize(
-    ("text", "column", "told"),
+    ("text", "column", "message"),
     [
         ("", 1, "a rule needs a condition"),
         ("down_s >", 9, "the condition is incomplete; an operand is missing at its end"),
@@ -162,11 +162,11 @@ def test_what_a_rule_looks_up():
         (" or ".join(["live"] * 400), 2001, "a rule must have at most 2000 characters"),
     ],
 )
-def test_what_is_refused(text, column, told):
+def test_what_is_refused(text, column, message):
     with pytest.raises(RuleError) as error:
         compile_rule(text, WORDS)
     assert (error.value.line, error.value.column) == (1, column)
-    assert told in error.value.reason
+    assert message in error.value.reason
     assert str(error.value) == f"column {column}: {error.value.reason}"
 
 

@@ -17,7 +17,7 @@ LIST = "# known cars\n\nB-AB 1234  # the porter's\nhh zz 99\n"
 
 
 @pytest.fixture
-def known(tmp_path):
+def list_path(tmp_path):
     (tmp_path / "known.txt").write_text(LIST)
     return tmp_path / "known.txt"
 
@@ -29,77 +29,82 @@ def scope(folder):
 
 
 def film(*texts):
-    made = frames(len(texts), pixels=False)
-    for frame, text in zip(made, texts, strict=True):
+    film_frames = frames(len(texts), pixels=False)
+    for frame, text in zip(film_frames, texts, strict=True):
         attributes = np.full(1, None)
         attributes[0] = None if text is None else {"plate": {"label": text, "score": 0.9}}
         frame.detections = detections([[1, 1, 9, 9]], track_id=[7], label=["car"], attributes=attributes)
-    return made
+    return film_frames
 
 
-def told(when, folder, given):
-    done = run_stage(RuleStage(when=when, above=scope(folder)), given)
+def events_of(when, folder, film_frames):
+    done = run_stage(RuleStage(when=when, above=scope(folder)), film_frames)
     return [[event.kind for event in frame.events] for frame in done]
 
 
-def test_case_spaces_and_hyphens_do_not_count(known):
-    found = ListFile(known)
-    assert [text in found for text in ("BAB1234", "b-ab 1234", "HHZZ99", "known cars", "BAB123", "")] == [
+def test_case_spaces_and_hyphens_do_not_count(list_path):
+    entries = ListFile(list_path)
+    assert [text in entries for text in ("BAB1234", "b-ab 1234", "HHZZ99", "known cars", "BAB123", "")] == [
         True, True, True, False, False, False,
     ]  # fmt: skip
 
 
-def test_a_rule_about_objects(known):
-    given = film("BAB1234", "XX1", None, "HHZZ99")
-    assert told('plate in file("known.txt")', known.parent, given) == [["raised"], ["cleared"], [], ["raised"]]
+def test_a_rule_about_objects(list_path):
+    film_frames = film("BAB1234", "XX1", None, "HHZZ99")
+    assert events_of('plate in file("known.txt")', list_path.parent, film_frames) == [
+        ["raised"],
+        ["cleared"],
+        [],
+        ["raised"],
+    ]
 
 
-def test_an_unknown_text_makes_neither_the_rule_nor_its_opposite_true(known):
-    assert told('not (plate in file("known.txt"))', known.parent, film(None, "XX1")) == [[], ["raised"]]
+def test_an_unknown_text_makes_neither_the_rule_nor_its_opposite_true(list_path):
+    assert events_of('not (plate in file("known.txt"))', list_path.parent, film(None, "XX1")) == [[], ["raised"]]
 
 
-def test_counts_and_values(known):
-    rule = RuleStage(when='count(plate in file("known.txt")) > 0', above=scope(known.parent))
+def test_counts_and_values(list_path):
+    rule = RuleStage(when='count(plate in file("known.txt")) > 0', above=scope(list_path.parent))
     (frame,) = run_stage(rule, film("BAB1234"))
     assert frame.events[0].data["values"] == {'count(plate in file("known.txt"))': 1}
-    rule = RuleStage(when='plate in file("known.txt")', above=scope(known.parent))
+    rule = RuleStage(when='plate in file("known.txt")', above=scope(list_path.parent))
     (frame,) = run_stage(rule, film("BAB1234"))
     assert frame.events[0].data["values"] == {"plate": "BAB1234", 'file("known.txt")': True}
 
 
-def test_facts_of_frames_and_data_of_events(known):
-    given = film(None, None, None)
-    given[1].facts["attributes"] = {"sign": {"label": "hh-zz 99", "score": 0.9}}
-    assert told('frame.sign in file("known.txt")', known.parent, given) == [[], ["raised"], ["cleared"]]
-    given = film(None, None)
-    given[1]._state.stage = "plate"
-    given[1].emit("read", 7, value="BAB1234")
-    done = told('event(plate.read, value in file("known.txt"))', known.parent, given)
+def test_facts_of_frames_and_data_of_events(list_path):
+    film_frames = film(None, None, None)
+    film_frames[1].facts["attributes"] = {"sign": {"label": "hh-zz 99", "score": 0.9}}
+    assert events_of('frame.sign in file("known.txt")', list_path.parent, film_frames) == [[], ["raised"], ["cleared"]]
+    film_frames = film(None, None)
+    film_frames[1]._state.stage = "plate"
+    film_frames[1].emit("read", 7, value="BAB1234")
+    done = events_of('event(plate.read, value in file("known.txt"))', list_path.parent, film_frames)
     assert done == [[], ["read", "raised"]]
-    (known.parent / "sources.txt").write_text("test")
-    assert told('source in file("sources.txt")', known.parent, film(None)) == [["raised"]]
+    (list_path.parent / "sources.txt").write_text("test")
+    assert events_of('source in file("sources.txt")', list_path.parent, film(None)) == [["raised"]]
 
 
-def test_the_file_is_read_again_when_it_changes(known, monkeypatch, caplog):
+def test_the_file_is_read_again_when_it_changes(list_path, monkeypatch, caplog):
     monkeypatch.setattr(list_file, "_CHECK_EVERY_S", 0.0)
-    found = ListFile(known)
-    assert "NEW1" not in found
-    known.write_text("new1\n")
-    os.utime(known, ns=(1, 1))
-    assert "NEW1" in found
-    assert "BAB1234" not in found
-    known.unlink()
+    entries = ListFile(list_path)
+    assert "NEW1" not in entries
+    list_path.write_text("new1\n")
+    os.utime(list_path, ns=(1, 1))
+    assert "NEW1" in entries
+    assert "BAB1234" not in entries
+    list_path.unlink()
     caplog.set_level(logging.WARNING)
-    assert ("NEW1" in found, "NEW1" in found) == (True, True)
-    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [
-        f"there is no file {known}; its last 1 entries stay in use"
+    assert ("NEW1" in entries, "NEW1" in entries) == (True, True)
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
+        f"there is no file {list_path}; its last 1 entries stay in use"
     ]
-    known.write_text("other\n")
-    assert "OTHER" in found
+    list_path.write_text("other\n")
+    assert "OTHER" in entries
 
 
 @pytest.mark.parametrize(
-    ("when", "told"),
+    ("when", "message"),
     [
         ('plate in file("none.txt")', "column 15: there is no file none.txt; write one text per line into it"),
         ('score in file("known.txt")', "column 1: only a name that stands for a text can be in a file"),
@@ -109,10 +114,10 @@ def test_the_file_is_read_again_when_it_changes(known, monkeypatch, caplog):
         ('event(plate.read, value in file("none.txt"))', "there is no file none.txt"),
     ],
 )
-def test_mistakes(known, when, told):
+def test_mistakes(list_path, when, message):
     with pytest.raises(OptionError) as caught:
-        make_rule("", {"when": when}, scope(known.parent), Facts())
-    assert told in str(caught.value)
+        make_rule("", {"when": when}, scope(list_path.parent), Facts())
+    assert message in str(caught.value)
 
 
 def test_a_file_that_is_no_text(tmp_path):

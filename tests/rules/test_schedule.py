@@ -39,8 +39,8 @@ def at(day, time, zone=UTC):
 )
 def test_when_it_is_open(options, opened, closed):
     schedule = PARSE({**options, "zone": "UTC"})
-    assert [schedule.open(at(*one)) for one in opened] == [True] * len(opened)
-    assert [schedule.open(at(*one)) for one in closed] == [False] * len(closed)
+    assert [schedule.open(at(*moment)) for moment in opened] == [True] * len(opened)
+    assert [schedule.open(at(*moment)) for moment in closed] == [False] * len(closed)
 
 
 def test_the_time_zone_counts_and_its_summer_time():
@@ -60,7 +60,7 @@ def test_without_a_zone_it_is_the_machine_s():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ("mon-fri", "must be a mapping, got 'mon-fri'"),
         ({"day": "mon"}, "has no option 'day'; did you mean 'days'?"),
@@ -80,7 +80,7 @@ def test_without_a_zone_it_is_the_machine_s():
         ({"zone": 3}, "zone must be a time zone"),
     ],
 )
-def test_what_is_refused(options, told):
+def test_what_is_refused(options, message):
     problems = []
     OptionValidator(Path(), problems)(Alarm, tree({"when": "down_s > 3", "schedule": options}, "p.yaml"), "a")
-    assert [problem.text.startswith("a.schedule") and told in problem.text for problem in problems] == [True]
+    assert [problem.text.startswith("a.schedule") and message in problem.text for problem in problems] == [True]

@@ -36,13 +36,13 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
             nonlocal slowest_s
             id_ = alive.popleft()
             wait_until(lambda: id_ in rig.tracks and rig.tracks[id_].frames, f"the first frame of {id_}")
-            begun_s = time.monotonic()
+            start_s = time.monotonic()
             rig.running.remove(id_)
-            slowest_s = max(slowest_s, time.monotonic() - begun_s)
+            slowest_s = max(slowest_s, time.monotonic() - start_s)
 
         for n in range(warm + times):
             if n == warm:
-                promises._begun_s = time.monotonic()
+                promises._start_s = time.monotonic()
             id_ = f"s{n}"
             rig.add(id_, kinds[n % len(kinds)])
             alive.append(id_)
@@ -61,23 +61,23 @@ def churn(folder: Path, *, times: int = 2000, device: str = "cpu") -> Promises:
         while set(rig.running._batcher.inlets) - set(steady) and time.monotonic() < until_s:
             time.sleep(0.02)
         left = [name for name in rig.running._batcher.inlets if name not in steady]
-        threads = [one.name for one in rig.running.sources.threads]
+        threads = [thread.name for thread in rig.running.sources.threads]
     # on a GPU the decoders that are kept for the next source hold a few open files each; how many are kept at a moment
     # depends on who has just gone
     quarter = len(held) // 4
     before, after = Held.median(held[:quarter]), Held.median(held[-quarter:])
     promises.grown(before, after, files=8 if device.startswith("cuda") else 2, device=device)
     promises.none("sources left in the batcher", left)
-    promises.most("threads of sources left", len(threads), len(steady))
-    promises.most("longest time that a removal took", slowest_s, 1.0, "s")
-    promises.most(
+    promises.limit("threads of sources left", len(threads), len(steady))
+    promises.limit("longest time that a removal took", slowest_s, 1.0, "s")
+    promises.limit(
         "the steady ones: rate, off by at most", max(abs(w.rate / 20 - 1) for w in windows.values()) * 100, 2, "%"
     )
     promises.none("sources for which in = out + dropped does not hold", rig.unbalanced())
-    seconds = time.monotonic() - promises._begun_s
+    seconds = time.monotonic() - promises._start_s
     promises.figures["additions a second"] = round(times / seconds, 1)
     promises.figures["steady p95 latency"] = f"{max(w.latency_s for w in windows.values()) * 1e3:.0f} ms"
-    lowest, highest = min(one.rss for one in held), max(one.rss for one in held)
+    lowest, highest = min(sample.rss for sample in held), max(sample.rss for sample in held)
     promises.figures["memory"] = (
         f"{before.rss / MIB:.0f} MiB in the first quarter, {after.rss / MIB:.0f} MiB in the last; "
         f"{lowest / MIB:.0f} to {highest / MIB:.0f} MiB"
@@ -101,7 +101,7 @@ def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
     with rig.going():
         rig.wait_for(ids)
         time.sleep(min(10.0, seconds / 4))
-        begun = Held.now()
+        before = Held.now()
         rig.entered.counts[:] = 0
         windows = rig.window(ids, seconds)
         age_s, ended = rig.entered.quantile(0.99), Held.now()
@@ -109,13 +109,13 @@ def overload(folder: Path, *, seconds: float = 600.0) -> Promises:
     states = rig.running.states
     came = sum(state.frames for state in states.values())
     dropped = sum(state.dropped for state in states.values())
-    promises.most("p99 age of a frame when the detector takes it", age_s, latency_s, "s")
-    promises.most("p99 latency to the record", max(w.latency.quantile(0.99) for w in windows.values()), latency_s, "s")
-    promises.most("memory grown", (ended.rss - begun.rss) / MIB, 5, "MiB")
+    promises.limit("p99 age of a frame when the detector takes it", age_s, latency_s, "s")
+    promises.limit("p99 latency to the record", max(w.latency.quantile(0.99) for w in windows.values()), latency_s, "s")
+    promises.limit("memory grown", (ended.rss - before.rss) / MIB, 5, "MiB")
     promises.none("cameras for which in = out + dropped does not hold", rig.unbalanced())
     served = [window.frames for window in windows.values()]
-    promises.most("the camera served best over the one served worst", max(served) / min(served), 1.3)
-    promises.most(
+    promises.limit("the camera served best over the one served worst", max(served) / min(served), 1.3)
+    promises.limit(
         "cameras' rate, off by at most", abs(came / sum(rig.tracks[i].last + 1 for i in ids) - 1) * 100, 5, "%"
     )
     promises.figures["frames"] = f"{came} in, {came - dropped} out, {dropped} dropped"
@@ -130,8 +130,8 @@ def fleet(
     """Cameras by `pace: 30`, every tenth of which fails and comes back at random."""
     promises = Promises(f"{cameras} cameras at 30 frames a second on {device}, one in ten failing")
     uri = str(clip or videos() / "vtest_480x360.mp4")
-    one: dict[str, Any] = {"uri": uri, "loop": True, "pace": 30}
-    sources = {f"c{n}": dict(one) for n in range(cameras)}
+    camera: dict[str, Any] = {"uri": uri, "loop": True, "pace": 30}
+    sources = {f"c{n}": dict(camera) for n in range(cameras)}
     failing = [f"c{n}" for n in range(0, cameras, 10)]
     for id_ in failing:
         fault = {"away": {"every": 10.0, "random": True, "for": 2.0}}
@@ -148,14 +148,14 @@ def fleet(
         dropped = sum(states[id_].dropped - starting[id_] for id_ in others)
         back = sum(states[id_].reconnects for id_ in failing)
     quiet = [windows[id_] for id_ in others]
-    promises.most("others: p95 latency of the slowest", max(w.latency_s for w in quiet) * 1e3, 100, "ms")
-    promises.most("others: rate, off by at most", max(abs(w.rate / 30 - 1) for w in quiet) * 100, 2, "%")
-    promises.most("others: frames dropped in the measured time", dropped, 0)
+    promises.limit("others: p95 latency of the slowest", max(w.latency_s for w in quiet) * 1e3, 100, "ms")
+    promises.limit("others: rate, off by at most", max(abs(w.rate / 30 - 1) for w in quiet) * 100, 2, "%")
+    promises.limit("others: frames dropped in the measured time", dropped, 0)
     if seconds >= 30:  # in less some may not have failed yet
-        promises.most("returns that lack to one for each failing one", max(0, len(failing) - back), 0)
+        promises.limit("returns that lack to one for each failing one", max(0, len(failing) - back), 0)
     promises.none("failing ones that stayed away", [i for i in failing if states[i].error])
     gap_s = max(windows[id_].gap_s for id_ in failing if id_ in windows)
-    promises.most("failing ones: longest time away", gap_s, seconds, "s")
+    promises.limit("failing ones: longest time away", gap_s, seconds, "s")
     promises.none("cameras whose indices or times did not rise", [i for i in rig.tracks if not rig.tracks[i].rising])
     promises.none("cameras for which in = out + dropped does not hold", rig.unbalanced())
     promises.figures["reconnects"] = back

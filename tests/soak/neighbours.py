@@ -45,9 +45,9 @@ def neighbours(folder: Path, *, cameras: int = 13, seconds: float = 30.0, rounds
                     frozen_s = time.monotonic()
                     beside = rig.window(ids, seconds)
                     states = {id_: rig.running.states[id_] for id_ in bad}
-                    wait_until(lambda s=states: all(one.state != "running" for one in s.values()), "what is wrong")
+                    wait_until(lambda s=states: all(state.state != "running" for state in s.values()), "what is wrong")
                     seen_s = time.monotonic() - frozen_s
-                    told = {id_: f"{state.state} ({state.cause})" for id_, state in states.items()}
+                    states_text = {id_: f"{state.state} ({state.cause})" for id_, state in states.items()}
                     freezes.thaw()
                     for id_ in bad:
                         rig.running.remove(id_)
@@ -58,12 +58,12 @@ def neighbours(folder: Path, *, cameras: int = 13, seconds: float = 30.0, rounds
                         break
         finally:
             garbler.close()
-    promises.most("rate, changed by at most", rate * 100, 2, "%")
-    promises.most("p95 latency, beyond 20 % or 15 ms more than alone", slower_s * 1e3, 0, "ms")
-    promises.most("p95 lag (counts delays before decoding), likewise", later_s * 1e3, 0, "ms")
-    promises.most("bad cameras are seen as such after", seen_s, max(seconds, 3.0) + 3, "s")
+    promises.limit("rate, changed by at most", rate * 100, 2, "%")
+    promises.limit("p95 latency, beyond 20 % or 15 ms more than alone", slower_s * 1e3, 0, "ms")
+    promises.limit("p95 lag (counts delays before decoding), likewise", later_s * 1e3, 0, "ms")
+    promises.limit("bad cameras are seen as such after", seen_s, max(seconds, 3.0) + 3, "s")
     promises.none("cameras for which in = out + dropped does not hold", rig.unbalanced())
-    promises.figures["bad cameras"] = told
+    promises.figures["bad cameras"] = states_text
     for name, windows in (("alone", alone), ("beside", beside)):
         rates = [window.rate for window in windows.values()]
         latency_s, lag_s = (max(getattr(w, key) for w in windows.values()) for key in ("latency_s", "lag_s"))

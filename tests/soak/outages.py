@@ -16,7 +16,7 @@ _TIMEOUT_S = 3.0
 
 def _missed(window: Window, rate: float = _RATE) -> float:
     """The share of frames missed, or too many, beyond the one and a half at the edges of a window."""
-    return max(0.0, abs(window.frames - rate * (window.ended_s - window.begun_s)) - 1.5) / window.frames
+    return max(0.0, abs(window.frames - rate * (window.ended_s - window.start_s)) - 1.5) / window.frames
 
 
 def restarts(
@@ -44,15 +44,15 @@ def restarts(
             for outage in range(outages):
                 for track in rig.tracks.values():
                     track.turn()
-                begun_s = time.monotonic()
+                start_s = time.monotonic()
                 server.stop()
                 time.sleep(away_s)
                 server.start()
-                was_away_s = time.monotonic() - begun_s
+                was_away_s = time.monotonic() - start_s
                 for track in rig.tracks.values():
                     track.ask()
                 wait_until(lambda: all(rig.tracks[id_].back for id_ in ids), f"all cameras after outage {outage}")
-                took += [track.back_s - track.asked_s for track in rig.tracks.values()]
+                took += [track.back_s - track.waits_since_s for track in rig.tracks.values()]
                 unseen += [track.turn().gap_s - was_away_s for track in rig.tracks.values()]
                 time.sleep(1.0)
                 held.append(Held.now())
@@ -62,20 +62,20 @@ def restarts(
             rates = [window.rate for window in quiet.values()]
             latency_s = max(window.latency_s for window in quiet.values())
     after = Held.now()
-    promises.most("slowest of all cameras to be back", max(took), BACK_S, "s")
-    promises.most("time lost beyond the time away, at most", max(unseen), BACK_S, "s")
-    promises.most("rate while quiet, off by at most", max(map(_missed, quiet.values())) * 100, 2, "%")
+    promises.limit("slowest of all cameras to be back", max(took), BACK_S, "s")
+    promises.limit("time lost beyond the time away, at most", max(unseen), BACK_S, "s")
+    promises.limit("rate while quiet, off by at most", max(map(_missed, quiet.values())) * 100, 2, "%")
     promises.none("cameras whose indices or times did not rise", [i for i in ids if not rig.tracks[i].rising])
     # what a new connection brings at once, because it was looked at before, may be more than a queue takes
     dropped = {i: rig.running.states[i].dropped for i in ids}
     lost = {i: f"{rig.tracks[i].holes} missing, {n} dropped" for i, n in dropped.items() if rig.tracks[i].holes > n}
     promises.none("cameras that lost frames which were not counted", [f"{i}: {text}" for i, text in lost.items()])
     promises.none("cameras for which in = out + dropped does not hold", rig.unbalanced())
-    promises.most("memory from the first three outages to the last three", grown / MIB, 20, "MiB")
-    promises.most("open files more after the last outage than the first", last.files - first.files, 2)
-    promises.most("threads more after the last outage than the first", last.threads - first.threads, 0)
-    promises.most("threads left at the end", after.threads - before.threads, 0)
-    promises.most("open files left at the end", after.files - before.files, 2)
+    promises.limit("memory from the first three outages to the last three", grown / MIB, 20, "MiB")
+    promises.limit("open files more after the last outage than the first", last.files - first.files, 2)
+    promises.limit("threads more after the last outage than the first", last.threads - first.threads, 0)
+    promises.limit("threads left at the end", after.threads - before.threads, 0)
+    promises.limit("open files left at the end", after.files - before.files, 2)
     promises.figures["frames a second"] = f"{min(rates):.2f} to {max(rates):.2f}"
     promises.figures["p95 latency of the slowest camera"] = f"{latency_s * 1e3:.0f} ms"
     promises.figures["back after"] = f"median {sorted(took)[len(took) // 2]:.2f} s, slowest {max(took):.2f} s"
@@ -157,7 +157,7 @@ def soak(
                 for id_ in site.ids:
                     rig.tracks[id_].ask()
                 wait_until(lambda s=site: all(rig.tracks[i].back for i in s.ids), f"{list(site.ids)}, {kind}")
-                took[kind] += [rig.tracks[id_].back_s - rig.tracks[id_].asked_s for id_ in site.ids]
+                took[kind] += [rig.tracks[id_].back_s - rig.tracks[id_].waits_since_s for id_ in site.ids]
                 time.sleep(chance.uniform(1.0, 3.0))
                 for id_ in others:
                     window = rig.tracks[id_].turn()
@@ -173,17 +173,17 @@ def soak(
     tracks, states = rig.tracks, rig.running.states
     quarter = len(held) // 4
     for kind in kinds:
-        promises.most(f"{kind}: slowest camera to be back", max(took[kind], default=0.0), BACK_S, "s")
-    promises.most("others: rate, off by at most", max(missed) * 100, 2, "%")
-    promises.most("others: longest time without a frame", worst_gap_s, 1.0, "s")
-    promises.most("others: p95 latency", calm.latency_s * 1e3, 100, "ms")
+        promises.limit(f"{kind}: slowest camera to be back", max(took[kind], default=0.0), BACK_S, "s")
+    promises.limit("others: rate, off by at most", max(missed) * 100, 2, "%")
+    promises.limit("others: longest time without a frame", worst_gap_s, 1.0, "s")
+    promises.limit("others: p95 latency", calm.latency_s * 1e3, 100, "ms")
     promises.none("cameras whose indices or times did not rise", [i for i in sources if not tracks[i].rising])
     promises.none("cameras for which in = out + dropped does not hold", rig.unbalanced())
     promises.none("cameras that failed for good", [f"{i}: {s.error}" for i, s in states.items() if s.error])
     # where surfaces of two sizes and decoders of two codecs have been in use, they are kept: from then on it is flat
-    promises.most("memory grown, after a quarter of the time", (held[-1].rss - held[quarter].rss) / MIB, 32, "MiB")
-    promises.most("threads left at the end", after.threads - before.threads, 0)
-    promises.most("open files left at the end", after.files - before.files, 2)
+    promises.limit("memory grown, after a quarter of the time", (held[-1].rss - held[quarter].rss) / MIB, 32, "MiB")
+    promises.limit("threads left at the end", after.threads - before.threads, 0)
+    promises.limit("open files left at the end", after.files - before.files, 2)
     promises.figures["times things happened"] = {kind: len(took[kind]) // 2 for kind in kinds}
     promises.figures["reconnects"] = {id_: state.reconnects for id_, state in states.items()}
     promises.figures["faulty"] = f"{tracks['faulty'].frames} frames; {dict(states['faulty'].counters.values)}"

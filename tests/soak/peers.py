@@ -58,13 +58,13 @@ class Garbler:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        for one in self._open:
-            self._end(one)
+        for connection in self._open:
+            self._end(connection)
 
-    def _end(self, one: socket.socket) -> None:
+    def _end(self, connection: socket.socket) -> None:
         with contextlib.suppress(OSError):
-            one.shutdown(socket.SHUT_RDWR)
-        one.close()
+            connection.shutdown(socket.SHUT_RDWR)
+        connection.close()
 
     def _accept(self) -> None:
         while True:
@@ -73,7 +73,7 @@ class Garbler:
                 far = socket.create_connection(("127.0.0.1", self._target))
             except OSError:
                 return
-            self._open = [*(one for one in self._open if one.fileno() >= 0), near, far]
+            self._open = [*(connection for connection in self._open if connection.fileno() >= 0), near, far]
             threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
             threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
 

@@ -32,7 +32,7 @@ class Camera:
 
     def __init__(self, uri: str, name: str) -> None:
         self.frames, self.last_s, self.rising = 0, 0.0, True
-        self.asked_s = self.back_s = 0.0  # when the server was back, and the first frame that came after it
+        self.server_back_s = self.back_s = 0.0  # when the server was back, and the first frame that came after it
         self.tries: list[str] = []
         self.source = reconnecting(VideoSource(uri=uri, timeout=3.0))
         self.source.context = Context(name, runtime=RuntimeContext(report_status=self._note))
@@ -40,8 +40,8 @@ class Camera:
         self.thread.start()
 
     def _note(self, state: str, cause: str | None, message: str) -> None:
-        if self.asked_s:
-            self.tries.append(f"{time.monotonic() - self.asked_s:.1f} s {cause or state} {message}".rstrip())
+        if self.server_back_s:
+            self.tries.append(f"{time.monotonic() - self.server_back_s:.1f} s {cause or state} {message}".rstrip())
 
     def _run(self) -> None:
         last = -1, -1.0
@@ -51,7 +51,7 @@ class Camera:
             last = now
             frame.surface = None
             self.last_s = time.monotonic()
-            if self.back_s < self.asked_s:
+            if self.back_s < self.server_back_s:
                 self.back_s = self.last_s
             self.frames += 1
 
@@ -78,9 +78,9 @@ def main() -> int:
                 server.start()
                 for camera in cameras:
                     camera.tries.clear()
-                    camera.asked_s = time.monotonic()
-                wait_until(lambda: all(c.back_s >= c.asked_s for c in cameras), 120)
-                took_s = sorted(camera.back_s - camera.asked_s for camera in cameras)
+                    camera.server_back_s = time.monotonic()
+                wait_until(lambda: all(c.back_s >= c.server_back_s for c in cameras), 120)
+                took_s = sorted(camera.back_s - camera.server_back_s for camera in cameras)
                 slowest_s = max(slowest_s, took_s[-1])
                 held.append((process.memory_info().rss, process.num_fds()))
                 print(
@@ -89,7 +89,7 @@ def main() -> int:
                     flush=True,
                 )
                 for camera in cameras:
-                    if camera.back_s - camera.asked_s > _BAR_S:
+                    if camera.back_s - camera.server_back_s > _BAR_S:
                         print(f"  the slowest one tried: {', '.join(camera.tries)}", flush=True)
         finally:
             for camera in cameras:

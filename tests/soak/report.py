@@ -65,9 +65,9 @@ def soaks() -> Iterator[Soak]:
 
 def run(soak: Soak, commit: str) -> Result:
     """Run one soak to its end."""
-    begun = time.monotonic()
+    start_s = time.monotonic()
     done = subprocess.run(soak.command, cwd=ROOT, capture_output=True, text=True)
-    seconds = time.monotonic() - begun
+    seconds = time.monotonic() - start_s
     text = done.stdout + done.stderr
     skipped = done.returncode == 0 and re.search(r"\b\d+ skipped\b", text) and not re.search(r"\b\d+ passed\b", text)
     outcome = "skipped" if skipped else "holds" if done.returncode == 0 else "fails"
@@ -79,18 +79,21 @@ def run(soak: Soak, commit: str) -> Result:
 def page(results: list[Result], date: str) -> str:
     """The report as Markdown: a table of outcomes, then each soak's figures."""
     cores = len(os.sched_getaffinity(0))
-    held = sum(one.outcome == "holds" for one in results)
+    held = sum(soak_result.outcome == "holds" for soak_result in results)
     text = [
         f"# Soak report of {date}\n",
         f"{cores} CPU cores, Python {sys.version.split()[0]}. {held} of {len(results)} soaks hold.",
         "`python tests/soak/report.py` repeats them.\n",
         "| soak | outcome | seconds | commit |",
         "| --- | --- | --- | --- |",
-        *(f"| `{one.name}` | {one.outcome} | {one.seconds:.0f} | `{one.commit}` |" for one in results),
+        *(
+            f"| `{soak_result.name}` | {soak_result.outcome} | {soak_result.seconds:.0f} | `{soak_result.commit}` |"
+            for soak_result in results
+        ),
     ]
-    for one in results:
-        if one.figures:
-            text += [f"\n## {one.name}\n", "```text", *one.figures, "```"]
+    for soak_result in results:
+        if soak_result.figures:
+            text += [f"\n## {soak_result.name}\n", "```text", *soak_result.figures, "```"]
     return "\n".join(text) + "\n"
 
 
@@ -114,20 +117,20 @@ def main() -> int:
         ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
     date = datetime.date.today().isoformat()
-    kept = ROOT / "out" / "soaks.json"
-    kept.parent.mkdir(exist_ok=True)
+    saved = ROOT / "out" / "soaks.json"
+    saved.parent.mkdir(exist_ok=True)
     results: list[Result] = []
-    if args.resume and kept.is_file() and (before := json.loads(kept.read_text()))["date"] == date:
-        results = [Result(**one) for one in before["soaks"] if one["outcome"] == "holds"]
+    if args.resume and saved.is_file() and (before := json.loads(saved.read_text()))["date"] == date:
+        results = [Result(**entry) for entry in before["soaks"] if entry["outcome"] == "holds"]
     for soak in soaks():
-        if not re.search(args.only, soak.name) or soak.name in {one.name for one in results}:
+        if not re.search(args.only, soak.name) or soak.name in {soak_result.name for soak_result in results}:
             continue
         print(f"{soak.name} ...", flush=True)
         results.append(result := run(soak, commit))
         print(f"  {result.outcome} after {result.seconds:.0f} s", flush=True)
-        replace(kept, json.dumps({"date": date, "soaks": [asdict(one) for one in results]}, indent=1))
+        replace(saved, json.dumps({"date": date, "soaks": [asdict(soak_result) for soak_result in results]}, indent=1))
         replace(args.out / f"{date}.md", page(results, date))
-    return 1 if any(one.outcome == "fails" for one in results) else 0
+    return 1 if any(soak_result.outcome == "fails" for soak_result in results) else 0
 
 
 if __name__ == "__main__":

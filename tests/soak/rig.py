@@ -84,7 +84,7 @@ def wait_until(true: Callable[[], Any], what: str, timeout_s: float = STUCK_S) -
 class Window:
     """What came of one source in a span of time."""
 
-    begun_s: float = field(default_factory=time.monotonic)
+    start_s: float = field(default_factory=time.monotonic)
     ended_s: float = 0.0
     frames: int = 0
     gap_s: float = 0.0  # the longest time without a frame
@@ -94,7 +94,7 @@ class Window:
     @property
     def rate(self) -> float:
         """Frames a second."""
-        return self.frames / (self.ended_s - self.begun_s)
+        return self.frames / (self.ended_s - self.start_s)
 
     @property
     def latency_s(self) -> float:
@@ -117,8 +117,8 @@ class Track:
         self.frames = self.holes = 0
         self.last_s, self.rising = time.monotonic(), True
         self.window = Window()
-        self.back_s = 0.0  # the first frame after `asked_s`, on the monotonic clock
-        self.asked_s = 0.0
+        self.back_s = 0.0  # the first frame after `waits_since_s`, on the monotonic clock
+        self.waits_since_s = 0.0
         self._last = -1, -1.0
 
     def note(self, frame: Frame) -> None:
@@ -126,10 +126,10 @@ class Track:
         self.rising &= frame.index > self._last[0] and frame.pts_s > self._last[1]
         self.holes += frame.index - self._last[0] - 1
         self._last = frame.index, frame.pts_s
-        if self.back_s < self.asked_s:
+        if self.back_s < self.waits_since_s:
             self.back_s = now_s
         self.frames, window.frames = self.frames + 1, window.frames + 1
-        window.gap_s = max(window.gap_s, now_s - max(self.last_s, window.begun_s))
+        window.gap_s = max(window.gap_s, now_s - max(self.last_s, window.start_s))
         window.lags_s.append(now_s - frame.pts_s)
         if frame.due_s is not None:
             window.latency.add(now_s - frame.due_s)
@@ -137,7 +137,7 @@ class Track:
 
     def ask(self) -> None:
         """From now on it is waited for; see `back`."""
-        self.asked_s = time.monotonic()
+        self.waits_since_s = time.monotonic()
 
     @property
     def last(self) -> int:
@@ -147,13 +147,13 @@ class Track:
     @property
     def back(self) -> bool:
         """Whether a frame has come since `ask`."""
-        return self.back_s >= self.asked_s
+        return self.back_s >= self.waits_since_s
 
     def turn(self) -> Window:
         """Close the window and begin another."""
         done, self.window = self.window, Window()
-        done.ended_s = self.window.begun_s
-        done.gap_s = max(done.gap_s, done.ended_s - max(self.last_s, done.begun_s))
+        done.ended_s = self.window.start_s
+        done.gap_s = max(done.gap_s, done.ended_s - max(self.last_s, done.start_s))
         return done
 
 
@@ -247,10 +247,10 @@ class Rig:
             f"{id_}: {s.frames} in, {s.out} out, {s.dropped} dropped"
             for id_, s in self.running.states.items() if s.frames != s.out + s.dropped
         ]  # fmt: skip
-        gone = self.running.sources.removed
-        dropped = gone.drops.values.total()
-        return bad + [f"removed: {gone.frames} in, {gone.out} out, {dropped} dropped"] * (
-            gone.frames != gone.out + dropped
+        removed = self.running.sources.removed
+        dropped = removed.drops.values.total()
+        return bad + [f"removed: {removed.frames} in, {removed.out} out, {dropped} dropped"] * (
+            removed.frames != removed.out + dropped
         )
 
 
@@ -292,51 +292,53 @@ class Promises:
     """
 
     def __init__(self, name: str) -> None:
-        self.name, self.kept, self.figures = name, list[dict[str, Any]](), dict[str, Any]()
-        self._begun_s = time.monotonic()
+        self.name, self.checks, self.figures = name, list[dict[str, Any]](), dict[str, Any]()
+        self._start_s = time.monotonic()
 
-    def most(self, what: str, found: float, bar: float, unit: str = "") -> None:
+    def limit(self, what: str, figure: float, bar: float, unit: str = "") -> None:
         """Promise that a figure is at most `bar`."""
-        self.kept.append(
+        self.checks.append(
             {
                 "promise": what,
-                "found": round(float(found), 3),
+                "found": round(float(figure), 3),
                 "bar": round(bar, 3),
                 "unit": unit,
-                "holds": found <= bar,
+                "holds": figure <= bar,
             }
         )
 
-    def none(self, what: str, found: list[Any]) -> None:
+    def none(self, what: str, failures: list[Any]) -> None:
         """Promise that a list of what went wrong is empty."""
-        self.most(what, len(found), 0)
-        if found:
-            self.figures[what] = [str(one) for one in found[:10]]
+        self.limit(what, len(failures), 0)
+        if failures:
+            self.figures[what] = [str(failure) for failure in failures[:10]]
 
     def grown(self, before: Held, after: Held, memory: int = 20 * MIB, *, files: int = 2, device: str = "cpu") -> None:
         """Promise that the process holds no more than it did."""
-        self.most("memory grown", (after.rss - before.rss) / MIB, memory / MIB, "MiB")
-        self.most("open files more", after.files - before.files, files)
-        self.most("threads more", after.threads - before.threads, 0)
+        self.limit("memory grown", (after.rss - before.rss) / MIB, memory / MIB, "MiB")
+        self.limit("open files more", after.files - before.files, files)
+        self.limit("threads more", after.threads - before.threads, 0)
         if device.startswith("cuda"):
-            self.most("device memory grown", (after.device - before.device) / MIB, 64, "MiB")
+            self.limit("device memory grown", (after.device - before.device) / MIB, 64, "MiB")
 
     @property
     def hold(self) -> bool:
         """Whether all of them do."""
-        return bool(self.kept) and all(one["holds"] for one in self.kept)
+        return bool(self.checks) and all(promise["holds"] for promise in self.checks)
 
     def report(self) -> dict[str, Any]:
         """The report of this soak."""
-        seconds = round(time.monotonic() - self._begun_s, 1)
-        return {"name": self.name, "holds": self.hold, "seconds": seconds, "promises": self.kept, **self.figures}
+        seconds = round(time.monotonic() - self._start_s, 1)
+        return {"name": self.name, "holds": self.hold, "seconds": seconds, "promises": self.checks, **self.figures}
 
     def __str__(self) -> str:
         lines = [f"{self.name}: {'holds' if self.hold else 'DOES NOT HOLD'}"]
-        for one in self.kept:
-            unit = f" {one['unit']}" if one["unit"] else ""
-            mark = "  " if one["holds"] else "! "
-            lines.append(f"  {mark}{one['promise']:<58} {one['found']:>10g}{unit}  (bar {one['bar']:g}{unit})")
+        for promise in self.checks:
+            unit = f" {promise['unit']}" if promise["unit"] else ""
+            mark = "  " if promise["holds"] else "! "
+            lines.append(
+                f"  {mark}{promise['promise']:<58} {promise['found']:>10g}{unit}  (bar {promise['bar']:g}{unit})"
+            )
         lines += [f"    {name}: {value}" for name, value in self.figures.items()]
         return "\n".join(lines)
 

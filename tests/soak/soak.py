@@ -38,9 +38,9 @@ def run(name: str, folder: Path, **options: Any) -> Promises:
         "restarts": restarts, "neighbours": neighbours, "churn": churn, "overload": overload, "soak": soak,
         "fleet": fleet,
     }  # fmt: skip
-    own = folder / name
-    own.mkdir()
-    return call[name](own, **options)
+    run_folder = folder / name
+    run_folder.mkdir()
+    return call[name](run_folder, **options)
 
 
 def repeated(name: str, runs: int, **options: Any) -> list[dict[str, Any]]:
@@ -74,7 +74,7 @@ def main() -> int:
     why = missing()
     if why is not None and {"restarts", "neighbours", "soak"} & set(names):
         sys.exit(why)
-    given: dict[str, dict[str, Any]] = {
+    options_of: dict[str, dict[str, Any]] = {
         "restarts": {"outages": args.outages, "cameras": args.cameras},
         "neighbours": {},
         "churn": {"times": args.times, "device": args.device},
@@ -84,12 +84,15 @@ def main() -> int:
     }
     where, reports = machine(), []
     for name in names:
-        options = {**(SHORT[name] if args.short else {}), **{k: v for k, v in given[name].items() if v is not None}}
+        options = {
+            **(SHORT[name] if args.short else {}),
+            **{k: v for k, v in options_of[name].items() if v is not None},
+        }
         reports += repeated(name, args.runs, **options)
     if args.json is not None:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps({"schema": "streamkit-soak/1", "machine": where, "soaks": reports}, indent=1))
-    return 0 if all(one["holds"] for one in reports) else 1
+    return 0 if all(report["holds"] for report in reports) else 1
 
 
 if __name__ == "__main__":

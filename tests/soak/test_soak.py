@@ -43,7 +43,7 @@ def test_promises_on_a_gpu(name, options, tmp_path, test_data):
 def test_a_promise_that_does_not_hold_is_told():
     promises = Promises("one")
     assert not promises.hold  # nothing was promised
-    promises.most("frames lost", 1, 2)
+    promises.limit("frames lost", 1, 2)
     assert promises.hold
     promises.none("cameras that failed", ["gate: away"])
     assert not promises.hold
@@ -60,7 +60,7 @@ def test_of_several_runs_the_worse_counts(monkeypatch, capsys, tmp_path, broken)
     def promised(name, folder, **options):
         held.append(name)
         promises = Promises(name)
-        promises.most("frames lost", 3 if len(held) == broken else 0, 2)
+        promises.limit("frames lost", 3 if len(held) == broken else 0, 2)
         return promises
 
     monkeypatch.setattr(soak, "run", promised)
@@ -68,8 +68,8 @@ def test_of_several_runs_the_worse_counts(monkeypatch, capsys, tmp_path, broken)
     monkeypatch.setattr(sys, "argv", ["soak.py", "overload", "--short", "--runs", "2", "--json", str(report)])
     assert soak.main() == (broken is not None)
     assert held == ["overload", "overload"]
-    said = capsys.readouterr().out
-    assert said.index("run 1 of 2: ") < said.index("run 2 of 2: ")
-    found = json.loads(report.read_text())["soaks"]
-    assert [one["run"] for one in found] == [1, 2]
-    assert [one["holds"] for one in found] == [broken != 1, broken != 2]
+    output = capsys.readouterr().out
+    assert output.index("run 1 of 2: ") < output.index("run 2 of 2: ")
+    runs = json.loads(report.read_text())["soaks"]
+    assert [run_report["run"] for run_report in runs] == [1, 2]
+    assert [run_report["holds"] for run_report in runs] == [broken != 1, broken != 2]

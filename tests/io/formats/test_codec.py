@@ -26,9 +26,9 @@ def test_json_is_as_it_was():
 
 @pytest.mark.parametrize("send", RECORDS)
 def test_avro_with_a_schema_s_number(send):
-    made = codec("avro", send, 0x01020304)(body(send))
-    assert made[:5] == b"\0\1\2\3\4"
-    assert decoder("avro", send)(made[5:]) == GOOD[RECORDS[send]]
+    message = codec("avro", send, 0x01020304)(body(send))
+    assert message[:5] == b"\0\1\2\3\4"
+    assert decoder("avro", send)(message[5:]) == GOOD[RECORDS[send]]
 
 
 def crc_64_avro(data):
@@ -40,10 +40,10 @@ def crc_64_avro(data):
         for _ in range(8):
             value = (value >> 1) ^ (empty & -(value & 1) & (2**64 - 1))
         table.append(value)
-    found = empty
-    for one in data:
-        found = (found >> 8) ^ table[(found ^ one) & 0xFF]
-    return found
+    checksum = empty
+    for byte in data:
+        checksum = (checksum >> 8) ^ table[(checksum ^ byte) & 0xFF]
+    return checksum
 
 
 def canonical(schema, space=""):
@@ -52,12 +52,12 @@ def canonical(schema, space=""):
         primitive = schema in ("null", "boolean", "int", "long", "double", "bytes", "string")
         return json.dumps(schema if primitive or "." in schema else f"{space}.{schema}")
     if isinstance(schema, list):
-        return "[" + ",".join(canonical(one, space) for one in schema) + "]"
+        return "[" + ",".join(canonical(branch, space) for branch in schema) + "]"
     match schema["type"]:
         case "record":
             space = schema.get("namespace", space)
             fields = ",".join(
-                f'{{"name":"{one["name"]}","type":{canonical(one["type"], space)}}}' for one in schema["fields"]
+                f'{{"name":"{field["name"]}","type":{canonical(field["type"], space)}}}' for field in schema["fields"]
             )
             return f'{{"name":"{space}.{schema["name"]}","type":"record","fields":[{fields}]}}'
         case "array":
@@ -74,19 +74,19 @@ def test_the_specification_s_own_fingerprint():
 
 @pytest.mark.parametrize("send", RECORDS)
 def test_avro_in_single_object_encoding(send):
-    made = codec("avro", send)(body(send))
+    message = codec("avro", send)(body(send))
     schema = json.loads((ROOT / "docs" / "schema" / f"streamkit-1.{send}.avsc").read_text())
-    assert made[:2] == b"\xc3\x01"
-    assert struct.unpack("<Q", made[2:10]) == (crc_64_avro(canonical(schema).encode()),)
-    assert decoder("avro", send)(made[10:]) == GOOD[RECORDS[send]]
+    assert message[:2] == b"\xc3\x01"
+    assert struct.unpack("<Q", message[2:10]) == (crc_64_avro(canonical(schema).encode()),)
+    assert decoder("avro", send)(message[10:]) == GOOD[RECORDS[send]]
 
 
 @pytest.mark.parametrize(("send", "index"), [("frames", b"\0"), ("objects", b"\2\2"), ("events", b"\2\4")])
 def test_protobuf_with_a_schema_s_number_and_which_message_it_is(send, index):
     """Lists are as long as they say, in zigzag; [0] is one zero byte."""
-    made = codec("protobuf", send, 9)(body(send))
-    assert made[: 5 + len(index)] == b"\0\0\0\0\x09" + index
-    assert decoder("protobuf", send)(made[5 + len(index) :]) == GOOD[RECORDS[send]]
+    message = codec("protobuf", send, 9)(body(send))
+    assert message[: 5 + len(index)] == b"\0\0\0\0\x09" + index
+    assert decoder("protobuf", send)(message[5 + len(index) :]) == GOOD[RECORDS[send]]
     names = [message.name for message in protobuf.file_descriptor().message_type]
     assert names[[b"\0", b"\2\2", b"\2\4"].index(index)] == protobuf.message_class(send).DESCRIPTOR.name
 

@@ -9,12 +9,12 @@ from streamkit.io.formats.columns import ArrowTableBuilder, arrow_schema, column
 def test_every_key_has_its_column_and_what_has_parts_is_json():
     record = GOOD["all that our stages say of an object"]
     (row,) = ArrowTableBuilder("objects").table([orjson.dumps(record)]).to_pylist()
-    one = record["object"]
-    assert [row[name] for name in ("x1", "y1", "x2", "y2")] == one["box"]
+    detected = record["object"]
+    assert [row[name] for name in ("x1", "y1", "x2", "y2")] == detected["box"]
     for name in ("score", "class_id", "label", "track_id", "stage", "predicted", "speed_kmh", "heading_deg"):
-        assert row[name] == one[name]
+        assert row[name] == detected[name]
     for name in ("attributes", "keypoints", "mask", "embedding"):
-        assert orjson.loads(row[name]) == one[name]
+        assert orjson.loads(row[name]) == detected[name]
     assert row["crop"].startswith(b"\xff\xd8\xff")
     assert row["extra"] is None
     (row,) = ArrowTableBuilder("events").table([orjson.dumps(GOOD["an event"])]).to_pylist()
@@ -27,7 +27,7 @@ def test_every_key_has_its_column_and_what_has_parts_is_json():
 def test_what_has_no_column_is_in_extra():
     odd = {**HEAD, "object": {**GOOD["an object"]["object"], "track_id": "seven", "height_m": 1.8}}
     first, second = (
-        ArrowTableBuilder("objects").table([orjson.dumps(one) for one in (odd, GOOD["an event"])]).to_pylist()
+        ArrowTableBuilder("objects").table([orjson.dumps(record) for record in (odd, GOOD["an event"])]).to_pylist()
     )
     assert orjson.loads(first["extra"]) == {"track_id": "seven", "height_m": 1.8}
     assert first["x1"] == 10.5

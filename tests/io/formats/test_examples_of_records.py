@@ -36,33 +36,35 @@ NEAR = {
 CODED = {"crop", "counts"}  # of pictures, each pixel of which may be otherwise
 
 
-def alike(shown, made, key="other"):
+def alike(shown, written, key="other"):
     """Whether two records say the same: keys, their order, texts and whole numbers exactly, and others as in `NEAR`."""
-    if type(shown) is not type(made):
+    if type(shown) is not type(written):
         return False
     if isinstance(shown, dict):
         inner = [(name, name if key not in NEAR or key == "other" else key) for name in shown]
-        return list(shown) == list(made) and all(alike(shown[name], made[name], near) for name, near in inner)
+        return list(shown) == list(written) and all(alike(shown[name], written[name], near) for name, near in inner)
     if isinstance(shown, list):
-        return len(shown) == len(made) and all(alike(one, other, key) for one, other in zip(shown, made, strict=True))
+        return len(shown) == len(written) and all(
+            alike(shown_entry, other, key) for shown_entry, other in zip(shown, written, strict=True)
+        )
     if isinstance(shown, float):
         share, unit = NEAR.get(key, NEAR["other"])
-        return made == pytest.approx(shown, rel=share, abs=unit)
+        return written == pytest.approx(shown, rel=share, abs=unit)
     if isinstance(shown, str) and key == "id":
-        return re.sub(r"-\d+$", "", shown) == re.sub(r"-\d+$", "", made) != shown
+        return re.sub(r"-\d+$", "", shown) == re.sub(r"-\d+$", "", written) != shown
     if isinstance(shown, str) and key in CODED:
-        return len(shown) == len(made) and shown[-1] == made[-1] == "…"
-    return shown == made
+        return len(shown) == len(written) and shown[-1] == written[-1] == "…"
+    return shown == written
 
 
 def changed(value, key="other"):
     """The value with one thing otherwise, for each thing that a reader would see."""
     if isinstance(value, dict):
         for name in value:
-            yield {other: one for other, one in value.items() if other != name}
-            yield {f"{other}_" if other == name else other: one for other, one in value.items()}
-            for one in changed(value[name], name if key not in NEAR or key == "other" else key):
-                yield {**value, name: one}
+            yield {other: field for other, field in value.items() if other != name}
+            yield {f"{other}_" if other == name else other: field for other, field in value.items()}
+            for variant in changed(value[name], name if key not in NEAR or key == "other" else key):
+                yield {**value, name: variant}
         if len(value) > 1:
             yield dict(reversed(value.items()))
         yield {**value, "more": 1}
@@ -70,7 +72,7 @@ def changed(value, key="other"):
         yield [*value, 1]
         for place in range(len(value)):
             yield value[:place] + value[place + 1 :]
-            yield from ([*value[:place], one, *value[place + 1 :]] for one in changed(value[place], key))
+            yield from ([*value[:place], variant, *value[place + 1 :]] for variant in changed(value[place], key))
     elif isinstance(value, bool) or value is None:
         yield not value
     elif isinstance(value, int):
@@ -94,17 +96,17 @@ def test_whatever_is_otherwise_on_the_page_shows(name):
 
 def on_page():
     """The records that the pages show, by the names of the examples."""
-    found = {match[1]: match[0] for match in examples.BLOCK.finditer(TEXT)}
-    return {name: json.loads(text.split("```")[1].removeprefix("json")) for name, text in found.items()}
+    blocks = {match[1]: match[0] for match in examples.BLOCK.finditer(TEXT)}
+    return {name: json.loads(text.split("```")[1].removeprefix("json")) for name, text in blocks.items()}
 
 
 def test_the_page_shows_what_is_written_now(complete):
     shown = on_page()
     assert sorted(shown) == sorted(examples.EXAMPLES)
     assert len(examples.BLOCK.findall(TEXT)) == len(examples.EXAMPLES), "each once"
-    made_here = [name for name, (pipeline, *_) in examples.EXAMPLES.items() if pipeline is examples.STREET]
-    assert len(made_here) > 20
-    assert set(made_here) <= set(complete), "all that the models which ship can make"
+    names = [name for name, (pipeline, *_) in examples.EXAMPLES.items() if pipeline is examples.STREET]
+    assert len(names) > 20
+    assert set(names) <= set(complete), "all that the models which ship can make"
     stale = [name for name, record in complete.items() if not alike(shown[name], examples.shortened(record))]
     assert stale == [], "run: python docs/schema/examples.py"
 
@@ -129,17 +131,17 @@ def test_all_that_our_stages_write_has_a_field(complete):
     for name, record in complete.items():
         shaped = shaper(RECORDS[kind(record)])(record)
         inner = [shaped, *(shaped.get(key, {}) for key in ("object", "event")), *shaped.get("objects", ())]
-        assert [f"{name}: {one['extra']}" for one in inner if "extra" in one] == []
+        assert [f"{name}: {definition['extra']}" for definition in inner if "extra" in definition] == []
 
 
 def test_every_column_and_event_of_our_stages_is_on_the_page():
     registry = default_registry()
     ours = [kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)]
     within = {"pixels", "tensor", "outputs", "detections", "events"}  # what records do not have, or under other names
-    columns = {word for one in ours for word in one.spec.writes} - within
+    columns = {word for stage in ours for word in stage.spec.writes} - within
     assert {word for word in columns if f'"{word}": ' not in TEXT} == set()
     assert len(columns) >= 7
-    kinds = {event for one in ours if "events" in one.spec.writes for event in one.spec.emits} - {
+    kinds = {event for stage in ours if "events" in stage.spec.writes for event in stage.spec.emits} - {
         "manual"
     }  # as any with a clip
     assert {event for event in kinds if f'"{event}"' not in TEXT and f"`{event}`" not in TEXT} == set()

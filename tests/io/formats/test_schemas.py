@@ -28,9 +28,9 @@ def problems(validator, record):
 
 @pytest.mark.parametrize("name", files())
 def test_what_is_checked_in_is_fresh(name):
-    found = (CHECKED_IN / name).read_text(encoding="utf-8") if (CHECKED_IN / name).exists() else None
+    text = (CHECKED_IN / name).read_text(encoding="utf-8") if (CHECKED_IN / name).exists() else None
     command = {"json": "json", "avsc": f"avro --send {name.split('.')[1]}", "proto": "proto"}[name.rsplit(".", 1)[1]]
-    assert found == files()[name], f"run: python run.py schema --records {command} > docs/schema/{name}"
+    assert text == files()[name], f"run: python run.py schema --records {command} > docs/schema/{name}"
 
 
 def test_nothing_else_is_checked_in():
@@ -65,7 +65,7 @@ def test_a_word_that_would_do_nothing_is_refused():
 def test_a_number_stands_for_one_field_for_ever():
     """Numbers that were given away once: add to this table, and change nothing in it."""
     head = {"id": 1, "schema": 2, "source": 3, "frame": 4, "pts_s": 5, "time": 6, "width": 7, "height": 8}
-    given = {
+    numbers = {
         "FrameRecord": {**head, "error": 9, "objects": 10, "events": 11, "attributes": 12, "segmentation": 13,
                         "damaged": 14},
         "ObjectRecord": {**head, "object": 9, "damaged": 10},
@@ -83,7 +83,7 @@ def test_a_number_stands_for_one_field_for_ever():
         "Size": {"height": 1, "width": 2},
         "Event": {"kind": 1, "stage": 2, "track_id": 3, "data": 4, "crop": 5},
     }  # fmt: skip
-    assert {group.name: {field.name: field.number for field in group.fields} for group in groups()} == given
+    assert {group.name: {field.name: field.number for field in group.fields} for group in groups()} == numbers
     assert all(15 not in {field.number for field in group.fields} for group in groups())
 
 
@@ -92,19 +92,21 @@ def test_the_proto_and_our_descriptor_are_the_same(tmp_path):
     compile_proto(tmp_path / protobuf.FILE, f"--descriptor_set_out={tmp_path / 'set'}")
     (compiled,) = descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "set").read_bytes()).file
     for message in compiled.message_type:  # protoc also writes the names of JSON's form
-        for field in [*message.field, *(one for entry in message.nested_type for one in entry.field)]:
+        for field in [*message.field, *(nested_field for entry in message.nested_type for nested_field in entry.field)]:
             field.ClearField("json_name")
     assert compiled == protobuf.file_descriptor()
 
 
 def test_all_forms_have_the_same_fields():
     described = {group.name: [field.name for field in group.fields] for group in groups()}
-    found = json_schema()["$defs"]
-    assert {name: list(one.get("properties", described[name])) for name, one in found.items()} == described
+    definitions = json_schema()["$defs"]
+    assert {
+        name: list(definition.get("properties", described[name])) for name, definition in definitions.items()
+    } == described
     for send, record in RECORDS.items():
         fields = [field["name"] for field in avro.record_schema(send)["fields"]]
         assert fields == [*described[record.name], "extra"]
-    assert all(isinstance(one, Group) and all(field.help for field in one.fields) for one in groups())
+    assert all(isinstance(group, Group) and all(field.help for field in group.fields) for group in groups())
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -115,8 +117,8 @@ def test_the_json_schema_takes_records(name, validator):
 @pytest.mark.parametrize("name", BAD)
 def test_the_json_schema_refuses_what_is_none(name, validator):
     record, why = BAD[name]
-    (told,) = problems(validator, record)
-    assert why in told
+    (problem,) = problems(validator, record)
+    assert why in problem
 
 
 @pytest.mark.parametrize("name", [name for name in files() if name.endswith(".avsc")])

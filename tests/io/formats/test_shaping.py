@@ -142,14 +142,14 @@ def test_avro_is_what_a_reader_with_the_file_reads(name):
 
     record = GOOD[name]
     schema = fastavro.schema.load_schema(str(ROOT / "docs" / "schema" / f"streamkit-1.{kind(record)}.avsc"))
-    found = fastavro.schemaless_reader(io.BytesIO(CODERS["avro", kind(record)][0](record)), schema, None)
-    assert found["source"] == "street"
-    assert found["pts_s"] == record["pts_s"]
+    decoded = fastavro.schemaless_reader(io.BytesIO(CODERS["avro", kind(record)][0](record)), schema, None)
+    assert decoded["source"] == "street"
+    assert decoded["pts_s"] == record["pts_s"]
     if "time" in record:
-        assert found["time"].isoformat() == "2026-08-01T12:00:00.250000+00:00"
-    if "object" in found:
-        assert found["object"]["track_id"] == 7
-        assert found["object"]["attributes"] == record["object"].get("attributes")
+        assert decoded["time"].isoformat() == "2026-08-01T12:00:00.250000+00:00"
+    if "object" in decoded:
+        assert decoded["object"]["track_id"] == 7
+        assert decoded["object"]["attributes"] == record["object"].get("attributes")
 
 
 @pytest.fixture(scope="module")
@@ -169,26 +169,26 @@ def compiled(tmp_path_factory):
 def test_protobuf_is_what_generated_code_reads_and_writes(name, compiled):
     record = GOOD[name]
     encode, decode = CODERS["protobuf", kind(record)]
-    found = getattr(compiled, RECORDS[kind(record)].name).FromString(encode(record))
-    assert found.source == "street"
-    assert found.HasField("time") == ("time" in record)
+    message = getattr(compiled, RECORDS[kind(record)].name).FromString(encode(record))
+    assert message.source == "street"
+    assert message.HasField("time") == ("time" in record)
     if "time" in record:
-        assert found.time.ToJsonString() == "2026-08-01T12:00:00.250Z"
+        assert message.time.ToJsonString() == "2026-08-01T12:00:00.250Z"
     if kind(record) == "objects":
-        assert found.object.box.y2 == record["object"]["box"][3]
-        assert {key: one.label for key, one in found.object.attributes.items()} == {
-            key: one["label"] for key, one in record["object"].get("attributes", {}).items()
+        assert message.object.box.y2 == record["object"]["box"][3]
+        assert {key: attribute.label for key, attribute in message.object.attributes.items()} == {
+            key: attribute["label"] for key, attribute in record["object"].get("attributes", {}).items()
         }
-    assert decode(found.SerializeToString()) == record
+    assert decode(message.SerializeToString()) == record
 
 
 def test_lists_and_mappings_with_nothing_in_them_are_fields_where_a_format_knows_them():
-    made = {**GOOD["an object"]}
-    made["object"] = {**made["object"], "keypoints": [], "embedding": [], "attributes": {}}
+    record = {**GOOD["an object"]}
+    record["object"] = {**record["object"], "keypoints": [], "embedding": [], "attributes": {}}
     empties = {"keypoints": [], "embedding": [], "attributes": {}}
-    found = shaper(RECORDS["objects"])(made)["object"]
-    assert {name: found[name] for name in empties} == empties
-    assert "extra" not in found
-    found = shaper(RECORDS["objects"], empties=False)(made)["object"]
-    assert not set(empties) & set(found)
-    assert json.loads(found["extra"]) == empties
+    shaped = shaper(RECORDS["objects"])(record)["object"]
+    assert {name: shaped[name] for name in empties} == empties
+    assert "extra" not in shaped
+    shaped = shaper(RECORDS["objects"], empties=False)(record)["object"]
+    assert not set(empties) & set(shaped)
+    assert json.loads(shaped["extra"]) == empties
