@@ -7,10 +7,11 @@ import contextlib
 import ipaddress
 import re
 from dataclasses import field
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from streamkit.core.addresses import UNSAFE
 from streamkit.core.stage import Count, Seconds, stage
+from streamkit.emit.broker import Broker
 from streamkit.emit.client import Client, Tls, address
 from streamkit.emit.email import SCHEMES, SEPARATOR, EmailClient
 from streamkit.emit.emitter import MAX_BACKOFF, TIMEOUT, Emitter
@@ -27,6 +28,13 @@ class EmailSink(Emitter):
     Templates have the variables of topics, and also {text}, the event in words, and {time}. An event's image is
     attached if its data has `snapshot`, the path of a file.
     """
+
+    broker: ClassVar[Broker] = Broker(
+        product="a mail server",
+        acknowledged_by="SMTP 250",
+        page="email.md",
+        example="smtp://127.0.0.1",
+    )
 
     url: Annotated[
         str,
