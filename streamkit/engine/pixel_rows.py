@@ -160,13 +160,13 @@ class _Rewriter:
         image = self._rows.get(node.inputs[0])
         matrix = self._constants.get(node.inputs[1])
         bias = node.inputs[2] if len(node.inputs) > 2 else ""
-        if image is None or matrix is None or matrix.ndim != 2 or not self._is_plain(node, bias):
+        if image is None or matrix is None or matrix.ndim != 2:
             return None
         if node.attributes.get("transB", 0):
             matrix = matrix.T
         output = node.outputs[0]
         batch, channels, height, width = self._shapes[image]
-        if matrix.shape[0] != channels:
+        if matrix.shape[0] != channels or not self._is_plain(node, bias, matrix.shape[1]):
             return None
         self.has_products = True
         weight = np.ascontiguousarray(matrix.T)[:, :, None, None]
@@ -176,12 +176,12 @@ class _Rewriter:
         shape = batch, len(weight), height, width
         return self._emit(f"{output} as image", "Conv", inputs, shape, kernel_shape=[1, 1])
 
-    def _is_plain(self, node: OnnxNode, bias: str) -> bool:
+    def _is_plain(self, node: OnnxNode, bias: str, columns: int) -> bool:
+        """Whether a product has no factors, and no bias or one a column."""
         attributes = node.attributes
         factors = attributes.get("alpha", 1.0), attributes.get("beta", 1.0)
-        has_bias = not bias or (bias in self._constants and self._constants[bias].ndim == 1)
-        fits = not bias or not has_bias or self._constants[bias].size == self._shapes[node.outputs[0]][-1]
-        return factors == (1.0, 1.0) and not attributes.get("transA", 0) and has_bias and fits
+        fits = not bias or (bias in self._constants and self._constants[bias].shape == (columns,))
+        return factors == (1.0, 1.0) and not attributes.get("transA", 0) and fits
 
     def _normalize(self, node: OnnxNode) -> str | None:
         """A normalization of each row, which ONNX has on the last axis only."""
@@ -210,7 +210,8 @@ class _Rewriter:
         """A sum or product with other rows, or with constants that are the same in each row or in all channels."""
         images = [self._rows.get(name) for name in node.inputs]
         image = images[0] or images[1]
-        if image is None or self._shapes[node.outputs[0]] not in [self._shapes.get(name) for name in node.inputs]:
+        shape = self._shapes.get(node.outputs[0])
+        if image is None or shape is None or shape not in [self._shapes.get(name) for name in node.inputs]:
             return None
         operands = list[str]()
         for name, of_rows in zip(node.inputs, images, strict=True):

@@ -84,3 +84,17 @@ def test_a_normalization_without_offsets_is_right():
     scale = network.constant(np.linspace(0.5, 2, 8))
     normalized = network.node("LayerNormalization", rows_of(network), scale, axis=-1, epsilon=0.1)
     check_all(network, network.node("Softmax", network.node("MatMul", normalized, network.random(8, 4))))
+
+
+def test_a_sum_with_a_tensor_of_open_length_is_left_as_it_is():
+    network = NetworkBuilder(SHAPE)
+    product = network.node("MatMul", rows_of(network), network.random(8, 4))
+    positive = network.node("NonZero", network.node("ReduceMax", network.images, axes=[1, 2, 3], keepdims=0))
+    count = network.node("Shape", positive)
+    ones = network.node("ConstantOfShape", network.node("Concat", count, network.integers(1, 1), axis=0))
+    total = network.node("ReduceSum", network.node("Add", product, ones), network.integers(0), keepdims=0)
+    output = network.node("Softmax", total)
+    rewritten = products_as_convolutions(simplify(network.model(output), {"images": SHAPE}))
+    whole = extract(rewritten, range(len(rewritten.nodes)), rewritten.inputs, rewritten.outputs)
+    expected = run_network(network.model(output), {"images": images()})
+    np.testing.assert_allclose(run_network(whole, {"images": images()})[output], expected[output], rtol=1e-4)
