@@ -34,7 +34,7 @@ class Score:
         exact: share of tracks whose last text is right.
         told: share of tracks with an event.
         wrong: number of events with a wrong text.
-        single: share of single readings that are right, after normalisation and repair.
+        single: share of single readings that are right, after normalization and repair.
         calls: runs of the network per track and second.
     """
 

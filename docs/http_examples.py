@@ -108,7 +108,7 @@ def _asked(server: Any) -> dict[str, dict[str, Any]]:
 
 
 def _without_secrets(found: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The examples with tokens that are recognisable as such."""
+    """The examples with tokens that are recognizable as such."""
     found[f"POST {API}/tokens"]["response"]["token"] = "…"
     found[f"POST {API}/session"]["request"]["token"] = "…"
     return found

@@ -1,6 +1,6 @@
 """The demo detector: a small anchor-free convolutional network, and the loss it is trained with.
 
-Input `images` (N, 3, 384, 640) f32, RGB, 0..1. Output (N, 4 + classes, A) f32: centre x, centre y, width and height
+Input `images` (N, 3, 384, 640) f32, RGB, 0..1. Output (N, 4 + classes, A) f32: center x, center y, width and height
 in input pixels, then a score from 0 to 1 a class. A = 20160 places, on grids of stride 4, 8 and 16: the fine one is
 for objects of a dozen pixels. A backbone of residual blocks, one top-down path (feature pyramid), one small head a
 grid.
@@ -95,7 +95,7 @@ class DemoNet(nn.Module):
 
 
 def ciou(a: Tensor, b: Tensor, complete: bool = True) -> Tensor:
-    """IoU of boxes (..., 4) x1 y1 x2 y2; `complete` also counts centre distance and aspect (Zheng et al., 2020)."""
+    """IoU of boxes (..., 4) x1 y1 x2 y2; `complete` also counts center distance and aspect (Zheng et al., 2020)."""
     side = (torch.minimum(a[..., 2:], b[..., 2:]) - torch.maximum(a[..., :2], b[..., :2])).clamp(min=0)
     inter = side.prod(-1)
     wh_a, wh_b = (a[..., 2:] - a[..., :2]).clamp(min=1e-3), (b[..., 2:] - b[..., :2]).clamp(min=1e-3)
@@ -103,11 +103,11 @@ def ciou(a: Tensor, b: Tensor, complete: bool = True) -> Tensor:
     if not complete:
         return iou
     hull = torch.maximum(a[..., 2:], b[..., 2:]) - torch.minimum(a[..., :2], b[..., :2])
-    centre = ((a[..., :2] + a[..., 2:] - b[..., :2] - b[..., 2:]) ** 2).sum(-1) / 4
+    center = ((a[..., :2] + a[..., 2:] - b[..., :2] - b[..., 2:]) ** 2).sum(-1) / 4
     aspect = 0.405 * (torch.atan(wh_a[..., 0] / wh_a[..., 1]) - torch.atan(wh_b[..., 0] / wh_b[..., 1])) ** 2
     with torch.no_grad():
         share = aspect / (1 - iou + aspect + 1e-6)
-    return iou - centre / ((hull**2).sum(-1) + 1e-6) - share * aspect
+    return iou - center / ((hull**2).sum(-1) + 1e-6) - share * aspect
 
 
 class Loss:
@@ -139,8 +139,8 @@ class Loss:
     @torch.no_grad()
     def _assign(self, guess: Tensor, scores: Tensor, boxes: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """For each place, (N, A): its object or -1, its target score, whether it lies in an ignored object."""
-        centre, half = (boxes[..., :2] + boxes[..., 2:]) / 2, (boxes[..., 2:] - boxes[..., :2]) / 2
-        off = (self.grid - centre[:, :, None]).abs()  # (N, M, A, 2)
+        center, half = (boxes[..., :2] + boxes[..., 2:]) / 2, (boxes[..., 2:] - boxes[..., :2]) / 2
+        off = (self.grid - center[:, :, None]).abs()  # (N, M, A, 2)
         inside = (off <= half[:, :, None]).all(-1)
         spare = (inside & (labels == -2)[..., None]).any(1)
         wide = torch.maximum(half[:, :, None], self.stride[:, None])  # a small object still has places

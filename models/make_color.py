@@ -1,9 +1,9 @@
-"""Make color.onnx, a network without any training: which colours the middle of a picture has.
+"""Make color.onnx, a network without any training: which colors the middle of a picture has.
 
     python models/make_color.py
 
 Input `images` (N, 3, 32, 32) f32, RGB, 0..255. Output (N, 9) f32: the share of each of `NAMES`, 1 in sum. A pixel
-belongs to a colour the more, the nearer it is to it, by a softmax over squared distances, a convolution of 1 x 1.
+belongs to a color the more, the nearer it is to it, by a softmax over squared distances, a convolution of 1 x 1.
 Distances count brightness less than hue: they are taken in (brightness / 2, red - green, blue - yellow). Pixels in the
 middle count most, those just above it: the rim of a crop shows what is behind, and the wheels are below.
 """
@@ -43,7 +43,7 @@ def weights() -> np.ndarray:
 def network() -> onnx.ModelProto:
     """The network."""
     places = np.array([SPACE @ np.array(color[0], float) for color in COLORS.values()])
-    # -|Sp - c|^2 is 2 c.Sp - |c|^2 and a term that all colours share, which the softmax takes out.
+    # -|Sp - c|^2 is 2 c.Sp - |c|^2 and a term that all colors share, which the softmax takes out.
     kernel = (2 * places @ SPACE / SOFTNESS).astype(np.float32)[:, :, None, None]
     bias = (-(places**2).sum(axis=1) / SOFTNESS).astype(np.float32)
     constants = {"kernel": kernel, "bias": bias, "weights": weights()[None, None], "places": np.array([2, 3])}

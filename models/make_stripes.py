@@ -1,13 +1,13 @@
-"""Make stripes.onnx, a network without any training: which colours an object has from top to bottom.
+"""Make stripes.onnx, a network without any training: which colors an object has from top to bottom.
 
     python models/make_stripes.py
 
-Input `images` (N, 3, 32, 16) f32, RGB, 0..255. Output (N, 256) f32: for each of 64 colours, the square root of its
-share in each of four stripes, from the head to the feet. The colours are a grid over RGB. A pixel belongs to a colour
+Input `images` (N, 3, 32, 16) f32, RGB, 0..255. Output (N, 256) f32: for each of 64 colors, the square root of its
+share in each of four stripes, from the head to the feet. The colors are a grid over RGB. A pixel belongs to a color
 the more, the nearer it is to it, by a softmax over squared distances of logarithms: (brightness, red - green, blue -
 yellow). So the light of a camera, which multiplies all of a picture, changes the brightness only, which counts less.
 Pixels in the middle column count most, because the sides of a crop show what is behind. The cosine of two outputs is
-the mean over the stripes of the Bhattacharyya coefficient of their colours.
+the mean over the stripes of the Bhattacharyya coefficient of their colors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 WIDTH, HEIGHT = 16, 32
-LEVELS = (30.0, 95.0, 160.0, 225.0)  # of red, green and blue: their combinations are the colours
+LEVELS = (30.0, 95.0, 160.0, 225.0)  # of red, green and blue: their combinations are the colors
 STRIPES = (0.05, 0.35, 0.65, 0.95)  # the middle of each, as a share of the height
 OFFSET = 16.0  # added before the logarithm: dark pixels are mostly noise
 SOFTNESS = 0.04
@@ -36,7 +36,7 @@ def weights() -> np.ndarray:
 def network() -> onnx.ModelProto:
     """The network."""
     places = np.log(np.stack(np.meshgrid(LEVELS, LEVELS, LEVELS), axis=-1).reshape(-1, 3) + OFFSET) @ SPACE.T
-    # -|Sp - c|^2 is 2 c.Sp - |c|^2 and a term that all colours share, which the softmax takes out.
+    # -|Sp - c|^2 is 2 c.Sp - |c|^2 and a term that all colors share, which the softmax takes out.
     kernel = (2 * places @ SPACE / SOFTNESS).astype(np.float32)[:, :, None, None]
     bias = (-(places**2).sum(axis=1) / SOFTNESS).astype(np.float32)
     constants = {

@@ -71,9 +71,9 @@ def exam(seed: int) -> tuple[np.ndarray, list[dict]]:
 
 
 def augment(pictures: Tensor, boxes: Tensor, labels: Tensor, strength: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Network input (N, 3, 384, 640) and targets from frames (N, 360, 640, 3) uint8: mirrored, zoomed, recoloured.
+    """Network input (N, 3, 384, 640) and targets from frames (N, 360, 640, 3) uint8: mirrored, zoomed, recolored.
 
-    `strength` 0 only mirrors and recolours. Half of the frames are not zoomed, to keep the codec's traces as they are.
+    `strength` 0 only mirrors and recolors. Half of the frames are not zoomed, to keep the codec's traces as they are.
     """
     n, device = len(pictures), pictures.device
     u = lambda low, high, *shape: torch.empty(n, *shape, device=device).uniform_(low, high)  # noqa: E731

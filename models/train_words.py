@@ -62,7 +62,7 @@ def text_of(look) -> str:
     if look.kind == "bike":
         return "bike"
     names = list(COLORS)
-    color = names[int(np.argmin([np.abs(np.subtract(look.colours[0], one)).sum() for one in COLORS.values()]))]
+    color = names[int(np.argmin([np.abs(np.subtract(look.colors[0], one)).sum() for one in COLORS.values()]))]
     return f"person in {color}" if look.kind == "person" else f"{color} {'van' if look.style == VAN else 'car'}"
 
 

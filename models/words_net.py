@@ -51,7 +51,7 @@ class Match(nn.Module):
 class WordsNet(DemoNet):
     """The demo detector, which says where an object is, and an embedding for each of its places.
 
-    A place's embedding comes from what the detector's heads see around it, and the mean colours there.
+    A place's embedding comes from what the detector's heads see around it, and the mean colors there.
     """
 
     def __init__(self) -> None:

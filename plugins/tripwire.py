@@ -11,7 +11,7 @@ from streamkit import Frame, FrameStage, Point, stage
 class Tripwire(FrameStage):
     """Emit `crossed` when a track's foot point passes from one side of the line to the other.
 
-    Seen from the line's first point towards its second, `in` is from left to right, and `out` from right to left. The
+    Seen from the line's first point toward its second, `in` is from left to right, and `out` from right to left. The
     foot point is the middle of a box's lower edge; it has to pass between the line's two ends.
     """
 

@@ -15,7 +15,7 @@ from streamkit.core.units import Point
 
 
 def right_of(a: np.ndarray, b: np.ndarray, p: np.ndarray) -> np.ndarray:
-    """Whether each point lies to the right of each line, seen from `a` towards `b`; a point is never on a line.
+    """Whether each point lies to the right of each line, seen from `a` toward `b`; a point is never on a line.
 
     Points on a line are resolved as if all points were moved by (e, e * e) for an infinitesimal e (simulation of
     simplicity, Edelsbrunner and Muecke 1990). Each point is thus on one side, regardless of how a track reaches it.
@@ -155,7 +155,7 @@ class Plane:
 
     Args:
         points: four points of the frame, no three of them on a line, in order around the area.
-        ground: the same four points on the ground, in metres.
+        ground: the same four points on the ground, in meters.
 
     Raises:
         ValueError: there are not four points, three lie on a line, or the orders differ.
@@ -193,25 +193,25 @@ class Plane:
         plane._depth = plane._matrix[2] / np.abs(plane._matrix[2]).max()
         return plane
 
-    def metres(self, xy: np.ndarray) -> np.ndarray:
+    def meters(self, xy: np.ndarray) -> np.ndarray:
         """Return the ground position of points of the frame.
 
         Args:
             xy: (n, 2) float64.
 
         Returns:
-            (n, 2) float64 metres; NaN at and beyond the horizon.
+            (n, 2) float64 meters; NaN at and beyond the horizon.
         """
         flat = np.column_stack([xy, np.ones(len(xy))])
         depth = flat @ self._depth
         projected = flat @ self._matrix.T
         with np.errstate(divide="ignore", invalid="ignore"):
-            metres = projected[:, :2] / projected[:, 2:]
-        return np.where(depth[:, None] > _FAR, metres, np.nan)
+            meters = projected[:, :2] / projected[:, 2:]
+        return np.where(depth[:, None] > _FAR, meters, np.nan)
 
 
 def read_homography(path: str | Path) -> Plane:
-    """Read the file of a homography from the frame to the ground in metres: nine numbers, row by row, in text or JSON.
+    """Read the file of a homography from the frame to the ground in meters: nine numbers, row by row, in text or JSON.
 
     Raises:
         ValueError: the file cannot be read, or holds no homography.
@@ -257,7 +257,7 @@ FourPoints = Annotated[Shape, Checked(check_four)]
 
 
 def _normal(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the points centred and scaled to about 1, and the matrix that does it."""
+    """Return the points centerd and scaled to about 1, and the matrix that does it."""
     middle = points.mean(axis=0)
     scale = np.sqrt(2) / np.linalg.norm(points - middle, axis=1).mean()
     matrix = np.array([[scale, 0, -scale * middle[0]], [0, scale, -scale * middle[1]], [0, 0, 1]])

@@ -14,7 +14,7 @@ _NOW_S = 0.3  # two last positions are compared if they are not further apart in
 _ENOUGH = 2  # common samples
 
 GROUND_COLUMNS = {
-    "xy": np.full(2, np.nan),  # last position, metres; NaN without a plane
+    "xy": np.full(2, np.nan),  # last position, meters; NaN without a plane
     "xy_s": np.float64(-np.inf),  # time of that position
     "path": np.full((SAMPLES, 2), np.nan),  # ring buffer
     "sample": np.full(SAMPLES, -1, np.int64),  # the number of each sample in the ring buffer: its time is n x SAMPLE_S
@@ -28,7 +28,7 @@ def extend_paths(tracks: TrackStore, rows: np.ndarray, xy: np.ndarray, now_s: np
     Args:
         tracks: with `GROUND_COLUMNS`.
         rows: (n,) rows of the store, each once.
-        xy: (n, 2) float64 metres; rows with NaN are skipped.
+        xy: (n, 2) float64 meters; rows with NaN are skipped.
         now_s: (n,) float64, the common time in seconds.
     """
     on_ground = ~np.isnan(xy).any(axis=1)
@@ -59,7 +59,7 @@ def path_distance(tracks: TrackStore, first: np.ndarray, second: np.ndarray) -> 
         second: (p,) rows of the store.
 
     Returns:
-        (p,) float64 metres: the mean over the moments at which both paths are known, or of the last positions, if they
+        (p,) float64 meters: the mean over the moments at which both paths are known, or of the last positions, if they
         are of the same time; NaN if the tracks were not seen at the same time. (p,) int64, the number of moments.
     """
     same = (tracks["sample"][first] == tracks["sample"][second]) & (tracks["sample"][first] >= 0)

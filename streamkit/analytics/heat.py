@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Accumulated time of objects by place in the frame, and its rendering as colours."""
+"""Accumulated time of objects by place in the frame, and its rendering as colors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Palette = Literal["turbo", "heat"]
 
 _ROWS = 180
 _COLUMNS = 320
-_HOT = 0.999  # quantile of the times shown in the hottest colour, so that one spot does not hide the rest
+_HOT = 0.999  # quantile of the times shown in the hottest color, so that one spot does not hide the rest
 
 
 class Heat:
@@ -62,7 +62,7 @@ def painted(below: np.ndarray, heat: Heat, palette: Palette, opacity: float) -> 
     Args:
         below: (height, width, 3) uint8 RGB.
         heat: the heat.
-        palette: the colours.
+        palette: the colors.
         opacity: opacity of the hottest place, 0..1.
     """
     import cv2

@@ -135,7 +135,7 @@ class IdentityGallery(Columns):
             rows: (n,) the identities.
             cameras: (n,) their cameras.
             now_s: (n,) float64, the time of each camera.
-            xy: (n, 2) places on the ground, metres or NaN.
+            xy: (n, 2) places on the ground, meters or NaN.
             latest_s: the time of the camera that is ahead of the others: files may differ.
         """
         self.seen_at[rows, cameras] = now_s

@@ -77,7 +77,7 @@ class Sighting:
         track: (n,) int64.
         label: returns the name of a class by its number.
         label_id: (n,) int64, numbers of the classes.
-        xy: (n, 2) float64, metres on the ground; NaN without a plane.
+        xy: (n, 2) float64, meters on the ground; NaN without a plane.
         vector: (n, d) float32 of length 1; NaN or 0 where there is none.
     """
 
@@ -389,7 +389,7 @@ class IdentityMatcher:
         possible = gallery["label"][candidates] == tracks["label"][rows][:, None]
         possible &= ~tracks["founder"][rows][:, None] | (candidates != tracks["identity"][rows][:, None])
         possible &= self._in_time(int(tracks["camera"][rows[0]]), candidates, now_s)
-        self._exclude_neighbours(rows, candidates, possible)
+        self._exclude_neighbors(rows, candidates, possible)
         apart = self._apart(rows, candidates)
         here = apart <= options.distance_m
         reach = options.distance_m + options.max_speed_mps * np.abs(now_s - gallery["xy_s"][candidates])
@@ -412,7 +412,7 @@ class IdentityMatcher:
                 possible &= now_s - self.gallery.seen_at[candidates, other] >= shortest_s
         return possible
 
-    def _exclude_neighbours(self, rows: np.ndarray, candidates: np.ndarray, possible: np.ndarray) -> None:
+    def _exclude_neighbors(self, rows: np.ndarray, candidates: np.ndarray, possible: np.ndarray) -> None:
         """Exclude identities of other tracks of the same camera that were seen since a track began."""
         tracks = self._tracks
         others = tracks["alive"] & (tracks["camera"] == tracks["camera"][rows[0]]) & (tracks["identity"] >= 0)
@@ -425,7 +425,7 @@ class IdentityMatcher:
             possible[:, at] &= (tracks["first_s"][rows] > tracks["seen_s"][other]) | (rows == other)
 
     def _apart(self, rows: np.ndarray, candidates: np.ndarray) -> np.ndarray:
-        """Return (k, c) float64: how far other cameras' tracks of each identity are away, in metres; NaN if unknown."""
+        """Return (k, c) float64: how far other cameras' tracks of each identity are away, in meters; NaN if unknown."""
         tracks = self._tracks
         total = np.zeros((len(rows), len(candidates)))
         count = np.zeros((len(rows), len(candidates)))

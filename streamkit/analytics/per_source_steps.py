@@ -13,7 +13,7 @@ from streamkit.analytics.shapes import Anchor, Units
 from streamkit.analytics.track_store import Columns, TrackStore
 from streamkit.core.data import Batch, Detections, Frame
 
-_HALF = 0.5  # anchors are clipped to the centres of the outermost pixels, so that a zone up to the edge contains them
+_HALF = 0.5  # anchors are clipped to the centers of the outermost pixels, so that a zone up to the edge contains them
 _MARGIN = 0.01  # of the frame's height
 
 

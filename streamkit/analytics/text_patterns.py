@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats of texts, such as number plates of a country: normalisation, and repair of characters that look alike."""
+"""Formats of texts, such as number plates of a country: normalization, and repair of characters that look alike."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TextPattern:
         return None if more and self.pattern not in NAMED else more
 
     def matches(self, text: str) -> bool:
-        """Whether a whole normalised text has the format."""
+        """Whether a whole normalized text has the format."""
         return self._regex.fullmatch(text) is not None
 
     def repaired(self, text: str, scores: Sequence[float]) -> str | None:
@@ -115,7 +115,7 @@ class TextPattern:
         only the twelve least certain characters that look like others are tried.
 
         Args:
-            text: normalised.
+            text: normalized.
             scores: how certain each character is.
         """
         if self.matches(text):

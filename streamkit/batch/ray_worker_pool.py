@@ -43,7 +43,7 @@ _VISIBLE_WITHIN_S = 10.0
 _LOSSES = 3
 """Lost nodes after which a file in progress counts as the cause."""
 _MARK = ".ray-"
-"""Prefix of the file by which workers recognise the output folder."""
+"""Prefix of the file by which workers recognize the output folder."""
 PROCESSES_PER_GPU = 3
 """What HEVC files need of an H200; the nodes' GPUs are not known in advance. See docs/performance-tuning.md."""
 

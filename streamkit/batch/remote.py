@@ -213,7 +213,7 @@ class RangeFile:
         file: the file as fsspec opens it.
 
     Attributes:
-        name: the last part of the address: some formats are recognised by their extension only.
+        name: the last part of the address: some formats are recognized by their extension only.
     """
 
     def __init__(self, uri: str, file: Any) -> None:
@@ -353,7 +353,7 @@ def sweep(folder: Path) -> int:
 
 
 def _copy_path(folder: Path, file: VideoFile) -> Path:
-    return folder / PurePosixPath(file.uri).name  # some formats are recognised by their extension only
+    return folder / PurePosixPath(file.uri).name  # some formats are recognized by their extension only
 
 
 def _copy(file: VideoFile, path: Path) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `streamkit eval`: measures a pipeline on labelled video."""
+"""The command `streamkit eval`: measures a pipeline on labeled video."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 
 @click.command("eval")
 @click.argument("pipelines", nargs=-1, required=True, metavar="PIPELINE [PIPELINE]", type=click.Path(path_type=Path))
-@click.option("--truth", required=True, help="labelled boxes: a file, or a YOLO folder; {source} is the source's id")
+@click.option("--truth", required=True, help="labeled boxes: a file, or a YOLO folder; {source} is the source's id")
 @click.option("--format", "form", type=click.Choice(["mot", "jsonl", "coco", "yolo"]), help="default: by the suffix")
 @click.option("--labels", help="class names of the truth, for mot and yolo: person,car")
 @click.option("--map", "map_", multiple=True, metavar="THEIRS=OURS", help="rename a class of the truth")
@@ -54,7 +54,7 @@ def evaluate(
     worst: Path | None,
     **truth_options: Any,
 ) -> int:
-    """Measure the accuracy of a pipeline on labelled video, or compare two."""
+    """Measure the accuracy of a pipeline on labeled video, or compare two."""
     from streamkit.cli.progress import open_display
     from streamkit.evaluate.gate import check_classes, failures, read_minimums
     from streamkit.evaluate.report import as_lines, compared

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `streamkit export`: writes selected frames and their annotations for labelling tools and training."""
+"""The command `streamkit export`: writes selected frames and their annotations for labeling tools and training."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def export(
     limit: int | None,
     timeout: str,
 ) -> int:
-    """Write selected frames and their objects for labelling tools and training.
+    """Write selected frames and their objects for labeling tools and training.
 
     DATASET is the --out of `batch`, or a folder of the stage `collect`.
 

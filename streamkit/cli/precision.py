@@ -169,13 +169,13 @@ def _frames(
     if truth is None:
         frames = spread_frames(images, videos, count, max_megapixels=max_megapixels)
         return frames[::2], frames[1::2]
-    labelled = [image for image in images if image.name in truth]
-    if not labelled:
+    labeled = [image for image in images if image.name in truth]
+    if not labeled:
         raise ModelError("none of the images has ground truth: name the folder of its images with --data")
     others = [image for image in images if image.name not in truth]
     if not others and not videos:
         logger.warning("the ranges of values come from images that AP is measured on; name other clips too")
-        others = labelled
+        others = labeled
     half = -(-count // 2)
     calibration = spread_frames(others, videos, half, max_megapixels=max_megapixels)
-    return calibration, still_frames(labelled, max_megapixels=max_megapixels)
+    return calibration, still_frames(labeled, max_megapixels=max_megapixels)

@@ -16,7 +16,7 @@ class Hide(OptionGroup, total=False):
 
     Keys:
         labels: classes of objects.
-        zone: a part of the frame, [[x, y], ...], or several by name; with `labels`, objects whose centre is in it.
+        zone: a part of the frame, [[x, y], ...], or several by name; with `labels`, objects whose center is in it.
         units: the unit of the zone, pixels or share.
         cells: maximum number of cells along the longer side of an object; fewer hide more.
         grow: share of its size by which a box is enlarged, all sides together.

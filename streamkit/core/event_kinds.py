@@ -287,7 +287,7 @@ EVENT_KINDS: tuple[EventKind, ...] = (
     EventKind(
         "collected",
         "collect",
-        "An image has been collected for labelling.",
+        "An image has been collected for labeling.",
         {"path": "the file", "reason": "when, disagreement, low_score, novelty or random"},
         {"path": "collected/images/gate_000004.000s_low_score.jpg", "reason": "low_score", "label": "person"},
         {"label": "class of the object for which it was collected, if it is one"},

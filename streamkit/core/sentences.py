@@ -244,7 +244,7 @@ def _saved(event: Event, fields: Data) -> str:
 
 def _collected(event: Event, fields: Data) -> str:
     what = fields.get("label") or "the frame"
-    return f"an image of {what} at {event.source} was collected for labelling: {_words(fields['reason'])}"
+    return f"an image of {what} at {event.source} was collected for labeling: {_words(fields['reason'])}"
 
 
 def _answered(event: Event, fields: Data) -> str:

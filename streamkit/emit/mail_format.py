@@ -179,7 +179,7 @@ def summary(record: dict[str, Any]) -> str:
     """One line: `Car 7 crossed the line "door" going in at gate.`, `person at gate (track 7)`, `2 person at gate`.
 
     An event with its own text, such as an alarm, is described by that text. An event of a plugin is described by its
-    data: `too_close at gate (mine, track 7, metres 1.5)`.
+    data: `too_close at gate (mine, track 7, meters 1.5)`.
     """
     source = record["source"]
     if (event := record.get("event")) is not None:

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the accuracy of a pipeline on labelled video: `streamkit eval`."""
+"""Measures the accuracy of a pipeline on labeled video: `streamkit eval`."""

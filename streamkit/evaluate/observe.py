@@ -254,7 +254,7 @@ def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *
     ]
     cut = any(source.options.get("end") is not None for source in graph.sources)
     truth.check_frames(seen, whole and not cut)
-    frames = [frame for frame in seen if truth.is_labelled(frame.source, frame.index)]
+    frames = [frame for frame in seen if truth.is_labeled(frame.source, frame.index)]
     if not frames:
         raise ConfigError(f"{truth.options.path} has no box on a frame that the pipeline read; is it of this video?")
     place = {(frame.source, frame.index): number for number, frame in enumerate(frames)}

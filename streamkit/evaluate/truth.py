@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The labelled boxes that a pipeline is measured against."""
+"""The labeled boxes that a pipeline is measured against."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ class Truth:
             for number, rows in self._of_each()
         )
 
-    def is_labelled(self, source: str, frame: int) -> bool:
+    def is_labeled(self, source: str, frame: int) -> bool:
         """Whether the truth says what is on a frame."""
         rows = self.rows[source]
         if self.options.only_labelled:

@@ -44,7 +44,7 @@ def worst_frames(evaluation: Evaluation, count: int = FRAMES) -> list[int]:
     )
     order = np.argsort(-errors, kind="stable")[: 50 * count]
     taken: list[int] = []
-    for number in order.tolist():  # neighbours show the same errors
+    for number in order.tolist():  # neighbors show the same errors
         if errors[number] and all(abs(number - other) > 5 for other in taken):
             taken.append(number)
     return taken[:count]
@@ -107,7 +107,7 @@ def _cell(evaluation: Evaluation, number: int, frame: Frame) -> np.ndarray:
 
 
 def _table(parts: Sequence[tuple[FlatBoxes, int]], names: Sequence[str], form: str) -> Detections:
-    """A table whose class selects the colour, and whose label is the kind of box and its class."""
+    """A table whose class selects the color, and whose label is the kind of box and its class."""
     kinds = {_MISSED: "missed", _FALSE: "false"}
     size = len(PALETTE)
     labels = [
@@ -132,7 +132,7 @@ def _drawn(frame: Frame, table: Detections, *, labels: bool, text_size: int | No
 
 
 def _strip(width: int, texts: Sequence[tuple[int, str]], step: int) -> np.ndarray:
-    """A dark strip with a coloured label for each text."""
+    """A dark strip with a colored label for each text."""
     gray = np.full((_STRIP, width, 3), 24, np.uint8)
     frame = Frame("strip", 0, 0.0, width, _STRIP, Surface(from_rgb(gray, Color()), Color()))
     size = len(PALETTE)

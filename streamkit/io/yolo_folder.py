@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads ground truth from a folder in the layout of YOLO data sets: a text file of normalised boxes per frame."""
+"""Reads ground truth from a folder in the layout of YOLO data sets: a text file of normalized boxes per frame."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def _frames(folder: Path, files: Sequence[Path], first: int | None) -> dict[Path
 
 
 def _rows(file: Path, names: Sequence[str]) -> list[tuple[float, ...]]:
-    """Class, centre, size, id and line of each object of a file."""
+    """Class, center, size, id and line of each object of a file."""
 
     def wrong(line: int, text: str) -> ConfigError:
         return ConfigError([Problem(str(file), line, 1, text)])

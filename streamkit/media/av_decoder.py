@@ -19,7 +19,7 @@ CONCEALED = "decode errors concealed"
 UNDECODABLE = "packets not decodable"
 SKIPPED = "packets before a keyframe"
 _MAX_CORRUPT = 512
-CENTRED = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
+CENTERD = frozenset({"mjpeg", "mjpegb", "mpeg1video"})
 
 
 class AvDecoder:
@@ -58,7 +58,7 @@ class AvDecoder:
             self._context.thread_type = "SLICE" if self._low_delay else "AUTO"
             if self._codec == "mjpeg":
                 self._context.options = {**PIXEL_LIMIT, **STRICT_JPEG}
-        self._centred = self._codec in CENTRED
+        self._centerd = self._codec in CENTERD
         self._timing = Timing(demuxer)
         self._orientation = OrientationReader()
         self._aspect = StreamAspect(demuxer.stream)
@@ -137,7 +137,7 @@ class AvDecoder:
         if hidden is not None:
             return None
         orientation = self._orientation(frame)
-        width, height, surface = to_surface(frame, self._host, orientation=orientation, centred=self._centred)
+        width, height, surface = to_surface(frame, self._host, orientation=orientation, centerd=self._centerd)
         aspect = self._aspect.of(orientation, self._context)
         if self._upload is not None:
             self._counters.add("frames decoded on the cpu")

@@ -189,7 +189,7 @@ def sequence_header(codec: str, data: bytes) -> bytes:
             return b"".join(unit[:4] for unit in units(data[:4096]) if unit and unit[0] == 0xB3)
         case "vp8":
             return data[6:10] if len(data) >= 10 and not data[0] & 1 else b""
-        case "vp9":  # frame marker and profile; in a keyframe the sync code, colour and size follow
+        case "vp9":  # frame marker and profile; in a keyframe the sync code, color and size follow
             return data[:9] if len(data) >= 9 and data[1:4] == b"\x49\x83\x42" else b""
         case "av1":
             return _av1_sequence_header(data)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TIME_BASE = Fraction(1, 5_760_000)
 
 H273 = {"bt601": (6, 6, 6), "bt709": (1, 1, 1), "bt2020": (9, 14, 9)}
-"""Colour primaries, transfer and matrix of each matrix, as ITU-T H.273 numbers them."""
+"""Color primaries, transfer and matrix of each matrix, as ITU-T H.273 numbers them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Encoding:
 
 
 class Encoder(Protocol):
-    """Turns surfaces of one size and colour format into packets of a container's stream."""
+    """Turns surfaces of one size and color format into packets of a container's stream."""
 
     def start(self, container: OutputContainer) -> None:
         """Set the container for the stream."""
@@ -75,7 +75,7 @@ class CpuEncoder:
         encoding: encoder options.
         width: width of the surfaces in pixels, even.
         height: height of the surfaces in pixels, even.
-        color: colour format of the surfaces; written to the stream.
+        color: color format of the surfaces; written to the stream.
         rate: frames per second, a hint for rate control; the times come from `encode`.
         threads: maximum number of threads.
         counters: counts copies from a GPU.

@@ -90,7 +90,7 @@ def make_encoder(
     counters: Counters,
     pixel_aspect: Fraction = SQUARE,
 ) -> Encoder:
-    """Create an encoder for surfaces with the size and colour format of `like`.
+    """Create an encoder for surfaces with the size and color format of `like`.
 
     Args:
         chosen: `nvenc` or `cpu`.
@@ -138,14 +138,14 @@ class NvEncoder:
     """NVENC through PyNvVideoCodec, with NV12 input in device memory; pixels are not copied to the host.
 
     It creates no B frames, so packets are in frame order. The stream is added with the first packet, whose headers
-    describe it. Tags of colour and pixel aspect ratio are written into the bitstream after encoding, as the encoder
+    describe it. Tags of color and pixel aspect ratio are written into the bitstream after encoding, as the encoder
     accepts none.
 
     Args:
         encoding: encoder options.
         width: width of the surfaces in pixels, even.
         height: height of the surfaces in pixels, even.
-        color: colour format of the surfaces.
+        color: color format of the surfaces.
         rate: frames per second, a hint for rate control.
         device: the GPU's index.
         pixel_aspect: width of a pixel divided by its height.

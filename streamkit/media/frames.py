@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Converts decoded FFmpeg frames on the host to surfaces: layout, bit depth, colour and rotation."""
+"""Converts decoded FFmpeg frames on the host to surfaces: layout, bit depth, color and rotation."""
 
 from __future__ import annotations
 
@@ -69,19 +69,19 @@ class StreamAspect:
         return self._shown
 
 
-def color_of(frame: Any, *, centred: bool = False) -> Color:
-    """Colour format of a frame's samples.
+def color_of(frame: Any, *, centerd: bool = False) -> Color:
+    """Color format of a frame's samples.
 
     Defaults if the stream does not specify them: BT.709 from 720 lines up and BT.601 below, 16..235, chroma sited left.
 
     Args:
         frame: an `av.VideoFrame`.
-        centred: whether chroma is centred by default, as in JPEG.
+        centerd: whether chroma is centerd by default, as in JPEG.
     """
     matrix = _MATRICES.get(int(frame.colorspace), "bt709" if frame.height >= 720 else "bt601")
     full = int(frame.color_range) == _FULL_RANGE or frame.format.name.startswith("yuvj")
     # PyAV before 19 does not report the siting
-    sited = _SITINGS.get(int(getattr(frame, "chroma_location", 0)), (0.5, 0.5) if centred else (0.0, 0.5))
+    sited = _SITINGS.get(int(getattr(frame, "chroma_location", 0)), (0.5, 0.5) if centerd else (0.0, 0.5))
     return Color(matrix, full, *sited)
 
 
@@ -151,7 +151,7 @@ class OrientationReader:
 
 
 def to_surface(
-    frame: Any, pool: SurfacePool, *, orientation: Orientation | None = None, centred: bool = False
+    frame: Any, pool: SurfacePool, *, orientation: Orientation | None = None, centerd: bool = False
 ) -> tuple[int, int, Surface]:
     """Convert a frame to an upright NV12 surface.
 
@@ -159,12 +159,12 @@ def to_surface(
         frame: an `av.VideoFrame` of any pixel format, on the host.
         pool: a pool on the host.
         orientation: transform that makes the frame upright; None to read it from the frame.
-        centred: as for `color_of`.
+        centerd: as for `color_of`.
 
     Returns:
         Width and height as shown, and the surface.
     """
-    color = color_of(frame, centred=centred)
+    color = color_of(frame, centerd=centerd)
     rotation, mirrored = orientation_of(frame) if orientation is None else orientation
     width, height = frame.width, frame.height
     surface = pool.surface(width, height, color)
@@ -180,7 +180,7 @@ def to_surface(
 
 
 def _fill(frame: Any, color: Color, out: np.ndarray) -> Color:
-    """Write a frame's samples into NV12 `out`; return the resulting colour format."""
+    """Write a frame's samples into NV12 `out`; return the resulting color format."""
     name, width, height = frame.format.name, frame.width, frame.height
     planar = _PLANAR.fullmatch(name)
     gray = _GRAY.fullmatch(name)

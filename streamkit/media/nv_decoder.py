@@ -21,7 +21,7 @@ from streamkit.core.counters import Counters
 from streamkit.core.data import SQUARE, Color, Device, Surface
 from streamkit.core.errors import SourceError
 from streamkit.media import nv_report, nv_sessions
-from streamkit.media.av_decoder import CENTRED, CONCEALED, UNDECODABLE, AvDecoder
+from streamkit.media.av_decoder import CENTERD, CONCEALED, UNDECODABLE, AvDecoder
 from streamkit.media.bitstream import annexb_headers, rewriter, sequence_header
 from streamkit.media.demux import chroma_of, clone_packet
 from streamkit.media.frames import DecodedFrame, Orientation, StreamAspect, color_of, orientation_of
@@ -376,7 +376,7 @@ class NvDecoder:
             frame.height,
             chroma_of(frame.format),
             frame.format.components[0].bits,
-            color_of(frame, centred=self._codec in CENTRED),
+            color_of(frame, centerd=self._codec in CENTERD),
             orientation,
             self._aspect.of(orientation, context),
             bool(frame.interlaced_frame),

@@ -19,7 +19,7 @@ from streamkit.media.surfaces import SurfacePool
 from streamkit.ops.color import from_rgb
 
 JPEG = Color("bt601", full_range=True, chroma_x=0.5, chroma_y=0.5)
-"""Colour format of images."""
+"""Color format of images."""
 
 
 def images_and_videos(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:

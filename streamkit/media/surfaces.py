@@ -57,7 +57,7 @@ class SurfacePool:
         Args:
             width: in pixels.
             height: in pixels.
-            color: colour format of the pixels.
+            color: color format of the pixels.
             stream: on a GPU, the CUDA stream that will write. Call `written` once the work is queued.
 
         Raises:

@@ -89,7 +89,7 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
 
 
 def _add_steps(facts: CardFacts, path: Path, steps: Mapping[str, Any]) -> None:
-    """Add an image processor's steps: resize, crop, rescale, normalise."""
+    """Add an image processor's steps: resize, crop, rescale, normalize."""
     _add_resize(facts, path, steps)
     channels = "bgr" if steps.get("do_flip_channel_order") else "rgb"
     facts.add(f"{path.name} (do_flip_channel_order)", input_color=channels)

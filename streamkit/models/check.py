@@ -437,7 +437,7 @@ _COMPARISONS: dict[str, tuple[Callable[[_Results], list[Any]], Callable[[Card, A
 def frames_of(paths: Sequence[Path], limit: int = 16, max_megapixels: float = MAX_MEGAPIXELS) -> list[Frame]:
     """Read frames for a check from images and videos, at most `limit` of each file.
 
-    They are converted from RGB: a file's own colour format does not matter, since both sides of a check see the same.
+    They are converted from RGB: a file's own color format does not matter, since both sides of a check see the same.
 
     Args:
         paths: image files and videos.

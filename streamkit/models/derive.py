@@ -269,7 +269,7 @@ def derive(
 
 
 def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None, family: str, labels: str) -> DerivedCard:
-    """Derive the card of PP-OCR's recognisers, which name their characters in the file: line by line, and a space."""
+    """Derive the card of PP-OCR's recognizers, which name their characters in the file: line by line, and a space."""
     text = ""
     if "character" not in info.metadata or family == "slots":
         text = (

@@ -156,7 +156,7 @@ def _check(model: Any, file: Path) -> None:
 
 
 def _prepared(model: Any, folder: Path, name: str) -> Any:
-    """Return the model with the quantiser's pre-processing: constants folded, normalisation fused, shapes inferred."""
+    """Return the model with the quantiser's pre-processing: constants folded, normalization fused, shapes inferred."""
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 

@@ -56,7 +56,7 @@ def _sample(plane: np.ndarray, down: np.ndarray, across: np.ndarray) -> np.ndarr
 
 
 def tensor(rgb: np.ndarray, spec: InputSpec) -> tuple[np.ndarray, Geometry]:
-    """Resize, pad and normalise a frame.
+    """Resize, pad and normalize a frame.
 
     Args:
         rgb: (h, w, 3), uint8 or float32, 0..255.
@@ -202,10 +202,10 @@ def _without_doubles(
     return np.array(best).reshape(-1, rows.shape[1])
 
 
-def _rows(centre: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
+def _rows(center: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return rows of the best class of each anchor."""
     best = scores.argmax(1)
-    return np.column_stack([centre - size / 2, centre + size / 2, scores.max(1), best])
+    return np.column_stack([center - size / 2, center + size / 2, scores.max(1), best])
 
 
 def _cells(spec: InputSpec, stride: int) -> np.ndarray:
@@ -217,8 +217,8 @@ def _yolox(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     (values,) = outputs.values()
     cells = np.concatenate([_cells(spec, stride) for stride in (8, 16, 32)])
     strides = np.concatenate([np.full((len(_cells(spec, stride)), 1), stride) for stride in (8, 16, 32)])
-    centre, extent = (values[:, :2] + cells) * strides, np.exp(values[:, 2:4]) * strides
-    return _rows(centre, extent, values[:, 4:5] * values[:, 5:])
+    center, extent = (values[:, :2] + cells) * strides, np.exp(values[:, 2:4]) * strides
+    return _rows(center, extent, values[:, 4:5] * values[:, 5:])
 
 
 def _matrix(outputs: Outputs) -> np.ndarray:
@@ -326,9 +326,9 @@ def _yunet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
     per_stride = []
     for stride in (8, 16, 32):
         cls, obj, box = (outputs[f"{kind}_{stride}"] for kind in ("cls", "obj", "bbox"))
-        centre = (_cells(spec, stride) + box[:, :2]) * stride
+        center = (_cells(spec, stride) + box[:, :2]) * stride
         extent = np.exp(box[:, 2:]) * stride
-        per_stride.append(_rows(centre, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
+        per_stride.append(_rows(center, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
     return np.concatenate(per_stride)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layout of annotations: which marks are drawn for a detection, where, in which size and colour.
+"""Layout of annotations: which marks are drawn for a detection, where, in which size and color.
 
 An object gets an outline, rotated if its box is, a tint inside if requested, its mask, its skeleton with a dot per
 keypoint, and a label at the outline's upper left corner, or inside at the frame's border. All outlines are below all
@@ -126,7 +126,7 @@ def _drawn_rows(table: Detections, layout: figures.FrameLayout, style: Style) ->
 
 
 def _colors(table: Detections, layout: figures.FrameLayout, style: Style) -> tuple[np.ndarray, np.ndarray]:
-    """Return each row's colour and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
+    """Return each row's color and the ink on it, (n,) uint32, in the Y, Cb and Cr of the frame's surface."""
     number = table.class_id.astype(np.int64)
     if style.color == "track" and table.track_id is not None:
         number = np.where(table.track_id >= 0, table.track_id, number)
@@ -153,7 +153,7 @@ def _box_marks(table: Detections, layout: figures.FrameLayout, color: np.ndarray
 
 
 class _Label(NamedTuple):
-    """A label to place: its frame, the even box it belongs to, its colours, and its text in pieces.
+    """A label to place: its frame, the even box it belongs to, its colors, and its text in pieces.
 
     `shorter` has the forms of the text that may replace it, from the longest to the shortest.
     """
@@ -239,7 +239,7 @@ def _fitted(label: _Label, height: int, atlas: Atlas) -> _Label:
 
 
 def _label_marks(labels: Sequence[_Label], layout: figures.FrameLayout, atlas: Atlas) -> tuple[np.ndarray, np.ndarray]:
-    """Return frames and marks of the labels; a label is a row of sprites on the box's colour."""
+    """Return frames and marks of the labels; a label is a row of sprites on the box's color."""
     sprites = [[atlas.text(piece, int(layout.text[label.frame])) for piece in label.pieces] for label in labels]
     frames = np.array([label.frame for label in labels], np.int64)
     boxes = np.array([label.box for label in labels], np.int64)

@@ -50,11 +50,11 @@ class Coding(IntEnum):
     YXYX = 1
     """Edges with y first, times `unit`."""
     CXCYWH = 2
-    """Centre and size, times `unit`."""
+    """Center and size, times `unit`."""
     GRID = 3
-    """YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; strides 8, 16, 32, rows of cells."""
+    """YOLOX: center = (value + cell) x stride, size = exp(value) x stride; strides 8, 16, 32, rows of cells."""
     ROTATED = 4
-    """Centre and size, and an angle in a separate array; see `ops.rotated`."""
+    """Center and size, and an angle in a separate array; see `ops.rotated`."""
 
 
 @dataclass(slots=True)
@@ -376,7 +376,7 @@ def _decode(
     values = values.astype(np.float32, copy=False)
     if coding == Coding.GRID:
         x, y, stride = cells(input_size)[:, anchor]
-        centre = (values[:, :2] + np.stack([x, y], axis=1)) * stride[:, None]
+        center = (values[:, :2] + np.stack([x, y], axis=1)) * stride[:, None]
         # Through double, so that any exact enough exponential rounds to the same float32.
         size = np.exp(values[:, 2:].astype(np.float64)).astype(np.float32) * stride[:, None]
     else:
@@ -386,9 +386,9 @@ def _decode(
         first, second = values[:, :2] * scale, values[:, 2:] * scale
         if coding != Coding.CXCYWH:
             return np.concatenate([first, second], axis=1)
-        centre, size = first, second
+        center, size = first, second
     half = size * np.float32(0.5)
-    return np.concatenate([centre - half, centre + half], axis=1)
+    return np.concatenate([center - half, center + half], axis=1)
 
 
 @lru_cache(maxsize=32)

@@ -76,7 +76,7 @@ def image_record(color: Color, shape: Sequence[int], width: int, height: int) ->
     """Return an IMAGE record, () shaped, for a surface whose data has `shape`; its `data` is 0.
 
     Args:
-        color: the surface's colour.
+        color: the surface's color.
         shape: the shape of its data.
         width: the frame's true width in pixels.
         height: its true height.
@@ -109,7 +109,7 @@ def planes(
 
     Args:
         data: an NV12 surface's data.
-        color: its colour; only the siting matters here.
+        color: its color; only the siting matters here.
         width: the frame's true width.
         height: its true height.
         size: width, height to resize to.
@@ -193,7 +193,7 @@ def from_rgb(rgb: np.ndarray, color: Color) -> np.ndarray:
 
     Args:
         rgb: (h, w, 3) uint8.
-        color: the target colour.
+        color: the target color.
 
     Returns:
         (H * 3 / 2, W) uint8, where H and W are h and w made even by repeating the last row and column.
@@ -215,7 +215,7 @@ def write_nv12(rgb: Array, color: Color, out: Array) -> None:
 
     Args:
         rgb: (h, w, 3) uint8.
-        color: the target colour.
+        color: the target color.
         out: (H * 3 / 2, W) uint8 to write, where H and W are h and w made even.
     """
     xp = array_module(rgb)
@@ -291,7 +291,7 @@ def _bytes(values: Array, xp: Any = np) -> Array:
 
 
 def _halve(values: Array, siting: float, xp: Any = np) -> Array:
-    """Return means over the height of two rows, centred on 2i + siting; edge samples are repeated."""
+    """Return means over the height of two rows, centerd on 2i + siting; edge samples are repeated."""
     even, odd = values[0::2], values[1::2]
     before = xp.concatenate([even[:1], odd[:-1]])  # of row 2i: 2i - 1
     after = xp.concatenate([even[1:], odd[-1:]])  # of row 2i + 1: 2i + 2
@@ -301,5 +301,5 @@ def _halve(values: Array, siting: float, xp: Any = np) -> Array:
 
 
 def _overlap(width: float, distance: float) -> float:
-    """Return the overlap of a sample of width 1 and a window of `width`, with centres `distance` apart."""
+    """Return the overlap of a sample of width 1 and a window of `width`, with centers `distance` apart."""
     return max(0.0, min(distance + 0.5, width / 2) - max(distance - 0.5, -width / 2))

@@ -65,7 +65,7 @@ def cut_bytes(rect: Rect, step: int) -> int:
 
 
 def cut_color(color: Color, step: int) -> Color:
-    """Return the colour of the cut part: the mean of several chroma samples has another siting than one of them."""
+    """Return the color of the cut part: the mean of several chroma samples has another siting than one of them."""
     x, y = ((siting + (step - 1) / 2) / step for siting in (color.chroma_x, color.chroma_y))
     return replace(color, chroma_x=x, chroma_y=y)
 
@@ -196,7 +196,7 @@ def sharpness(surfaces: Sequence[Surface], sizes: Sequence[tuple[int, int]], rec
 
     It is the variance of the Laplacian of the luma, LAPV of Pech-Pacheco, Cristobal, Chamorro-Martinez and
     Fernandez-Valdivia, "Diatom autofocusing in brightfield microscopy: a comparative study", ICPR 2000: blur removes
-    edges, and with them the variance. The Laplacian is up + down + left + right - 4 x centre; a part's border has none,
+    edges, and with them the variance. The Laplacian is up + down + left + right - 4 x center; a part's border has none,
     so no pixel outside the part is read. Its sums are integers: the host and the kernel (cuda/sharpness.cu) produce
     equal numbers.
 

@@ -26,7 +26,7 @@ Marks = tuple[np.ndarray, np.ndarray]
 
 
 class FrameLayout:
-    """The frames' sizes and derived values: (frames,) int64 arrays, and (frames, palette) colours."""
+    """The frames' sizes and derived values: (frames,) int64 arrays, and (frames, palette) colors."""
 
     def __init__(self, surfaces: Sequence[Surface | None], style: Style) -> None:
         sizes = [(0, 0) if s is None else (s.width, s.height) for s in surfaces]
@@ -41,12 +41,12 @@ class FrameLayout:
 
 
 def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
-    """Return the objects' masks in their colours."""
+    """Return the objects' masks in their colors."""
     return _stencils(zip(table.batch_row.tolist(), table.extra["mask"], color.tolist(), strict=True), style, atlas)
 
 
 def regions(facts: Sequence[Mapping[str, Any]], layout: FrameLayout, style: Style, atlas: Atlas) -> Marks:
-    """Return the semantic classes; a class has the same colour in every frame and run."""
+    """Return the semantic classes; a class has the same color in every frame and run."""
     regions_of_frames = (
         (frame, mask, int(layout.colors[frame, zlib.crc32(label.encode()) % len(PALETTE)]))
         for frame, facts_of_frame in enumerate(facts)
@@ -57,7 +57,7 @@ def regions(facts: Sequence[Mapping[str, Any]], layout: FrameLayout, style: Styl
 
 
 def _stencils(shown: Iterable[tuple[int, rle.Rle | None, int]], style: Style, atlas: Atlas) -> Marks:
-    """Return the marks of masks, each given with its frame and its colour."""
+    """Return the marks of masks, each given with its frame and its color."""
     frames = []
     marks = []
     for frame, mask, color in shown:
@@ -126,7 +126,7 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayo
     """Return lines, zones and trails as marks for the edges between their points.
 
     Args:
-        shown: frame, (n, 2) points in pixels, whether it is closed, and colour of each.
+        shown: frame, (n, 2) points in pixels, whether it is closed, and color of each.
         layout: the frames' sizes.
     """
     frames, starts, ends, colors = [], [], [], []
@@ -242,6 +242,6 @@ class KeypointMarks:
         marks["x1"] = 2 * np.floor((x - diameter / 2) / 2 + 0.5)
         marks["y1"] = 2 * np.floor((y - diameter / 2) / 2 + 0.5)
         marks["x2"], marks["y2"] = marks["x1"] + diameter, marks["y1"] + diameter
-        marks["ink"] = color[row]  # and no ground: the colour's opacity is 0
+        marks["ink"] = color[row]  # and no ground: the color's opacity is 0
         marks["sprite"] = [atlas.dot(d) for d in diameter.tolist()]
         return frame, marks

@@ -28,7 +28,7 @@ class Atlas:
     Attributes:
         data: (capacity,) uint8 on the host; replaced when it grows.
         used: number of its bytes that hold sprites.
-        colored: cache of coloured sprites for drawing on the host.
+        colored: cache of colored sprites for drawing on the host.
     """
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ def _text(text: str, height: int) -> np.ndarray:
     margin = height * _FINER // 6
     width = -(-(wide + 2 * margin) // (2 * _FINER)) * 2
     fine = np.zeros((height * _FINER, width * _FINER), np.uint8)
-    # Capitals are centred, or higher if the tails of g and y need room; on whole pixels, so that they are sharp.
+    # Capitals are centerd, or higher if the tails of g and y need room; on whole pixels, so that they are sharp.
     room = height * _FINER - capital
     baseline = min(room // 2, int(room - tail_1 * scale - stroke / 2)) // _FINER * _FINER + capital
     origin = ((width * _FINER - wide) // 2, baseline)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pixelate or blur parts of NV12 frames, a whole batch at once, so that nothing in them can be recognised.
+"""Pixelate or blur parts of NV12 frames, a whole batch at once, so that nothing in them can be recognized.
 
-A region is divided into square cells, and only one mean colour per cell is kept: pixelated, each cell shows its own;
-blurred, the colours are interpolated (bilinear, between the cells' centres). Nothing finer than a cell survives either,
+A region is divided into square cells, and only one mean color per cell is kept: pixelated, each cell shows its own;
+blurred, the colors are interpolated (bilinear, between the cells' centers). Nothing finer than a cell survives either,
 unlike in a Gaussian blur, which can be partly undone. All means are computed before anything is painted, so overlapping
 regions, and drawing in place, change no mean; where regions overlap, the last one is visible. Integers only: the host
 and the kernels (cuda/hide.cu) produce equal bytes. `regions` derives the regions from detections and zones.
@@ -82,7 +82,7 @@ def hide(
 def _check(surfaces: Sequence[Surface], regions: np.ndarray) -> None:
     size = np.array([(s.width, s.height) for s in surfaces], np.int64)[regions["frame"]]
     if any((regions[name] & 1).any() for name in ("x1", "y1", "x2", "y2", "cell")):
-        raise ValueError("a region's x1, y1, x2, y2 and cell must be even: NV12 stores one colour for 2x2 pixels")
+        raise ValueError("a region's x1, y1, x2, y2 and cell must be even: NV12 stores one color for 2x2 pixels")
     inside = (regions["x1"] >= 0) & (regions["y1"] >= 0) & (regions["x1"] < regions["x2"])
     inside &= (regions["y1"] < regions["y2"]) & (regions["x2"] <= size[:, 0]) & (regions["y2"] <= size[:, 1])
     if not inside.all():
@@ -170,7 +170,7 @@ def _interpolate(means: np.ndarray, size: int, cell: int) -> np.ndarray:
     return np.asarray(means[before] * (256 - share) + means[after] * share)
 
 
-_MIN_CELL = 8  # pixels: smaller cells would leave a small face recognisable
+_MIN_CELL = 8  # pixels: smaller cells would leave a small face recognizable
 _ZONE_CELLS = 24  # cells of a zone per frame height; its edge is as coarse as they are
 
 Corners = tuple[tuple[float, float], ...]
@@ -184,7 +184,7 @@ class HideSpec:
         smooth: blur; else pixelate.
         labels: the classes of the objects; empty for all, if `objects` is True.
         objects: whether objects are hidden; else the zones themselves.
-        zones: areas; with `objects`, only objects whose box has its centre in one of them.
+        zones: areas; with `objects`, only objects whose box has its center in one of them.
         share: the zones are in shares of the frame, else in pixels.
         cells: maximum number of cells along the longer side of an object.
         grow: how much a box is enlarged, as a share of its size, both sides together.

@@ -22,7 +22,7 @@ class InputSpec:
             and crops.
         resize_to: for `crop`: size of the frame's short side after resizing, in network pixels; the short side of
             `size` by default.
-        anchor: `center` centres the frame, `top_left` puts all padding at the right and bottom.
+        anchor: `center` centers the frame, `top_left` puts all padding at the right and bottom.
         pad: the padding value, in pixel units 0..255, before scale, mean and std; one, or one per channel.
         antialias: where the frame becomes smaller, average all its pixels, as Pillow and torchvision do; without it,
             four of them are sampled, as OpenCV does.
@@ -68,7 +68,7 @@ class InputSpec:
         return (batch, 3, height, width) if self.layout == "nchw" else (batch, height, width, 3)
 
     def affine(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return factor, summand and normalised padding per channel, (3,) float64: value = pixel * factor + summand."""
+        """Return factor, summand and normalized padding per channel, (3,) float64: value = pixel * factor + summand."""
         std, mean = np.array(self.std, np.float64), np.array(self.mean, np.float64)
         factor, summand = self.scale / std, -mean / std
         pad = np.broadcast_to(np.asarray(self.pad, np.float64), 3) * factor + summand

@@ -4,7 +4,7 @@
 Instance masks (as in YOLACT and YOLOv8-seg): an object's logits are its coefficients times the frame's prototypes. They
 are computed only within the object's box, one byte per value, and stay on the outputs' device until masks are read.
 Then they are sampled bilinearly at the source's pixels; a pixel belongs to the mask if the logit is above 0 and its
-centre is in the box. On a GPU only the ends of the runs of such pixels are copied to the host.
+center is in the box. On a GPU only the ends of the runs of such pixels are copied to the host.
 
 Semantic masks: each place of the network's map has its best class; a source pixel takes the class of its place.
 """
@@ -188,7 +188,7 @@ class InstanceMasks:
         self._frame, self._sizes = frame, np.asarray(sizes_wh, np.int64)[frame]
         self._rects = _crop_rects(boxes, to_map[frame], map_size).astype(np.int64)
         self._starts = _starts(self._rects, frame, logits.shape[1])
-        # The pixels whose centres, at + 0.5, are in the box.
+        # The pixels whose centers, at + 0.5, are in the box.
         first, last = (np.ceil(edge - 0.5).astype(np.int64) for edge in (boxes[:, :2], boxes[:, 2:]))
         self._first = np.maximum(first, 0)
         self._last = np.maximum(np.minimum(last, self._sizes), self._first)

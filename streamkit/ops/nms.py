@@ -51,7 +51,7 @@ class Packed(NamedTuple):
 
     @classmethod
     def empty(cls, n: int, k: int, columns: int, xp: Any = np) -> Packed:
-        """Allocate k objects with 6 + `columns` values in each of n frames; not initialised."""
+        """Allocate k objects with 6 + `columns` values in each of n frames; not initialized."""
         return cls.over(xp.empty(n * k * (6 + columns) + n * (1 + len(CAUSES)), np.float32), (n, k, 6 + columns))
 
     @classmethod

@@ -3,7 +3,7 @@
 
 The drawing is a flat table of marks, the same for host and device, made by `streamkit.ops.annotate`. Every position and
 size in it is even, so luma and chroma agree about each edge: a 2x2 block of pixels is either inside a mark or outside,
-and colours never bleed. Marks are drawn in order, later ones on top, in integers, so the host and the kernel
+and colors never bleed. Marks are drawn in order, later ones on top, in integers, so the host and the kernel
 (cuda/overlay.cu) produce equal bytes.
 """
 
@@ -52,7 +52,7 @@ FRAME = np.dtype(
 """One frame to draw, `struct Frame` of cuda/overlay.cu; its marks are those from `first` to before `last`."""
 
 _TILE, _THREADS = 64, 256  # as in cuda/overlay.cu
-_COLORED = 4096  # coloured sprites kept
+_COLORED = 4096  # colored sprites kept
 _PAIR = np.dtype("<u2")  # Cb | Cr << 8
 _BYTES = np.arange(256, dtype=np.uint8)
 
@@ -81,7 +81,7 @@ def draw(
     if len(ends) != len(surfaces) or (len(ends) and ends[-1] != len(marks)):
         raise ValueError(f"ends must have one end per surface, the last {len(marks)}, got {list(ends)}")
     if (np.ascontiguousarray(marks).view(np.int32).reshape(-1, 8)[:, :5] & 1).any():
-        raise ValueError("a mark's x1, y1, x2, y2 and border must be even: NV12 stores one colour for 2x2 pixels")
+        raise ValueError("a mark's x1, y1, x2, y2 and border must be even: NV12 stores one color for 2x2 pixels")
     if not len(marks):
         return list(surfaces)
     bounds = list(zip([0, *ends], ends, strict=False))
@@ -160,7 +160,7 @@ def _draw_on_host(surface: Surface, marks: np.ndarray, atlas: Atlas) -> None:
 
 
 def _fill(luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, x2: int, y2: int, color: int) -> None:
-    """Fill a rectangle with a colour. Slices end at the frame's far border by themselves, but not at the near one."""
+    """Fill a rectangle with a color. Slices end at the frame's far border by themselves, but not at the near one."""
     if x1 < 0 or y1 < 0:
         x1, y1, x2, y2 = max(x1, 0), max(y1, 0), max(x2, 0), max(y2, 0)
     pairs = chroma[y1 // 2 : y2 // 2, x1 // 2 : x2 // 2]
@@ -209,7 +209,7 @@ def _line(width: int, height: int, border: int, rises: bool) -> tuple[np.ndarray
 def _blend_blocks(
     luma: np.ndarray, chroma: np.ndarray, x1: int, y1: int, row: np.ndarray, column: np.ndarray, color: int
 ) -> None:
-    """Apply a colour to blocks of 2x2 pixels, relative to the one at x1, y1; blocks outside the frame are skipped."""
+    """Apply a color to blocks of 2x2 pixels, relative to the one at x1, y1; blocks outside the frame are skipped."""
     row, column = row + y1 // 2, column + x1 // 2
     rows, columns = luma.shape[0] // 2, luma.shape[1] // 2
     there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layout of raw frames: conversion of decoder output to 8-bit NV12, and rotation.
 
-Colours do not change: samples keep their meaning, only their position and depth change. More than 8 bits become 8 by
+Colors do not change: samples keep their meaning, only their position and depth change. More than 8 bits become 8 by
 rounding, (v + 2) >> 2 for 10 bits, clipped; 4:2:2 and 4:4:4 chroma becomes 4:2:0 by the mean of the merged samples,
 which moves its siting; the new siting is returned.
 """
@@ -34,13 +34,13 @@ def narrow(samples: np.ndarray, bits: int) -> np.ndarray:
 
 
 def pack(y: np.ndarray, u: np.ndarray | None, v: np.ndarray | None, color: Color, out: np.ndarray) -> Color:
-    """Write a planar 8-bit frame into NV12 `out`; return the colour with its chroma siting there.
+    """Write a planar 8-bit frame into NV12 `out`; return the color with its chroma siting there.
 
     Args:
         y: (h, w) uint8.
-        u: Cb, (h, w), (h, ceil(w / 2)) or (ceil(h / 2), ceil(w / 2)) uint8; None for a frame without colour.
+        u: Cb, (h, w), (h, ceil(w / 2)) or (ceil(h / 2), ceil(w / 2)) uint8; None for a frame without color.
         v: Cr, as `u`.
-        color: the colour of the planes.
+        color: the color of the planes.
         out: (H * 3 / 2, W) uint8 with H and W the even sizes; odd ones are padded by repeating the edge.
     """
     import cv2
@@ -70,7 +70,7 @@ def _repeat_edge(luma: np.ndarray, width: int, height: int) -> None:
 
 
 def _mean_pairs(plane: np.ndarray, across: bool, down: bool) -> np.ndarray:
-    """Return rounded means of neighbours along the selected axes; an odd last sample is kept."""
+    """Return rounded means of neighbors along the selected axes; an odd last sample is kept."""
     if not (across or down):
         return np.ascontiguousarray(plane)
     wide = np.pad(plane, ((0, plane.shape[0] % 2 * down), (0, plane.shape[1] % 2 * across)), "edge").astype(np.uint16)
@@ -88,7 +88,7 @@ def rotated_size(width: int, height: int, rotation: int) -> tuple[int, int]:
 
 
 def rotated_color(color: Color, width: int, height: int, rotation: int, *, mirrored: bool = False) -> Color:
-    """Return the colour of a frame after `rotate`: its chroma samples have moved within their blocks.
+    """Return the color of a frame after `rotate`: its chroma samples have moved within their blocks.
 
     A frame of odd size has its last block cut, so the blocks of the rotated frame begin half a block off; the siting
     compensates for that, and no chroma is resampled.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Conversion of surfaces to a network's input tensor, a whole batch at once, on the surfaces' device.
 
-All three implementations (the reference and the host's here, preprocess_cuda.py) sample alike: the centre of a network
+All three implementations (the reference and the host's here, preprocess_cuda.py) sample alike: the center of a network
 pixel has the source position (i + 0.5 - offset) / scale - 0.5 per axis, clamped to the frame's true edge. Luma is
 bilinear there, chroma bilinear on its own grid at the surface's siting; RGB is clipped to 0..255; then channel order,
 scale, mean, std and dtype are applied. Without `InputSpec.antialias` there is no
@@ -40,7 +40,7 @@ def preprocess(
     rects: Sequence[Rect] | None = None,
     corners: np.ndarray | None = None,
 ) -> tuple[Array, np.ndarray]:
-    """Make the network's input from surfaces of any sizes and colours.
+    """Make the network's input from surfaces of any sizes and colors.
 
     On a GPU this is one launch on the current CuPy stream, not waited for: surfaces and tensor must stay alive until it
     is done. The stream waits for each surface's `ready` event.

@@ -2,7 +2,7 @@
 """`preprocess` on a GPU: one small copy and one launch per batch; for one frame, the launch alone.
 
 A kernel's parameters of a frame are a record. All of it but the surface's address depends only on the frame's size and
-colour and is cached, so a frame costs Python a lookup and an address. The records of a batch are copied together, from
+color and is cached, so a frame costs Python a lookup and an address. The records of a batch are copied together, from
 pinned memory, on the current stream; a staging buffer is reused once the event after its kernel has completed.
 """
 
@@ -52,7 +52,7 @@ FRAME = np.dtype(
 
 _BLOCK = (32, 8)
 _OUT = {"f32": "float", "f16": "__half", "u8": "u8"}
-_MAX_RECORDS = 4096  # sizes and colours; a run over frames of all sizes must not grow without end
+_MAX_RECORDS = 4096  # sizes and colors; a run over frames of all sizes must not grow without end
 
 
 def fill(

@@ -2,9 +2,9 @@
 """Bilinear resampling of one plane on the host, exact for every chroma siting; with antialiasing where asked for.
 
 OpenCV's resize is fast, but supports one mapping only: output i reads (i + 0.5) * size / new_size - 0.5. Luma and
-centred chroma use this mapping. Chroma sited on a luma sample is first doubled linearly: the new samples are at the
+centerd chroma use this mapping. Chroma sited on a luma sample is first doubled linearly: the new samples are at the
 luma's positions, and since every old sample is kept, interpolating between the new ones equals interpolating between
-the old ones. The rest (centred chroma of an odd size, and downscaling so far that doubling does not pay) is gathered
+the old ones. The rest (centerd chroma of an odd size, and downscaling so far that doubling does not pay) is gathered
 sample by sample.
 
 With antialiasing, a sample is the mean of the plane's samples under a triangle, whose half width is the distance from
@@ -55,9 +55,9 @@ class SmoothAxis:
     weights: np.ndarray
 
 
-def triangles(centres: np.ndarray, half_width: float, count: int) -> np.ndarray:
+def triangles(centers: np.ndarray, half_width: float, count: int) -> np.ndarray:
     """Return the weights of `count` samples for outputs at positions (n,): (n, count) float64, each row's sum is 1."""
-    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(count) - centres[:, None]) / max(half_width, 1.0))
+    weights = np.maximum(0.0, 1.0 - np.abs(np.arange(count) - centers[:, None]) / max(half_width, 1.0))
     return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
 
@@ -65,13 +65,13 @@ def triangles(centres: np.ndarray, half_width: float, count: int) -> np.ndarray:
 def smooth_axis(size: int, new_size: int, siting: float | None = None) -> SmoothAxis:
     """The axis of a plane with antialiasing; `siting` is chroma_x or chroma_y of `Color`, None for luma."""
     step, count = size / new_size, size
-    centres = ((np.arange(new_size) + 0.5) * step - 0.5).clip(0, size - 1)
+    centers = ((np.arange(new_size) + 0.5) * step - 0.5).clip(0, size - 1)
     if siting is not None:
-        step, count, centres = step / 2, (size + 1) // 2, (centres - siting) / 2
+        step, count, centers = step / 2, (size + 1) // 2, (centers - siting) / 2
     reach = max(step, 1.0)
-    first = np.ceil(centres - reach).astype(np.intp)
+    first = np.ceil(centers - reach).astype(np.intp)
     taps = first + np.arange(int(2 * reach) + 1)[:, None]
-    weights = np.maximum(0.0, 1.0 - np.abs(taps - centres) / reach) * ((taps >= 0) & (taps < count))
+    weights = np.maximum(0.0, 1.0 - np.abs(taps - centers) / reach) * ((taps >= 0) & (taps < count))
     return SmoothAxis(taps.clip(0, count - 1), (weights / weights.sum(axis=0)).astype(np.float32))
 
 

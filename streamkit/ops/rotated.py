@@ -5,7 +5,7 @@ The corners of a box that is not rotated are its upper left, upper right, lower 
 unequal scales makes a parallelogram of a rotated box, which corners hold exactly. `cuda/candidates.cu` and
 `cuda/nms.cu` use the same order of operations.
 
-Overlap is the probabilistic IoU: each box is the Gaussian with its centre and covariance, and the overlap is 1 minus
+Overlap is the probabilistic IoU: each box is the Gaussian with its center and covariance, and the overlap is 1 minus
 the Hellinger distance of two Gaussians (Llerena et al., Gaussian Bounding Boxes and Probabilistic
 Intersection-over-Union for Object Detection, https://arxiv.org/abs/2106.06072). Its small constant is that of
 `batch_probiou` in https://github.com/ultralytics/ultralytics, whose networks are trained with it. It does not change if
@@ -27,7 +27,7 @@ def corners_of(boxes: np.ndarray, angle: np.ndarray) -> np.ndarray:
     """Return the corners of boxes, (n, 8) float32.
 
     Args:
-        boxes: (n, 4) float32 centre x, centre y, width and height.
+        boxes: (n, 4) float32 center x, center y, width and height.
         angle: (n,) float32, radians from the x axis to the width, clockwise in the image.
     """
     half = boxes[:, 2:] * np.float32(0.5)
@@ -93,7 +93,7 @@ def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _gaussian(corners: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Return centre x and y, and the covariances xx, yy and xy of uniform boxes, each (n,) float64."""
+    """Return center x and y, and the covariances xx, yy and xy of uniform boxes, each (n,) float64."""
     points = corners.astype(np.float64).reshape(len(corners), 4, 2)
     x, y = ((points[:, 0] + points[:, 2]) * 0.5).T
     (wx, wy), (hx, hy) = (points[:, 1] - points[:, 0]).T, (points[:, 3] - points[:, 0]).T

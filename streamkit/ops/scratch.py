@@ -30,7 +30,7 @@ class Scratch:
         self.used = 0
 
     def __call__(self, shape: tuple[int, ...], dtype: type[np.generic] = np.float32) -> np.ndarray:
-        """Return an uninitialised array."""
+        """Return an uninitialized array."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
         start = self.used
         self.used = start + -(-size // _ALIGN) * _ALIGN
@@ -67,7 +67,7 @@ _tensors: dict[tuple[tuple[int, ...], np.dtype], deque[np.ndarray]] = {}
 
 
 def tensor(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Return an uninitialised array for a caller to keep; reuses one made here once it has no other references."""
+    """Return an uninitialized array for a caller to keep; reuses one made here once it has no other references."""
     cached = _tensors.setdefault((shape, dtype), deque(maxlen=_MAX_TENSORS))
     for _ in range(len(cached)):
         try:

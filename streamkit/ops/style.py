@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How detections are drawn, and in which colours."""
+"""How detections are drawn, and in which colors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Style:
         labels: show the class's name.
         scores: show the score with two digits.
         tracks: show the track's number, if any.
-        color: what determines an object's colour; its class if it has no track or no identity.
+        color: what determines an object's color; its class if it has no track or no identity.
         thickness: thickness of lines in pixels; None for one by the frame's size. Odd numbers are rounded up.
         text_size: height of a label in pixels, likewise.
         fill: opacity of a box's inside, 0 to 1.
@@ -64,16 +64,16 @@ PALETTE = (
     0x2E93FF, 0xFF9F1C, 0x2EC27E, 0xE5383B, 0xB57BFF, 0xFFD60A, 0x00C2D1, 0xFF6FB5, 0x1E7800, 0xA51E87,
     0x4BFFD2, 0xFFC3FF, 0x0069A5, 0xA5870F, 0x009687, 0x874BD2, 0xB46987, 0xFFA5A5, 0x87F078, 0x965A1E,
 )  # fmt: skip
-"""RGB, most different first. Number n of anything has colour n modulo the length, in every run.
+"""RGB, most different first. Number n of anything has color n modulo the length, in every run.
 
 The first eight were chosen by hand for video: saturated, bright, well separated. The others were added one by one, each
-the sRGB colour farthest from all before it, where the distance is OKLab's, 55 % for normal vision and 45 % for
-colour-blind vision (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
+the sRGB color farthest from all before it, where the distance is OKLab's, 55 % for normal vision and 45 % for
+color-blind vision (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
 """
 
 
 def luminance(rgb: int) -> float:
-    """Return the relative luminance of an sRGB colour, 0 to 1, as defined by WCAG 2."""
+    """Return the relative luminance of an sRGB color, 0 to 1, as defined by WCAG 2."""
     total = 0.0
     for shift, weight in ((16, 0.2126), (8, 0.7152), (0, 0.0722)):
         value = (rgb >> shift & 255) / 255
@@ -94,7 +94,7 @@ def palette_yuv(color: Color) -> tuple[np.ndarray, np.ndarray]:
     """Return the palette and its inks in a surface's own Y, Cb and Cr.
 
     Returns:
-        Two (len(PALETTE),) uint32 arrays, Y | Cb << 8 | Cr << 16: the colours, and the ink of text on each.
+        Two (len(PALETTE),) uint32 arrays, Y | Cb << 8 | Cr << 16: the colors, and the ink of text on each.
     """
     inks = [ink(rgb) for rgb in PALETTE]
     return _packed(PALETTE, color), _packed(inks, color)

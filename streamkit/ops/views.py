@@ -42,7 +42,7 @@ def tiles(rect: Rect, size: tuple[int, int], overlap: float) -> list[Rect]:
     Args:
         rect: the part.
         size: width and height of a tile, unless the part is smaller.
-        overlap: minimum share of a tile that overlaps its neighbour, below 1.
+        overlap: minimum share of a tile that overlaps its neighbor, below 1.
 
     Raises:
         ValueError: there would be more than `MAX_TILES`.

@@ -69,7 +69,7 @@ class YoloAnnotations:
     """`labels/*.txt` and `data.yaml`, for one task: the most detailed that the data set has values for.
 
     Rotated boxes (obb) come before masks (segment), keypoints (pose) and boxes (detect). An object without a mask is
-    written as the polygon of its box, one without keypoints with points that are not labelled.
+    written as the polygon of its box, one without keypoints with points that are not labeled.
 
     Args:
         folder: the export's folder.
@@ -116,7 +116,7 @@ class YoloAnnotations:
 
 
 def _box(table: Detections, row: int, box: np.ndarray, size: np.ndarray) -> list[float]:
-    """The centre, width and height of a box as shares of the frame."""
+    """The center, width and height of a box as shares of the frame."""
     low, high = box[:2] / size, box[2:] / size
     return [*((low + high) / 2).tolist(), *(high - low).tolist()]
 

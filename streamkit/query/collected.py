@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports what the stage `collect` has collected, for labelling tools and training."""
+"""Exports what the stage `collect` has collected, for labeling tools and training."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exports selected frames with their annotations, for labelling tools and training."""
+"""Exports selected frames with their annotations, for labeling tools and training."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tasks of Label Studio with pre-annotations, and the labelling configuration that they fit."""
+"""Tasks of Label Studio with pre-annotations, and the labeling configuration that they fit."""
 
 from __future__ import annotations
 

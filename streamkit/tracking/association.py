@@ -149,7 +149,7 @@ def match(
 def exclude_boxes(objects: TrackerDetections, first: int, st: TrackerSettings, track_of: np.ndarray) -> None:
     """Exclude boxes that can have no track: empty boxes, and a detector's duplicate boxes of one object.
 
-    A duplicate would hide that a neighbouring object is not seen, and mislead that object's track.
+    A duplicate would hide that a neighboring object is not seen, and mislead that object's track.
     """
     box, score, kind, end = objects.box, objects.score, objects.class_id, first + len(track_of)
     for a in range(first, end):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Expected position of a track: constant-velocity Kalman filters for a box's centre x, y, width and height.
+"""Expected position of a track: constant-velocity Kalman filters for a box's center x, y, width and height.
 
 The four are independent in the filters of SORT's successors (Wojke et al., "Simple Online and Realtime Tracking with a
 Deep Association Metric", 2017; Aharon et al., "BoT-SORT", 2022, whose coordinates these are), so each is a filter of
@@ -20,7 +20,7 @@ from streamkit.tracking.jit import compiled
 # In units of the box's longer side; tuned on synthetic scenes and checked on real videos (docs/tracking-accuracy.md).
 _RATE = 30.0  # frame rate of the per-frame constants below
 _MEASURED = (1 / 30) ** 2  # variance of a box's position and size, of score 1
-_DOUBT = 150.0  # factor by which it grows towards score 0
+_DOUBT = 150.0  # factor by which it grows toward score 0
 _WANDER = (_RATE / 640) ** 2 * _RATE  # increase of the velocity's variance per second
 _FIRST_POSITION = (1 / 10) ** 2
 _FIRST_VELOCITY = (_RATE / 10) ** 2
@@ -28,7 +28,7 @@ _FIRST_VELOCITY = (_RATE / 10) ** 2
 
 @compiled
 def begin(mean: np.ndarray, cov: np.ndarray, box: np.ndarray) -> None:
-    """Initialise the filter of a track from a box x1, y1, x2, y2."""
+    """Initialize the filter of a track from a box x1, y1, x2, y2."""
     for k in range(4):
         mean[k, 0] = _measured(box, k)
         mean[k, 1] = 0.0

@@ -22,7 +22,7 @@ TRACK = np.dtype(
         ("cov", np.float64, (4, 3)),
         ("seen_mean", np.float64, (4, 2)),  # its filter at its last detection
         ("seen_cov", np.float64, (4, 3)),
-        ("path", np.float64, (HISTORY, 3)),  # ring buffer: time in seconds and centre of its last boxes
+        ("path", np.float64, (HISTORY, 3)),  # ring buffer: time in seconds and center of its last boxes
         ("steps", np.int64),  # number of boxes written to the ring buffer
         ("state", np.int64),
     ],

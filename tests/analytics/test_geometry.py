@@ -84,23 +84,23 @@ def test_a_distance_in_shares_is_in_heights_of_the_picture():
 
 
 FOUR = ((100.0, 100.0), (200.0, 100.0), (300.0, 300.0), (50.0, 300.0))
-METRES = ((0.0, 0.0), (4.0, 0.0), (4.0, 20.0), (0.0, 20.0))
+METERS = ((0.0, 0.0), (4.0, 0.0), (4.0, 20.0), (0.0, 20.0))
 
 
 @given(st.tuples(*[st.floats(-15, 15)] * 8))
 def test_the_four_points_are_where_they_are_said_to_be(moves):
     points = tuple((x + moves[2 * i], y + moves[2 * i + 1]) for i, (x, y) in enumerate(FOUR))
-    plane = Plane(points, METRES)
-    assert np.allclose(plane.metres(np.array(points)), METRES, atol=1e-6)
+    plane = Plane(points, METERS)
+    assert np.allclose(plane.meters(np.array(points)), METERS, atol=1e-6)
 
 
 def test_it_is_opencv_s_homography():
     import cv2
 
-    matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METRES, np.float32))
+    matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METERS, np.float32))
     points = np.random.default_rng(0).uniform([60, 110], [280, 290], (50, 2))
     expected = cv2.perspectiveTransform(points[None], matrix)[0]
-    assert np.allclose(Plane(FOUR, METRES).metres(points), expected, atol=1e-3)
+    assert np.allclose(Plane(FOUR, METERS).meters(points), expected, atol=1e-3)
 
 
 @pytest.mark.parametrize("side", [0.02, 2.0, 1000.0])
@@ -108,19 +108,19 @@ def test_it_is_opencv_s_homography():
 def test_a_plane_measures_areas_of_any_size_and_place(side, place):
     square = np.array([(0, 0), (side, 0), (side, side), (0, side)]) + place
     plane = Plane(FOUR, square)
-    assert np.allclose(plane.metres(np.array(FOUR)), square, atol=1e-6 * side + 1e-8)
-    middle = plane.metres(np.array([[150.0, 200.0]]))
-    assert np.allclose((middle - place) / side, (Plane(FOUR, METRES).metres(np.array([[150.0, 200.0]])) / [4, 20]))
+    assert np.allclose(plane.meters(np.array(FOUR)), square, atol=1e-6 * side + 1e-8)
+    middle = plane.meters(np.array([[150.0, 200.0]]))
+    assert np.allclose((middle - place) / side, (Plane(FOUR, METERS).meters(np.array([[150.0, 200.0]])) / [4, 20]))
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6, -3.0])
 def test_a_matrix_measures_as_its_four_points_do_at_any_scale(scale):
     import cv2
 
-    matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METRES, np.float32))
+    matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METERS, np.float32))
     plane = Plane.of_matrix(scale * matrix)
-    assert np.allclose(plane.metres(np.array(FOUR)), METRES, atol=1e-3)
-    assert np.isnan(plane.metres(np.array([[150.0, -200.0]]))).all(), "beyond the horizon"
+    assert np.allclose(plane.meters(np.array(FOUR)), METERS, atol=1e-3)
+    assert np.isnan(plane.meters(np.array([[150.0, -200.0]]))).all(), "beyond the horizon"
 
 
 @pytest.mark.parametrize(
@@ -139,16 +139,16 @@ def test_a_matrix_without_an_inverse_is_refused(matrix):
 
 
 def test_nothing_is_measured_beyond_the_horizon():
-    plane = Plane(FOUR, METRES)
-    assert not np.isnan(plane.metres(np.array([[150.0, 60.0]]))).any()
-    assert np.isnan(plane.metres(np.array([[150.0, -200.0]]))).all()
+    plane = Plane(FOUR, METERS)
+    assert not np.isnan(plane.meters(np.array([[150.0, 60.0]]))).any()
+    assert np.isnan(plane.meters(np.array([[150.0, -200.0]]))).all()
 
 
 @pytest.mark.parametrize(("y", "measured"), [(99.0, False), (100.9, False), (101.1, True)])
 def test_nothing_is_measured_close_to_the_horizon(y, measured):
     """The horizon is at y = 100. A pixel at y = 101 is 100 m, and its neighbors would be at infinity."""
     plane = Plane.of_matrix(np.array([[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 1.0, -100.0]]))
-    assert np.isfinite(plane.metres(np.array([[5.0, y]]))).tolist() == [[measured, measured]]
+    assert np.isfinite(plane.meters(np.array([[5.0, y]]))).tolist() == [[measured, measured]]
 
 
 @pytest.mark.parametrize(
@@ -170,4 +170,4 @@ def test_points_that_cannot_be_used(points, message):
 def test_orders_that_do_not_fit():
     dart = ((0.0, 0.0), (100.0, 40.0), (0.0, 80.0), (30.0, 40.0))
     with pytest.raises(ValueError, match="points and ground do not fit"):
-        Plane(dart, METRES)
+        Plane(dart, METERS)

@@ -19,7 +19,7 @@ def distance(*paths):
 
 
 def walk(begin_s, end_s, *, step_s=0.1, first_x=0.0, y=0.0, speed=2.0):
-    """A path along x, so many metres a second."""
+    """A path along x, so many meters a second."""
     count = round((end_s - begin_s) / step_s) + 1
     return [(begin_s + step_s * n, first_x + speed * step_s * n, y) for n in range(count)]
 

@@ -79,7 +79,7 @@ def test_objects_at_the_edges_and_beyond_them_warm_the_outermost_places(share):
 
 @pytest.mark.parametrize("opacity", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize(("palette", "hottest"), [("turbo", (122, 4, 3)), ("heat", (255, 255, 255))])
-def test_the_hottest_place_has_the_last_colour_of_its_palette(palette, hottest, opacity):
+def test_the_hottest_place_has_the_last_color_of_its_palette(palette, hottest, opacity):
     heat = Heat(0.03)
     heat.seconds[:] = 4.0  # the same everywhere but for the frame's edges
     below = np.full((180, 320, 3), 40, np.uint8)

@@ -132,7 +132,7 @@ stages:
 
 FOUR = [[100, 100], [200, 100], [300, 300], [50, 300]]
 SHARES = [[0.1, 0.1], [0.9, 0.1], [0.9, 0.9]]
-METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
+METERS = [[0, 0], [4, 0], [4, 20], [0, 20]]
 
 
 @pytest.mark.parametrize(
@@ -171,16 +171,16 @@ METRES = [[0, 0], [4, 0], [4, 20], [0, 20]]
         ("zone", {"polygon": FOUR, "crowded_for": "5s"}, "crowded_for needs more_than"),
         (
             "speed",
-            {"points": [[0, 0], [10, 10], [20, 20], [0, 90]], "ground": METRES},
+            {"points": [[0, 0], [10, 10], [20, 20], [0, 90]], "ground": METERS},
             "8:13: it.points must be four points, no three on a line: points 1, 2 and 3 are, got",
         ),
-        ("speed", {"points": FOUR[:3], "ground": METRES}, "8:13: it.points must be four points, got"),
+        ("speed", {"points": FOUR[:3], "ground": METERS}, "8:13: it.points must be four points, got"),
         (
             "speed",
-            {"points": FOUR, "ground": [METRES[i] for i in (0, 2, 1, 3)]},
+            {"points": FOUR, "ground": [METERS[i] for i in (0, 2, 1, 3)]},
             "9:13: it.ground must be four points in",
         ),
-        ("speed", {"points": FOUR, "ground": METRES, "smoothing": 0}, "smoothing must be longer than 0s"),
+        ("speed", {"points": FOUR, "ground": METERS, "smoothing": 0}, "smoothing must be longer than 0s"),
         (
             "direction",
             {"directions": {"north": [[9, 9], [9, 9]]}},

@@ -1,4 +1,4 @@
-"""Formats of texts: names, masks and expressions, normalisation, and characters that look alike."""
+"""Formats of texts: names, masks and expressions, normalization, and characters that look alike."""
 
 import time
 

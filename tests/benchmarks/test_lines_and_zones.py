@@ -9,7 +9,7 @@ from benchmarks.lines_and_zones import OBJECTS, SOURCES, batches, main, measure,
 
 
 @pytest.mark.alone
-def test_a_batch_of_64_sources_is_analysed_in_milliseconds():
+def test_a_batch_of_64_sources_is_analyzed_in_milliseconds():
     frame_batches = batches(60)
     assert len(frame_batches[0]) == SOURCES
     assert len(frame_batches[0].table("detect")) == SOURCES * OBJECTS

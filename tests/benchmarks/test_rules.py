@@ -31,5 +31,5 @@ def test_a_thousand_rules_on_64_sources_in_5_ms():
     assert kernels()[1] is not advance
     times_s, event_count = measure("counting", 1000, 64, 20, 60)
     assert event_count > 1000
-    # 5 ms on a quiet machine; neighbours that use the core's cache take as much again
+    # 5 ms on a quiet machine; neighbors that use the core's cache take as much again
     assert np.median(times_s) < 10e-3

@@ -34,7 +34,7 @@ def test_a_second_registry_gets_the_same_classes(tmp_path):
     assert first.get("p") is second.get("p") is not None
 
 
-def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behaviour(tmp_path):
+def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behavior(tmp_path):
     """Also where the edit is in the same second and as long, as Python's own cached files cannot tell."""
     file = tmp_path / "p.py"
     text = GOOD.format(name="p") + "    answer = {}\n"

@@ -111,8 +111,8 @@ def sentence_of(kind, track=None, stage="line", **data):
             "The source gate was restarted in another process: process 3 was killed; 1 frame was lost.",
         ),
         (
-            ("too_close", 7, "mine", {"label": "car", "metres": 1.5, "box": [1, 2], "with": {"a": [1, {"b": None}]}}),
-            "Too close for car 7 at gate, from mine: metres 1.5, with a 1 b none.",
+            ("too_close", 7, "mine", {"label": "car", "meters": 1.5, "box": [1, 2], "with": {"a": [1, {"b": None}]}}),
+            "Too close for car 7 at gate, from mine: meters 1.5, with a 1 b none.",
         ),
         (("hello", None, "mine", {}), "Hello at gate, from mine."),
     ],

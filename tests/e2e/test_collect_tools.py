@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.collecting import LABELS, labelled_folder
+from support.collecting import LABELS, labeled_folder
 
 from streamkit.ops import rle
 from streamkit.query.collected import CollectedImages, export_collected
@@ -28,7 +28,7 @@ def objects_by_image(tmp_path_factory):
     """The lines; the working folder has `collected` and all exports of both detectors."""
     before, folder = Path.cwd(), tmp_path_factory.mktemp("tools")
     os.chdir(folder)
-    lines = labelled_folder("collected")
+    lines = labeled_folder("collected")
     for of in ("detect", "seg"):
         for form in ("coco", "yolo", "cvat", "label-studio"):
             export_collected(CollectedImages(Path("collected"), of), Path(f"{form}-{of}"), form)

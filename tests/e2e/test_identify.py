@@ -84,4 +84,4 @@ def test_the_homographies_are_those_of_the_cameras():
         ground = np.array([actor.ground[0] for actor in scene.actors])
         before = [scene.camera.depth(*point) > 3 for point in ground]
         places = np.array([scene.camera.project(*point)[:2] for point in ground[before]])
-        np.testing.assert_allclose(plane.metres(places), ground[before], atol=1e-3)
+        np.testing.assert_allclose(plane.meters(places), ground[before], atol=1e-3)

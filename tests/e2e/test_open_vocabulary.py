@@ -38,7 +38,7 @@ def scene(tmp_path_factory):
 def is_true(text, look):
     """Whether a prompt is true of an object."""
     words = text.split()
-    color = min(COLORS, key=lambda name: np.abs(np.subtract(COLORS[name], look.colours[0])).sum())
+    color = min(COLORS, key=lambda name: np.abs(np.subtract(COLORS[name], look.colors[0])).sum())
     return look.kind in words and (len(words) == 1 or color in words)
 
 

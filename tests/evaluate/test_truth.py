@@ -118,7 +118,7 @@ def test_images_of_a_folder_are_found_by_their_names(tmp_path):
     files = ["in/shot7.jpg", "in/shot9.jpg", "in/shot10.jpg", "in/shot11.jpg"]
     truth = read(renamed_images(coco(tmp_path)), images={"a": files})
     assert shown(truth) == [(2, *ROWS[2][1:])]
-    assert [truth.is_labelled("a", frame) for frame in range(4)] == [False, True, True, False]
+    assert [truth.is_labeled("a", frame) for frame in range(4)] == [False, True, True, False]
     assert truth.notes == [f"images of {tmp_path}/truth.json that the source a lacks are left out: 1"]
     with pytest.raises(ConfigError, match=r"none of its images is among the 2 of the source a: .*shot8.jpg.*'x.jpg'"):
         read(tmp_path / "truth.json", images={"a": ["in/x.jpg", "in/y.jpg"]})
@@ -134,7 +134,7 @@ def test_yolo_labels_are_found_by_the_names_of_the_images_of_a_source(tmp_path):
     files = ["in/shot_000.jpg", "in/shot_001.jpg", "in/shot_003.jpg"]
     truth = read(folder / "labels" / "val", images={"a": files})
     assert shown(truth) == [(1, *ROWS[0][1:]), (1, *ROWS[1][1:]), (2, *ROWS[2][1:])]
-    assert [truth.is_labelled("a", frame) for frame in range(3)] == [False, True, True]
+    assert [truth.is_labeled("a", frame) for frame in range(3)] == [False, True, True]
     assert truth.notes == [f"images of {folder}/labels/val that the source a lacks are left out: 1"]
     with pytest.raises(ConfigError, match=r"no label file in .*val has the name of one of the source's 1 images"):
         read(folder / "labels" / "val", images={"a": ["in/x.jpg"]})
@@ -183,11 +183,11 @@ def test_an_object_that_is_just_visible_enough_counts(tmp_path):
     assert read(tmp_path / "v.jsonl", min_visible=0.25).of("a", 0, W, H).ignore.tolist() == [True, False]
 
 
-def test_frames_that_the_file_does_not_list_are_not_labelled(tmp_path):
+def test_frames_that_the_file_does_not_list_are_not_labeled(tmp_path):
     truth = read(jsonl(tmp_path))
-    assert [truth.is_labelled("a", frame) for frame in (0, 1, 2, 3)] == [True, True, True, False]
+    assert [truth.is_labeled("a", frame) for frame in (0, 1, 2, 3)] == [True, True, True, False]
     only = read(jsonl(tmp_path), only_labelled=True)
-    assert [only.is_labelled("a", frame) for frame in (0, 1, 2, 3)] == [True, False, True, False]
+    assert [only.is_labeled("a", frame) for frame in (0, 1, 2, 3)] == [True, False, True, False]
 
 
 def frames(count, width=W, height=H):

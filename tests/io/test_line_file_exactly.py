@@ -95,7 +95,7 @@ def test_a_file_is_filled_to_its_size_and_not_beyond(header, tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["a-2.txt", "a-3.txt", "a.txt"]
 
 
-def test_what_is_appended_to_counts_towards_the_size(tmp_path):
+def test_what_is_appended_to_counts_toward_the_size(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"000\n")
     out = opened(tmp_path / "a.txt", if_exists="append", rotate={"size": 8})
     out.write(b"001\n")

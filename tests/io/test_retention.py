@@ -102,7 +102,7 @@ def test_what_is_kept_at_exactly_its_age(monkeypatch, older_s, stays):
     assert path.exists() is stays
 
 
-def test_what_is_too_old_counts_no_more_towards_the_size():
+def test_what_is_too_old_counts_no_more_toward_the_size():
     old, clips = clip("old", days=9, size=1000), [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
     retention = shelf({"age": 7 * 86400, "size": 200})
     retention.tidy(0.0)

@@ -16,7 +16,7 @@ W, H = 160, 120
 
 @pytest.mark.parametrize("color", [Color("bt709"), Color("bt601"), Color("bt2020"), Color("bt601", True, 0.5, 0.5)])
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_pixels_and_colour_tags_come_back(tmp_path, codec, color):
+def test_pixels_and_color_tags_come_back(tmp_path, codec, color):
     path = tmp_path / "a.mp4"
     file = AtomicFile(path)
     file.begin()

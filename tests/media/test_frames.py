@@ -95,7 +95,7 @@ def test_ten_bits_are_rounded_and_clipped():
         ({}, 720, Color("bt709")),
     ],
 )
-def test_colour_comes_from_the_stream_or_the_size(tmp_path, options, height, color):
+def test_color_comes_from_the_stream_or_the_size(tmp_path, options, height, color):
     path = write(tmp_path / "a.mp4", 64, height, 1, **options)
     with av.open(str(path)) as container:
         frame_color = color_of(next(container.decode(video=0)))
@@ -111,7 +111,7 @@ def test_colour_comes_from_the_stream_or_the_size(tmp_path, options, height, col
         ("testsrc2_h265.mp4", "bt709", False),
     ],
 )
-def test_colour_of_real_streams(test_data, name, matrix, full):
+def test_color_of_real_streams(test_data, name, matrix, full):
     with av.open(str(test_data / "videos" / "codec" / name)) as container:
         color = color_of(next(container.decode(video=0)))
     assert (color.matrix, color.full_range) == (matrix, full)

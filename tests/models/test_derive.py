@@ -772,7 +772,7 @@ def test_inputs_that_no_family_knows_are_named(tmp_path):
 # ------------------------------------------------------------------------------------------------------ the file itself
 
 
-def test_a_network_that_is_missing_names_its_neighbour(tmp_path):
+def test_a_network_that_is_missing_names_its_neighbor(tmp_path):
     shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})
     with pytest.raises(ModelError, match=r"there is no file .*bset\.onnx; did you mean 'best\.onnx'"):
         open_model("bset.onnx", tmp_path)

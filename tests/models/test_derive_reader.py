@@ -1,4 +1,4 @@
-"""Cards of networks that read text: PP-OCR's recognisers name their characters, others need a card."""
+"""Cards of networks that read text: PP-OCR's recognizers name their characters, others need a card."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from streamkit.models.derive import derive, open_model
 from streamkit.models.network import check_model
 
 
-def recogniser(folder: Path, characters: str | None, classes: int, width: int | str = "W") -> Path:
+def recognizer(folder: Path, characters: str | None, classes: int, width: int | str = "W") -> Path:
     """A network of PP-OCR's shapes: (N, 3, 48, W) to (N, W / 8, classes), which sees nothing but brightness."""
     onnx = pytest.importorskip("onnx")
     helper, array = onnx.helper, onnx.numpy_helper.from_array
@@ -38,7 +38,7 @@ def recogniser(folder: Path, characters: str | None, classes: int, width: int | 
 
 
 def test_pp_ocr_needs_no_card(tmp_path):
-    card = open_model(str(recogniser(tmp_path, "a\nb\nÄ", 5)))
+    card = open_model(str(recognizer(tmp_path, "a\nb\nÄ", 5)))
     assert (card.task, card.family, card.blank) == ("read", "ctc", 0)
     assert card.labels == ("a", "b", "Ä", " ")  # and the space that PP-OCR adds
     spec = check_model(card).input
@@ -54,13 +54,13 @@ def test_pp_ocr_needs_no_card(tmp_path):
 
 
 def test_the_size_is_the_files_or_the_users(tmp_path):
-    assert open_model(str(recogniser(tmp_path, "a\nb", 3, 160))).input.size == (160, 48)
-    assert derive(recogniser(tmp_path, "a\nb", 3), size=(240, 48)).card().input.size == (240, 48)
+    assert open_model(str(recognizer(tmp_path, "a\nb", 3, 160))).input.size == (160, 48)
+    assert derive(recognizer(tmp_path, "a\nb", 3), size=(240, 48)).card().input.size == (240, 48)
 
 
 @pytest.mark.parametrize("characters", ["a\nb\nÄ", "a\nbb\n1"])
 def test_the_written_card_is_the_same(tmp_path, characters):
-    derived = derive(recogniser(tmp_path, characters, 5))
+    derived = derive(recognizer(tmp_path, characters, 5))
     (tmp_path / "rec.yaml").write_text(derived.text(tmp_path), encoding="utf-8")
     again = load_card(tmp_path / "rec.yaml")
     assert (again.labels, again.input, again.blank) == (derived.card().labels, derived.card().input, 0)
@@ -70,16 +70,16 @@ def test_the_written_card_is_the_same(tmp_path, characters):
 
 def test_characters_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ModelError, match="the alphabet has 2 characters, with the blank 3 classes"):
-        check_model(open_model(str(recogniser(tmp_path, "a\nb", 9))))
+        check_model(open_model(str(recognizer(tmp_path, "a\nb", 9))))
 
 
 def test_other_readers_need_a_card(tmp_path):
     with pytest.raises(
         ModelError, match="needs its alphabet, which its file does not name; write a card with task: read"
     ):
-        derive(recogniser(tmp_path, None, 5), family="ctc")
+        derive(recognizer(tmp_path, None, 5), family="ctc")
 
 
 def test_labels_are_refused(tmp_path):
     with pytest.raises(ModelError, match="--labels is for classes, and the file names its characters"):
-        derive(recogniser(tmp_path, "a\nb", 3), labels="coco")
+        derive(recognizer(tmp_path, "a\nb", 3), labels="coco")

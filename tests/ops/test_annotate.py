@@ -117,7 +117,7 @@ def test_label_text(style, pieces):
     assert marks["x1"][2:].tolist() == marks["x2"][1:-1].tolist(), "pieces stand side by side"
 
 
-def test_an_identity_is_named_in_place_of_the_track_and_may_give_the_colour():
+def test_an_identity_is_named_in_place_of_the_track_and_may_give_the_color():
     atlas = Atlas()
     boxes = (100, 100, 200, 200), (300, 100, 400, 200)
     table = objects(*boxes, track_id=np.array([7, 8]), labels=("car",), extra={"identity": np.array([3, -1])})
@@ -130,7 +130,7 @@ def test_an_identity_is_named_in_place_of_the_track_and_may_give_the_colour():
     assert len(lay(text, Style(color="identity"))[0])
 
 
-def test_a_row_without_track_name_or_score_is_labelled_with_what_it_has():
+def test_a_row_without_track_name_or_score_is_labeled_with_what_it_has():
     atlas = Atlas()
     table = objects((100, 100, 200, 200), track_id=np.array([-1]), class_id=[33], labels=("car",))
     table = table.with_columns(score=np.full(1, np.nan, np.float32))

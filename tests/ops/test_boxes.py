@@ -55,7 +55,7 @@ def test_to_source_inverts_the_geometry(scale_x, scale_y, offset_x, offset_y, ro
 
 
 def test_to_source_by_hand():
-    # 640x360 letterboxed into 416x416, centred: scale 0.65, 91 rows above.
+    # 640x360 letterboxed into 416x416, centerd: scale 0.65, 91 rows above.
     assert boxes.to_source(f32((65, 91, 416, 325)), f32(0.65, 0.65, 0, 91)).tolist() == [
         pytest.approx([100, 0, 640, 360], abs=1e-3)
     ]

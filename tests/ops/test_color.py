@@ -1,4 +1,4 @@
-"""Colour: against the standards' formulas written out, against known colours, and against FFmpeg."""
+"""Color: against the standards' formulas written out, against known colors, and against FFmpeg."""
 
 import itertools
 
@@ -25,7 +25,7 @@ def noise(width: int, height: int, seed: int = 0) -> np.ndarray:
 
 
 def smooth(width: int, height: int) -> np.ndarray:
-    """An RGB frame without edges, its colours within every matrix's range."""
+    """An RGB frame without edges, its colors within every matrix's range."""
     y, x = np.mgrid[:height, :width]
     channels = (
         120 + 60 * np.sin(x / width * 3) + 40 * np.cos(y / height * 2),
@@ -84,7 +84,7 @@ def test_to_rgb_is_the_standards_formula(color: Color, width: int, height: int) 
         ("bt2020", True, (255, 255, 255), (255, 128, 128)),
     ],
 )
-def test_known_colours(matrix, full_range, rgb, yuv) -> None:
+def test_known_colors(matrix, full_range, rgb, yuv) -> None:
     color = Color(matrix, full_range)
     data = from_rgb(np.full((2, 2, 3), rgb, np.uint8), color)
     assert (data[0, 0], data[2, 0], data[2, 1]) == yuv

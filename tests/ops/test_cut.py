@@ -1,4 +1,4 @@
-"""Cutting parts out of frames: against a plain loop, its colour against a large frame's, and the device's bytes."""
+"""Cutting parts out of frames: against a plain loop, its color against a large frame's, and the device's bytes."""
 
 import numpy as np
 import pytest
@@ -73,7 +73,7 @@ def test_a_part_does_not_share_memory_with_its_picture():
 
 @pytest.mark.parametrize("color", [Color(), Color("bt601", True, 0.5, 0.5), Color(chroma_y=0.0)])
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
-def test_colours_stay_where_they_are(color, step):
+def test_colors_stay_where_they_are(color, step):
     """The mean of the frame in RGB is what the small one shows: its chroma is read where it sits."""
     y, x = np.mgrid[:240, :300]
     rgb = np.stack([128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 35), 128 + 60 * np.sin((x + y) / 50)], -1)

@@ -109,7 +109,7 @@ def blocks_of_line(width, height, border, rises):
 
 
 def on_blocks(surface, x1, y1, blocks, ycc, opacity):
-    """The oracle: a colour on blocks of a rectangle, where they are in the frame."""
+    """The oracle: a color on blocks of a rectangle, where they are in the frame."""
     frame = channels(surface)
     for row, column in np.argwhere(blocks).tolist():
         top, left = y1 + 2 * row, x1 + 2 * column

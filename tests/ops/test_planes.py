@@ -69,7 +69,7 @@ def test_a_quarter_turn_is_clockwise():
 @pytest.mark.parametrize("size", [(64, 48), (63, 48), (64, 47), (63, 47)])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_the_colours_stay_at_their_places(size, rotation, mirrored):
+def test_the_colors_stay_at_their_places(size, rotation, mirrored):
     from streamkit.core.data import Surface
     from streamkit.ops.color import to_rgb
 
@@ -114,7 +114,7 @@ def test_odd_edges_are_repeated(size):
     assert (out[rows:, 1::2] == 8).all()
 
 
-def test_merged_chroma_is_centred():
+def test_merged_chroma_is_centerd():
     y = np.zeros((2, 2), np.uint8)
     u = np.array([[10, 20], [30, 41]], np.uint8)
     out = np.empty((3, 2), np.uint8)

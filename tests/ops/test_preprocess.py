@@ -9,7 +9,7 @@ from streamkit.core.data import Color, Surface
 from streamkit.ops.color import from_rgb
 from streamkit.ops.preprocess import InputSpec, geometry, preprocess, preprocess_reference
 
-LEFT, CENTRE, TOP_LEFT = Color(), Color("bt601", True, 0.5, 0.5), Color("bt2020", False, 0.0, 0.0)
+LEFT, CENTER, TOP_LEFT = Color(), Color("bt601", True, 0.5, 0.5), Color("bt2020", False, 0.0, 0.0)
 SIZES = [(1, 1), (2, 1), (1, 2), (5, 3), (3, 50), (33, 64), (64, 48), (101, 77), (200, 33), (320, 180)]
 IMAGENET = {"scale": 1 / 255, "mean": (0.485, 0.456, 0.406), "std": (0.229, 0.224, 0.225)}
 SPECS = {
@@ -45,7 +45,7 @@ def tolerance(spec: InputSpec) -> float:
     return {"f32": 0.01, "f16": 0.5, "u8": 1.0}[spec.dtype]
 
 
-@pytest.mark.parametrize("color", [LEFT, CENTRE, TOP_LEFT, Color(chroma_x=1.0, chroma_y=1.0)], ids=str)
+@pytest.mark.parametrize("color", [LEFT, CENTER, TOP_LEFT, Color(chroma_x=1.0, chroma_y=1.0)], ids=str)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_host_equals_reference(spec: InputSpec, color: Color) -> None:
     surfaces = [surface(*size, color, seed) for seed, size in enumerate(SIZES)]
@@ -70,7 +70,7 @@ def test_large_pictures(size: tuple[int, int], side: int) -> None:
 
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_batch_equals_its_frames_bit_for_bit(spec: InputSpec) -> None:
-    surfaces = [surface(*size, (LEFT, CENTRE)[seed % 2], seed) for seed, size in enumerate(SIZES)]
+    surfaces = [surface(*size, (LEFT, CENTER)[seed % 2], seed) for seed, size in enumerate(SIZES)]
     tensor = preprocess(surfaces, SIZES, spec)[0].copy()
     for order in (range(len(SIZES)), reversed(range(len(SIZES)))):
         for i in order:
@@ -91,7 +91,7 @@ def test_rows_past_the_frames_are_padding(spec: InputSpec) -> None:
     assert scales.shape == (0, 4)
 
 
-def test_padding_is_normalised_and_in_the_order_of_color() -> None:
+def test_padding_is_normalized_and_in_the_order_of_color() -> None:
     black = np.zeros((10, 40, 3), np.uint8)
     frame = Surface(from_rgb(black, LEFT), LEFT)
     spec = InputSpec((40, 40), color="bgr", pad=(255.0, 51.0, 0.0), scale=1 / 255, mean=(0.5, 0, 0), std=(0.5, 1, 1))
@@ -181,7 +181,7 @@ def test_what_the_kernel_is_told() -> None:
     from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
 
     spec = InputSpec((416, 320), color="bgr", **IMAGENET)
-    packed, scales = Plan(spec).pack([surface(641, 427), surface(64, 48, CENTRE)], [(641, 427), (64, 48)], [7, 9], 3)
+    packed, scales = Plan(spec).pack([surface(641, 427), surface(64, 48, CENTER)], [(641, 427), (64, 48)], [7, 9], 3)
     assert len(packed) == SPEC.itemsize + 3 * FRAME.itemsize
     assert (SPEC.itemsize % 8, FRAME.itemsize % 8) == (0, 0)
     header, frames = np.frombuffer(packed, SPEC, 1)[0], np.frombuffer(packed, FRAME, offset=SPEC.itemsize)
@@ -211,7 +211,7 @@ def cut(whole: Surface, rect: tuple[int, int, int, int]) -> Surface:
     return Surface(np.concatenate([luma, chroma]), whole.color)
 
 
-@pytest.mark.parametrize("color", [LEFT, CENTRE, TOP_LEFT], ids=str)
+@pytest.mark.parametrize("color", [LEFT, CENTER, TOP_LEFT], ids=str)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_a_part_is_seen_as_a_picture_of_its_own(spec: InputSpec, color: Color) -> None:
     whole = surface(101, 77, color)
@@ -268,7 +268,7 @@ def on_device(frames: list[Surface]) -> list[Surface]:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("color", [LEFT, CENTRE, TOP_LEFT], ids=str)
+@pytest.mark.parametrize("color", [LEFT, CENTER, TOP_LEFT], ids=str)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_gpu_equals_reference(spec: InputSpec, color: Color) -> None:
     import cupy
@@ -339,7 +339,7 @@ def test_gpu_refuses_a_mix_of_host_and_device() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
 def test_gpu_sees_the_same_parts(spec: InputSpec) -> None:
-    whole = surface(101, 77, CENTRE)
+    whole = surface(101, 77, CENTER)
     many, sizes = [whole] * len(RECTS), [(101, 77)] * len(RECTS)
     tensor, scales = preprocess(on_device([whole]) * len(RECTS), sizes, spec, rects=RECTS)
     reference = preprocess_reference(many, sizes, spec, rects=RECTS)

@@ -28,7 +28,7 @@ def surface(rgb, **color):
 
 
 def plain(rgb, corners, size):
-    """The oracle: OpenCV's warp of the RGB image, whose coordinates count from pixel centres."""
+    """The oracle: OpenCV's warp of the RGB image, whose coordinates count from pixel centers."""
     width, height = size
     to = np.array([[0, 0], [width, 0], [width, height], [0, height]], np.float32) - 0.5
     matrix = cv2.getPerspectiveTransform((corners - 0.5).astype(np.float32), to)

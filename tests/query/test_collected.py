@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from support.collecting import LABELS, POINTS, labelled_folder
+from support.collecting import LABELS, POINTS, labeled_folder
 
 from streamkit.core.errors import ConfigError
 from streamkit.query.collected import CollectedImages, export_collected
@@ -14,7 +14,7 @@ from streamkit.query.collected import CollectedImages, export_collected
 @pytest.fixture
 def lines(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    return labelled_folder("collected")
+    return labeled_folder("collected")
 
 
 def exported(form, **options):

@@ -1,4 +1,4 @@
-"""The alarm centre: rules in words, acknowledgement in the API and on the page, and the history."""
+"""The alarm center: rules in words, acknowledgement in the API and on the page, and the history."""
 
 import re
 

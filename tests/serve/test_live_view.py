@@ -486,7 +486,7 @@ def test_an_object_has_the_label_that_draw_gives_it(open_page, server):
     attributes = np.empty(6, object)
     attributes[:] = [
         None,
-        {"make": {"label": "coupe, two doors", "score": 0.9}, "colour": {"label": "red", "score": 0.8}},
+        {"make": {"label": "coupe, two doors", "score": 0.9}, "color": {"label": "red", "score": 0.8}},
         {
             "hurt": {"label": "no", "score": None},
             "why": {"label": "she walks on as if nothing was", "score": None},
@@ -534,7 +534,7 @@ stages: {detect: {model: demo, every: 3}, track: {stage: simple_track}}
     assert skipped[first:] == [[] if number % 3 == 0 else ["detect"] for number in range(len(skipped) - first)]
 
 
-def test_a_class_has_the_colour_that_draw_gives_it(root):
+def test_a_class_has_the_color_that_draw_gives_it(root):
     text = (root / "streamkit/serve/page/live/overlay.js").read_text()
     palette = text.partition("const PALETTE = [")[2].partition("]")[0]
     assert tuple(int(color, 16) for color in re.findall(r"0x\w{6}", palette)) == PALETTE

@@ -152,7 +152,7 @@ def test_what_another_client_changes_is_shown_but_not_over_what_is_typed(knobs, 
     server.client.patch("/api/v1/stages/knobs", json={"count": 3, "word": "gate"})
 
 
-def test_the_bottleneck_is_coloured_and_told(knobs, server):
+def test_the_bottleneck_is_colored_and_told(knobs, server):
     server.client.patch("/api/v1/stages/knobs", json={"wait": 0.2})
     node = knobs.locator('[data-stage="knobs"]')
     expect(node).to_have_class(re.compile(r"\bhot\b"))

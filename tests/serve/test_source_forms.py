@@ -77,7 +77,7 @@ def test_a_camera_that_can_be_read_shows_its_picture_and_what_it_sends(server, c
     assert (tested["codec"], tested["width"], tested["height"]) == ("h264", 480, 360)
     image = cv2.imdecode(np.frombuffer(base64.b64decode(tested["image"]), np.uint8), cv2.IMREAD_COLOR)
     assert image.shape == (360, 480, 3)
-    assert image.std() > 10  # a picture, and not one colour
+    assert image.std() > 10  # a picture, and not one color
     assert tested["took_s"] > 0
     assert [source["id"] for source in server.client.get("/api/v1/sources").json()] == ["street", "gate"]
 

@@ -222,7 +222,7 @@ def test_a_shape_is_drawn_with_the_keyboard(open_page, server):
 
 
 def test_the_arrow_of_a_line_points_to_the_side_that_counts_as_in(open_page, server):
-    """Seen from the first point towards the next, from left to right: of a line downwards, the left of the picture."""
+    """Seen from the first point toward the next, from left to right: of a line downwards, the left of the picture."""
     page = zones(open_page, server, "door")
 
     def tip():
@@ -254,7 +254,7 @@ def test_a_mask_is_seen_on_the_live_picture(open_page, server, path):
 
 
 def detail(page):
-    """How much neighbouring pixels differ at the top of the live picture, where no labels are."""
+    """How much neighboring pixels differ at the top of the live picture, where no labels are."""
     return page.evaluate("""async () => {
       const answer = await fetch("/api/v1/sources/street/snapshot.jpg");
       if (!answer.ok) return 1e9;

@@ -1,6 +1,6 @@
 """Networks that find red and blue rectangles, in the forms of families of the plugins, and pictures of such rectangles.
 
-They measure: for each place, how many pixels of a colour there are to its left, right, above and below. Within a
+They measure: for each place, how many pixels of a color there are to its left, right, above and below. Within a
 rectangle these are the distances to its sides, so that every box is exact.
 """
 
@@ -19,7 +19,7 @@ _SIDES = ("left", "top", "right", "bottom")
 
 
 def picture(*objects):
-    """An RGB image, of twice the networks' size, with rectangles: colour, then x1, y1, x2, y2 in network pixels."""
+    """An RGB image, of twice the networks' size, with rectangles: color, then x1, y1, x2, y2 in network pixels."""
     made = np.full((SCALE * HEIGHT, SCALE * WIDTH, 3), GROUND, np.uint8)
     for color, x1, y1, x2, y2 in objects:
         made[SCALE * y1 : SCALE * y2, SCALE * x1 : SCALE * x2] = COLORS[color]
@@ -59,17 +59,17 @@ class _Builder:
         self.onnx.checker.check_model(model)
         self.onnx.save(model, path)
 
-    def coloured(self):
+    def colored(self):
         """(N, 2, H, W): 1 where a pixel is red or blue, else 0."""
         kernel = np.float32([[1, -0.5, -0.5], [-0.5, -0.5, 1]]).reshape(2, 3, 1, 1) * 40
         return self.add("Clip", self.add("Conv", "images", kernel, np.full(2, -14, np.float32)), *np.float32([0, 1]))
 
-    def at(self, coloured, stride):
+    def at(self, colored, stride):
         """The values of each stride-th place."""
-        return self.add("AveragePool", coloured, kernel_shape=[1, 1], strides=[stride, stride])
+        return self.add("AveragePool", colored, kernel_shape=[1, 1], strides=[stride, stride])
 
-    def distances(self, coloured, stride):
-        """(N, 2, h, w) each: coloured pixels to the left, above, right and below of each stride-th place."""
+    def distances(self, colored, stride):
+        """(N, 2, h, w) each: colored pixels to the left, above, right and below of each stride-th place."""
         found = []
         for side in _SIDES:
             axis = 0 if side in ("left", "right") else 1
@@ -82,25 +82,25 @@ class _Builder:
                 ([1, 2 * _REACH], [0, _REACH, 0, after]) if axis == 0 else ([2 * _REACH, 1], [_REACH, 0, after, 0])
             )
             kernel = np.tile(ones.reshape(1, 1, *shape), (2, 1, 1, 1))
-            found.append(self.add("Conv", coloured, kernel, group=2, pads=pads, strides=[stride, stride]))
+            found.append(self.add("Conv", colored, kernel, group=2, pads=pads, strides=[stride, stride]))
         return found
 
     def unbalance(self, left, top, right, bottom):
-        """How far a place is from the centre, in pixels, 0 there."""
+        """How far a place is from the center, in pixels, 0 there."""
         return self.add(
             "Add", self.add("Abs", self.add("Sub", right, left)), self.add("Abs", self.add("Sub", bottom, top))
         )
 
-    def over_classes(self, value, coloured):
+    def over_classes(self, value, colored):
         """Of the class that a place has; (N, 1, h, w)."""
-        return self.add("ReduceSum", self.add("Mul", value, coloured), np.array([1]), keepdims=1)
+        return self.add("ReduceSum", self.add("Mul", value, colored), np.array([1]), keepdims=1)
 
 
 def centernet_network(path: Path) -> None:
     """Outputs hm (logits), wh and reg, at stride 4."""
     net, stride = _Builder(), 4
-    coloured = net.coloured()
-    sides, here = net.distances(coloured, stride), net.at(coloured, stride)
+    colored = net.colored()
+    sides, here = net.distances(colored, stride), net.at(colored, stride)
     left, top, right, bottom = sides
     peak = net.add("Sub", net.add("Mul", here, np.float32(8)), net.add("Mul", net.unbalance(*sides), np.float32(0.1)))
     spans = [
@@ -121,9 +121,9 @@ def centernet_network(path: Path) -> None:
 def nanodet_network(path: Path) -> None:
     """One output of anchors at strides 8, 16, 32 and 64: scores, then a distribution over 8 bins for each side."""
     net, rows, count = _Builder(), [], 0
-    coloured = net.coloured()
+    colored = net.colored()
     for stride in (8, 16, 32, 64):
-        sides, here = net.distances(coloured, stride), net.at(coloured, stride)
+        sides, here = net.distances(colored, stride), net.at(colored, stride)
         far = net.add("Mul", net.unbalance(*sides), np.float32(0.4 / _REACH))
         score = net.add("Mul", net.add("Sub", np.float32(0.95 - stride / 1000), far), here)
         strides = net.add(
@@ -141,12 +141,12 @@ def nanodet_network(path: Path) -> None:
 
 
 def obb_network(path: Path) -> None:
-    """One output in the form of YOLOv8-obb: for each quarter of the image and colour, the rectangle in it, twice.
+    """One output in the form of YOLOv8-obb: for each quarter of the image and color, the rectangle in it, twice.
 
-    The rectangle is that with the moments of the coloured pixels. The second copy is moved by a pixel and less certain.
+    The rectangle is that with the moments of the colored pixels. The second copy is moved by a pixel and less certain.
     """
     net = _Builder()
-    quarters = net.add("Reshape", net.coloured(), np.array([0, 2, 2, HEIGHT // 2, 2, WIDTH // 2]))
+    quarters = net.add("Reshape", net.colored(), np.array([0, 2, 2, HEIGHT // 2, 2, WIDTH // 2]))
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) + 0.5
     x, y = (one.reshape(1, 1, 2, HEIGHT // 2, 2, WIDTH // 2) for one in (x, y))
 
@@ -192,7 +192,7 @@ def rotated_corners(x, y, width, height, angle):
 
 
 def rotated_picture(*objects):
-    """An RGB image with rotated rectangles: colour, then x, y, width, height in network pixels, angle in radians."""
+    """An RGB image with rotated rectangles: color, then x, y, width, height in network pixels, angle in radians."""
     made = picture()
     y, x = np.mgrid[: SCALE * HEIGHT, : SCALE * WIDTH] + 0.5
     for color, cx, cy, width, height, angle in objects:

@@ -24,7 +24,7 @@ def scene(index: int, width: int, height: int) -> np.ndarray:
 
 
 def picture(i: int, width: int = 64, height: int = 48, pix_fmt: str = "yuv420p") -> av.VideoFrame:
-    """One frame of the scene. FFmpeg's colour conversion rounds by how its buffers happen to be aligned."""
+    """One frame of the scene. FFmpeg's color conversion rounds by how its buffers happen to be aligned."""
     return av.VideoFrame.from_ndarray(scene(i, width, height), format="rgb24").reformat(format=pix_fmt)
 
 

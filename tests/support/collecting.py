@@ -38,7 +38,7 @@ LABELS = ("car", "person")
 POINTS = ("head", "left foot", "right foot")
 
 
-def labelled_folder(folder, images=3):
+def labeled_folder(folder, images=3):
     """Images of two detectors: `detect` finds boxes, `seg` masks and keypoints; some of the same objects."""
     random = np.random.default_rng(0)
     given = []

@@ -26,7 +26,7 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         corner = rng.uniform(-10, 70, (n, k, 2))
         return np.concatenate([corner, corner + rng.uniform(2, 50, (n, k, 2))], axis=2)
 
-    def centred(k):
+    def centerd(k):
         return np.concatenate([rng.uniform(0, 80, (n, k, 2)), rng.uniform(2, 40, (n, k, 2))], axis=2)
 
     rows, scores, labels = boxes(60), rng.random((n, 60)), rng.integers(-1, CLASSES + 1, (n, 60))
@@ -34,21 +34,21 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
         raw = rng.normal(0.5, 0.7, (n, anchors, 4))
         made = {"output": np.concatenate([raw, rng.random((n, anchors, 1 + CLASSES))], axis=2)}
     elif form == "yolov5":
-        made = {"output": np.concatenate([centred(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
+        made = {"output": np.concatenate([centerd(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
     elif form == "yolov8":
-        made = {"output0": np.concatenate([centred(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
+        made = {"output0": np.concatenate([centerd(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
     elif form == "yolov8_obb":
-        values = [centred(300), rng.random((n, 300, CLASSES)), rng.uniform(-0.8, 2.4, (n, 300, 1))]
+        values = [centerd(300), rng.random((n, 300, CLASSES)), rng.uniform(-0.8, 2.4, (n, 300, 1))]
         made = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "yolov8_seg":
-        values = [centred(300), rng.random((n, 300, CLASSES)), rng.normal(0, 1, (n, 300, 8))]
+        values = [centerd(300), rng.random((n, 300, CLASSES)), rng.normal(0, 1, (n, 300, 8))]
         made = {
             "output0": np.concatenate(values, axis=2).transpose(0, 2, 1),
             "output1": rng.normal(0, 1, (n, 8, 16, 24)),
         }
     elif form == "yolov8_pose":
         points = np.concatenate([rng.uniform(0, 90, (n, 300, 4, 2)), rng.random((n, 300, 4, 1))], axis=3)
-        values = [centred(300), rng.random((n, 300, 1)), points.reshape(n, 300, 12)]
+        values = [centerd(300), rng.random((n, 300, 1)), points.reshape(n, 300, 12)]
         made = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "movenet":
         made = {"output_0": rng.random((n, 1, 17, 3))}

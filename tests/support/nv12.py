@@ -5,7 +5,7 @@ import numpy as np
 
 
 def moving_square(i, width=160, height=120):
-    """A ramp with a square at 10 + i, in colour: (height * 3 / 2, width) uint8."""
+    """A ramp with a square at 10 + i, in color: (height * 3 / 2, width) uint8."""
     made = np.empty((height * 3 // 2, width), np.uint8)
     made[:height] = np.linspace(30, 200, width, dtype=np.uint8)[None]
     made[20:50, 10 + i : 40 + i] = 220

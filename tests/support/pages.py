@@ -99,7 +99,7 @@ def focused(page):
 
 
 def ring(page):
-    """Whether what has the focus shows it: with an outline, or in a drawing with a colour of its own."""
+    """Whether what has the focus shows it: with an outline, or in a drawing with a color of its own."""
     return page.evaluate("""() => {
       const one = document.activeElement, marks = ["rgb(255, 95, 168)", "rgb(214, 0, 108)"];
       return getComputedStyle(one).outlineStyle === "solid"

@@ -53,7 +53,7 @@ with Collecting(REGISTRY):
 
         def process(self, frame):
             if frame.index == self.bad:
-                raise KeyError("colour")
+                raise KeyError("color")
 
     @stage("sizes", writes="detections")
     class Sizes(BatchStage):
@@ -270,7 +270,7 @@ def test_a_composite_runs_part_after_part():
 
 
 def test_what_a_stage_raises_comes_out_with_its_place():
-    with pytest.raises(StageError, match=r"fragile failed on test frame 1 \(0\.04 s\): KeyError: 'colour'") as caught:
+    with pytest.raises(StageError, match=r"fragile failed on test frame 1 \(0\.04 s\): KeyError: 'color'") as caught:
         run_stage(Fragile(), frames(3))
     assert isinstance(caught.value.__cause__, KeyError)
 
@@ -279,7 +279,7 @@ def test_with_skip_the_frame_is_marked_and_the_others_go_on():
     done = run_stage(Fragile(), frames(3), on_error="skip")
     first, failed, last = (f.error for f in done)
     assert (first, last) == (None, None)
-    assert failed.startswith("fragile failed on test frame 1 (0.04 s): KeyError: 'colour' (test_kit.py:")
+    assert failed.startswith("fragile failed on test frame 1 (0.04 s): KeyError: 'color' (test_kit.py:")
     assert [f.index for f in done] == [0, 1, 2]
 
 

@@ -118,7 +118,7 @@ def test_the_best_pairs_in_sum_are_taken_not_the_best_pair_first():
     assert ids[-1] == [1, 2]
 
 
-def test_heights_tell_neighbours_apart():
+def test_heights_tell_neighbors_apart():
     """Two boxes overlap the track alike; that of its height is its own."""
     video = scene(*still((100, 0)), [(110, 0), (100, 20)])
     frame = video[-1]
@@ -262,7 +262,7 @@ def test_ocsort_prefers_the_object_that_keeps_a_tracks_direction():
     assert ahead_and_behind(3, method="ocsort") == [-1, 1], "the overlap counts for more"
 
 
-def test_the_way_of_a_track_is_that_of_the_centres_of_its_boxes():
+def test_the_way_of_a_track_is_that_of_the_centers_of_its_boxes():
     stage = Track(method="ocsort")
     run_stage(stage, scene(*[[(10.5 + n, 20.25 - n)] for n in range(3)]))
     track = stage.tracker.pool.tracks[0, 0]

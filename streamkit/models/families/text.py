@@ -3,7 +3,7 @@
 
 | family | classes of places | places |
 | --- | --- | --- |
-| `ctc` | characters, and a blank between them | columns of the image; equal neighbours are one character |
+| `ctc` | characters, and a blank between them | columns of the image; equal neighbors are one character |
 | `slots` | characters, and a padding behind the last | one for each character |
 
 CTC: Graves et al., Connectionist Temporal Classification, ICML 2006; decoded greedily, by the best class of each place.
@@ -45,7 +45,7 @@ class TextFamily(Family):
 
     Args:
         name: the name in a card.
-        repeats: whether a character may fill several neighbouring places.
+        repeats: whether a character may fill several neighboring places.
     """
 
     task = "read"

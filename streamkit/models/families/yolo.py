@@ -14,7 +14,7 @@
 | `yolo_e2e_pose` | (N, K, 6 + 3 K), points x, y, score after the class | as in `yolo_e2e` |
 | `yolo_e2e_seg` | (N, K, 6 + M), M mask coefficients after the class; (N, M, h, w) prototypes | as in `yolo_e2e` |
 
-YOLOX: centre = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and
+YOLOX: center = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and
 classes. Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best
 class. YOLOv8-pose and -seg follow https://github.com/ultralytics/ultralytics: points are in network pixels with sigmoid
 applied to their scores; a mask is the sum of the prototypes times the coefficients, cut at the box, as in

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """YuNet: faces with five landmarks, from cls, obj, bbox and kps at strides 8, 16 and 32.
 
-score = sqrt(cls x obj), centre and landmark = (value + cell) x stride, size = exp(value) x stride, as in
+score = sqrt(cls x obj), center and landmark = (value + cell) x stride, size = exp(value) x stride, as in
 OpenCV's FaceDetectorYN (https://github.com/opencv/opencv_zoo/tree/main/models/face_detection_yunet).
 Landmarks: right eye, left eye, nose, right and left corner of the mouth; source pixels, not clipped. The network has no
 scores for landmarks, so they get the face's score.

@@ -123,7 +123,7 @@ __device__ __forceinline__ Box decode(const value_t* v, long long step, int codi
     return Box{__fmul_rn(a, ux), __fmul_rn(b, uy), __fmul_rn(c, ux), __fmul_rn(d, uy)};
 }
 
-// A rotated box: centre, size and angle; its corners (rotated.py), and their hull. A NaN makes all corners NaN in x or
+// A rotated box: center, size and angle; its corners (rotated.py), and their hull. A NaN makes all corners NaN in x or
 // in y, so the hull is no number either, although fminf passes over NaN.
 __device__ __forceinline__ Box rotated(const value_t* v, long long step, float angle, float* corners) {
     const float cx = (float)v[0], cy = (float)v[step];

@@ -16,7 +16,7 @@ __device__ __forceinline__ float mix(float a, float b, float weight) { return a 
 
 __device__ __forceinline__ float within(float value, float low, float high) { return fminf(fmaxf(value, low), high); }
 
-// RGB in 0..255, clipped, at a place in pixels counted from pixel centres: (0, 0) is the first pixel's centre.
+// RGB in 0..255, clipped, at a place in pixels counted from pixel centers: (0, 0) is the first pixel's center.
 // A place outside the frame reads its edge.
 __device__ __forceinline__ float3 rgb_at(const Image& p, float x, float y) {
     x = within(x, 0.0f, (float)(p.width - 1));

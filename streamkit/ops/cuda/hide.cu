@@ -1,6 +1,6 @@
 // Hide regions of a batch's frames, NV12, in place, in two launches; see hide.py, whose NumPy equivalent gives equal bytes.
 //
-// means: one block of 128 threads for each cell of all regions; it reads the frame and writes the cell's mean colour.
+// means: one block of 128 threads for each cell of all regions; it reads the frame and writes the cell's mean color.
 // paint: tiles of 64x16 pixels in x and y, frames in z, a thread for each 2x2 block of pixels, which has one chroma
 // sample. It reads the means alone, and of the regions over the block the last one shows; so no pixel has two writers.
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ bool overlap(float4 a, float area_a, float4 b, float 
     return both > __fmul_rn(iou, __fsub_rn(__fadd_rn(area_a, area(b)), both));
 }
 
-// A rotated box as a Gaussian: its centre and covariance, of its corners (rotated.py). Float64, never contracted.
+// A rotated box as a Gaussian: its center and covariance, of its corners (rotated.py). Float64, never contracted.
 struct Gaussian {
     double x, y, xx, yy, xy;
 };

@@ -1,4 +1,4 @@
-// Surfaces to a network's input: resize, place, convert, normalise, for a whole batch in one launch.
+// Surfaces to a network's input: resize, place, convert, normalize, for a whole batch in one launch.
 //
 // grid  (ceil(width / 32), ceil(height / 8), batch), block (32, 8): a thread makes one network pixel of one frame, three
 //       channels. A block's writes are runs of 32 pixels in each plane.
@@ -22,17 +22,17 @@ struct Frame {
 // The samples of one axis under a triangle: the first and last one, and the sum of their weights.
 struct Taps {
     int first, last;
-    float centre, reach, total;
+    float center, reach, total;
 
-    // centre: in samples, within one sample of the axis; step: samples from one output to the next; end: the last sample.
-    __device__ __forceinline__ Taps(float centre_, float step, int end) : centre(centre_), reach(fmaxf(step, 1.0f)) {
-        first = max((int)ceilf(centre - reach), 0);
-        last = min((int)floorf(centre + reach), end);
+    // center: in samples, within one sample of the axis; step: samples from one output to the next; end: the last sample.
+    __device__ __forceinline__ Taps(float center_, float step, int end) : center(center_), reach(fmaxf(step, 1.0f)) {
+        first = max((int)ceilf(center - reach), 0);
+        last = min((int)floorf(center + reach), end);
         total = 0.0f;
         for (int i = first; i <= last; ++i) total += weight(i);
     }
     __device__ __forceinline__ float weight(int i) const {
-        return fmaxf(0.0f, 1.0f - fabsf((float)i - centre) / reach);
+        return fmaxf(0.0f, 1.0f - fabsf((float)i - center) / reach);
     }
 };
 

@@ -62,7 +62,7 @@ _PLAIN = {type(None), bool, int, float, str, datetime, date}
 
 
 def pack(frames: Sequence[Frame], tables: dict[str, Detections], others: Sequence[Frame] = ()) -> bytes:
-    """Serialise frames without their pixels, for `unpack` in another process.
+    """Serialize frames without their pixels, for `unpack` in another process.
 
     Objects of a plugin's own classes in an event's data are converted to the value or text that a record would contain:
     the class may have another name in the other process.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GPU and decoder utilisation from the driver's library (NVML): needs no package and no CUDA context.
+"""GPU and decoder utilization from the driver's library (NVML): needs no package and no CUDA context.
 
 Both are NVML's figures over its last sample period of 1/6 s to 1 s. `gpu` is the share of time in which any kernel ran,
 however small; `decoder` is the mean over the decoder engines.
@@ -61,7 +61,7 @@ class Nvml:
         return text.value.decode("utf-8", "replace")
 
     def use(self) -> GpuUtilization:
-        """Current utilisation."""
+        """Current utilization."""
         if self._library is None:
             return GpuUtilization()
         rates, decoder, period_us = _Rates(), ctypes.c_uint(), ctypes.c_uint()

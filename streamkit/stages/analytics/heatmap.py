@@ -43,7 +43,7 @@ class Heatmap(FrameStage):
     labels: Annotated[tuple[str, ...], "map objects of these classes only; all classes by default."] = ()
     anchor: Annotated[Anchor, "the point of a box that counts; foot is the middle of its lower edge."] = "foot"
     radius: Annotated[Share, "how far an object heats its surroundings, as a share of the frame's height."] = 0.03
-    opacity: Annotated[Score, "opacity of the colours at the hottest place; 1 hides the frame."] = 0.7
+    opacity: Annotated[Score, "opacity of the colors at the hottest place; 1 hides the frame."] = 0.7
     background: Annotated[bool, "draw the source's frame below; if false, black, and no pixels are copied."] = True
     palette: Annotated[Palette, "from cold to hot: heat (red, yellow, white) or turbo (blue, green, red)."] = "turbo"
     every: Annotated[Seconds | None, "also write the image at this interval."] = None

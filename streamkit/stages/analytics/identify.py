@@ -25,10 +25,10 @@ from streamkit.stages.analytics.track_analytics import TrackAnalytics
 
 logger = logging.getLogger(__name__)
 
-_KMH = 3.6  # km/h in a metre per second
+_KMH = 3.6  # km/h in a meter per second
 _SAVE_EVERY_S = 5.0
 
-Metres = Annotated[float, Unit("metres", minimum=0)]
+Meters = Annotated[float, Unit("meters", minimum=0)]
 Kmh = Annotated[float, Unit("km/h", minimum=0)]
 
 
@@ -37,8 +37,8 @@ class CameraPlane(OptionGroup, total=False):
 
     Keys:
         points: four points of the frame, in order around an area of flat ground.
-        ground: these points on the ground, in metres, in coordinates that all cameras share.
-        file: a file with the homography from the frame to the ground, in metres: three rows of three numbers.
+        ground: these points on the ground, in meters, in coordinates that all cameras share.
+        file: a file with the homography from the frame to the ground, in meters: three rows of three numbers.
     """
 
     points: FourPoints
@@ -79,10 +79,10 @@ class Identify(TrackAnalytics):
     planes: Annotated[
         dict[str, CameraPlane],
         "where the ground is in the frames of cameras, in coordinates that all share, {gate: {points: [[x, y], ...], "
-        "ground: [[x, y], ...]}, hall: {file: hall.txt}}: four points of the frame and these points in metres, or a "
+        "ground: [[x, y], ...]}, hall: {file: hall.txt}}: four points of the frame and these points in meters, or a "
         "file with a homography, three rows of three numbers.",
     ] = field(default_factory=dict)
-    distance: Annotated[Metres, "how far apart on the ground two cameras may see one object, in metres."] = 2.0
+    distance: Annotated[Meters, "how far apart on the ground two cameras may see one object, in meters."] = 2.0
     max_speed_kmh: Annotated[Kmh, "how fast an object moves over the ground at most."] = 60.0
     left_after: Annotated[Seconds, "emit `left` when no camera has seen an identity for this long."] = 60.0
     forget: Annotated[Seconds, "forget an identity that no camera has seen for this long."] = 3600.0
@@ -238,7 +238,7 @@ class Identify(TrackAnalytics):
         ends = np.searchsorted(step.frame, np.arange(len(sources) + 1)).tolist()
         for source, (begin, end) in zip(sources, itertools.pairwise(ends), strict=True):
             if source in self._planes:
-                xy[begin:end] = self._planes[source].metres(step.xy[begin:end])
+                xy[begin:end] = self._planes[source].meters(step.xy[begin:end])
         return Sighting(
             sources,
             step.slot,

@@ -25,7 +25,7 @@ _WAYS = {1: "in", -1: "out"}
 class LineCounter(ShapeAnalytics):
     """Emit `crossed` when a track crosses a line, and count crossings in and out.
 
-    `in` is from left to right of the line as drawn, seen from its first point towards the next. A track counts once it
+    `in` is from left to right of the line as drawn, seen from its first point toward the next. A track counts once it
     is `margin` away on the other side after it was as far away on this side: jitter on the line counts nothing, each
     real crossing counts. docs/counting.md has the exact rules with diagrams.
 

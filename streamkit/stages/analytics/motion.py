@@ -17,7 +17,7 @@ from streamkit.core.text import did_you_mean
 from streamkit.core.units import Unit
 from streamkit.stages.analytics.track_analytics import FRAME_POINTS, GROUND_POINTS, TrackAnalytics
 
-_KMH = 3.6  # km/h in a metre per second
+_KMH = 3.6  # km/h in a meter per second
 _SLACK = 0.9  # of the limit: below it a track no longer speeds
 _WIDEST = 4.0  # frame heights: almost no frame is wider
 _SLOWEST = 0.02  # frame heights per second: a slower track does not move
@@ -59,7 +59,7 @@ class MotionStage(TrackAnalytics):
     emits=("speeding", "slowed"),
 )
 class Speed(MotionStage):
-    """Measure the speed of tracks over the ground, from four points with known positions in metres.
+    """Measure the speed of tracks over the ground, from four points with known positions in meters.
 
     Each object gets a column `speed_kmh` once its track is known for long enough. `speeding` is emitted when a track
     is faster than the limit, `slowed` when it falls below 90 % of the limit again; both have `speed_kmh`, `limit_kmh`
@@ -78,7 +78,7 @@ class Speed(MotionStage):
 
     def update(self, step: SourceStep) -> np.ndarray:
         """Process one frame of each of several sources; return (n,) speeds in km/h, NaN while unknown."""
-        rows, velocity = self._motion.update(step, self._plane.metres(step.xy))
+        rows, velocity = self._motion.update(step, self._plane.meters(step.xy))
         speed = np.hypot(velocity[:, 0], velocity[:, 1]) * _KMH
         if self.limit_kmh is not None:
             before = self._motion.tracks["state"][rows]

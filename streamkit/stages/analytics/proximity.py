@@ -38,10 +38,10 @@ class Proximity(TrackAnalytics):
     for longer than `track_ttl` or the source's time jumps back.
     """
 
-    distance: Annotated[float, "how close, between anchors: in the units or, with `ground`, in metres."]
+    distance: Annotated[float, "how close, between anchors: in the units or, with `ground`, in meters."]
     near_for: Annotated[Seconds, "how long a pair must be close before `met` is emitted."] = 0.0
     others: Annotated[tuple[str, ...], "report pairs of `labels` and these classes; by default within `labels`."] = ()
-    points: Annotated[FourPoints | None, f"{FRAME_POINTS}; distances are then in metres."] = None
+    points: Annotated[FourPoints | None, f"{FRAME_POINTS}; distances are then in meters."] = None
     ground: Annotated[FourPoints | None, f"{GROUND_POINTS}."] = None
 
     def __post_init__(self) -> None:
@@ -51,7 +51,7 @@ class Proximity(TrackAnalytics):
         if self.points is None:
             check_length("distance", self.distance, self.units)
             if self.units == "pixels" and self.distance < 1:
-                way = "write units: share for a share of the frame's height, or points and ground for metres"
+                way = "write units: share for a share of the frame's height, or points and ground for meters"
                 raise ValueError(f"distance must be a pixel or more, got {self.distance:g}; {way}")
         if (self.points is None) != (self.ground is None):
             raise ValueError("points and ground go together: give both, or neither for distances in the frame")
@@ -76,7 +76,7 @@ class Proximity(TrackAnalytics):
     def update(self, step: SourceStep) -> None:
         """Process one frame of each of several sources."""
         ends = np.searchsorted(step.frame, np.arange(len(step.frames) + 1)).tolist()
-        places = step.xy if self._plane is None else self._plane.metres(step.xy)
+        places = step.xy if self._plane is None else self._plane.meters(step.xy)
         if self._plane is None:
             places = places * np.stack([step.aspect, np.ones_like(step.aspect)], axis=1)[step.frame]
         for frame in range(len(step.frames)):

@@ -44,7 +44,7 @@ class Track(StreamStage):
     min_iou: Annotated[
         Score,
         "minimum overlap of an object and the expected box of its track, 0 to 1. It is low because the overlap is "
-        "reduced where the heights differ, and the assignment as a whole is optimised.",
+        "reduced where the heights differ, and the assignment as a whole is optimized.",
     ] = 0.03
     confirm: Annotated[Seconds, "how long a track is seen before it gets its id; in a first frame, at once."] = 0.1
     track_ttl: Annotated[Seconds, "how long an unseen track is remembered."] = 5.0

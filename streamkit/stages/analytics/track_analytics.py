@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base classes of the stages that analyse tracks: which objects, which point of a box, which units."""
+"""Base classes of the stages that analyze tracks: which objects, which point of a box, which units."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from streamkit.core.stage import Context, Seconds, StreamStage
 logger = logging.getLogger(__name__)
 
 FRAME_POINTS = "four points of the frame, in order around an area of flat ground"
-GROUND_POINTS = "these points on the ground, in metres, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]"
+GROUND_POINTS = "these points on the ground, in meters, as in [[0, 0], [3.5, 0], [3.5, 20], [0, 20]]"
 
 
 class SlotStage(StreamStage):
@@ -232,7 +232,7 @@ class ShapeAnalytics(TrackAnalytics):
                 warn_outside(self.context, [frame], self._option, shapes, self.units, closed=self.closed, again=again)
 
     def show(self, frame: Frame, counts: Iterable[str], used: Iterable[bool] | None) -> None:
-        """Show the shapes that count on a frame, each labelled with its name, or the stage's id, and its counts."""
+        """Show the shapes that count on a frame, each labeled with its name, or the stage's id, and its counts."""
         uses = itertools.repeat(True, len(self._shapes)) if used is None else used
         scale = (1.0, 1.0) if self.units == "share" else frame.shape_scale
         for (name, shape), text, use in zip(self._shapes.items(), counts, uses, strict=True):

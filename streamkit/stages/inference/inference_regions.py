@@ -40,7 +40,7 @@ class Tiles:
 
     Attributes:
         size: width and height in source pixels.
-        overlap: the share of a tile that overlaps its neighbour.
+        overlap: the share of a tile that overlaps its neighbor.
         full_frame: also run on the whole frame, for objects larger than a tile.
     """
 

@@ -33,7 +33,7 @@ def run_sizes(context: Context, largest: int | None, few_rows: bool) -> tuple[in
 
 @stage("preprocess", reads="pixels", writes="tensor", warms_up=True)
 class Preprocess(BatchStage):
-    """Resize, convert and normalise each frame into the network's input tensor.
+    """Resize, convert and normalize each frame into the network's input tensor.
 
     This is one kernel launch per batch on a GPU. A partial batch is padded to the next warmed size. If there are more
     regions than one run of the network takes, each run's tensor is made when that run begins.

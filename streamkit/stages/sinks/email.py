@@ -49,7 +49,7 @@ class EmailSink(Emitter):
     subject: Annotated[str, "a template, filled from a mail's first record."] = "{text}"
     body: Annotated[str, "a template, filled from each record."] = "{time}  {text}"
     batch_window: Annotated[Seconds, "how long an event waits for others that go into the same mail."] = 10.0
-    max_per_hour: Annotated[Count, "maximum mails in any hour; further events are summarised in one mail then."] = 20
+    max_per_hour: Annotated[Count, "maximum mails in any hour; further events are summarized in one mail then."] = 20
     max_images: Annotated[int, "maximum number of images attached to one mail; 0 for none."] = 4
     link: Annotated[str | None, "an address at the end of each mail, such as the page of `streamkit serve`."] = None
     unencrypted: Annotated[bool, "send without encryption, to a server on this machine only."] = False

@@ -29,7 +29,7 @@ _COLOR = Color("bt601")
 
 @stage("test_pattern")
 class TestPattern(PacedSource):
-    """Generate frames with sliding gray bars, a colour gradient and a moving white box."""
+    """Generate frames with sliding gray bars, a color gradient and a moving white box."""
 
     __test__ = False  # not one of pytest's
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sink: images that are worth labelling, with the objects found so far, for the next training of a model."""
+"""Sink: images that are worth labeling, with the objects found so far, for the next training of a model."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class _Candidate(NamedTuple):
     device_copy="images that are collected go from device to host, and parts scaled to 64 pixels to find duplicates",
 )
 class Collect(FilesSink):
-    """Collect frames or objects that are worth labelling, with the objects found so far.
+    """Collect frames or objects that are worth labeling, with the objects found so far.
 
     Set at least one reason: `low_score`, `disagreement`, `novelty`, `when` or `random`. Images that look like a
     collected one are left out. `streamkit export` converts the folder to COCO, YOLO, CVAT or Label Studio.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why `collect` takes a frame: each function returns the objects of a frame for which it is worth labelling."""
+"""Why `collect` takes a frame: each function returns the objects of a frame for which it is worth labeling."""
 
 from __future__ import annotations
 

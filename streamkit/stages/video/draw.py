@@ -128,7 +128,7 @@ class Draw(BatchStage):
     scores: Annotated[bool, "write the score."] = True
     tracks: Annotated[bool, "write the track id, or the identity of `identify`, if there is one."] = True
     color: Annotated[
-        Literal["class", "track", "identity"], "one colour per class, per track, or per identity of `identify`."
+        Literal["class", "track", "identity"], "one color per class, per track, or per identity of `identify`."
     ] = "class"
     thickness: Annotated[Count | None, "of lines, in pixels, rounded up to even; by default by frame size."] = None
     text_size: Annotated[Count | None, "of labels, in pixels, rounded up to even; by default by frame size."] = None
@@ -141,8 +141,8 @@ class Draw(BatchStage):
     untracked: Annotated[bool, "below a tracker, also draw objects without a track: weak, new, duplicate."] = False
     blur: Annotated[
         Hiding | None,
-        "what to make unrecognisable before anything else is drawn: names of classes, or `all`; or {labels: [...]}, "
-        "{zone: [[x, y], ...]} for a part of the frame, or both for objects whose centre is in the zone; with `units` "
+        "what to make unrecognizable before anything else is drawn: names of classes, or `all`; or {labels: [...]}, "
+        "{zone: [[x, y], ...]} for a part of the frame, or both for objects whose center is in the zone; with `units` "
         "(pixels or share), `cells` (of an object's longer side, fewer hide more) and `grow` (of its box).",
     ] = None
     pixelate: Annotated[Hiding | None, "like blur, with a mosaic."] = None

@@ -33,7 +33,7 @@ class Video(Sink):
 
     Each frame keeps its own time, so a variable frame rate and a late start are preserved. Time begins at 0 in a
     camera's files, and where the first frame's time is negative, which no file can represent. A file appears under its
-    name when it is complete. When the frame's size, colour or pixel aspect ratio changes, or time jumps by more than
+    name when it is complete. When the frame's size, color or pixel aspect ratio changes, or time jumps by more than
     90 s, a new file begins: NAME-2.mp4. A frame of odd size is one pixel larger in the file, its edge repeated. Failed
     frames are left out and counted.
     """
@@ -254,5 +254,5 @@ class Video(Sink):
 
 
 def _format_of(frame: Frame, surface: Surface) -> tuple[int, int, Color, Fraction]:
-    """What all frames of a file have in common: width, height, colour, pixel aspect ratio."""
+    """What all frames of a file have in common: width, height, color, pixel aspect ratio."""
     return surface.width, surface.height, surface.color, frame.pixel_aspect

@@ -31,7 +31,7 @@ from streamkit.testing.kit import frames, run_stage
 
 PLUGINS = Path(__file__).resolve().parents[3] / "plugins"
 OBJECTS = [("red", 8, 8, 32, 24), ("blue", 68, 40, 108, 80), ("red", 50, 60, 62, 84)]
-"""Their centres are at places of the heatmap's grid, where it has one peak each."""
+"""Their centers are at places of the heatmap's grid, where it has one peak each."""
 
 
 @pytest.fixture(scope="module")
@@ -43,17 +43,17 @@ def cards(tmp_path_factory):
 
 
 def scenes(n, *, rng_seed=3):
-    """Pictures of one rectangle of each colour, and where these are in source pixels."""
+    """Pictures of one rectangle of each color, and where these are in source pixels."""
     rng = np.random.default_rng(rng_seed)
     pairs = []
     for _ in range(n):
-        centre = rng.integers(4, 6, 2) * 4
+        center = rng.integers(4, 6, 2) * 4
         half = rng.integers(4, 15, 2)
-        near = ("red", *(centre - half).tolist(), *(centre + half).tolist())
-        centre = rng.integers(18, 21, 2) * [5, 4]
+        near = ("red", *(center - half).tolist(), *(center + half).tolist())
+        center = rng.integers(18, 21, 2) * [5, 4]
         half = rng.integers(4, 12, 2)
-        centre[0] -= centre[0] % 4
-        far = ("blue", *(centre - half).tolist(), *(centre + half).tolist())
+        center[0] -= center[0] % 4
+        far = ("blue", *(center - half).tolist(), *(center + half).tolist())
         pairs.append((near, far))
     return pairs
 

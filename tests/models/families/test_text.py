@@ -23,13 +23,13 @@ def read(name, output, blank=0, alphabet=ABC, allowed=None):
     return [("".join(reading.text), reading.scores) for reading in readings]
 
 
-def test_ctc_joins_equal_neighbours_and_drops_the_blank():
+def test_ctc_joins_equal_neighbors_and_drops_the_blank():
     ((text, scores),) = read("ctc", hot(0, 1, 1, 0, 1, 2, 2, 3, 0))
     assert text == "aabc"
     assert scores == pytest.approx((0.9,) * 4)
 
 
-def test_slots_keep_equal_neighbours_and_drop_the_padding():
+def test_slots_keep_equal_neighbors_and_drop_the_padding():
     ((text, _),) = read("slots", hot(0, 0, 1, 2, 3, 3), blank=-1)
     assert text == "aabc"
     ((flat, _),) = read("slots", hot(0, 0, 1, 2, 3, 3).reshape(1, -1), blank=3)

@@ -18,7 +18,7 @@ RNG = np.random.default_rng(3)
 LOOKS = np.linalg.qr(RNG.normal(size=(16, 16)))[0].astype(np.float32)
 """Vectors of length 1 whose cosines are 0."""
 PLANE = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), (64, 0), (64, 36), (0, 36))}
-"""A camera that looks straight down; 10 pixels are a metre."""
+"""A camera that looks straight down; 10 pixels are a meter."""
 
 
 def seen(source, objects, start_s=0.0, seconds=2.0, step_s=0.1, label="person"):

@@ -46,9 +46,9 @@ def test_where_time_goes_back_all_have_parted_when_last_seen():
     ]
 
 
-def test_in_metres_and_in_shares():
-    metres = told(Proximity(distance=5.0, **FLAT), walk(line(60, 40)))
-    assert [(f, d["distance"]) for f, _, _, d in metres] == [(1, 4.0)]
+def test_in_meters_and_in_shares():
+    meters = told(Proximity(distance=5.0, **FLAT), walk(line(60, 40)))
+    assert [(f, d["distance"]) for f, _, _, d in meters] == [(1, 4.0)]
     share = told(Proximity(distance=0.12, units="share"), walk(line(60, 36)))
     assert [(f, d["distance"]) for f, _, _, d in share] == [(1, 0.1)]
 

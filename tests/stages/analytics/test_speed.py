@@ -7,13 +7,13 @@ from support.walks import walk
 from streamkit.stages.analytics.motion import Speed
 from streamkit.testing.kit import run_stage
 
-# A picture in which 10 pixels are a metre, seen from straight above.
+# A picture in which 10 pixels are a meter, seen from straight above.
 FLAT = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), (64, 0), (64, 36), (0, 36))}
 
 
 def test_speed_in_km_h_and_events_with_some_slack():
     times = np.arange(0, 20, 0.1)
-    speed = np.where(times < 8, 5.0, 2.0)  # metres a second
+    speed = np.where(times < 8, 5.0, 2.0)  # meters a second
     x = 20 + np.cumsum(speed) * 0.1 * 10 * 0.8
     driving = walk({7: [(float(v), 100.0) for v in x]}, times=times.tolist(), label="car")
     done = run_stage(Speed(**FLAT, limit_kmh=10), driving)
@@ -34,7 +34,7 @@ def test_speed_through_a_real_camera_s_plane():
     focal = 500.0
     height = 6.0
 
-    def seen(x, y):  # metres to the right and away
+    def seen(x, y):  # meters to the right and away
         depth = y * np.cos(tilt) + height * np.sin(tilt)
         below = height * np.cos(tilt) - y * np.sin(tilt)
         return float(320 + focal * x / depth), float(180 + focal * below / depth)

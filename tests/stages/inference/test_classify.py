@@ -41,7 +41,7 @@ BLUE = (32, 72, 140)
 
 
 def painted(*colors, size=(120, 80)):
-    """A picture with a block of each colour beside the last, and their boxes."""
+    """A picture with a block of each color beside the last, and their boxes."""
     rgb = np.full((size[1], size[0], 3), 90, np.uint8)
     boxes = []
     for i, color in enumerate(colors):
@@ -52,7 +52,7 @@ def painted(*colors, size=(120, 80)):
 
 
 def film(colors, *, tracks=(7,), step_s=0.1, source="test"):
-    """A frame for each of `colors`, in which the tracked objects have that colour."""
+    """A frame for each of `colors`, in which the tracked objects have that color."""
     film_frames = []
     for i, color in enumerate(colors):
         rgb, boxes = painted(*[color] * len(tracks))

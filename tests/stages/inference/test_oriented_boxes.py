@@ -103,7 +103,7 @@ def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
     np.testing.assert_allclose(table.xyxy[0], [*wanted.min(axis=0), *wanted.max(axis=0)], atol=1e-3)
 
 
-def test_neighbours_whose_hulls_overlap_are_all_kept_and_copies_are_not():
+def test_neighbors_whose_hulls_overlap_are_all_kept_and_copies_are_not():
     row = [[40 + 9 * i, 60 - 9 * i, 60, 8, 0.9 - 0.1 * i, math.pi / 4] for i in range(3)]  # parked side by side
     row += [[box[0] + 1, box[1] + 1, box[2], box[3], 0.5, box[5] + 0.02] for box in row]
     reads = family("yolov8_obb")

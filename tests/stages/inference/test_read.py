@@ -93,7 +93,7 @@ def test_readings_with_a_margin_make_a_text_sure():
 
 
 def typeset(text, *, background=235, ink=30, **_):
-    """A plate in a typeface that the network has not learnt."""
+    """A plate in a typeface that the network has not learned."""
     (width, height), _ = cv2.getTextSize(text, cv2.FONT_HERSHEY_SIMPLEX, 1.6, 4)
     plate = np.full((74, width + 40), background, np.uint8)
     cv2.rectangle(plate, (2, 2), (width + 36, 71), ink, 2)

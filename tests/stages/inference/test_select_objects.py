@@ -306,7 +306,7 @@ def test_what_is_no_of(value):
 
 
 def crowd(n=50, size=24):
-    """A frame with many objects in rows, each of a colour of its own."""
+    """A frame with many objects in rows, each of a color of its own."""
     rng = np.random.default_rng(3)
     rgb = np.full((10 * size, 10 * size, 3), 90, np.uint8)
     boxes = []

@@ -29,7 +29,7 @@ def frames(uri, device=None, **options):
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "jpg", "webp", "tif"])
 @pytest.mark.parametrize("size", [(40, 30), (41, 31)])
-def test_a_picture_keeps_its_colours(tmp_path, suffix, size):
+def test_a_picture_keeps_its_colors(tmp_path, suffix, size):
     write(tmp_path / f"a.{suffix}", picture(*size))
     _, stream = frames(tmp_path)
     (frame,) = stream

@@ -71,7 +71,7 @@ def test_objects_with_a_low_score_are_collected_with_their_frame():
     assert [[(e.kind, e.data["reason"]) for e in frame.events] for frame in done][1:4:2] == [
         [("collected", "low_score")]
     ] * 2
-    assert sentence(done[1].events[0]) == "An image of person at gate was collected for labelling: low score."
+    assert sentence(done[1].events[0]) == "An image of person at gate was collected for labeling: low score."
 
 
 def test_the_pause_after_a_hit_ends_where_time_goes_back():
@@ -244,7 +244,7 @@ def test_a_random_object_is_one_of_the_frame():
 
 
 def parked(colors, source="gate"):
-    """Frames of an object with a weak score that stands still; its colour tells what it looks like."""
+    """Frames of an object with a weak score that stands still; its color tells what it looks like."""
     parked_frames = frames(len(colors), source, width=320, height=240, step_s=10.0)
     for i, (frame, box) in enumerate(zip(parked_frames, colors, strict=True)):
         rgb = spots(99)

@@ -246,7 +246,7 @@ def test_each_source_and_each_detector_has_its_own():
     assert trail_of(footage[-2])[0] == (120.0, 180.0)
 
 
-def test_draw_draws_trails_in_the_colours_of_their_objects_and_only_of_those_that_it_draws():
+def test_draw_draws_trails_in_the_colors_of_their_objects_and_only_of_those_that_it_draws():
     drawn = run_stage(Draw(**BARE, trail=2.0), walked(25))[-1]
     trail = luma(drawn)[178:182, 122:140]
     assert (trail == FIRST).any(axis=0).all()

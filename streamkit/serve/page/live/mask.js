@@ -25,12 +25,12 @@ export function runs(counts) {
 }
 
 /**
- * A mask of the whole frame as an image with this colour where the object is.
+ * A mask of the whole frame as an image with this color where the object is.
  * @param {{ size: number[], counts: string }} mask
- * @param {string} colour
+ * @param {string} color
  * @returns {HTMLCanvasElement | null} null for an empty mask
  */
-export function maskImage({ size: [height, width], counts }, colour) {
+export function maskImage({ size: [height, width], counts }, color) {
   const step = Math.max(1, Math.ceil(Math.max(height, width) / LARGEST));
   const image = document.createElement("canvas");
   image.width = Math.ceil(width / step);
@@ -46,7 +46,7 @@ export function maskImage({ size: [height, width], counts }, colour) {
   }
   context.putImageData(data, 0, 0);
   context.globalCompositeOperation = "source-in";
-  context.fillStyle = colour;
+  context.fillStyle = color;
   context.fillRect(0, 0, image.width, image.height);
   return image;
 }

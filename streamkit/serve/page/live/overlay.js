@@ -11,14 +11,14 @@ const SURE = 0.3; // score from which a key point is shown
 /** @typedef {import("./records.js").FrameRecord} FrameRecord */
 /** @typedef {import("./records.js").Found} Found */
 
-// The colours of streamkit/ops/style.py: a class has the same one here, in drawn videos and in images.
+// The colors of streamkit/ops/style.py: a class has the same one here, in drawn videos and in images.
 const PALETTE = [
   0x2E93FF, 0xFF9F1C, 0x2EC27E, 0xE5383B, 0xB57BFF, 0xFFD60A, 0x00C2D1, 0xFF6FB5, 0x1E7800, 0xA51E87,
   0x4BFFD2, 0xFFC3FF, 0x0069A5, 0xA5870F, 0x009687, 0x874BD2, 0xB46987, 0xFFA5A5, 0x87F078, 0x965A1E,
 ];
 
 /** @param {number} number */
-const colour = (number) => `#${PALETTE[number % PALETTE.length].toString(16).padStart(6, "0")}`;
+const color = (number) => `#${PALETTE[number % PALETTE.length].toString(16).padStart(6, "0")}`;
 
 /**
  * Black or white, whichever is easier to read, by the relative luminance of WCAG 2.
@@ -107,7 +107,7 @@ export class Overlay {
     if (show.shapes) for (const shape of record.shapes) this.shape(shape, record, at);
     if (show.trails) this.trails(record, at);
     for (const one of record.objects) {
-      context.strokeStyle = context.fillStyle = colour(one.class_id);
+      context.strokeStyle = context.fillStyle = color(one.class_id);
       if (show.boxes) this.box(one, at);
       if (show.masks) for (const [px, py, score] of one.keypoints ?? []) if (!(score < SURE)) this.dot(at([px, py]), ratio);
     }
@@ -152,7 +152,7 @@ export class Overlay {
    */
   label(objects, at) {
     const labeled = objects.map((object) => ({ key: object.track_id === undefined ? "" : `${object.stage} ${object.track_id}`,
-      box: [...at(object.box), ...at(object.box.slice(2))], forms: forms(object), ground: colour(object.class_id) }));
+      box: [...at(object.box), ...at(object.box.slice(2))], forms: forms(object), ground: color(object.class_id) }));
     const labels = this.labels.place(labeled, this.texts, this.canvas, this.high, (text) => this.widthOf(text));
     for (const label of labels) this.text(label.text, label, label.ground);
   }
@@ -222,7 +222,7 @@ export class Overlay {
       if (track_id !== undefined) trails.get(track_id)?.points.push([(box[0] + box[2]) / 2, box[3]]);
     }
     for (const { class_id, points } of trails.values()) {
-      this.context.strokeStyle = colour(class_id);
+      this.context.strokeStyle = color(class_id);
       this.line(points, at, false);
     }
   }
@@ -233,7 +233,7 @@ export class Overlay {
    * @param {{ width: number, height: number }} shown
    */
   mask(object, at, shown) {
-    const image = object.mask && maskImage(object.mask, colour(object.class_id));
+    const image = object.mask && maskImage(object.mask, color(object.class_id));
     if (!image) return;
     this.context.globalAlpha = 0.45;
     this.context.drawImage(image, ...at(object.shift ?? [0, 0]), shown.width, shown.height);

@@ -151,7 +151,7 @@ export class Chart {
         before = at;
       }
       drawing.append(styled(svg("path", { class: "line", d: path }), one));
-      for (const [at, value] of one.values) { // a value without neighbours is a dot
+      for (const [at, value] of one.values) { // a value without neighbors is a dot
         if (!this.maps[place].has(at - step_s) && !this.maps[place].has(at + step_s)) {
           drawing.append(styled(svg("circle", { cx: this.x(at), cy: this.y(value), r: 2.5 }), one));
         }

@@ -1,4 +1,4 @@
-// The alarm centre.
+// The alarm center.
 
 export default {
   "alarms.title": "Alarms",
