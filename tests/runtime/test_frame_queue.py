@@ -12,27 +12,33 @@ from streamkit.runtime.frame_queue import FrameQueue, with_frame_queue
 
 
 def frame(source, index, live=False):
-    made = Frame(source, index, index / 25, 64, 36, due_s=1.0 if live else None)
-    made.emit("crossed", number=index)
-    return made
+    new_frame = Frame(source, index, index / 25, 64, 36, due_s=1.0 if live else None)
+    new_frame.emit("crossed", number=index)
+    return new_frame
 
 
 def waiting(queue):
     queue.close()
-    found = []
-    while (one := queue.get()) is not None:
-        found.append(one)
-    return found
+    frames = []
+    while (queued := queue.get()) is not None:
+        frames.append(queued)
+    return frames
 
 
 def test_live_frames_replace_the_oldest_of_their_source_which_leave_their_events():
     queue = FrameQueue()
     assert [queue.put([frame("cam", index, live=True)]) for index in range(7)] == [(0, 0)] * 4 + [(1, 0)] * 3
     assert queue.put([frame("other", 0, live=True)]) == (0, 0)
-    found = waiting(queue)
-    assert [(one.source, one.index) for one in found] == [("cam", 3), ("cam", 4), ("cam", 5), ("cam", 6), ("other", 0)]
-    assert [event.data["number"] for event in found[0].events] == [0, 1, 2, 3]
-    assert [event.data["number"] for event in found[1].events] == [4]
+    frames = waiting(queue)
+    assert [(queued.source, queued.index) for queued in frames] == [
+        ("cam", 3),
+        ("cam", 4),
+        ("cam", 5),
+        ("cam", 6),
+        ("other", 0),
+    ]
+    assert [event.data["number"] for event in frames[0].events] == [0, 1, 2, 3]
+    assert [event.data["number"] for event in frames[1].events] == [4]
     assert queue.dropped == {"cam": 3}
 
 
@@ -64,7 +70,7 @@ def test_a_file_waits_until_the_loop_reads():
     assert queue.get().index == 8
     thread.join(10)
     assert put == [(0, 0)]
-    assert [one.index for one in waiting(queue)] == list(range(9, 42))
+    assert [queued.index for queued in waiting(queue)] == list(range(9, 42))
 
 
 def test_live_frames_of_a_batch_do_not_wait_for_its_files():
@@ -74,10 +80,10 @@ def test_live_frames_of_a_batch_do_not_wait_for_its_files():
     batch = [frame("file", 40), frame("cam", 0, live=True), frame("file", 41), frame("cam", 1, live=True)]
     thread = threading.Thread(target=lambda: put.append(queue.put(batch)))
     thread.start()
-    found = [queue.get() for _ in range(40)]
+    frames = [queue.get() for _ in range(40)]
     thread.join(10)
     assert put == [(0, 0)]
-    names = [(one.source, one.index) for one in found]
+    names = [(queued.source, queued.index) for queued in frames]
     assert names == [("file", index) for index in range(4, 40)] + [("cam", 0), ("cam", 1), ("file", 40), ("file", 41)]
 
 
@@ -106,7 +112,7 @@ def test_the_error_comes_after_the_last_frame():
 
 def looped(root, *stages):
     """The sink of the loop, in a pipeline with these stages."""
-    text = "sources: {street: samples/street.mp4}\nstages:\n" + "".join(f"  {one}\n" for one in stages)
+    text = "sources: {street: samples/street.mp4}\nstages:\n" + "".join(f"  {line}\n" for line in stages)
     return with_frame_queue(build(read_text(text, folder=root)), FrameQueue()).nodes["(loop)"]
 
 

@@ -25,9 +25,9 @@ def test_every_frame_of_every_source_in_order(run):
     assert kept("out of order") == []
     for name, (width, height, frames) in sizes.items():
         records = result.records[name]
-        assert [one["frame"] for one in records] == list(range(frames))
-        assert [len(one["objects"]) for one in records] == [i % 3 for i in range(frames)]
-        assert all([one["width"], one["height"]] == [width, height] for one in records if "width" in one)
+        assert [record["frame"] for record in records] == list(range(frames))
+        assert [len(record["objects"]) for record in records] == [i % 3 for i in range(frames)]
+        assert all([record["width"], record["height"]] == [width, height] for record in records if "width" in record)
     batches = [entry for entry in LOG if isinstance(entry, list)]
     assert any(len({size for _, size in batch}) > 1 for batch in batches)  # sizes share a batch
     assert max(map(len, batches)) <= 4
@@ -37,7 +37,7 @@ def test_many_sources_at_once(run):
     sources = dict.fromkeys([f"s{i}" for i in range(300)], test_uri(width=32, height=16, frames=3))
     result = run(sources, "find: {}", "tell: {}", "collect: {}")
     assert result.code == 0
-    assert {name: [one["frame"] for one in records] for name, records in result.records.items()} == {
+    assert {name: [record["frame"] for record in records] for name, records in result.records.items()} == {
         name: [0, 1, 2] for name in sources
     }
     assert result.report["frames"] == 900
@@ -64,11 +64,11 @@ def test_dropped_frames_do_not_count_for_the_limit(run):
 
 def test_instances_change_nothing(run):
     sources = {"a": test_uri(frames=40), "b": test_uri(frames=25)}
-    one = run(sources, "find: {run: {instances: 1}, pause_s: 0.001}", "collect: {}")
-    two = run(sources, "find: {run: {instances: 3}, pause_s: 0.001}", "collect: {}")
-    assert one.records == two.records
-    assert (one.report["stages"]["find"]["instances"], two.report["stages"]["find"]["instances"]) == (1, 3)
-    assert one.report["stages"]["find"]["frames"] == two.report["stages"]["find"]["frames"] == 65
+    single = run(sources, "find: {run: {instances: 1}, pause_s: 0.001}", "collect: {}")
+    several = run(sources, "find: {run: {instances: 3}, pause_s: 0.001}", "collect: {}")
+    assert single.records == several.records
+    assert (single.report["stages"]["find"]["instances"], several.report["stages"]["find"]["instances"]) == (1, 3)
+    assert single.report["stages"]["find"]["frames"] == several.report["stages"]["find"]["frames"] == 65
 
 
 def test_branches_see_the_same_frames_and_no_drawing_of_each_other(run):
@@ -108,8 +108,8 @@ def test_draw_shows_in_its_own_branch_alone(run):
         run(source, "find: {}", "draw: {}", "alone: {stage: look}")
     finally:
         EXTRA.remove(Look)
-    assert all((one == 128).all() for one in in_place["plain"] + in_place["first"])
-    assert [(one != 128).any() for one in in_place["drawn"]] == [i % 3 > 0 for i in range(6)]
+    assert all((picture == 128).all() for picture in in_place["plain"] + in_place["first"])
+    assert [(picture != 128).any() for picture in in_place["drawn"]] == [i % 3 > 0 for i in range(6)]
     np.testing.assert_array_equal(pictures["alone"], in_place["drawn"])  # in place or on a copy: the same
 
 
@@ -121,8 +121,8 @@ def test_branches_meet_with_what_each_has_found(run):
         "collect: {from: [t1, t2, more]}",
     )  # fmt: skip
     records = result.records["a"]
-    assert [len(one["objects"]) for one in records] == [2 * (i % 3) for i in range(6)]
-    assert [sorted(e["kind"] for e in one["events"]) for one in records] == [["one", "two"]] * 6
+    assert [len(record["objects"]) for record in records] == [2 * (i % 3) for i in range(6)]
+    assert [sorted(e["kind"] for e in record["events"]) for record in records] == [["one", "two"]] * 6
     assert result.report["detections"] == {"find": 6, "more": 6}
     assert result.report["events"] == {"one": 6, "two": 6}
 
@@ -163,9 +163,9 @@ def test_the_report(run):
     assert report["sources"] == {"a": {"frames": 6}, "b": {"frames": 4}}
     assert report["latency"] == {}  # nothing had a due time
     assert report["detections"] == {"find": sum(i % 3 for i in (0, 1, 2, 4, 5)) + 3}
-    errors = [one for one in kept() if one[4]]
-    assert sorted(one[:2] for one in errors) == [("a", 3), ("b", 3)]
-    assert [one[1] for one in kept(source="a")] == list(range(6))  # failed frames in their place
+    errors = [entry for entry in kept() if entry[4]]
+    assert sorted(entry[:2] for entry in errors) == [("a", 3), ("b", 3)]
+    assert [entry[1] for entry in kept(source="a")] == list(range(6))  # failed frames in their place
     assert sum("find failed on" in text for text in result.logged) <= 2
 
 
@@ -173,9 +173,9 @@ def test_latency_is_measured_from_the_due_time(run):
     uri = test_uri(frames=10, fps=100)
     result = run({"a": f"{{stage: test_pattern, uri: {uri}, pace: realtime, pace_seed: 1}}"}, "keep: {pause_s: 0.002}")
     assert result.code == 0
-    found = result.report["latency"]["keep"]
-    assert 1.5 < found["p50_ms"] < 5000
-    assert found["p50_ms"] <= found["p95_ms"] <= found["p99_ms"]
+    latency = result.report["latency"]["keep"]
+    assert 1.5 < latency["p50_ms"] < 5000
+    assert latency["p50_ms"] <= latency["p95_ms"] <= latency["p99_ms"]
     assert result.report["seconds"] >= 0.08
 
 

@@ -49,14 +49,14 @@ def registry() -> Registry:
 
 def calls(registry: Registry, stages: tuple[str, str], count: int) -> Counter[str]:
     """The Python calls of the threads that pass frames on, by function, in a run over this many frames."""
-    found: list[Counter[str]] = []
+    counters: list[Counter[str]] = []
 
     def profile(frame, event, arg):
         if event == "call":
             if not hasattr(local, "calls"):
                 local.calls = Counter()
                 if threading.current_thread().name.partition("/")[0] in (*THREADS, *stages):
-                    found.append(local.calls)
+                    counters.append(local.calls)
             local.calls[frame.f_code.co_qualname] += 1
 
     text = PIPELINE.replace("COUNT", str(count)).replace("BATCH", stages[0]).replace("FRAME", stages[1])
@@ -68,19 +68,19 @@ def calls(registry: Registry, stages: tuple[str, str], count: int) -> Counter[st
     finally:
         threading.setprofile(None)
     assert run.frames == count
-    return sum(found, Counter())
+    return sum(counters, Counter())
 
 
 @pytest.mark.parametrize(
-    ("stages", "most"),
+    ("stages", "limit"),
     [
         pytest.param(("idle_batch", "idle_frame"), 28.3, id="built-in"),
         pytest.param(("plugin_batch", "plugin_frame"), 43.0, id="plugins"),  # with their copies and checks
     ],
 )
-def test_a_frame_passes_the_graph_in_few_python_calls(registry, stages, most):
+def test_a_frame_passes_the_graph_in_few_python_calls(registry, stages, limit):
     calls(registry, stages, 30)
     start, end = (calls(registry, stages, count) for count in (300, 1500))
     each = {name: (end[name] - start[name]) / 1200 for name in end if name not in WAITS}
-    listed = "\n".join(f"{n:6.2f} {name}" for name, n in sorted(each.items(), key=lambda one: -one[1]) if n > 0.01)
-    assert sum(each.values()) <= most, f"Python calls per frame:\n{listed}"  # Python 3.12 inlines comprehensions
+    listed = "\n".join(f"{n:6.2f} {name}" for name, n in sorted(each.items(), key=lambda entry: -entry[1]) if n > 0.01)
+    assert sum(each.values()) <= limit, f"Python calls per frame:\n{listed}"  # Python 3.12 inlines comprehensions

@@ -27,8 +27,8 @@ from streamkit.runtime.run import RunConfig
 def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
     result = run({"bad": f"{{stage: gray, {options}}}", "good": "{stage: gray, frames_: 8}"}, "find: {}", "keep: {}")
     assert result.code == 1
-    assert [one[1] for one in kept(source="good")] == list(range(8))
-    assert [one[1] for one in kept(source="bad")] == list(range(frames))
+    assert [entry[1] for entry in kept(source="good")] == list(range(8))
+    assert [entry[1] for entry in kept(source="bad")] == list(range(frames))
     assert result.report["sources"]["bad"] == {"frames": frames, "error": error}
     assert result.logged == [f"source bad failed: {error}"]
     closed = [entry[1] for entry in LOG if isinstance(entry, tuple) and entry[0] == "close"]
@@ -38,8 +38,8 @@ def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
 def test_a_frame_that_fails_is_counted_and_the_run_goes_on(run):
     result = run({"a": test_uri(frames=6)}, "tell: {bad: 2}", "collect: {}")
     assert result.code == 1
-    assert [one["frame"] for one in result.records["a"]] == list(range(6))
-    assert [bool(one.get("error")) for one in result.records["a"]] == [i == 2 for i in range(6)]
+    assert [record["frame"] for record in result.records["a"]] == list(range(6))
+    assert [bool(record.get("error")) for record in result.records["a"]] == [i == 2 for i in range(6)]
     assert result.report["counts"]["frames failed"] == 1
 
 
@@ -93,8 +93,8 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, whe
     if where == "open":
         assert kept() == []
     else:
-        for source in {one[0] for one in kept()}:  # what was decoded has gone to the other output, without a gap
-            indices = [one[1] for one in kept(source=source)]
+        for source in {entry[0] for entry in kept()}:  # what was decoded has gone to the other output, without a gap
+            indices = [entry[1] for entry in kept(source=source)]
             assert indices == list(range(len(indices)))
 
 
@@ -113,7 +113,7 @@ def test_stop_lets_through_what_is_decoded():
     thread.join(WAIT_S)
     assert codes == [130]
     for name in "abc":
-        indices = [one[1] for one in kept(source=name)]
+        indices = [entry[1] for entry in kept(source=name)]
         assert indices == list(range(running.states[name].frames))  # all that was handed over, in order
         assert ("close", name) in LOG
     assert sum(state.frames for state in running.states.values()) >= 30
@@ -172,14 +172,14 @@ def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collec
 
 
 def test_networks_are_tuned_once_the_first_frames_have_passed():
-    made = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=50)}}}"}, "keep: {}")
-    made.device = Device("cuda")
-    future = made._future()
-    made.device = Device("cpu")
+    run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=50)}}}"}, "keep: {}")
+    run.device = Device("cuda")
+    future = run._future()
+    run.device = Device("cpu")
     later = future(lambda dropped: len(kept()))
     time.sleep(0.2)
     assert not later.ready
-    thread = threading.Thread(target=made.run)
+    thread = threading.Thread(target=run.run)
     thread.start()
     assert later.result() > 0
     thread.join(WAIT_S)
@@ -188,27 +188,27 @@ def test_networks_are_tuned_once_the_first_frames_have_passed():
 
 @pytest.mark.parametrize("failed", [False, True])
 def test_stages_of_the_host_open_while_networks_are_tuned_and_sinks_after_them(failed, monkeypatch):
-    made = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
-    made.device = Device("cuda")
-    begun, tuned, open_ = [], threading.Event(), threading.Event()
+    run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
+    run.device = Device("cuda")
+    opened, tuned, open_ = [], threading.Event(), threading.Event()
     open_.set()
 
     def begin(lane):
-        begun.append(lane.nodes[0].id)
+        opened.append(lane.nodes[0].id)
         return tuned if lane.on_device else open_
 
-    for lane in made._lanes:
+    for lane in run._lanes:
         lane.workers = 1
-    monkeypatch.setattr(made, "_open_lane", begin)
-    thread = threading.Thread(target=made._open_lanes, daemon=True)
+    monkeypatch.setattr(run, "_open_lane", begin)
+    thread = threading.Thread(target=run._open_lanes, daemon=True)
     thread.start()
     time.sleep(0.2)
-    assert begun == ["find", "tell"]
+    assert opened == ["find", "tell"]
     if failed:
-        made.fatal = ModelError("no such network")
+        run.fatal = ModelError("no such network")
     tuned.set()
     thread.join(WAIT_S)
-    assert begun == ["find", "tell"] + ["keep"] * (not failed)
+    assert opened == ["find", "tell"] + ["keep"] * (not failed)
 
 
 @pytest.mark.parametrize(
@@ -229,21 +229,21 @@ def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, optio
     graph = pipeline(listed, "keep: {}").graph
     if not sources:
         graph.sources = []
-    made = PipelineRun(graph, Device("cpu"), RunConfig(**options))
-    assert not made._future().held
-    made.device = Device("cuda")
-    assert made._future().held is held
+    run = PipelineRun(graph, Device("cpu"), RunConfig(**options))
+    assert not run._future().held
+    run.device = Device("cuda")
+    assert run._future().held is held
 
 
 @pytest.mark.parametrize(("pace", "held"), [("unpaced", True), ("realtime", False)])
 def test_a_file_that_repeats_is_no_camera(pace, held, tmp_path):
     path = write(tmp_path / "a.mp4", frames=5)
-    made = PipelineRun(pipeline({"a": f"{{uri: {path}, loop: true, pace: {pace}}}"}, "keep: {}").graph, Device("cpu"))
-    made.device = Device("cuda")
-    made.sources.start_early()
-    assert made._future().held is held
-    made.sources.stop()
-    made._abort()
-    for thread in list(made.sources.threads):
+    run = PipelineRun(pipeline({"a": f"{{uri: {path}, loop: true, pace: {pace}}}"}, "keep: {}").graph, Device("cpu"))
+    run.device = Device("cuda")
+    run.sources.start_early()
+    assert run._future().held is held
+    run.sources.stop()
+    run._abort()
+    for thread in list(run.sources.threads):
         thread.join(WAIT_S)
-    assert not made.sources.threads
+    assert not run.sources.threads

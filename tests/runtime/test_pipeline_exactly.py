@@ -14,20 +14,20 @@ from streamkit.runtime.run import RunConfig
 
 
 def test_before_its_run_it_is_neither_ready_nor_stopped():
-    made = pipeline({"a": test_uri()}, "keep: {}")
-    assert (made.ready, made.stopping, made.seconds, made.fatal, made.frames) == (False, False, 0.0, None, 0)
-    assert made.queues() == {"batcher": 0, "keep": 0}
-    made.finished.clear()
-    assert made.frames == 0
-    report = made.report(0)
+    run = pipeline({"a": test_uri()}, "keep: {}")
+    assert (run.ready, run.stopping, run.seconds, run.fatal, run.frames) == (False, False, 0.0, None, 0)
+    assert run.queues() == {"batcher": 0, "keep": 0}
+    run.finished.clear()
+    assert run.frames == 0
+    report = run.report(0)
     assert (report["seconds"], "removed" in report, "alarms" in report) == (0.0, False, False)
 
 
 @pytest.mark.parametrize(("live", "at_once"), [(0, False), (4, False), (5, True), (6, True)])
 def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, at_once):
-    made = pipeline({"a": test_uri()}, "keep: {}")
-    made._live = live
-    context = made._context("keep")
+    run = pipeline({"a": test_uri()}, "keep: {}")
+    run._live = live
+    context = run._context("keep")
     assert issubclass(context.runtime.future, ThreadFuture) is not at_once
     assert context.runtime.future.at_once is at_once
     assert context.threads == 1
@@ -36,39 +36,39 @@ def test_networks_are_tuned_meanwhile_next_to_few_live_sources_alone(live, at_on
 @pytest.mark.parametrize(("expected", "live"), [(0, 0), (2, 5), (67, 67)])
 def test_networks_are_tuned_before_a_run_is_ready_for_live_sources_that_it_expects(expected, live):
     graph = pipeline({"a": test_uri()}, "keep: {}").graph
-    made = module.PipelineRun(graph, Device("cpu"), RunConfig(keep_running=True, expected_live=expected))
-    assert made._live == live
-    assert made._context("keep").runtime.future.at_once is bool(expected)
+    run = module.PipelineRun(graph, Device("cpu"), RunConfig(keep_running=True, expected_live=expected))
+    assert run._live == live
+    assert run._context("keep").runtime.future.at_once is bool(expected)
 
 
 def test_a_stop_counts_from_its_first_call(monkeypatch):
-    made = pipeline({"a": test_uri()}, "keep: {}")
+    run = pipeline({"a": test_uri()}, "keep: {}")
     drained, started = [], []
     emitter = SimpleNamespace(begin_drain=lambda: drained.append(1))
     monkeypatch.setattr(module, "emitters", lambda runners: [("x", emitter)])
     monkeypatch.setattr(module, "start", lambda name, target: started.append(target))
     times = iter([5.0, 9.0])
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: next(times)))
-    made.stop()
-    made.stop()
-    assert (made.stopping, made._stopped_at_s, drained) == (True, 5.0, [1, 1])
-    assert started == [made.sources.stop] * 2
+    run.stop()
+    run.stop()
+    assert (run.stopping, run._stopped_at_s, drained) == (True, 5.0, [1, 1])
+    assert started == [run.sources.stop] * 2
 
 
 @pytest.mark.parametrize(("kind", "dropped"), [(OutputError, 0), (StageError, 0), (SourceError, 1)])
 def test_the_first_error_is_kept_and_only_some_drop_frames(kind, dropped):
-    made = pipeline({"a": test_uri()}, "keep: {}")
+    run = pipeline({"a": test_uri()}, "keep: {}")
     aborts = []
-    made._abort = lambda: aborts.append(1)
+    run._abort = lambda: aborts.append(1)
     error = kind.__new__(kind)
-    made.fail(error)
-    assert (made.fatal, len(aborts), made.sources.stopping) == (error, dropped, True)
-    made.fail(OutputError("later"))
-    assert made.fatal is error
+    run.fail(error)
+    assert (run.fatal, len(aborts), run.sources.stopping) == (error, dropped, True)
+    run.fail(OutputError("later"))
+    assert run.fatal is error
 
 
 def test_a_failed_source_is_told_and_a_read_one_is_not():
-    made, logged = pipeline({"a": test_uri()}, "keep: {}"), collect()
-    made._source_read("a", SimpleNamespace(error=None))
-    made._source_read("b", SimpleNamespace(error="no camera"))
+    run, logged = pipeline({"a": test_uri()}, "keep: {}"), collect()
+    run._source_read("a", SimpleNamespace(error=None))
+    run._source_read("b", SimpleNamespace(error="no camera"))
     assert logged == ["source b failed: no camera"]

@@ -27,17 +27,17 @@ def graph_of(device: str, sources: int = 2) -> Any:
 def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
     logged = collect()
     trace: Any = SimpleNamespace(current_track=Spans)
-    made = prepare(graph_of(device, sources), Path("p.yaml"), {}, RunConfig(limit=4), trace=trace)
-    assert isinstance(made, PipelineRun)
-    assert (str(made.device), made.limit, made._trace) == ("cpu", 4, trace)
+    run = prepare(graph_of(device, sources), Path("p.yaml"), {}, RunConfig(limit=4), trace=trace)
+    assert isinstance(run, PipelineRun)
+    assert (str(run.device), run.limit, run._trace) == ("cpu", 4, trace)
     assert logged == [f"cuda:{i + 1} is not used: there are more devices than sources" for i in range(unused)]
 
 
 def test_several_shares_are_a_fleet() -> None:
-    made = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, RunConfig(limit=4))
-    assert isinstance(made, WorkerFleet)
-    assert made.limit == 4
-    assert [(worker.device, made.sources.of(worker)) for worker in made.processes.workers] == [
+    fleet = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, RunConfig(limit=4))
+    assert isinstance(fleet, WorkerFleet)
+    assert fleet.limit == 4
+    assert [(worker.device, fleet.sources.of(worker)) for worker in fleet.processes.workers] == [
         ("cpu", ["s0"]),
         ("cpu", ["s1"]),
     ]

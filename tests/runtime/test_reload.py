@@ -117,7 +117,7 @@ def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
         more("a")
         assert logged == [f"{path}: the stages changed; the pipeline is rebuilt once the decoded frames have drained"]
         done = first.report(0)["sources"]
-        assert all(one["frames"] == one["out"] + sum(one["dropped"].values()) for one in done.values())
+        assert all(counts["frames"] == counts["out"] + sum(counts["dropped"].values()) for counts in done.values())
         assert "frames dropped: run aborted" not in first.counts()
         assert codes == []
     report = running.report(130)
@@ -199,7 +199,7 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
         running._running.set("slow", {"pause_s": 0.002})
         running._running.set("old", {"pause_s": 0.003})
 
-    def kept(running: ReloadingPipeline) -> bool:
+    def keeps_changes(running: ReloadingPipeline) -> bool:
         settings = [running._running.changeable(id_)["pause_s"] for id_ in ("slow", "old")]
         return (
             running._running.ready
@@ -214,19 +214,19 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
     with following(path, text) as (running, logged, _):
         if not restarted:
             by_hand(running)
-        assert kept(running)
+        assert keeps_changes(running)
         path.write_text(f"device: cpu\n# a remark\n{text}")
         edits = lambda: [text for text in logged if text.startswith(f"{path}: ")]  # noqa: E731
         until(edits)
         assert edits() == [f"{path}: no change that affects the pipeline"]
-        assert kept(running)
+        assert keeps_changes(running)
         path.write_text(f"device: cpu\n{text.replace('a: {stage: camera}', 'a: {stage: camera, rate: 60}')}")
         until(lambda: len(edits()) == 2)
         assert edits()[1] == f"{path}: source a changed"
-        assert kept(running)
+        assert keeps_changes(running)
         before = running._running
         path.write_text(f"device: cpu\n{text}  more: {{stage: note}}\n")  # rebuilt
-        until(lambda: running._running is not before and kept(running))
+        until(lambda: running._running is not before and keeps_changes(running))
         edited = text.replace("  c: {stage: camera}\n", "").replace("slow: {}", "slow: {pause_s: 0.001}")
         edited = edited.replace("b: {stage: camera}", "b: {stage: camera, rate: 60}")
         path.write_text(f"device: cpu\n{edited}  more: {{stage: note}}\n")
@@ -251,8 +251,8 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
     with following(path, SOURCES + STAGES, load) as (_, logged, _):
         path.write_text(f"device: cpu\n# wrong\n{SOURCES}{STAGES}")
         until(lambda: logged)
-        told = f"{type(error).__name__}: {error}"
-        assert logged == [f"{path}: the edit is rejected; the pipeline continues unchanged:\n{told}"]
+        error_text = f"{type(error).__name__}: {error}"
+        assert logged == [f"{path}: the edit is rejected; the pipeline continues unchanged:\n{error_text}"]
         path.write_text(f"device: cpu\n{SOURCES}  c: {{stage: camera}}\n{STAGES}")
         more("c")
 
@@ -260,10 +260,10 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
 def test_several_devices_have_a_process_each_even_without_sources(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("device: {use: cpu, processes: 2}\nsources: {}\nstages: {jsonl: {path: all.jsonl}}")
-    made = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
-    assert isinstance(made, WorkerFleet)
-    assert [worker.device for worker in made.processes.workers] == ["cpu", "cpu"]
-    assert (made.sources.over, made._set, made.limit) == (False, {"batch.size": "2"}, 5)
+    fleet = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
+    assert isinstance(fleet, WorkerFleet)
+    assert [worker.device for worker in fleet.processes.workers] == ["cpu", "cpu"]
+    assert (fleet.sources.over, fleet._set, fleet.limit) == (False, {"batch.size": "2"}, 5)
 
 
 def test_a_device_that_is_missing_is_refused_at_the_start(tmp_path):
@@ -312,7 +312,7 @@ def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
         until(lambda: len(logged) == 3)
         assert logged[2] == f"{path}: no change that affects the pipeline"
         assert running._running is second
-    assert "is_two" in "".join(one.read_text() for one in tmp_path.glob("a*.jsonl"))
+    assert "is_two" in "".join(file.read_text() for file in tmp_path.glob("a*.jsonl"))
 
 
 def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
@@ -382,7 +382,7 @@ def test_an_edit_counts_where_a_call_changed_the_same(tmp_path):
         text = "sources:\n  a: {stage: camera, rate: 50}\n  b: {stage: camera, rate: 50}\nstages:\n"
         rebuilt(running, path, f"{text}  slow: {{pause_s: 0.003}}\n  note: {{}}\n  more: {{stage: note}}\n")
         assert set(running.states) == {"a", "b"}
-        assert [one.options["rate"] for one in running.graph.sources] == [50, 50]
+        assert [config.options["rate"] for config in running.graph.sources] == [50, 50]
         assert running.changeable("slow") == {"pause_s": 0.003}
 
 

@@ -28,8 +28,8 @@ def test_what_hangs_is_left_behind_and_what_closes_a_file_is_not(monkeypatch):
     closing.name = "closing"
     for thread in (hung, closing):
         thread.start()
-    begun, dropped = time.monotonic(), []
-    left = wait([hung, closing], lambda: begun, lambda: dropped.append(1), lambda thread: thread.name == "hung")
+    start_s, dropped = time.monotonic(), []
+    left = wait([hung, closing], lambda: start_s, lambda: dropped.append(1), lambda thread: thread.name == "hung")
     assert left == [hung]
     assert not closing.is_alive()
     assert dropped == [1]
@@ -53,11 +53,11 @@ def test_frames_drain_for_four_seconds_and_calls_that_hang_are_left_after_five(s
             over.set()
         return None if since_s is None else time.monotonic() - since_s
 
-    found = wait([hung], stopped_at_s, lambda: dropped.append(1))
+    hanging = wait([hung], stopped_at_s, lambda: dropped.append(1))
     over.set()
     hung.join()
     assert len(dropped) == drops
-    assert found == ([hung] if left else [])
+    assert hanging == ([hung] if left else [])
 
 
 @pytest.mark.alone
@@ -72,16 +72,16 @@ def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
     thread.start()
     until(lambda: running.ready and running.states["a"].frames > 20)
-    begun = time.monotonic()
+    stop_s = time.monotonic()
     running.stop()
     thread.join(60)
     assert codes == [130]
-    assert time.monotonic() - begun < GRACE_S + 3  # for a machine that is busy
+    assert time.monotonic() - stop_s < GRACE_S + 3  # for a machine that is busy
     assert any(text.startswith("shutdown takes too long") for text in logged)
-    told = next(text for text in logged if text.startswith("abandoned threads that hang: "))
-    assert "slow/0" in told
-    assert "source/stuck" in told
-    assert "HOLD.wait(WAIT_S)" in told
+    message = next(text for text in logged if text.startswith("abandoned threads that hang: "))
+    assert "slow/0" in message
+    assert "source/stuck" in message
+    assert "HOLD.wait(WAIT_S)" in message
     report = running.report(130)
     a = report["sources"]["a"]
     assert a["frames"] == a["out"] + sum(a["dropped"].values())

@@ -62,8 +62,8 @@ def test_frames_are_dropped_after_four_seconds_and_threads_left_after_five(
 @pytest.mark.parametrize(("last_s", "left"), [(14.5, False), (15.0, False), (15.01, True), (15.5, True)])
 def test_what_closes_a_file_has_ten_seconds_more(last_s: float, left: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     thread, other = Thread(3), Thread(3)
-    found = waited(monkeypatch, [thread, other], [5.5, last_s], lambda one: one is other)
-    assert found == ([thread, other] if left else [], 1)
+    outcome = waited(monkeypatch, [thread, other], [5.5, last_s], lambda candidate: candidate is other)
+    assert outcome == ([thread, other] if left else [], 1)
 
 
 def test_a_thread_that_has_just_ended_does_not_keep_the_others_from_their_end(monkeypatch: pytest.MonkeyPatch) -> None:

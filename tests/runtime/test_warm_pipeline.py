@@ -54,19 +54,19 @@ def warm():
           first: {stage: keep, at: first}
           second: {stage: keep, at: second, from: picky}
     """
-    made: list[WarmPipeline] = []
+    pipelines: list[WarmPipeline] = []
 
     def make(stages: str = text, slots: int = 1) -> tuple[WarmPipeline, Seen]:
         config = read_text(stages.replace("sources: {}", "sources: {a: 'test://'}"), folder=Path(), registry=registry)
         config.sources = []
-        made.append(WarmPipeline(build(config), Device("cpu"), slots=slots))
-        made[-1].begin()
-        return made[-1], seen
+        pipelines.append(WarmPipeline(build(config), Device("cpu"), slots=slots))
+        pipelines[-1].begin()
+        return pipelines[-1], seen
 
     yield make
     seen.hold.set()
-    for one in made:
-        assert one.end()
+    for pipeline in pipelines:
+        assert pipeline.end()
 
 
 def source(warm: WarmPipeline, id_: str, frames: int = 5):
@@ -74,21 +74,21 @@ def source(warm: WarmPipeline, id_: str, frames: int = 5):
 
 
 def test_one_after_the_other_each_through_every_end(warm):
-    made, seen = warm()
+    pipeline, seen = warm()
     for id_ in ("a", "b", "a"):
-        state = made.send(source(made, id_))
+        state = pipeline.send(source(pipeline, id_))
         assert (state.out, state.failed, state.error, state.done) == (5, 0, None, True)
-        assert made.states == {}  # nothing is kept of it
+        assert pipeline.states == {}  # nothing is kept of it
     assert seen.ends["first"] == seen.ends["second"] == {"a": [*range(5)] * 2, "b": [*range(5)]}
 
 
 def test_its_end_is_that_of_the_last_end(warm):
-    made, seen = warm()
+    pipeline, seen = warm()
     seen.hold.clear()
     read, out = threading.Event(), threading.Event()
 
     def send() -> None:
-        made.send(source(made, "a"), read.set)
+        pipeline.send(source(pipeline, "a"), read.set)
         out.set()
 
     thread = threading.Thread(target=send)
@@ -101,47 +101,47 @@ def test_its_end_is_that_of_the_last_end(warm):
 
 
 def test_what_fails_is_known_of_its_source_alone(warm):
-    made, _ = warm()
-    bad, good = made.send(source(made, "bad")), made.send(source(made, "good"))
+    pipeline, _ = warm()
+    bad, good = pipeline.send(source(pipeline, "bad")), pipeline.send(source(pipeline, "good"))
     assert (bad.failed, bad.failures, good.failed) == (5, 5, 0)
     assert "no such luck" in bad.first_failure
-    missing = made.send(read_source(made.graph.config, "gone", "no_such.mp4")[0])
+    missing = pipeline.send(read_source(pipeline.graph.config, "gone", "no_such.mp4")[0])
     assert "no such file" in missing.error
     assert type(missing.raised).__name__ == "SourceError"
 
 
 def test_an_id_that_is_under_way_is_refused(warm):
-    made, seen = warm(slots=2)
+    pipeline, seen = warm(slots=2)
     seen.hold.clear()
-    thread = threading.Thread(target=lambda: made.send(source(made, "a")))
+    thread = threading.Thread(target=lambda: pipeline.send(source(pipeline, "a")))
     thread.start()
-    while "a" not in made.states:
+    while "a" not in pipeline.states:
         pass
     with pytest.raises(ConfigError, match="there is a source 'a' already"):
-        made.send(source(made, "a"))
+        pipeline.send(source(pipeline, "a"))
     seen.hold.set()
     thread.join(20)
     assert not thread.is_alive()
 
 
 def test_who_waits_learns_that_the_pipeline_has_ended(warm):
-    made, seen = warm()
+    pipeline, seen = warm()
     seen.hold.clear()
     errors: list[BaseException] = []
 
     def send() -> None:
         try:
-            made.send(source(made, "a", 500))
+            pipeline.send(source(pipeline, "a", 500))
         except StreamkitError as error:
             errors.append(error)
 
     thread = threading.Thread(target=send)
     thread.start()
-    while "a" not in made.states:
+    while "a" not in pipeline.states:
         pass
-    made.stop()
+    pipeline.stop()
     seen.hold.set()
     thread.join(30)
     assert [str(error) for error in errors] == ["the pipeline was stopped"]
     with pytest.raises(StreamkitError, match="the pipeline was stopped"):
-        made.send(source(made, "b"))
+        pipeline.send(source(pipeline, "b"))

@@ -15,7 +15,7 @@ from streamkit.runtime.warm_pipeline import WarmPipeline
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, list[RunConfig]]:
+def warm_and_configs(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, list[RunConfig]]:
     """A warm pipeline that was not begun, and the configuration of its base."""
     configs: list[RunConfig] = []
     begin = PipelineRun.__init__
@@ -30,8 +30,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> tuple[WarmPipeline, list[RunConfig]
     return WarmPipeline(graph, Device("cpu")), configs
 
 
-def test_by_default_one_source_is_read_at_a_time_and_batches_are_of_one_source(made: Any) -> None:
-    warm, configs = made
+def test_by_default_one_source_is_read_at_a_time_and_batches_are_of_one_source(warm_and_configs: Any) -> None:
+    warm, configs = warm_and_configs
     assert configs == [RunConfig(keep_running=True, parallel_files=1, own_cores=None, per_source=True)]
     assert warm._sizes == PipelineRun(warm.graph, Device("cpu"))._sizes
     assert warm.outputs.by_source is True
@@ -48,8 +48,10 @@ def test_by_default_one_source_is_read_at_a_time_and_batches_are_of_one_source(m
         (True, False, ["thread"], False),
     ],
 )
-def test_an_end_says_whether_something_hangs(made: Any, opened: bool, over: bool, hung: list[Any], ended: bool) -> None:
-    warm, _ = made
+def test_an_end_says_whether_something_hangs(
+    warm_and_configs: Any, opened: bool, over: bool, hung: list[Any], ended: bool
+) -> None:
+    warm, _ = warm_and_configs
     waits: list[float] = []
     warm._opened = SimpleNamespace(is_set=lambda: opened)
     warm._over = SimpleNamespace(wait=lambda within_s: waits.append(within_s) or over)
@@ -59,8 +61,8 @@ def test_an_end_says_whether_something_hangs(made: Any, opened: bool, over: bool
     assert waits == ([20.0] if opened else [])
 
 
-def test_whoever_begins_one_that_cannot_be_opened_learns_why(made: Any) -> None:
-    warm, _ = made
+def test_whoever_begins_one_that_cannot_be_opened_learns_why(warm_and_configs: Any) -> None:
+    warm, _ = warm_and_configs
     error = StreamkitError("it cannot be opened")
 
     def run() -> int:
@@ -75,8 +77,8 @@ def test_whoever_begins_one_that_cannot_be_opened_learns_why(made: Any) -> None:
     assert warm._awaited == {}
 
 
-def test_sources_that_nobody_awaits_are_left_alone(made: Any) -> None:
-    warm, _ = made
+def test_sources_that_nobody_awaits_are_left_alone(warm_and_configs: Any) -> None:
+    warm, _ = warm_and_configs
     calls: list[str] = []
     warm._awaited["a"] = SimpleNamespace(set=lambda: calls.append("out")), lambda: calls.append("read")
     warm._source_read("b", None)

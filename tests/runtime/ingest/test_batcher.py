@@ -20,9 +20,9 @@ def test_a_full_batch_leaves_at_once():
     batcher = made(2, LONG_S, "a", "b", "idle")
     batcher.inlets["a"].put(frame("a"))
     batcher.inlets["b"].put(frame("b"))
-    begun = time.monotonic()
+    start_s = time.monotonic()
     assert names(batcher.next()) == ["a", "b"]
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - start_s < 1
 
 
 def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
@@ -36,27 +36,27 @@ def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
 
 def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
     batcher = made(8, 0.1, "a", "idle")
-    begun = time.monotonic()
+    start_s = time.monotonic()
     batcher.inlets["a"].put(frame("a"))
     assert names(batcher.next()) == ["a"]
-    assert time.monotonic() - begun > 0.09
+    assert time.monotonic() - start_s > 0.09
 
 
 @pytest.mark.alone
 def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
     batcher = made(8, 1.0, "a", "b", "idle")
-    begun = time.monotonic()
+    start_s = time.monotonic()
     batcher.inlets["b"].put(frame("b"))
     time.sleep(0.6)
     batcher.inlets["a"].put(frame("a"))
     assert sorted(names(batcher.next())) == ["a", "b"]
-    assert 0.99 < time.monotonic() - begun < 1.5
+    assert 0.99 < time.monotonic() - start_s < 1.5
 
 
 @pytest.mark.alone
 def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose_turn_it_is():
     batcher = made(3, 1.0, "a", "b", "idle", ahead=4)
-    begun = time.monotonic()
+    start_s = time.monotonic()
     for index in range(2):
         batcher.inlets["a"].put(frame("a", index))
     time.sleep(0.6)
@@ -65,9 +65,9 @@ def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose
     assert names(batcher.next()) == ["a", "b", "a"]
     batcher.inlets["a"].put(frame("a", 2))
     assert names(batcher.next()) == ["b", "a", "b"]  # full: at once
-    assert time.monotonic() - begun < 0.95
+    assert time.monotonic() - start_s < 0.95
 
-    begun = time.monotonic()
+    start_s = time.monotonic()
     for index in range(3):
         batcher.inlets["a"].put(frame("a", index))
     time.sleep(0.6)
@@ -75,7 +75,7 @@ def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose
         batcher.inlets["b"].put(frame("b", index))
     assert names(batcher.next()) == ["a", "b", "a"]  # what is left: b's turn comes first, and a's frame is older
     assert sorted(names(batcher.next())) == ["a", "b"]
-    assert 0.99 < time.monotonic() - begun < 1.5
+    assert 0.99 < time.monotonic() - start_s < 1.5
 
 
 def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
@@ -84,18 +84,18 @@ def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
     batcher.begin("a")
     batcher.inlets["a"].put(frame("a"))
     batcher.inlets["a"].end()
-    found: list[Batch | None] = []
-    reader = in_thread(lambda: found.append(batcher.next()))
+    batches: list[Batch | None] = []
+    reader = in_thread(lambda: batches.append(batcher.next()))
     reader.join(5)
     assert not reader.is_alive()
-    assert names(found[0]) == ["a"]
-    reader = in_thread(lambda: found.append(batcher.next()))
+    assert names(batches[0]) == ["a"]
+    reader = in_thread(lambda: batches.append(batcher.next()))
     reader.join(0.1)
     assert reader.is_alive()  # the second source is still to come
     batcher.begin("b")
     batcher.inlets["b"].end()
     reader.join(5)
-    assert found[1].ended == ("b",)
+    assert batches[1].ended == ("b",)
     assert batcher.next() is None
 
 
@@ -107,7 +107,7 @@ def test_one_frame_of_each_ready_source_in_turn():
     batcher.inlets["c"].put(frame("c"))
     batch = batcher.next()
     assert names(batch) == ["quick", "b", "c", "quick"]
-    assert [one.index for one in batch.frames if one.source == "quick"] == [0, 1]
+    assert [batched.index for batched in batch.frames if batched.source == "quick"] == [0, 1]
 
 
 def test_a_source_that_is_ahead_waits_and_nobody_else_does():
@@ -187,8 +187,8 @@ def test_each_source_is_told_ended_once_behind_its_last_frame():
     assert sorted(name for batch in batches for name in batch.ended) == ["a", "b"]
     for source in "ab":
         last = max(i for i, batch in enumerate(batches) if source in names(batch))
-        told = next(i for i, batch in enumerate(batches) if source in batch.ended)
-        assert told >= last
+        end = next(i for i, batch in enumerate(batches) if source in batch.ended)
+        assert end >= last
     assert [batch.sequence for batch in batches] == list(range(len(batches)))
 
 
@@ -208,9 +208,9 @@ def test_failed_frames_go_beside_the_rows_and_keep_their_position():
     for index, error in enumerate([None, "broken", None]):
         batcher.inlets["a"].put(frame("a", index, error))
     batch = batcher.next()
-    assert [one.index for one in batch.frames] == [0, 2]
-    assert [one.index for one in batch.failed] == [1]
-    assert [one._state.position for one in [*batch.frames, *batch.failed]] == [0, 2, 1]
+    assert [batched.index for batched in batch.frames] == [0, 2]
+    assert [batched.index for batched in batch.failed] == [1]
+    assert [batched._state.position for batched in [*batch.frames, *batch.failed]] == [0, 2, 1]
 
 
 def test_abort_wakes_the_one_that_takes_and_those_that_put():
@@ -254,14 +254,14 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
     batcher = Batcher(size, rng.choice([0.0, 0.001, 0.01]), np, ahead)
     batcher.expect(len(counts))
 
-    def run(source: str, n: int, own: random.Random) -> None:
-        if own.random() < 0.5:
-            time.sleep(own.random() * 0.01)
+    def run(source: str, n: int, chance: random.Random) -> None:
+        if chance.random() < 0.5:
+            time.sleep(chance.random() * 0.01)
         batcher.begin(source)
         for index in range(n):
-            if own.random() < 0.1:
-                time.sleep(own.random() * 0.004)
-            batcher.inlets[source].put(frame(source, index, "bad" if own.random() < 0.1 else None))
+            if chance.random() < 0.1:
+                time.sleep(chance.random() * 0.004)
+            batcher.inlets[source].put(frame(source, index, "bad" if chance.random() < 0.1 else None))
         batcher.inlets[source].end()
 
     threads = [in_thread(partial(run, source, n, random.Random(f"{seed}{source}"))) for source, n in counts.items()]
@@ -273,18 +273,18 @@ def test_nothing_is_lost_doubled_or_reordered(seed):
         thread.join(5)
         assert not thread.is_alive()
     seen: dict[str, list[int]] = {source: [] for source in counts}
-    told: list[str] = []
+    ended_sources: list[str] = []
     for batch in batches:
-        rows = sorted([*batch.frames, *batch.failed], key=lambda one: one._state.position)
+        rows = sorted([*batch.frames, *batch.failed], key=lambda batched: batched._state.position)
         assert len(rows) <= size
-        assert [one._state.position for one in rows] == list(range(len(rows)))
-        assert all((one.error is not None) == (one in batch.failed) for one in rows)
-        for one in rows:
-            assert one.source not in told
-            seen[one.source].append(one.index)
-        told.extend(batch.ended)
+        assert [batched._state.position for batched in rows] == list(range(len(rows)))
+        assert all((batched.error is not None) == (batched in batch.failed) for batched in rows)
+        for batched in rows:
+            assert batched.source not in ended_sources
+            seen[batched.source].append(batched.index)
+        ended_sources.extend(batch.ended)
     assert seen == {source: list(range(n)) for source, n in counts.items()}
-    assert sorted(told) == sorted(counts)
+    assert sorted(ended_sources) == sorted(counts)
     assert [batch.sequence for batch in batches] == list(range(len(batches)))
 
 
@@ -305,7 +305,10 @@ def test_a_source_that_takes_an_id_again_waits_until_the_earlier_one_is_through(
     assert not second.is_alive()
     batcher.inlets["a"].end()
     batches += drain(batcher)
-    assert [(one.index, "a" in batch.ended) for batch in batches for one in batch.frames] == [(7, True), (0, True)]
+    assert [(batched.index, "a" in batch.ended) for batch in batches for batched in batch.frames] == [
+        (7, True),
+        (0, True),
+    ]
 
 
 def test_nothing_begins_when_all_is_over():

@@ -64,12 +64,12 @@ def test_apart_batches_are_the_same_whatever_the_timing(seed):
     batches = drain(batcher)
     for thread in threads:
         thread.join()
-    found: dict[str, list[list[int]]] = {}
+    indices_by_source: dict[str, list[list[int]]] = {}
     for batch in batches:
         assert len(set(names(batch))) <= 1
         for source in set(names(batch)):
-            found.setdefault(source, []).append([one.index for one in batch.frames])
-    assert found == {
+            indices_by_source.setdefault(source, []).append([batched.index for batched in batch.frames])
+    assert indices_by_source == {
         "a": [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]], "b": [[0, 1, 2]], "d": [[0, 1, 2, 3], [4, 5, 6]],
     }  # fmt: skip
     assert Counter(source for batch in batches for source in batch.ended) == Counter(list(lengths))

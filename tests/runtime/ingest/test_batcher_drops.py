@@ -14,9 +14,9 @@ from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD, Batcher
 
 
 def live(source: str, index: int, age_s: float = 0.0) -> Frame:
-    made = frame(source, index)
-    made.due_s = time.monotonic() - age_s
-    return made
+    live_frame = frame(source, index)
+    live_frame.due_s = time.monotonic() - age_s
+    return live_frame
 
 
 def test_live_frames_that_are_too_old_are_dropped_and_counted():
@@ -28,9 +28,9 @@ def test_live_frames_that_are_too_old_are_dropped_and_counted():
     for index in range(2):
         inlets[1].put(frame("b", index))  # a file's frames have no age
     batch = batcher.next()
-    assert [(one.source, one.index) for one in batch.frames] == [("a", 3), ("b", 0), ("b", 1)]
-    assert [one._state.position for one in batch.frames] == [0, 1, 2]
-    assert [one._state.ordinal for one in batch.frames] == [0, 0, 1]  # of each source, dropped ones not counted
+    assert [(batched.source, batched.index) for batched in batch.frames] == [("a", 3), ("b", 0), ("b", 1)]
+    assert [batched._state.position for batched in batch.frames] == [0, 1, 2]
+    assert [batched._state.ordinal for batched in batch.frames] == [0, 0, 1]  # of each source, dropped ones not counted
     assert (dict(inlets[0].drops.values), dict(inlets[1].drops.values)) == ({TOO_OLD: 3}, {})
 
 
@@ -63,7 +63,7 @@ def test_a_live_source_never_waits_and_loses_its_oldest():
     assert batcher.waiting == 5
     other.put(frame("b", 1))
     batch = batcher.next()
-    assert [(one.source, one.index) for one in batch.frames] == [("a", 96), ("a", 97), ("a", 98), ("a", 99)]
+    assert [(batched.source, batched.index) for batched in batch.frames] == [("a", 96), ("a", 97), ("a", 98), ("a", 99)]
     assert (inlet.drops[QUEUE_FULL], other.drops[QUEUE_FULL]) == (96, 0)
 
 
@@ -119,9 +119,9 @@ def test_what_the_way_to_the_end_takes_is_taken_off_the_age_allowed():
         """Which of frames of these ages leave."""
         now_s = time.monotonic()
         for index, age_s in enumerate(ages_s):
-            made = frame("a", index)
-            made.due_s = now_s - age_s
-            inlet.put(made)
+            aged = frame("a", index)
+            aged.due_s = now_s - age_s
+            inlet.put(aged)
         batch = batcher.next()
         return batch.frames[0].index, batch.sequence
 
@@ -145,9 +145,9 @@ def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
     batcher.expect(1)
     inlet = batcher.begin("a")
     for _ in range(2):
-        made = frame("a", 0)
-        made.due_s = time.monotonic()
-        inlet.put(made)
+        due_frame = frame("a", 0)
+        due_frame.due_s = time.monotonic()
+        inlet.put(due_frame)
         batch = batcher.next()
         assert len(batch.frames) == 1
         time.sleep(0.3)
@@ -166,11 +166,11 @@ def test_live_frames_go_before_those_of_files():
     gate.put(live("gate", 0))
     gate.put(live("gate", 1))
     yard.put(live("yard", 0))
-    assert [(one.source, one.index) for one in batcher.next().frames] == [
+    assert [(batched.source, batched.index) for batched in batcher.next().frames] == [
         ("gate", 0), ("yard", 0), ("gate", 1), ("film", 0)
     ]  # fmt: skip
     yard.put(live("yard", 1))
-    assert [(one.source, one.index) for one in batcher.next().frames] == [
+    assert [(batched.source, batched.index) for batched in batcher.next().frames] == [
         ("yard", 1), ("other", 0), ("film", 1), ("film", 2)
     ]  # fmt: skip
     assert not gate.drops.values
@@ -202,7 +202,7 @@ def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
     while (batch := batcher.next()) is not None:
         out.update(names(batch))
         if out["gate"]:
-            behind = [one.source for one in batch.frames]
+            behind = [batched.source for batched in batch.frames]
             assert sorted(behind, key=lambda source: source == "film") == behind
         time.sleep(0.01)
         over = over or "gate" in batch.ended
@@ -232,8 +232,8 @@ def test_a_source_is_live_or_not_as_its_last_frame_until_it_has_ended():
     batcher = Batcher(8, 0.01, np)
     batcher.expect(1)
     gate = batcher.begin("gate")
-    for made, expected in ((live("gate", 0), True), (frame("gate", 1), False), (frame("gate", 2), False)):
-        gate.put(made)
+    for arriving, expected in ((live("gate", 0), True), (frame("gate", 1), False), (frame("gate", 2), False)):
+        gate.put(arriving)
         assert batcher.live is expected
     gate.end()
     for _ in range(2):  # a frame that comes too late
@@ -249,9 +249,9 @@ def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(first_live):
     batcher = Batcher(8, 1.0, np, 2, LONG_S)
     batcher.expect(3)
     film, gate, _ = (batcher.begin(source) for source in ("film", "gate", "idle"))
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     gate.put(live("gate", 0)) if first_live else film.put(frame("film"))
     time.sleep(0.6)
     film.put(frame("film", 1)) if first_live else gate.put(live("gate", 0))
     assert sorted(names(batcher.next())) == ["film", "gate"]
-    assert 0.99 < time.monotonic() - begun_s < 1.5
+    assert 0.99 < time.monotonic() - start_s < 1.5

@@ -29,7 +29,7 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-def begun(batcher: Batcher, *sources: str, expected: int = 0) -> list:
+def begin_inlets(batcher: Batcher, *sources: str, expected: int = 0) -> list:
     batcher.expect(len(sources) + expected)
     return [batcher.begin(source) for source in sources]
 
@@ -62,9 +62,9 @@ def room(inlet) -> int:
 
 
 def live(source: str, index: int, due_s: float) -> Frame:
-    made = frame(source, index)
-    made.due_s = due_s
-    return made
+    live_frame = frame(source, index)
+    live_frame.due_s = due_s
+    return live_frame
 
 
 # ----------------------------------------------------------------------------------------------------------- room
@@ -78,18 +78,18 @@ def live(source: str, index: int, due_s: float) -> Frame:
     ],
 )  # fmt: skip
 def test_the_room_of_a_source_is_its_share_of_the_batches_ahead(size, ahead, sources, expected):
-    first, *_ = begun(Batcher(size, LONG_S, np, ahead), *map(str, range(sources)))
+    first, *_ = begin_inlets(Batcher(size, LONG_S, np, ahead), *map(str, range(sources)))
     assert room(first) == expected
 
 
 def test_two_batches_may_wait_by_default_and_no_frame_is_older_than_a_second(clock):
     assert LIVE_LATENCY_S == 1.0
     batcher = Batcher(4, LONG_S, np)
-    (film,) = begun(batcher, "film")
+    (film,) = begin_inlets(batcher, "film")
     assert room(film) == 8
     for due_s, leaves in ((clock.now_s - 1.25, False), (clock.now_s - 1.0, True)):
         batcher = Batcher(1, 0.0, np)
-        (gate,) = begun(batcher, "gate")
+        (gate,) = begin_inlets(batcher, "gate")
         gate.put(live("gate", 0, due_s))
         gate.end()
         assert len(batcher.next()) == leaves
@@ -97,13 +97,13 @@ def test_two_batches_may_wait_by_default_and_no_frame_is_older_than_a_second(clo
 
 @pytest.mark.parametrize(("size", "ahead", "expected"), [(5, 0, 5), (3, 1, 3), (3, 2, 6)])
 def test_in_batches_of_one_source_each_source_has_room_for_a_full_one(size, ahead, expected):
-    (film,) = begun(Batcher(size, LONG_S, np, ahead, per_source=True), "film")
+    (film,) = begin_inlets(Batcher(size, LONG_S, np, ahead, per_source=True), "film")
     assert room(film) == expected
 
 
 def test_the_room_of_a_source_grows_when_another_has_ended_once():
     batcher = Batcher(6, LONG_S, np, 1)
-    film, other, _ = begun(batcher, "film", "other", "third")
+    film, other, _ = begin_inlets(batcher, "film", "other", "third")
     assert room(film) == 2
     for _ in range(3):
         other.end()
@@ -133,12 +133,12 @@ def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_th
     size, ahead, pixels, live_bytes, expected
 ):
     batcher = Batcher(size, LONG_S, np, ahead, live_bytes=lambda: live_bytes)
-    (gate,) = begun(batcher, "gate")
+    (gate,) = begin_inlets(batcher, "gate")
     frames = [live("gate", index, 0.0) for index in range(expected + 1)]
-    for one in frames:
-        one.width, one.height = pixels
-    for one in frames[:-1]:
-        gate.put(one)
+    for live_frame in frames:
+        live_frame.width, live_frame.height = pixels
+    for live_frame in frames[:-1]:
+        gate.put(live_frame)
     assert (batcher.waiting, dict(gate.drops.values)) == (expected, {})
     gate.put(frames[-1])
     assert (batcher.waiting, dict(gate.drops.values)) == (expected, {QUEUE_FULL: 1})
@@ -147,18 +147,18 @@ def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_th
 
 def test_live_sources_share_the_memory_of_frames_that_wait():
     batcher = Batcher(2, LONG_S, np, 0, live_bytes=lambda: 24 * 3110400)
-    sources = begun(batcher, "a", "b", "c")
+    sources = begin_inlets(batcher, "a", "b", "c")
     for index in range(9):
         for source in sources:
-            one = live(source.source, index, 0.0)
-            one.width, one.height = FHD
-            source.put(one)
+            live_frame = live(source.source, index, 0.0)
+            live_frame.width, live_frame.height = FHD
+            source.put(live_frame)
     assert [(len(source.waiting), source.drops[QUEUE_FULL]) for source in sources] == [(8, 1)] * 3
 
 
 def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_long_again_afterwards(clock):
     batcher = Batcher(4, LONG_S, np, 0)
-    (gate,) = begun(batcher, "gate")
+    (gate,) = begin_inlets(batcher, "gate")
 
     def put(count):
         for _ in range(count):
@@ -179,14 +179,14 @@ def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_l
 @pytest.mark.parametrize(("fps", "max_latency_s"), [(30, 1.0), (30, 0.4), (10, 1.0)])
 def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, max_latency_s, clock):
     batcher = Batcher(1, LONG_S, np, 0, max_latency_s)
-    (gate,) = begun(batcher, "gate")
+    (gate,) = begin_inlets(batcher, "gate")
     ages, taken_s = [], clock.now_s
     for index in range(fps * 60):
         clock.now_s += 1 / fps
         gate.put(live("gate", index, clock.now_s))
         if clock.now_s >= taken_s + 1.25 / fps:  # it manages four of five frames
             taken_s = clock.now_s
-            ages += [clock.now_s - one.due_s for one in batcher.next().frames]
+            ages += [clock.now_s - batched.due_s for batched in batcher.next().frames]
     ages = sorted(ages[len(ages) // 2 :])
     assert ages[len(ages) // 2] <= 4 / fps
 
@@ -194,7 +194,7 @@ def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, 
 @pytest.mark.parametrize("how", ["abort", "end"])
 def test_a_source_that_waits_for_room_is_let_go(how):
     batcher = Batcher(1, LONG_S, np, 0)
-    (film,) = begun(batcher, "film")
+    (film,) = begin_inlets(batcher, "film")
     calls = []
 
     def wait():
@@ -216,18 +216,18 @@ def test_a_source_that_waits_for_room_is_let_go(how):
 
 def test_a_source_that_has_ended_brings_nothing_more_even_with_room():
     batcher = Batcher(4, LONG_S, np)
-    film, gate = begun(batcher, "film", "gate")
+    film, gate = begin_inlets(batcher, "film", "gate")
     film.end()
     gate.end()
-    for inlet, made in ((film, frame("film")), (gate, live("gate", 0, 0.0))):
+    for inlet, late_frame in ((film, frame("film")), (gate, live("gate", 0, 0.0))):
         with pytest.raises(Aborted):
-            inlet.put(made)
+            inlet.put(late_frame)
     assert batcher.waiting == 0
 
 
 def test_a_waiting_taker_is_woken_when_a_batch_may_leave():
     batcher = Batcher(6, LONG_S, np, 1)
-    film, other = begun(batcher, "film", "other")  # a share of three frames
+    film, other = begin_inlets(batcher, "film", "other")  # a share of three frames
     woken = []
     batcher._changed.awaited = True
     batcher._changed.notify_all = lambda: woken.append(batcher.waiting)
@@ -245,7 +245,7 @@ def test_a_waiting_taker_is_woken_when_a_batch_may_leave():
 
 def test_a_full_batch_wakes_the_taker_before_any_source_is_out_of_room():
     batcher = Batcher(2, LONG_S, np, 4)
-    film, other = begun(batcher, "film", "other")
+    film, other = begin_inlets(batcher, "film", "other")
     woken = []
     batcher._changed.awaited = True
     batcher._changed.notify_all = lambda: woken.append(batcher.waiting)
@@ -259,7 +259,7 @@ def test_a_full_batch_wakes_the_taker_before_any_source_is_out_of_room():
 
 def test_a_frame_waits_for_others_exactly_as_long_as_is_allowed(clock):
     batcher = Batcher(8, 0.5, np)
-    film, _ = begun(batcher, "film", "idle")
+    film, _ = begin_inlets(batcher, "film", "idle")
     film.put(frame("film"))
     clock.now_s += 0.125
     noted = waits(batcher, clock)
@@ -276,7 +276,7 @@ def test_a_frame_waits_for_others_exactly_as_long_as_is_allowed(clock):
 
 def test_the_wait_is_never_less_than_nothing(clock):
     batcher = Batcher(8, 0.5, np)
-    film, _ = begun(batcher, "film", "idle")
+    film, _ = begin_inlets(batcher, "film", "idle")
     assert batcher._patience() is None
     film.put(frame("film"))
     assert batcher._patience() == 0.5
@@ -286,7 +286,7 @@ def test_the_wait_is_never_less_than_nothing(clock):
 
 def test_the_wait_of_the_oldest_frame_counts_whoever_brought_it(clock):
     batcher = Batcher(8, 1.0, np)
-    film, gate, _ = begun(batcher, "film", "gate", "idle")
+    film, gate, _ = begin_inlets(batcher, "film", "gate", "idle")
     gate.put(live("gate", 0, clock.now_s))
     clock.now_s += 0.25
     film.put(frame("film"))
@@ -298,7 +298,7 @@ def test_the_wait_of_the_oldest_frame_counts_whoever_brought_it(clock):
 
 def test_frames_of_ended_sources_wait_too_while_a_source_has_yet_to_begin(clock):
     batcher = Batcher(8, 0.5, np)
-    (film,) = begun(batcher, "film", expected=1)
+    (film,) = begin_inlets(batcher, "film", expected=1)
     film.put(frame("film"))
     film.end()
     noted = waits(batcher, clock)
@@ -308,7 +308,7 @@ def test_frames_of_ended_sources_wait_too_while_a_source_has_yet_to_begin(clock)
 
 def test_a_batch_leaves_at_once_when_every_running_source_is_out_of_room():
     batcher = Batcher(10, LONG_S, np, 0)
-    film, other, third = begun(batcher, "film", "other", "third")
+    film, other, third = begin_inlets(batcher, "film", "other", "third")
     batcher._changed.wait = never
     third.put(frame("third"))
     third.end()
@@ -327,7 +327,7 @@ def test_a_batch_leaves_at_once_when_every_running_source_is_out_of_room():
 
 def test_the_end_of_a_source_is_told_at_once_though_others_run():
     batcher = Batcher(4, LONG_S, np)
-    begun(batcher, "film", "other")[0].end()
+    begin_inlets(batcher, "film", "other")[0].end()
     batcher._changed.wait = never
     batch = batcher.next()
     assert (batch.frames, batch.ended, list(batcher.inlets)) == ([], ("film",), ["other"])
@@ -337,7 +337,7 @@ def test_the_end_of_a_source_is_told_at_once_though_others_run():
 
 def test_a_source_is_told_ended_behind_its_last_frame_only():
     batcher = Batcher(2, LONG_S, np, 4)
-    film, other = begun(batcher, "film", "other")
+    film, other = begin_inlets(batcher, "film", "other")
     for index in range(3):
         film.put(frame("film", index))
     film.end()
@@ -350,7 +350,7 @@ def test_a_source_is_told_ended_behind_its_last_frame_only():
 
 def test_the_last_batch_leaves_at_once(clock):
     batcher = Batcher(8, LONG_S, np)
-    (film,) = begun(batcher, "film")
+    (film,) = begin_inlets(batcher, "film")
     film.put(frame("film"))
     film.end()
     batcher._changed.wait = never
@@ -361,17 +361,17 @@ def test_the_last_batch_leaves_at_once(clock):
 def test_a_taker_learns_that_an_expected_source_does_not_come():
     batcher = Batcher(4, LONG_S, np)
     assert batcher.expect(1) is True
-    found = []
-    taker = in_thread(lambda: found.append(batcher.next()))
+    batches = []
+    taker = in_thread(lambda: batches.append(batcher.next()))
     assert batcher.expect(-1) is True
     taker.join(30)
-    assert found == [None]
+    assert batches == [None]
     assert batcher.expect(1) is False
 
 
 def test_a_source_that_waits_for_its_id_is_let_go_by_an_abort():
     batcher = Batcher(4, LONG_S, np)
-    begun(batcher, "film", expected=1)
+    begin_inlets(batcher, "film", expected=1)
 
     def abort():
         batcher._aborted = True
@@ -399,7 +399,7 @@ def test_a_source_keeps_its_own_counts():
 
 def test_batches_of_one_source_do_not_depend_on_the_clock(clock):
     batcher = Batcher(3, 0.5, np, 4, per_source=True)
-    film, other = begun(batcher, "film", "other")
+    film, other = begin_inlets(batcher, "film", "other")
     for index in range(2):
         film.put(frame("film", index))
         other.put(frame("other", index))
@@ -414,14 +414,14 @@ def test_batches_of_one_source_do_not_depend_on_the_clock(clock):
 
 def test_batches_of_one_source_are_full_and_live_sources_come_first():
     batcher = Batcher(2, LONG_S, np, 8, per_source=True)
-    film, gate = begun(batcher, "film", "gate")
+    film, gate = begin_inlets(batcher, "film", "gate")
     for index in range(5):
         film.put(frame("film", index))
     for index in range(2):
         gate.put(live("gate", index, 0.0))
     batches = [batcher.next() for _ in range(3)]
     assert [names(batch) for batch in batches] == [["gate"] * 2, ["film"] * 2, ["film"] * 2]
-    assert [one.index for batch in batches for one in batch.frames] == [0, 1, 0, 1, 2, 3]
+    assert [batched.index for batch in batches for batched in batch.frames] == [0, 1, 0, 1, 2, 3]
     batcher._changed.wait = never
     with pytest.raises(Full):
         batcher.next()
@@ -432,7 +432,7 @@ def test_batches_of_one_source_are_full_and_live_sources_come_first():
 
 def test_full_batches_of_one_source_take_turns():
     batcher = Batcher(2, LONG_S, np, 8, per_source=True)
-    for inlet in begun(batcher, "film", "other"):
+    for inlet in begin_inlets(batcher, "film", "other"):
         for index in range(4):
             inlet.put(frame(inlet.source, index))
     assert [names(batcher.next())[0] for _ in range(4)] == ["film", "other", "film", "other"]
@@ -440,7 +440,7 @@ def test_full_batches_of_one_source_take_turns():
 
 def test_the_end_of_an_empty_source_is_told_beside_frames_that_wait_for_their_batch():
     batcher = Batcher(3, LONG_S, np, per_source=True)
-    film, other = begun(batcher, "film", "other")
+    film, other = begin_inlets(batcher, "film", "other")
     film.put(frame("film"))
     other.end()
     batcher._changed.wait = never
@@ -459,7 +459,7 @@ def left(batcher, inlet, clock, *ages_s) -> list[float]:
         inlet.put(live(inlet.source, index, clock.now_s - age_s))
     batch = batcher.next()
     batcher._sent_s.pop(batch.sequence, None)
-    return [clock.now_s - one.due_s for one in batch.frames]
+    return [clock.now_s - batched.due_s for batched in batch.frames]
 
 
 def took(batcher, inlet, clock, seconds) -> None:
@@ -485,7 +485,7 @@ def took(batcher, inlet, clock, seconds) -> None:
 )
 def test_a_frame_may_be_as_old_as_the_way_through_the_graph_allows(clock, transits_s, allowed_s):
     batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
-    (gate,) = begun(batcher, "gate")
+    (gate,) = begin_inlets(batcher, "gate")
     for seconds in transits_s:
         took(batcher, gate, clock, seconds)
     assert left(batcher, gate, clock, allowed_s + 0.01, allowed_s - 0.01) == pytest.approx([allowed_s - 0.01])
@@ -494,7 +494,7 @@ def test_a_frame_may_be_as_old_as_the_way_through_the_graph_allows(clock, transi
 
 def test_a_frame_of_exactly_the_age_allowed_leaves(clock):
     batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
-    (gate,) = begun(batcher, "gate")
+    (gate,) = begin_inlets(batcher, "gate")
     took(batcher, gate, clock, 4.0)
     assert left(batcher, gate, clock, 4.0, 1.0) == [4.0, 1.0]
     assert not gate.drops.values
@@ -502,7 +502,7 @@ def test_a_frame_of_exactly_the_age_allowed_leaves(clock):
 
 def test_batches_that_never_reach_the_end_are_not_remembered_without_end(clock):
     batcher = Batcher(1, 0.0, np)
-    (gate,) = begun(batcher, "gate")
+    (gate,) = begin_inlets(batcher, "gate")
     for _ in range(1003):
         gate.put(live("gate", 0, clock.now_s))
         batcher.next()

@@ -38,7 +38,7 @@ def clock(monkeypatch):
     return Clock(monkeypatch)
 
 
-class Given(Source):
+class ScriptedSource(Source):
     """Yields what a test gives; notes the calls."""
 
     unbounded = "its own"
@@ -60,49 +60,49 @@ class Given(Source):
         yield from self._frames
 
 
-class Video(Given, reads_packets=True):
+class Video(ScriptedSource, reads_packets=True):
     """The same with packets."""
 
 
-def picture(index, pts_s, value=None, size=(16, 16), **given):
+def picture(index, pts_s, value=None, size=(16, 16), **fields):
     """A frame, with a surface of one gray if `value` is given."""
     width, height = size
     surface = None if value is None else Surface(np.full((height * 3 // 2, width), value, np.uint8), Color())
-    return Frame("cam", index, pts_s, width, height, surface, **given)
+    return Frame("cam", index, pts_s, width, height, surface, **fields)
 
 
-def begun(**fault):
+def start_injector(**fault):
     faults = FaultInjector(Fault(**fault), "cam")
     faults.begin()
     return faults
 
 
 def faulty(inner, **fault):
-    made = FaultySource(inner, FaultInjector(Fault(**fault), "cam"))
-    made.context = Context("cam", counters=Counters())
-    return made
+    source = FaultySource(inner, FaultInjector(Fault(**fault), "cam"))
+    source.context = Context("cam", counters=Counters())
+    return source
 
 
-def counts(made):
-    return dict(made.context.counters.values)
+def counts(source):
+    return dict(source.context.counters.values)
 
 
 # ------------------------------------------------------------------------------------------------------------- clocks
 
 
 def test_times_of_a_file_are_those_of_its_frames_from_the_first_on(clock):
-    faults = begun(fail={"at": 99.0})
-    found = []
+    faults = start_injector(fail={"at": 99.0})
+    times_s = []
     for pts_s in (5.0, 6.5, 5.0, 5.5, 5.5, 0.0, 4.0):  # goes back at the start of each loop
         clock.now_s += 100.0
         faults.advance(picture(0, pts_s))
-        found.append(faults.time_s)
-    assert found == [0.0, 1.5, 1.5, 2.0, 2.0, 2.0, 6.0]
+        times_s.append(faults.time_s)
+    assert times_s == [0.0, 1.5, 1.5, 2.0, 2.0, 2.0, 6.0]
     assert not faults.realtime
 
 
 def test_times_of_a_live_source_are_those_of_the_clock_from_the_first_opening_on(clock):
-    faults = begun(fail={"at": 99.0})
+    faults = start_injector(fail={"at": 99.0})
     clock.now_s += 2.0
     faults.advance(picture(0, 50.0, due_s=1.0))
     assert faults.realtime
@@ -121,7 +121,7 @@ def test_there_is_no_time_before_the_first_opening():
 
 
 def test_times_of_packets_are_those_of_their_decoding(clock):
-    faults = begun(corrupt={"at": 99.0, "for": 1.0})
+    faults = start_injector(corrupt={"at": 99.0, "for": 1.0})
     faults.advance(picture(0, 0.0))
     faults.advance(picture(1, 7.0))
 
@@ -142,7 +142,7 @@ def test_times_of_packets_are_those_of_their_decoding(clock):
 @pytest.mark.parametrize("realtime", [False, True])
 def test_what_was_due_while_a_live_source_was_closed_is_skipped(clock, realtime):
     window = {"at": 1.0, "for": 0.5}
-    faults = begun(fail={"at": 1.0}, freeze=window, still=window, corrupt=window, away=window)
+    faults = start_injector(fail={"at": 1.0}, freeze=window, still=window, corrupt=window, away=window)
     faults.realtime = realtime
     clock.now_s += 3.0
     faults.begin()
@@ -154,7 +154,7 @@ def test_what_was_due_while_a_live_source_was_closed_is_skipped(clock, realtime)
 
 
 def test_a_source_fails_at_each_number_and_at_each_time(clock):
-    faults = begun(fail={"frame": [3, 5, 6], "at": 10.0})
+    faults = start_injector(fail={"frame": [3, 5, 6], "at": 10.0})
     faults.advance(picture(0, 0.0))
     assert [faults.fails(index) for index in (0, 2, 3, 4, 7, 8)] == [False, False, True, False, True, False]
     faults.advance(picture(9, 10.0))
@@ -163,7 +163,7 @@ def test_a_source_fails_at_each_number_and_at_each_time(clock):
 
 
 def test_a_file_is_away_for_so_long_from_the_frame_on(clock):
-    faults, counters = begun(away={"at": 1.0, "for": 0.5}), Counters()
+    faults, counters = start_injector(away={"at": 1.0, "for": 0.5}), Counters()
     faults.advance(picture(0, 0.0))
     assert faults.outage_left_s(counters) <= 0
     faults.advance(picture(30, 1.25))
@@ -177,7 +177,7 @@ def test_a_file_is_away_for_so_long_from_the_frame_on(clock):
 
 @pytest.mark.parametrize(("later_s", "left_s", "times"), [(1.25, 0.25, 1), (1.5, 0.0, 0), (3.0, -1.5, 0)])
 def test_a_live_source_is_away_at_its_time_of_the_clock(clock, later_s, left_s, times):
-    faults, counters = begun(away={"at": 1.0, "for": 0.5}), Counters()
+    faults, counters = start_injector(away={"at": 1.0, "for": 0.5}), Counters()
     faults.realtime = True
     clock.now_s += later_s
     assert faults.outage_left_s(counters) == left_s
@@ -188,57 +188,57 @@ def test_a_live_source_is_away_at_its_time_of_the_clock(clock, later_s, left_s, 
 
 
 def test_a_faulty_source_is_opened_and_read_as_the_source_itself(clock):
-    inner = Given([picture(0, 0.0), picture(1, 0.5)])
-    made = faulty(inner, fail={"at": 99.0})
-    assert (made.unbounded, made.retry) == ("its own", Retry(max_wait_s=7.0))
-    made.open()
-    assert inner.context is made.context
-    assert [frame.index for frame in made.frames()] == [0, 1]
-    made.close()
-    made.stop()
+    inner = ScriptedSource([picture(0, 0.0), picture(1, 0.5)])
+    source = faulty(inner, fail={"at": 99.0})
+    assert (source.unbounded, source.retry) == ("its own", Retry(max_wait_s=7.0))
+    source.open()
+    assert inner.context is source.context
+    assert [frame.index for frame in source.frames()] == [0, 1]
+    source.close()
+    source.stop()
     assert inner.calls == ["open", "close", "stop"]
-    assert counts(made) == {}
+    assert counts(source) == {}
 
 
 @pytest.mark.parametrize(
-    ("kind", "fault", "damages"), [(Video, "corrupt", 1), (Video, "still", 0), (Given, "corrupt", 0)]
+    ("kind", "fault", "damages"), [(Video, "corrupt", 1), (Video, "still", 0), (ScriptedSource, "corrupt", 0)]
 )
 def test_packets_are_damaged_where_there_are_packets(clock, monkeypatch, kind, fault, damages):
     damaged = []
-    monkeypatch.setattr(corruption, "flip_bytes", lambda *given: damaged.append(given))
+    monkeypatch.setattr(corruption, "flip_bytes", lambda *call: damaged.append(call))
     inner = kind([picture(0, 0.0, 50)])
-    made = faulty(inner, **{fault: {"at": 1.0, "for": 0.5}})
-    made.open()
-    assert (inner.context is made.context) == (not damages)
+    source = faulty(inner, **{fault: {"at": 1.0, "for": 0.5}})
+    source.open()
+    assert (inner.context is source.context) == (not damages)
     assert (inner.context.runtime.on_packet is not None) == bool(damages)
-    assert made.context.runtime.on_packet is None
+    assert source.context.runtime.on_packet is None
     packets = [SimpleNamespace(pts=None, dts=ticks, time_base=Fraction(1, 10)) for ticks in (0, 10, 14, 15, 30)]
     for packet in packets if damages else ():
         inner.context.runtime.on_packet(packet)
     if damages:
         assert [packet for packet, _, _ in damaged] == packets[1:3]
-        assert {(share, chance) for _, share, chance in damaged} == {(0.01, made._faults.chance)}
-        assert counts(made) == {"fault: packets corrupted": 2}
-        (frame,) = made.frames()
+        assert {(share, chance) for _, share, chance in damaged} == {(0.01, source._faults.chance)}
+        assert counts(source) == {"fault: packets corrupted": 2}
+        (frame,) = source.frames()
         assert (frame.surface.data == 50).all(), "a video's frames are left alone"
 
 
 def test_a_source_that_is_away_refuses_to_open_until_it_is_back(clock):
-    inner = Given()
-    made = faulty(inner, away={"at": 0.0, "for": 2.5})
+    inner = ScriptedSource()
+    source = faulty(inner, away={"at": 0.0, "for": 2.5})
     with pytest.raises(SourceError) as raised:
-        made.open()
+        source.open()
     assert str(raised.value) == "connection refused: injected outage for another 2.5 s (fault: away)"
     assert (raised.value.cause, inner.calls) == ("refused", [])
-    assert counts(made) == {"fault: times away": 1, "fault: openings refused": 1}
+    assert counts(source) == {"fault: times away": 1, "fault: openings refused": 1}
     clock.now_s += 2.5
-    made.open()
+    source.open()
     assert inner.calls == ["open"]
-    assert counts(made) == {"fault: times away": 1, "fault: openings refused": 1}
+    assert counts(source) == {"fault: times away": 1, "fault: openings refused": 1}
 
 
 @pytest.mark.parametrize(
-    ("fault", "told", "counted"),
+    ("fault", "message", "counted"),
     [
         ({"fail": {"at": 1.0}}, "injected failure at 1.50 s, frame 9 (fault: fail)", {"fault: failures": 1}),
         (
@@ -247,15 +247,15 @@ def test_a_source_that_is_away_refuses_to_open_until_it_is_back(clock):
         ),
     ],
 )  # fmt: skip
-def test_a_failure_and_an_outage_are_lost_connections(clock, fault, told, counted):
-    made = faulty(Given([picture(8, 3.0), picture(9, 4.5), picture(10, 5.0)]), **fault)
-    made.open()
-    frames = made.frames()
+def test_a_failure_and_an_outage_are_lost_connections(clock, fault, message, counted):
+    source = faulty(ScriptedSource([picture(8, 3.0), picture(9, 4.5), picture(10, 5.0)]), **fault)
+    source.open()
+    frames = source.frames()
     assert next(frames).index == 8
     with pytest.raises(SourceError) as raised:
         next(frames)
-    assert (str(raised.value), raised.value.cause) == (told, "lost")
-    assert counts(made) == counted
+    assert (str(raised.value), raised.value.cause) == (message, "lost")
+    assert counts(source) == counted
 
 
 # ------------------------------------------------------------------------------------------------------------- freeze
@@ -267,40 +267,42 @@ def test_frames_of_a_live_source_are_missed_in_a_freeze(clock):
             yield picture(index, 0.0, due_s=clock.now_s)
             clock.now_s += 0.25
 
-    made = faulty(Given(frames()), freeze={"at": 0.5, "for": 0.75})
-    made.open()
-    assert [frame.index for frame in made.frames()] == [0, 1, 5, 6, 7, 8]
-    assert counts(made) == {"fault: freezes": 1, "fault: frames missed": 3}
+    source = faulty(ScriptedSource(frames()), freeze={"at": 0.5, "for": 0.75})
+    source.open()
+    assert [frame.index for frame in source.frames()] == [0, 1, 5, 6, 7, 8]
+    assert counts(source) == {"fault: freezes": 1, "fault: frames missed": 3}
     assert clock.sleeps == []
 
 
 def test_a_file_waits_in_each_freeze_and_misses_nothing(clock):
-    made = faulty(Given([picture(n, n / 4) for n in range(5)]), freeze={"at": [0.5, 0.9, 0.95], "for": 0.125})
-    made.open()
+    source = faulty(
+        ScriptedSource([picture(n, n / 4) for n in range(5)]), freeze={"at": [0.5, 0.9, 0.95], "for": 0.125}
+    )
+    source.open()
     waited = []
-    for frame in made.frames():
+    for frame in source.frames():
         waited.append((frame.index, round(sum(clock.sleeps), 6)))
         clock.sleeps.clear()
     assert waited == [(0, 0), (1, 0), (2, 0.125), (3, 0), (4, 0.25)]
-    assert counts(made) == {"fault: freezes": 3}
+    assert counts(source) == {"fault: freezes": 3}
 
 
 def test_a_wait_in_a_freeze_is_left_soon_after_a_stop(clock):
-    inner = Given([picture(n, n / 4) for n in range(5)])
-    made = faulty(inner, freeze={"at": 0.5, "for": 60.0})
-    made.open()
-    clock.then = lambda: made.stop() if len(clock.sleeps) == 3 else None
-    assert [frame.index for frame in made.frames()] == [0, 1]
+    inner = ScriptedSource([picture(n, n / 4) for n in range(5)])
+    source = faulty(inner, freeze={"at": 0.5, "for": 60.0})
+    source.open()
+    clock.then = lambda: source.stop() if len(clock.sleeps) == 3 else None
+    assert [frame.index for frame in source.frames()] == [0, 1]
     assert clock.sleeps == [0.05] * 3
     assert inner.calls == ["open", "stop"]
 
 
 def test_no_frame_follows_a_stop(clock):
-    made = faulty(Given([picture(n, n / 4) for n in range(5)]), fail={"at": 99.0})
-    made.open()
-    frames = made.frames()
+    source = faulty(ScriptedSource([picture(n, n / 4) for n in range(5)]), fail={"at": 99.0})
+    source.open()
+    frames = source.frames()
     next(frames)
-    made.stop()
+    source.stop()
     assert list(frames) == []
 
 
@@ -308,27 +310,27 @@ def test_no_frame_follows_a_stop(clock):
 
 
 def test_a_still_image_is_that_of_its_first_frame_at_this_size(clock):
-    given = [
+    frames = [
         picture(0, 0.0, 10), picture(1, 1.0, 11), picture(2, 1.1, 12), picture(3, 1.2, 13, (32, 16)),
         picture(4, 1.3, 14, (32, 16)), picture(5, 1.4, 15, (32, 32)), picture(6, 1.5), picture(7, 1.6, 17),
         picture(8, 1.7, 18), picture(9, 2.0, 19),
     ]  # fmt: skip
-    made = faulty(Given(given), still={"at": 1.0, "for": 1.0})
-    made.open()
-    values = [None if frame.surface is None else int(frame.surface.data[0, 0]) for frame in made.frames()]
+    source = faulty(ScriptedSource(frames), still={"at": 1.0, "for": 1.0})
+    source.open()
+    values = [None if frame.surface is None else int(frame.surface.data[0, 0]) for frame in source.frames()]
     assert values == [10, 11, 11, 13, 13, 15, None, 17, 17, 19]
-    assert counts(made) == {"fault: frames repeated": 3}
+    assert counts(source) == {"fault: frames repeated": 3}
 
 
 def test_images_are_damaged_in_their_time_only_and_on_copies(clock):
-    given = [picture(n, n / 2, 50) for n in range(5)] + [picture(5, 1.0)]
-    surfaces = [frame.surface for frame in given]
-    made = faulty(Given(given), corrupt={"at": 1.0, "for": 0.75, "share": 0.5})
-    made.open()
-    found = [frame.surface is not None and bool((frame.surface.data != 50).any()) for frame in made.frames()]
-    assert found == [False, False, True, True, False, False]
+    frames = [picture(n, n / 2, 50) for n in range(5)] + [picture(5, 1.0)]
+    surfaces = [frame.surface for frame in frames]
+    source = faulty(ScriptedSource(frames), corrupt={"at": 1.0, "for": 0.75, "share": 0.5})
+    source.open()
+    damaged = [frame.surface is not None and bool((frame.surface.data != 50).any()) for frame in source.frames()]
+    assert damaged == [False, False, True, True, False, False]
     assert all((surface.data == 50).all() for surface in surfaces if surface is not None)
-    assert counts(made) == {"fault: frames damaged": 2}
+    assert counts(source) == {"fault: frames damaged": 2}
 
 
 # ----------------------------------------------------------------------------------------------------------- messages
@@ -337,14 +339,14 @@ def test_images_are_damaged_in_their_time_only_and_on_copies(clock):
 def test_faults_by_source():
     fail = Fault(fail={"at": 1.0})
     configs = [SimpleNamespace(id="a", fault=fail), SimpleNamespace(id="b", fault=None)]
-    found = faults_of(configs)
-    assert list(found) == ["a"]
-    assert found["a"].fault is fail
-    assert isinstance(found["a"], FaultInjector)
+    faults = faults_of(configs)
+    assert list(faults) == ["a"]
+    assert faults["a"].fault is fail
+    assert isinstance(faults["a"], FaultInjector)
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "listed"),
     [
         (1, "s0 (fail, still)"),
         (5, "s0 (fail, still), s1 (fail, still), s2 (fail, still), s3 (fail, still), s4 (fail, still)"),
@@ -355,7 +357,7 @@ def test_faults_by_source():
         ),
     ],
 )
-def test_the_message_names_up_to_five_sources(count, told):
+def test_the_message_names_up_to_five_sources(count, listed):
     fault = Fault(fail={"at": 1.0}, still={"at": 1.0, "for": 1.0})
     faults = {f"s{number}": FaultInjector(fault, f"s{number}") for number in range(count)}
-    assert faults_message(faults) == f"faults are injected, because the YAML sets `fault`, into {told}"
+    assert faults_message(faults) == f"faults are injected, because the YAML sets `fault`, into {listed}"

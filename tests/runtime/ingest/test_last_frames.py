@@ -11,10 +11,10 @@ def follow(n):
     """Pass n frames on; what happens, in order: the index of each frame that leaves, and the wait."""
     seen = []
     last = LastFrames(lambda frame: seen.append(frame.index), lambda: seen.append("wait"))
-    given = frames(n)
-    for frame in given:
+    entered = frames(n)
+    for frame in entered:
         last.put(frame)
-    return last, seen, given
+    return last, seen, entered
 
 
 @pytest.mark.parametrize(
@@ -22,18 +22,18 @@ def follow(n):
     [(0, [], [], []), (1, [], [0], [0]), (2, [], [0, "wait", 1], [0]), (4, [0, 1], [0, 1, 2, "wait", 3], [2])],
 )
 def test_the_last_frame_waits_and_the_one_before_it_is_marked(n, before, after, closing):
-    last, seen, given = follow(n)
+    last, seen, entered = follow(n)
     assert (seen, len(last.held)) == (before, min(n, 2))
     last.finish()
     assert (seen, len(last.held)) == (after, 0)
-    assert [frame.index for frame in given if frame._state.closing] == closing
+    assert [frame.index for frame in entered if frame._state.closing] == closing
 
 
 def test_frames_are_released_without_a_wait_if_more_will_follow():
-    last, seen, given = follow(4)
+    last, seen, entered = follow(4)
     last.release()
     assert (seen, len(last.held)) == ([0, 1, 2, 3], 0)
-    assert not any(frame._state.closing for frame in given)
+    assert not any(frame._state.closing for frame in entered)
 
 
 def test_a_run_that_is_aborted_ends_the_source():

@@ -171,28 +171,28 @@ def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
     source = reconnecting(inner)
     source.context = Context("cam", counters=Counters())
     frames = source.frames()
-    found = []
+    frames_read = []
     for frame in frames:
-        found.append(frame)
+        frames_read.append(frame)
         if frame.index in (0, 3):
             time.sleep(0.4)
     assert inner.openings == 2
     assert source.context.counters["reconnects: frozen"] == 0
-    assert len(found) == 8
-    assert found[4].pts_s - found[3].pts_s < 0.3
+    assert len(frames_read) == 8
+    assert frames_read[4].pts_s - frames_read[3].pts_s < 0.3
 
 
 class Clock:
     """The monotonic clock and the waits of a source that comes back, both made up."""
 
     def __init__(self, monkeypatch):
-        self.now_s, self.asked = 1000.0, []
+        self.now_s, self.ranges = 1000.0, []
         monkeypatch.setattr(reconnect.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: self.asked.append((low, high)) or high)
+        monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: self.ranges.append((low, high)) or high)
 
 
-def returning(**given):
-    source = ReconnectingSource(Ticking([]), Retry(**given))
+def returning(**options):
+    source = ReconnectingSource(Ticking([]), Retry(**options))
     source.context = Context("cam", counters=Counters())
     return source
 
@@ -206,13 +206,13 @@ def failing(source, clock, *, came=False, connected_s=0.0):
         source._live = True
     assert source._should_retry(SourceError("away", cause="refused"), came, opened_s, opened_s)
     source._backoff_s()
-    return clock.asked[-1]
+    return clock.ranges[-1]
 
 
 def test_waits_double_up_to_the_longest(monkeypatch):
     clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
-    found = [failing(source, clock) for _ in range(6)]
-    assert found == [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0), (1.5, 3.0), (1.5, 3.0)]
+    ranges = [failing(source, clock) for _ in range(6)]
+    assert ranges == [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0), (1.5, 3.0), (1.5, 3.0)]
     assert source.context.counters["connection attempts failed"] == 6
     source = returning(max_wait_s=100.0)
     assert [failing(source, clock)[1] for _ in range(10)] == [0.25 * 2**n for n in range(9)] + [100.0]
@@ -220,7 +220,7 @@ def test_waits_double_up_to_the_longest(monkeypatch):
     assert failing(source, clock) == (0.05, 0.1)
     for _ in range(2000):  # a night: 2 to that power is no float
         failing(source, clock)
-    assert clock.asked[-1] == (0.05, 0.1)
+    assert clock.ranges[-1] == (0.05, 0.1)
 
 
 def test_each_wait_is_drawn_anew_and_never_shorter_than_half(monkeypatch):
@@ -267,15 +267,15 @@ def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
 
 def test_what_is_not_tried_again(monkeypatch):
     clock = Clock(monkeypatch)
-    known, unknown = SourceError("away", cause="refused"), SourceError("no such protocol")
+    refused, unknown = SourceError("away", cause="refused"), SourceError("no such protocol")
 
     def tried(error, source, live=False):
         source._live, source._last = live, (0, 0.0) if live else None
         return source._should_retry(error, live, clock.now_s, clock.now_s)
 
-    assert tried(known, returning())
+    assert tried(refused, returning())
     assert not tried(unknown, returning())
-    assert not tried(known, returning(first=False))
+    assert not tried(refused, returning(first=False))
     assert tried(unknown, returning(first=False), live=True)
     assert tried(unknown, returning(first=False, files=True))
 
@@ -299,7 +299,7 @@ def test_the_wait_is_waited_before_the_next_try(monkeypatch):
     thread.start()
     wait_until(lambda: len(tried_s) >= 4)
     gaps_s = [b - a for a, b in itertools.pairwise(tried_s[:4])]
-    assert all(gap >= least for gap, least in zip(gaps_s, (0.25, 0.5, 0.5), strict=True))
+    assert all(gap >= shortest_s for gap, shortest_s in zip(gaps_s, (0.25, 0.5, 0.5), strict=True))
     source.stop()
     thread.join(60)
     assert not thread.is_alive()
@@ -308,8 +308,8 @@ def test_the_wait_is_waited_before_the_next_try(monkeypatch):
 def test_what_a_yaml_may_say_of_it():
     assert Retry() == Retry(max_wait_s=3.0, attempts=None, give_up_s=None, frozen_s=None, first=True, files=False)
     assert VideoSource(uri="rtsp://host/a").retry == Retry(frozen_s=60.0)
-    given = {"max_backoff": 9.0, "attempts": 4, "give_up": 60.0}
-    assert VideoSource(uri="rtsp://host/a", reconnect=given, freeze_timeout=5.0).retry == Retry(
+    options = {"max_backoff": 9.0, "attempts": 4, "give_up": 60.0}
+    assert VideoSource(uri="rtsp://host/a", reconnect=options, freeze_timeout=5.0).retry == Retry(
         9.0, 4, 60.0, 5.0, True, True
     )
     assert VideoSource(uri="a.mp4", reconnect=True, freeze_timeout=0.0).retry == Retry(files=True)

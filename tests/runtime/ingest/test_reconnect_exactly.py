@@ -25,28 +25,28 @@ class World:
         self.now_s, self.logged, self.statuses, self.closed = 1000.0, [], [], []
         monkeypatch.setattr(reconnect, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setattr(reconnect, "at_now", lambda: "NOW")
-        monkeypatch.setattr(reconnect, "logger", SimpleNamespace(log=lambda *given: self.logged.append(given)))
+        monkeypatch.setattr(reconnect, "logger", SimpleNamespace(log=lambda *entry: self.logged.append(entry)))
         monkeypatch.setattr(reconnect, "random", SimpleNamespace(uniform=lambda low, high: high))
         trimmer = SimpleNamespace(count_close=lambda: self.closed.append(self.now_s))
         monkeypatch.setattr(reconnect, "heap_trimmer", trimmer)
 
     def source(self, *connections, waits=100, **retry):
         """A source with these connections; it is stopped in its last wait."""
-        made = ReconnectingSource(Given(connections), Retry(**retry))
-        runtime = RuntimeContext(report_status=lambda *given: self.statuses.append(given))
-        made.context = Context("cam", counters=Counters(), runtime=runtime)
-        made.waited = []
-        made._stopped.wait = lambda seconds: self._wait(made, seconds, waits)
-        return made
+        source = ReconnectingSource(ScriptedSource(connections), Retry(**retry))
+        runtime = RuntimeContext(report_status=lambda *status: self.statuses.append(status))
+        source.context = Context("cam", counters=Counters(), runtime=runtime)
+        source.waited = []
+        source._stopped.wait = lambda seconds: self._wait(source, seconds, waits)
+        return source
 
-    def _wait(self, made, seconds, waits):
-        made.waited.append(seconds)
+    def _wait(self, source, seconds, waits):
+        source.waited.append(seconds)
         self.now_s += 1.0
-        if len(made.waited) >= waits:
-            made.stop()
+        if len(source.waited) >= waits:
+            source.stop()
 
 
-class Given(Source):
+class ScriptedSource(Source):
     """Connections, each a list of frames, functions and exceptions; notes the calls."""
 
     unbounded = "its own"
@@ -81,8 +81,8 @@ def world(monkeypatch):
     return World(monkeypatch)
 
 
-def live(index, pts_s, **given):
-    return Frame("cam", index, pts_s, 16, 16, time_s=1.0, **{"due_s": 1.0, **given})
+def live(index, pts_s, **fields):
+    return Frame("cam", index, pts_s, 16, 16, time_s=1.0, **{"due_s": 1.0, **fields})
 
 
 def recorded(index, pts_s):
@@ -303,14 +303,14 @@ def test_each_loss_is_told_even_for_the_same_cause(world):
 def test_a_return_is_told_only_if_the_loss_was(world):
     source = world.source([live(0, 0.0)], [live(0, 0.0)], ["refuses"], [live(0, 0.0)], waits=4)
     answers = iter([None, 3, 0, None, None, 0])
-    asked = []
-    source._limiter = lambda always: asked.append(always) or next(answers)
+    forced = []
+    source._limiter = lambda always: forced.append(always) or next(answers)
     list(source.frames())
     assert [text for _, text in world.logged] == [
         "source cam is lost NOW (lost): the stream ended; trying again (3 similar messages suppressed)",
         "source cam is still away NOW (refused): no answer; trying again",
     ]
-    assert asked == [False, False, False, True, False]
+    assert forced == [False, False, False, True, False]
 
 
 def test_six_messages_in_a_row_and_then_one_in_ten_minutes(world):
@@ -333,5 +333,5 @@ def test_messages_that_must_be_told_do_not_count(world):
 
 
 def test_a_source_without_a_policy_is_left_as_it_is():
-    plain = Given([])
+    plain = ScriptedSource([])
     assert reconnecting(plain) is plain

@@ -40,7 +40,7 @@ def test_the_server_goes_and_comes_back(rtsp, videos):
     ((event, frame),) = [(event, frame) for frame, _ in camera.frames for event in frame.events]
     assert (event.kind, event.stage, event.source, event.frame) == ("reconnected", "decode", "cam", frame.index)
     assert (event.pts_s, event.data["cause"]) == (frame.pts_s, "refused")
-    before = next(one for one, _ in reversed(camera.frames) if one.index < frame.index)
+    before = next(earlier for earlier, _ in reversed(camera.frames) if earlier.index < frame.index)
     assert 0 < event.data["away_s"] < frame.pts_s - before.pts_s + 1
     assert "secret" not in " ".join(camera.logged)
 
@@ -132,8 +132,8 @@ def test_the_senders_clock(rtsp, videos):
         wait_until(lambda: 0 < camera.counters[by_arrival] < len(camera.frames) - 30, what="the sender's own time")
     before = camera.counters[by_arrival]  # until the first sender report, and not one frame after it
     assert abs(len(camera.frames) - before - sum(_goes_with(camera.frames[before:]))) <= 1
-    told = [f.time_s - f.pts_s for f, _ in camera.frames[before + 1 :]]
-    assert max(told) - min(told) < 1e-3  # the sender's time goes with the presentation time, not with arrival
+    offsets_s = [f.time_s - f.pts_s for f, _ in camera.frames[before + 1 :]]
+    assert max(offsets_s) - min(offsets_s) < 1e-3  # the sender's time goes with the presentation time, not with arrival
     early = [f.time_s - f.pts_s for f, _ in camera.frames[:before]]
     assert max(early) - min(early) > 1e-3
     assert abs(camera.frames[-1][0].time_s - time.time()) < 60
@@ -204,9 +204,9 @@ def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp,
             wait_until(lambda: camera.counters["timestamp jumps corrected"], what="the jump back")
             camera.wait_for_frames(5)
             later.wait_for_frames(5)
-    for one in (camera, later):
-        one.check_order()
-        assert one.counters["reconnects"] == 0
+    for client in (camera, later):
+        client.check_order()
+        assert client.counters["reconnects"] == 0
     times = [frame.pts_s for frame, _ in camera.frames[before:]]
     assert max(b - a for a, b in itertools.pairwise(times)) < 2  # not as long as it had run before
 

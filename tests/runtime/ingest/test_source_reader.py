@@ -129,21 +129,21 @@ def test_a_file_without_an_end_stands_still_too(clip, uri):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         ("again", "wrong yields the same Frame twice; yield a new Frame for each image"),
         ("foreign", "wrong yields a frame of the source 'b'; create each frame as Frame(self.context.id, ...)"),
         ("surface", "wrong yields Surface, not a Frame; yield a Frame for each image"),
     ],
 )
-def test_what_a_source_may_not_yield_is_its_failure(what, told):
+def test_what_a_source_may_not_yield_is_its_failure(what, message):
     running, logged = pipeline(
         f"sources: {{a: {{stage: wrong, what: {what}}}, b: 'test://?width=16&height=16&frames=20'}}\n"
         "stages: {note: {}}"
     )
     with going(running):
         until(lambda: running.states["a"].complete and running.states["b"].complete)
-    assert logged == [f"source a failed: {told}"]
+    assert logged == [f"source a failed: {message}"]
     assert running.states["a"].state == "failed"
     assert {"a": [0, 1, 2], "b": list(range(20))} == WRITTEN
 

@@ -23,10 +23,10 @@ class Inlet:
     """The batcher and its inlet: notes what the reader passes on."""
 
     def __init__(self):
-        self.frames, self.begun, self.ends = [], [], 0
+        self.frames, self.begins, self.ends = [], [], 0
 
     def begin(self, source, drops):
-        self.begun.append((source, drops))
+        self.begins.append((source, drops))
         return self
 
     def put(self, frame):
@@ -102,20 +102,20 @@ class Waits:
         self._then(timeout)
 
 
-def frame(index, **given):
-    return Frame("a", index, index / 25, 16, 16, **given)
+def frame(index, **fields):
+    return Frame("a", index, index / 25, 16, 16, **fields)
 
 
-def live(index, **given):
-    return frame(index, time_s=1.0, due_s=1.0, **given)
+def live(index, **fields):
+    return frame(index, time_s=1.0, due_s=1.0, **fields)
 
 
-def reader(source, inlet=None, *, limit=None, spans=Spans):
-    made = SourceReader(
+def reader_of(source, inlet=None, *, limit=None, spans=Spans):
+    new_reader = SourceReader(
         SourceConfig("a", type(source), {}, None), SourceState(), inlet or Inlet(), lambda *_: source, limit, spans
     )
-    made.test_source = source
-    return made
+    new_reader.test_source = source
+    return new_reader
 
 
 @pytest.fixture
@@ -128,16 +128,16 @@ def inlet():
 
 def test_a_source_is_read_from_its_first_frame_to_its_last(inlet):
     source = Scripted(lambda: map(frame, range(3)))
-    one = reader(source, inlet)
-    assert (one.paused, one.start_line, one.start_number, one.error) == (False, None, 0, None)
-    assert not one.state.begun
-    one()
-    state = one.state
-    assert inlet.begun == [("a", state.drops)]
-    assert inlet.begun[0][1] is state.drops
+    reader = reader_of(source, inlet)
+    assert (reader.paused, reader.start_line, reader.start_number, reader.error) == (False, None, 0, None)
+    assert not reader.state.begun
+    reader()
+    state = reader.state
+    assert inlet.begins == [("a", state.drops)]
+    assert inlet.begins[0][1] is state.drops
     assert inlet.indices == [0, 1, 2]
-    assert [made.pts_s for made in inlet.frames] == [0.0, 1 / 25, 2 / 25]
-    assert all(made._state.source_state is state for made in inlet.frames)
+    assert [passed.pts_s for passed in inlet.frames] == [0.0, 1 / 25, 2 / 25]
+    assert all(passed._state.source_state is state for passed in inlet.frames)
     assert source.calls == ["open", "close"]
     assert inlet.ends == 1
     assert (state.begun, state.done, state.frames, state.state, state.error) == (True, True, 3, "ended", None)
@@ -152,12 +152,12 @@ def test_a_source_with_a_limit_is_read_no_further(inlet, limit, frames):
             taken.append(index)
             yield frame(index)
 
-    one = reader(Scripted(five), inlet, limit=limit)
-    one()
+    reader = reader_of(Scripted(five), inlet, limit=limit)
+    reader()
     assert inlet.indices == list(range(frames))
-    assert one.state.frames == frames
+    assert reader.state.frames == frames
     assert taken == list(range(max(1, frames))), "no frame is decoded beyond the limit"
-    assert one.test_source.calls == ["open", "close"]
+    assert reader.test_source.calls == ["open", "close"]
 
 
 def test_the_timeline_shows_decoding_and_the_waits_for_the_batcher(inlet):
@@ -172,7 +172,7 @@ def test_the_timeline_shows_decoding_and_the_waits_for_the_batcher(inlet):
             noted.append((name, waiting, about))
             return items
 
-    reader(Scripted(lambda: [frame(0)]), inlet, spans=Noting)()
+    reader_of(Scripted(lambda: [frame(0)]), inlet, spans=Noting)()
     assert noted == [("wait for the batcher", True), ("decode", False, {"source": "a"})]
 
 
@@ -182,16 +182,16 @@ def test_the_first_frame_says_whether_a_source_is_live(inlet, due_s, is_live):
 
     def frames():
         yield frame(0, due_s=due_s)
-        states.append((one.state.state, one.state.live))
-        one.state.live = None
+        states.append((reader.state.state, reader.state.live))
+        reader.state.live = None
         yield frame(1, due_s=due_s)
-        states.append((one.state.state, one.state.live))
-        one.state.set_state("connecting")
+        states.append((reader.state.state, reader.state.live))
+        reader.state.set_state("connecting")
         yield frame(2, due_s=due_s)
-        states.append((one.state.state, one.state.live))
+        states.append((reader.state.state, reader.state.live))
 
-    one = reader(Scripted(frames), inlet)
-    one()
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
     assert states == [("running", is_live), ("running", None), ("running", is_live)]
 
 
@@ -199,12 +199,12 @@ def test_the_first_frame_does_not_hide_what_a_source_reports(inlet):
     states = []
 
     def frames():
-        one.state.set_state("reconnecting", "lost")
+        reader.state.set_state("reconnecting", "lost")
         yield frame(0, due_s=1.0)
-        states.append((one.state.state, one.state.cause, one.state.live))
+        states.append((reader.state.state, reader.state.cause, reader.state.live))
 
-    one = reader(Scripted(frames), inlet)
-    one()
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
     assert states == [("reconnecting", "lost", True)]
 
 
@@ -212,47 +212,47 @@ def test_the_first_frame_does_not_hide_what_a_source_reports(inlet):
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "cause"),
+    ("error", "message", "cause"),
     [
         (SourceError("no such camera", cause="not_found"), "no such camera", "not_found"),
         (SourceError("odd"), "odd", None),
         (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero", None),
     ],
 )
-def test_an_exception_is_the_failure_of_its_source(inlet, error, told, cause):
+def test_an_exception_is_the_failure_of_its_source(inlet, error, message, cause):
     def frames():
         yield frame(0)
         raise error
 
-    one = reader(Scripted(frames), inlet)
-    one()
-    state = one.state
-    assert told in state.error
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    state = reader.state
+    assert message in state.error
     assert state.raised is error
     assert (state.state, state.cause, state.message, state.done) == ("failed", cause, state.error, True)
-    assert one.error is None
-    assert (inlet.indices, inlet.ends, one.test_source.calls) == ([0], 1, ["open", "close"])
+    assert reader.error is None
+    assert (inlet.indices, inlet.ends, reader.test_source.calls) == ([0], 1, ["open", "close"])
 
 
 def test_a_source_error_is_told_in_its_own_words(inlet):
     def refuse():
         raise SourceError("there is no such camera")
 
-    one = reader(Scripted(on_open=refuse), inlet)
-    one()
-    assert one.state.error == "there is no such camera"
-    assert one.test_source.calls == ["open"], "what was not opened is not closed"
+    reader = reader_of(Scripted(on_open=refuse), inlet)
+    reader()
+    assert reader.state.error == "there is no such camera"
+    assert reader.test_source.calls == ["open"], "what was not opened is not closed"
 
 
 def test_an_exception_after_the_end_is_no_failure(inlet):
     def frames():
         yield frame(0)
-        one.end()
+        reader.end()
         raise ValueError
 
-    one = reader(Scripted(frames), inlet)
-    one()
-    assert (one.state.state, one.state.error, one.state.raised) == ("ended", None, None)
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    assert (reader.state.state, reader.state.error, reader.state.raised) == ("ended", None, None)
 
 
 def test_an_error_that_ends_the_run_is_kept(inlet):
@@ -260,10 +260,10 @@ def test_an_error_that_ends_the_run_is_kept(inlet):
         yield frame(0)
         raise SystemExit(3)
 
-    one = reader(Scripted(frames), inlet)
-    one()
-    assert isinstance(one.error, SystemExit)
-    assert (one.state.done, one.state.state, inlet.ends) == (True, "ended", 1)
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    assert isinstance(reader.error, SystemExit)
+    assert (reader.state.done, reader.state.state, inlet.ends) == (True, "ended", 1)
 
 
 def test_an_aborted_run_ends_a_source_without_an_error(inlet):
@@ -271,10 +271,10 @@ def test_an_aborted_run_ends_a_source_without_an_error(inlet):
         raise Aborted
 
     inlet.put = aborted
-    one = reader(Scripted(lambda: [frame(0)]), inlet)
-    one()
-    assert (one.state.state, one.state.error, one.state.done, one.error) == ("ended", None, True, None)
-    assert one.test_source.calls == ["open", "close"]
+    reader = reader_of(Scripted(lambda: [frame(0)]), inlet)
+    reader()
+    assert (reader.state.state, reader.state.error, reader.state.done, reader.error) == ("ended", None, True, None)
+    assert reader.test_source.calls == ["open", "close"]
     assert inlet.ends == 1
 
 
@@ -283,9 +283,14 @@ def test_a_source_whose_turn_comes_after_the_abort_is_not_opened(inlet):
         raise Aborted
 
     inlet.begin = aborted
-    one = reader(Scripted(), inlet)
-    one()
-    assert (one.state.state, one.state.begun, one.state.done, one.test_source.calls) == ("ended", True, True, [])
+    reader = reader_of(Scripted(), inlet)
+    reader()
+    assert (reader.state.state, reader.state.begun, reader.state.done, reader.test_source.calls) == (
+        "ended",
+        True,
+        True,
+        [],
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------------ end
@@ -301,93 +306,93 @@ def test_a_source_that_hangs_is_cut_off_from_the_batcher_at_once():
 
     batcher = Batcher(4, 0.0, np)
     batcher.expect(1)
-    one = reader(Scripted(frames), batcher)
-    thread = in_thread(one)
+    reader = reader_of(Scripted(frames), batcher)
+    thread = in_thread(reader)
     assert hangs.wait(30)
-    assert [made.index for made in batcher.next().frames] == [0]
-    one.end()
-    found = []
-    taker = in_thread(lambda: found.append(batcher.next()))
+    assert [passed.index for passed in batcher.next().frames] == [0]
+    reader.end()
+    batches = []
+    taker = in_thread(lambda: batches.append(batcher.next()))
     taker.join(30)
-    assert found[0].ended == ("a",)
+    assert batches[0].ended == ("a",)
     assert thread.is_alive()
-    assert one.test_source.calls == ["open", "stop"]
+    assert reader.test_source.calls == ["open", "stop"]
     release.set()
     thread.join(30)
-    assert one.test_source.calls == ["open", "stop", "close"]
-    assert one.state.state == "ended"
+    assert reader.test_source.calls == ["open", "stop", "close"]
+    assert reader.state.state == "ended"
 
 
 def test_a_source_that_is_ended_before_its_turn_is_not_made(inlet):
-    one = reader(None, inlet)
-    one._make = lambda *_: pytest.fail("it is made")
-    one.end()
-    one()
+    reader = reader_of(None, inlet)
+    reader._make = lambda *_: pytest.fail("it is made")
+    reader.end()
+    reader()
     assert inlet.ends >= 1
-    assert (one.state.state, one.state.error) == ("ended", None)
+    assert (reader.state.state, reader.state.error) == ("ended", None)
 
 
 def test_a_source_that_is_ended_while_it_is_made_is_not_opened(inlet):
     source = Scripted()
-    one = reader(source, inlet)
-    one._make = lambda *_: one.end() or source
-    one()
+    reader = reader_of(source, inlet)
+    reader._make = lambda *_: reader.end() or source
+    reader()
     assert source.calls == []
-    assert one.state.state == "ended"
+    assert reader.state.state == "ended"
 
 
 def test_a_source_that_has_ended_is_not_stopped(inlet):
-    one = reader(Scripted(lambda: [frame(0)]), inlet)
-    one()
-    one.end()
-    one.pause(True)
-    assert one.test_source.calls == ["open", "close"]
-    assert one.state.state == "ended"
+    reader = reader_of(Scripted(lambda: [frame(0)]), inlet)
+    reader()
+    reader.end()
+    reader.pause(True)
+    assert reader.test_source.calls == ["open", "close"]
+    assert reader.state.state == "ended"
 
 
 def test_no_frame_follows_the_end(inlet):
     def frames():
         yield frame(0)
-        one.end()
+        reader.end()
         yield frame(1)
         pytest.fail("it is read on")
 
-    one = reader(Scripted(frames), inlet)
-    one()
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
     assert inlet.indices == [0]
-    assert one.state.state == "ended"
+    assert reader.state.state == "ended"
 
 
 # ---------------------------------------------------------------------------------------------------------------- pause
 
 
 def test_a_pause_is_a_state_and_so_is_its_end():
-    one = reader(Scripted())
-    one.pause(True)
-    assert (one.paused, one.state.state) == (True, "paused")
-    one.state.message = "kept"
-    one.pause(True)
-    assert one.state.message == "kept", "nothing changes"
-    one.pause(False)
-    assert (one.paused, one.state.state) == (False, "connecting")
-    one.state.set_state("running")
-    one.pause(False)
-    assert one.state.state == "running"
+    reader = reader_of(Scripted())
+    reader.pause(True)
+    assert (reader.paused, reader.state.state) == (True, "paused")
+    reader.state.message = "kept"
+    reader.pause(True)
+    assert reader.state.message == "kept", "nothing changes"
+    reader.pause(False)
+    assert (reader.paused, reader.state.state) == (False, "connecting")
+    reader.state.set_state("running")
+    reader.pause(False)
+    assert reader.state.state == "running"
 
 
 def test_a_pause_takes_precedence_over_what_a_source_reports():
-    one = reader(Scripted())
-    one._set_state("running", "c", "m")
-    assert (one.state.state, one.state.cause, one.state.message) == ("running", "c", "m")
-    one._set_state("connecting")
-    assert (one.state.state, one.state.cause, one.state.message) == ("connecting", None, "")
-    one.pause(True)
-    one._set_state("running")
-    assert one.state.state == "paused"
-    one.pause(False)
-    one.end()
-    one._set_state("running")
-    assert one.state.state == "connecting"
+    reader = reader_of(Scripted())
+    reader._set_state("running", "c", "m")
+    assert (reader.state.state, reader.state.cause, reader.state.message) == ("running", "c", "m")
+    reader._set_state("connecting")
+    assert (reader.state.state, reader.state.cause, reader.state.message) == ("connecting", None, "")
+    reader.pause(True)
+    reader._set_state("running")
+    assert reader.state.state == "paused"
+    reader.pause(False)
+    reader.end()
+    reader._set_state("running")
+    assert reader.state.state == "connecting"
 
 
 @pytest.mark.parametrize(
@@ -398,37 +403,37 @@ def test_a_pause_stops_a_source_that_cannot_hold_a_frame(inlet, kind, first, sto
 
     def frames():
         yield first(0)
-        one.pause(True)
-        one.pause(False)
+        reader.pause(True)
+        reader.pause(False)
 
-    one = reader(kind(frames, list), inlet)
-    one()
-    assert ("stop" in one.test_source.calls) == stopped
-    assert one.test_source.calls.count("open") == 1 + stopped, "a stopped source is opened again"
-    assert one.state.state == "ended"
+    reader = reader_of(kind(frames, list), inlet)
+    reader()
+    assert ("stop" in reader.test_source.calls) == stopped
+    assert reader.test_source.calls.count("open") == 1 + stopped, "a stopped source is opened again"
+    assert reader.state.state == "ended"
 
 
 @pytest.mark.parametrize(("kind", "stopped"), [(Scripted, False), (Camera, True)])
 def test_before_the_first_frame_only_what_has_an_end_can_hold(inlet, kind, stopped):
     def frames():
-        one.pause(True)
-        one.pause(False)
+        reader.pause(True)
+        reader.pause(False)
         yield frame(0)
 
-    one = reader(kind(frames, list), inlet)
-    one()
-    assert ("stop" in one.test_source.calls) == stopped
+    reader = reader_of(kind(frames, list), inlet)
+    reader()
+    assert ("stop" in reader.test_source.calls) == stopped
 
 
 def test_the_end_of_a_pause_stops_nothing(inlet):
     def frames():
         yield live(0)
-        one.pause(False)
+        reader.pause(False)
         yield live(1)
 
-    one = reader(Camera(frames), inlet)
-    one()
-    assert one.test_source.calls == ["open", "close"]
+    reader = reader_of(Camera(frames), inlet)
+    reader()
+    assert reader.test_source.calls == ["open", "close"]
 
 
 def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypatch):
@@ -436,12 +441,12 @@ def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypat
 
     def resume():
         clock.now_s += 2.5
-        one.pause(False)
+        reader.pause(False)
 
     def before():
         yield live(3)
         yield live(4)
-        one.pause(True)
+        reader.pause(True)
         yield live(5)
         pytest.fail("it is read on")
 
@@ -449,12 +454,12 @@ def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypat
         yield live(7)
         yield live(8)
 
-    one = reader(Camera(before, after, on_close=resume), inlet)
-    one()
+    reader = reader_of(Camera(before, after, on_close=resume), inlet)
+    reader()
     assert inlet.indices == [3, 4, 5, 6]
-    assert [made.pts_s for made in inlet.frames] == pytest.approx([3 / 25, 4 / 25, 4 / 25 + 2.5, 5 / 25 + 2.5])
-    assert one.test_source.calls == ["open", "stop", "close", "open", "close"]
-    assert (one.state.state, one.state.frames) == ("ended", 4)
+    assert [passed.pts_s for passed in inlet.frames] == pytest.approx([3 / 25, 4 / 25, 4 / 25 + 2.5, 5 / 25 + 2.5])
+    assert reader.test_source.calls == ["open", "stop", "close", "open", "close"]
+    assert (reader.state.state, reader.state.frames) == ("ended", 4)
 
 
 def test_a_camera_that_counts_on_by_itself_continues_its_times_too(inlet, monkeypatch):
@@ -462,21 +467,21 @@ def test_a_camera_that_counts_on_by_itself_continues_its_times_too(inlet, monkey
 
     def resume():
         clock.now_s += 2.5
-        one.pause(False)
+        reader.pause(False)
 
     def before():
         yield live(0)
-        one.pause(True)
+        reader.pause(True)
         yield live(1)
 
     def after():
         yield Frame("a", 1, 0.0, 16, 16, time_s=1.0, due_s=1.0)
         yield Frame("a", 2, 0.1, 16, 16, time_s=1.0, due_s=1.0)
 
-    one = reader(Camera(before, after, on_close=resume), inlet)
-    one()
+    reader = reader_of(Camera(before, after, on_close=resume), inlet)
+    reader()
     assert inlet.indices == [0, 1, 2]
-    assert [made.pts_s for made in inlet.frames] == pytest.approx([0.0, 2.5, 2.6])
+    assert [passed.pts_s for passed in inlet.frames] == pytest.approx([0.0, 2.5, 2.6])
 
 
 def test_each_pause_of_a_camera_adds_to_its_times(inlet, monkeypatch):
@@ -484,17 +489,17 @@ def test_each_pause_of_a_camera_adds_to_its_times(inlet, monkeypatch):
 
     def resume():
         clock.now_s += 1.0
-        one.pause(False)
+        reader.pause(False)
 
-    def one_frame():
+    def frame_then_pause():
         yield live(0)
-        one.pause(True)
+        reader.pause(True)
         yield live(1)
 
-    one = reader(Camera(one_frame, one_frame, lambda: [live(0)], on_close=resume), inlet)
-    one()
+    reader = reader_of(Camera(frame_then_pause, frame_then_pause, lambda: [live(0)], on_close=resume), inlet)
+    reader()
     assert inlet.indices == [0, 1, 2]
-    assert [made.pts_s for made in inlet.frames] == pytest.approx([0.0, 1.0, 2.0])
+    assert [passed.pts_s for passed in inlet.frames] == pytest.approx([0.0, 1.0, 2.0])
 
 
 def test_a_file_holds_its_frame_and_delays_its_due_time_by_the_pause(inlet, monkeypatch):
@@ -503,86 +508,86 @@ def test_a_file_holds_its_frame_and_delays_its_due_time_by_the_pause(inlet, monk
     def frames():
         yield frame(0, due_s=100.0)
         clock.now_s = 110.0
-        one.pause(True)
+        reader.pause(True)
         yield frame(1, due_s=110.5)
         yield frame(2)
 
     def then(_):
         clock.now_s += 3.0
-        one.paused = clock.now_s < 115.0
+        reader.paused = clock.now_s < 115.0
 
-    one = reader(Scripted(frames), inlet)
-    one._changed = Waits(then)
-    one()
+    reader = reader_of(Scripted(frames), inlet)
+    reader._changed = Waits(then)
+    reader()
     assert inlet.indices == [0, 1, 2]
-    assert [made.due_s for made in inlet.frames] == [100.0, 116.5, None]
-    assert one._changed.timeouts == [None, None]
-    assert one.test_source.calls == ["open", "close"]
+    assert [passed.due_s for passed in inlet.frames] == [100.0, 116.5, None]
+    assert reader._changed.timeouts == [None, None]
+    assert reader.test_source.calls == ["open", "close"]
 
 
 def test_a_file_without_a_pace_holds_its_frame_too(inlet):
     def frames():
-        one.pause(True)
+        reader.pause(True)
         yield frame(0)
 
-    one = reader(Scripted(frames), inlet)
-    one._changed = Waits(lambda _: one.pause(False))
-    one()
-    assert [made.due_s for made in inlet.frames] == [None]
+    reader = reader_of(Scripted(frames), inlet)
+    reader._changed = Waits(lambda _: reader.pause(False))
+    reader()
+    assert [passed.due_s for passed in inlet.frames] == [None]
 
 
 def test_a_source_that_is_ended_in_a_pause_ends(inlet):
     def frames():
         yield frame(0)
-        one.pause(True)
+        reader.pause(True)
         yield frame(1)
 
-    one = reader(Scripted(frames), inlet)
-    one._changed = Waits(lambda _: one.end())
-    one()
+    reader = reader_of(Scripted(frames), inlet)
+    reader._changed = Waits(lambda _: reader.end())
+    reader()
     assert inlet.indices == [0]
-    assert one.test_source.calls == ["open", "stop", "close"]
-    assert one.state.state == "ended"
+    assert reader.test_source.calls == ["open", "stop", "close"]
+    assert reader.state.state == "ended"
 
 
 def test_a_source_that_is_paused_while_it_is_made_is_made_again(inlet):
-    source, made = Scripted(lambda: [frame(0)]), []
+    source, states = Scripted(lambda: [frame(0)]), []
 
     def make(*_):
-        made.append(one.state.state)
-        one.pause(len(made) == 1)
+        states.append(reader.state.state)
+        reader.pause(len(states) == 1)
         return source
 
-    one = reader(source, inlet)
-    one._make = make
-    one._changed = Waits(lambda _: one.pause(False))
-    one()
-    assert len(made) == 2
+    reader = reader_of(source, inlet)
+    reader._make = make
+    reader._changed = Waits(lambda _: reader.pause(False))
+    reader()
+    assert len(states) == 2
     assert (inlet.indices, source.calls) == ([0], ["open", "close"])
 
 
 def test_a_camera_is_opened_again_even_if_the_pause_ends_before_it_has_stopped(inlet):
     def short():
-        one.pause(True)
-        one.pause(False)
+        reader.pause(True)
+        reader.pause(False)
         return iter(())
 
-    one = reader(Camera(short, lambda: map(live, range(2))), inlet)
-    one()
+    reader = reader_of(Camera(short, lambda: map(live, range(2))), inlet)
+    reader()
     assert inlet.indices == [0, 1]
-    assert one.test_source.calls == ["open", "stop", "close", "open", "close"]
+    assert reader.test_source.calls == ["open", "stop", "close", "open", "close"]
 
 
 def test_a_file_that_is_paused_at_its_end_is_not_read_again(inlet):
     def frames():
         yield frame(0)
-        one.pause(True)
+        reader.pause(True)
 
-    one = reader(Scripted(frames, lambda: [frame(0)]), inlet)
-    one._changed = Waits(lambda _: one.pause(False))
-    one()
+    reader = reader_of(Scripted(frames, lambda: [frame(0)]), inlet)
+    reader._changed = Waits(lambda _: reader.pause(False))
+    reader()
     assert inlet.indices == [0]
-    assert (one.state.state, one._changed.timeouts) == ("ended", [])
+    assert (reader.state.state, reader._changed.timeouts) == ("ended", [])
 
 
 # -------------------------------------------------------------------------------------------------------------- start
@@ -612,35 +617,35 @@ class Line:
     ],
 )
 def test_only_a_paced_source_waits_at_the_start(inlet, first, due_s, calls):
-    one = reader(Scripted(lambda: [first, frame(1, due_s=6.0)]), inlet)
-    one.start_line = line = Line()
-    one.start_number = 3
-    one()
-    assert [made.due_s for made in inlet.frames] == [due_s, 6.0]
+    reader = reader_of(Scripted(lambda: [first, frame(1, due_s=6.0)]), inlet)
+    reader.start_line = line = Line()
+    reader.start_number = 3
+    reader()
+    assert [passed.due_s for passed in inlet.frames] == [due_s, 6.0]
     assert line.calls == calls
-    assert one.start_line is None
+    assert reader.start_line is None
 
 
 def test_a_source_without_a_frame_does_not_keep_the_others_waiting(inlet):
-    one = reader(Scripted(list), inlet)
-    one.start_line = line = Line()
-    one()
+    reader = reader_of(Scripted(list), inlet)
+    reader.start_line = line = Line()
+    reader()
     assert line.calls == ["arrive"]
 
 
 @pytest.mark.parametrize("ends", ["pause", "end"])
 def test_a_pause_or_an_end_ends_the_wait_at_the_start(inlet, ends):
-    found = []
+    is_over = []
 
     def then(over):
-        one.pause(True) if ends == "pause" else one.end()
-        found.append(over())
-        one.end()
+        reader.pause(True) if ends == "pause" else reader.end()
+        is_over.append(over())
+        reader.end()
 
-    one = reader(Scripted(lambda: [frame(0, due_s=5.0)]), inlet)
-    one.start_line = Line(then)
-    one()
-    assert found == [True]
+    reader = reader_of(Scripted(lambda: [frame(0, due_s=5.0)]), inlet)
+    reader.start_line = Line(then)
+    reader()
+    assert is_over == [True]
     assert not inlet.frames
 
 

@@ -42,21 +42,21 @@ def start_line(sources: int, patience_s: float | None = None) -> SynchronizedSta
 
 
 def waited(line: SynchronizedStart, over=lambda: False) -> tuple[threading.Thread, list[float]]:
-    found: list[float] = []
-    thread = threading.Thread(target=lambda: found.append(line.wait(0, over)))
+    waits_s: list[float] = []
+    thread = threading.Thread(target=lambda: waits_s.append(line.wait(0, over)))
     thread.start()
-    return thread, found
+    return thread, waits_s
 
 
 def test_the_first_waits_for_the_last():
     line = start_line(2, patience_s=60)
     line.arrive()
-    thread, found = waited(line)
+    thread, waits_s = waited(line)
     time.sleep(0.15)
     assert thread.is_alive()
     line.arrive()
     thread.join(10)
-    assert 0.14 <= found[0] < 10
+    assert 0.14 <= waits_s[0] < 10
 
 
 def test_nobody_waits_when_all_have_arrived():
@@ -81,10 +81,10 @@ def test_sources_start_ten_milliseconds_apart():
 def test_a_source_that_is_ended_does_not_wait():
     line = start_line(2, patience_s=60)
     over = threading.Event()
-    thread, found = waited(line, over.is_set)
+    thread, waits_s = waited(line, over.is_set)
     over.set()
     thread.join(10)
-    assert found[0] < 10
+    assert waits_s[0] < 10
 
 
 @pytest.mark.parametrize(("sources", "patience_s"), [(1, 1.3), (100, 31.0)])
@@ -98,12 +98,12 @@ def test_sources_that_are_opened_early_wait_for_the_release():
     line = SynchronizedStart(patience_s=60)
     assert line.join() == 0
     line.arrive()
-    thread, found = waited(line)
+    thread, waits_s = waited(line)
     time.sleep(0.5)
     assert thread.is_alive(), "it may have to wait for longer than the patience: networks are loaded"
     line.release()
     thread.join(10)
-    assert 0.4 <= found[0] < 10
+    assert 0.4 <= waits_s[0] < 10
 
 
 def test_a_source_that_is_ended_waits_for_no_release():

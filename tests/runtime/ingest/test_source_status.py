@@ -9,13 +9,13 @@ from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 def test_states_times_and_returns():
     state = SourceState()
-    begun = state.since_s
+    connecting_since_s = state.since_s
     assert (state.state, state.cause, state.message) == ("connecting", None, "")
     time.sleep(0.01)
     state.set_state("connecting", message="asks for the stream")
-    assert (state.since_s, state.message) == (begun, "asks for the stream")
+    assert (state.since_s, state.message) == (connecting_since_s, "asks for the stream")
     state.set_state("running")
-    assert state.since_s > begun
+    assert state.since_s > connecting_since_s
     assert state.reconnects == 0
     for _ in range(3):
         state.set_state("reconnecting", "lost", "the connection was lost")

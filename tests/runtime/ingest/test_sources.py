@@ -14,7 +14,7 @@ from streamkit.core.stage import Collecting, Source, stage
 from streamkit.runtime.ingest.sources import in_realtime
 
 NICE: dict[str, int] = {}  # of the thread that reads a source, as the system counts it
-BEGUN: list[str] = []
+OPENED: list[str] = []
 
 with Collecting(OWN):
 
@@ -29,7 +29,7 @@ with Collecting(OWN):
             return self.camera
 
         def frames(self):
-            BEGUN.append(self.context.id)
+            OPENED.append(self.context.id)
             NICE[self.context.id] = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
             yield Frame(self.context.id, 0, 0.0, 16, 16)
 
@@ -40,7 +40,7 @@ FILE, LONG = (f"'test://?width=16&height=16&frames={count}'" for count in (5, 1_
 @pytest.fixture(autouse=True)
 def _clean():
     WRITTEN.clear()
-    BEGUN.clear()
+    OPENED.clear()
     NICE.clear()
 
 
@@ -94,12 +94,12 @@ def noted(**sources: bool) -> str:
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a thread has no niceness of its own")
 @pytest.mark.parametrize("keep_running", [False, True])
 def test_files_beside_cameras_are_decoded_on_what_these_leave(keep_running):
-    own = os.getpriority(os.PRIO_PROCESS, 0)
+    process_nice = os.getpriority(os.PRIO_PROCESS, 0)
     running, _ = pipeline(noted(film=False, gate=True), keep_running=keep_running)
     with going(running):
         until(lambda: running.states["film"].done and running.states["gate"].done)
-    assert (NICE["film"], NICE["gate"]) == (max(10, own), own)
-    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+    assert (NICE["film"], NICE["gate"]) == (max(10, process_nice), process_nice)
+    assert os.getpriority(os.PRIO_PROCESS, 0) == process_nice
 
 
 def test_files_alone_have_all_the_cores():
@@ -112,13 +112,13 @@ def test_files_alone_have_all_the_cores():
 def test_cameras_begin_before_files():
     running, _ = pipeline(noted(a=False, b=False, gate=True, c=False), parallel_files=1)
     with going(running):
-        until(lambda: len(BEGUN) == 4)
-        assert [id_ for id_ in BEGUN if id_ != "gate"] == ["a", "b", "c"]
+        until(lambda: len(OPENED) == 4)
+        assert [id_ for id_ in OPENED if id_ != "gate"] == ["a", "b", "c"]
     assert list(running.states) == ["a", "b", "gate", "c"]
 
 
 @pytest.mark.parametrize(
-    ("given", "pace"),
+    ("source_yaml", "pace"),
     [
         ("clip.mp4", "realtime"),
         ("{uri: clip.mp4, loop: true, fps: 2}", "realtime"),
@@ -131,8 +131,8 @@ def test_cameras_begin_before_files():
         ("{stage: camera}", None),
     ],
 )
-def test_where_recordings_play_in_real_time(given, pace):
-    config = read_text(f"sources: {{a: {given}}}\nstages: {{note: {{}}}}", folder=Path(), registry=registry())
+def test_where_recordings_play_in_real_time(source_yaml, pace):
+    config = read_text(f"sources: {{a: {source_yaml}}}\nstages: {{note: {{}}}}", folder=Path(), registry=registry())
     (source,) = config.sources
     changed = in_realtime(source)
     assert changed.options.get("pace") == pace
@@ -156,9 +156,9 @@ def test_latency_counts_from_the_due_time_to_the_end_of_the_graph():
     with going(running):
         until(lambda: running.states["a"].out >= 50)
     report = running.report(0)
-    for found in (report["latency"]["note"], running.states["a"].latency.summary()):
-        assert 2.95 <= found["p50_ms"] / 1e3 < 4.4
-        assert 2.95 <= found["p50_ms"] / 1e3 <= found["p95_ms"] / 1e3 <= found["p99_ms"] / 1e3
+    for latency in (report["latency"]["note"], running.states["a"].latency.summary()):
+        assert 2.95 <= latency["p50_ms"] / 1e3 < 4.4
+        assert 2.95 <= latency["p50_ms"] / 1e3 <= latency["p95_ms"] / 1e3 <= latency["p99_ms"] / 1e3
     counts = running.states["a"].latency.counts.sum()
     assert counts == running.states["a"].out == running.latency["note"].counts.sum()
 
@@ -204,7 +204,7 @@ def test_a_source_that_is_refused_before_the_run_is_not_opened_and_the_others_ru
         keep_running=False,
     )
     assert running.run() == 1
-    assert sorted(BEGUN) == ["a", "c"]
+    assert sorted(OPENED) == ["a", "c"]
     assert sorted(WRITTEN) == ["a", "c"]
     state = running.states["b"]
     assert (state.state, state.cause, state.error, state.begun) == ("failed", "codec", "no session is left", False)

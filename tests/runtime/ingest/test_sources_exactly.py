@@ -14,7 +14,7 @@ from streamkit.runtime.ingest import sources as sources_module
 from streamkit.runtime.ingest.sources import GIVEN_UP, Sources, is_unbounded, stream_numbers
 
 
-class Given(Source):
+class ScriptedSource(Source):
     """A few frames, or what a test gives."""
 
     def __init__(self, id_, frames=2, camera=False):
@@ -33,21 +33,21 @@ class Given(Source):
 
 
 def config(id_, frames=2, camera=False):
-    return SourceConfig(id_, Given, {"id_": id_, "frames": frames, "camera": camera}, None)
+    return SourceConfig(id_, ScriptedSource, {"id_": id_, "frames": frames, "camera": camera}, None)
 
 
 class Batcher:
     """Takes all frames, and notes how many sources it is to expect."""
 
     def __init__(self):
-        self.expected, self.open, self.frames, self.begun, self.ended = [], True, [], [], []
+        self.expected, self.open, self.frames, self.started, self.ended = [], True, [], [], []
 
     def expect(self, count):
         self.expected.append(count)
         return self.open
 
     def begin(self, source, drops):
-        self.begun.append(source)
+        self.started.append(source)
         return SimpleNamespace(put=self.frames.append, end=lambda: self.ended.append(source))
 
 
@@ -84,7 +84,7 @@ class Run:
 
 
 @pytest.fixture
-def run(monkeypatch):
+def make_run(monkeypatch):
     return lambda *configs, **options: Run(monkeypatch, *configs, **options)
 
 
@@ -92,91 +92,91 @@ def run(monkeypatch):
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_the_batcher_expects_each_source_and_one_more_if_the_run_is_kept(run, keep_running):
-    one = run(config("a"), config("b"), config("c"), keep_running=keep_running)
-    assert one.batcher.expected == []
-    one.sources.start()
-    assert one.batcher.expected == [3 + keep_running]
-    assert not one.sources.stopping
+def test_the_batcher_expects_each_source_and_one_more_if_the_run_is_kept(make_run, keep_running):
+    run = make_run(config("a"), config("b"), config("c"), keep_running=keep_running)
+    assert run.batcher.expected == []
+    run.sources.start()
+    assert run.batcher.expected == [3 + keep_running]
+    assert not run.sources.stopping
 
 
-def test_cameras_start_first_on_threads_of_their_own(run):
-    one = run(config("a"), config("gate", camera=True), config("b"), config("yard", camera=True), parallel_files=2)
-    one.sources.start()
-    assert one.names == ["source/gate", "source/yard", "source/0", "source/1"]
-    readers = [one.sources._readers[id_] for id_ in ("gate", "yard", "a", "b")]
+def test_cameras_start_first_on_threads_of_their_own(make_run):
+    run = make_run(config("a"), config("gate", camera=True), config("b"), config("yard", camera=True), parallel_files=2)
+    run.sources.start()
+    assert run.names == ["source/gate", "source/yard", "source/0", "source/1"]
+    readers = [run.sources._readers[id_] for id_ in ("gate", "yard", "a", "b")]
     line = readers[0].start_line
     assert [(reader.start_line, reader.start_number) for reader in readers] == [
         (line, 0), (line, 1), (None, 0), (None, 0)
     ]  # fmt: skip
     assert line._left == 2
     for number in range(4):
-        one.go(number)
-    assert one.batcher.begun == ["gate", "yard", "a", "b"]
+        run.go(number)
+    assert run.batcher.started == ["gate", "yard", "a", "b"]
     assert line._left == 0
 
 
-def test_files_are_read_in_order_by_a_limited_number_of_threads(run):
-    one = run(*(config(f"f{number}") for number in range(5)), parallel_files=2)
-    one.sources.start()
-    assert one.names == ["source/0", "source/1"]
-    assert one.sources.threads == {threading.current_thread()}
-    one.go(0)
-    assert one.batcher.begun == ["f0", "f2", "f3", "f4"]
-    assert one.sources.threads == set()
-    one.go(1)
-    states = one.sources.states
-    assert one.read == [(id_, states[id_]) for id_ in ("f0", "f2", "f3", "f4", "f1")]
-    assert one.closed == [0, 1, 2, 3, 4]
-    assert one.lowered == []
-    assert len(one.names) == 2
-    assert one.batcher.ended == one.batcher.begun
-    assert len(one.batcher.frames) == 10
-    assert not one.failed
+def test_files_are_read_in_order_by_a_limited_number_of_threads(make_run):
+    run = make_run(*(config(f"f{number}") for number in range(5)), parallel_files=2)
+    run.sources.start()
+    assert run.names == ["source/0", "source/1"]
+    assert run.sources.threads == {threading.current_thread()}
+    run.go(0)
+    assert run.batcher.started == ["f0", "f2", "f3", "f4"]
+    assert run.sources.threads == set()
+    run.go(1)
+    states = run.sources.states
+    assert run.read == [(id_, states[id_]) for id_ in ("f0", "f2", "f3", "f4", "f1")]
+    assert run.closed == [0, 1, 2, 3, 4]
+    assert run.lowered == []
+    assert len(run.names) == 2
+    assert run.batcher.ended == run.batcher.started
+    assert len(run.batcher.frames) == 10
+    assert not run.failed
 
 
 @pytest.mark.parametrize("options", [{"keep_running": True}, {"gate": config("gate", camera=True)}])
-def test_next_to_cameras_files_are_decoded_at_low_priority(run, options):
+def test_next_to_cameras_files_are_decoded_at_low_priority(make_run, options):
     cameras = [options.pop("gate")] if "gate" in options else []
-    one = run(config("a"), config("b"), *cameras, **options)
-    one.sources.start()
-    one.go(len(cameras))
-    assert one.lowered == [0, 1]
+    run = make_run(config("a"), config("b"), *cameras, **options)
+    run.sources.start()
+    run.go(len(cameras))
+    assert run.lowered == [0, 1]
     if cameras:
-        one.go(0)
-    assert one.lowered == [0, 1]
+        run.go(0)
+    assert run.lowered == [0, 1]
 
 
-def test_an_error_that_ends_the_run_is_reported_and_so_is_the_source(run):
+def test_an_error_that_ends_the_run_is_reported_and_so_is_the_source(make_run):
     error = SystemExit(3)
 
     def fail():
         raise error
 
-    one = run(config("a", fail), config("b"))
-    one.sources.start()
-    one.go()
-    assert one.failed == [error]
-    assert [id_ for id_, _ in one.read] == ["a", "b"]
+    run = make_run(config("a", fail), config("b"))
+    run.sources.start()
+    run.go()
+    assert run.failed == [error]
+    assert [id_ for id_, _ in run.read] == ["a", "b"]
 
 
-def test_a_paused_file_has_no_turn_and_occupies_no_slot(run):
-    one = run(config("a"), config("b"), config("c"))
-    one.sources.pause("b")
-    assert one.states == {"a": "connecting", "b": "paused", "c": "connecting"}
-    assert one.names == []
-    one.sources.start()
-    assert one.names == ["source/0"]
-    one.sources.pause("a")
-    assert one.names == ["source/0", "source/1"]
-    assert [reader.config.id for reader in one.sources._files] == ["b"]
-    one.sources.pause("b", False)
-    assert len(one.names) == 2, "c is read"
-    one.go(1)
-    assert one.batcher.begun == ["c", "b"]
-    one.sources.pause("a", False)
-    one.go(0)
-    assert one.batcher.begun == ["c", "b", "a"]
+def test_a_paused_file_has_no_turn_and_occupies_no_slot(make_run):
+    run = make_run(config("a"), config("b"), config("c"))
+    run.sources.pause("b")
+    assert run.states == {"a": "connecting", "b": "paused", "c": "connecting"}
+    assert run.names == []
+    run.sources.start()
+    assert run.names == ["source/0"]
+    run.sources.pause("a")
+    assert run.names == ["source/0", "source/1"]
+    assert [reader.config.id for reader in run.sources._files] == ["b"]
+    run.sources.pause("b", False)
+    assert len(run.names) == 2, "c is read"
+    run.go(1)
+    assert run.batcher.started == ["c", "b"]
+    run.sources.pause("a", False)
+    run.go(0)
+    assert run.batcher.started == ["c", "b", "a"]
 
 
 def test_whether_a_source_sets_its_own_pace():
@@ -185,197 +185,201 @@ def test_whether_a_source_sets_its_own_pace():
     assert is_unbounded(SourceConfig("a", SimpleNamespace, {}, None)) is False
 
 
-def test_a_pipeline_in_real_time_paces_recordings_only_when_asked(run, monkeypatch):
-    monkeypatch.setattr(sources_module, "in_realtime", lambda config: SourceConfig("a", Given, {"paced": 1}, None))
-    assert run(config("a")).sources._readers["a"].config.options["id_"] == "a"
-    assert run(config("a"), realtime=True).sources._readers["a"].config.options == {"paced": 1}
+def test_a_pipeline_in_real_time_paces_recordings_only_when_asked(make_run, monkeypatch):
+    monkeypatch.setattr(
+        sources_module, "in_realtime", lambda config: SourceConfig("a", ScriptedSource, {"paced": 1}, None)
+    )
+    assert make_run(config("a")).sources._readers["a"].config.options["id_"] == "a"
+    assert make_run(config("a"), realtime=True).sources._readers["a"].config.options == {"paced": 1}
 
 
 # ------------------------------------------------------------------------------------------------------- come and go
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_a_run_is_over_when_all_sources_are_done_unless_it_is_kept(run, keep_running):
-    one = run(config("a"), config("b"), keep_running=keep_running)
-    one.sources.states["a"].done = True
-    assert one.sources.over is False
-    one.sources.states["b"].done = True
-    assert one.sources.over is not keep_running
-    one.sources.stop()
-    assert one.sources.over is True
+def test_a_run_is_over_when_all_sources_are_done_unless_it_is_kept(make_run, keep_running):
+    run = make_run(config("a"), config("b"), keep_running=keep_running)
+    run.sources.states["a"].done = True
+    assert run.sources.over is False
+    run.sources.states["b"].done = True
+    assert run.sources.over is not keep_running
+    run.sources.stop()
+    assert run.sources.over is True
 
 
-def test_a_source_is_added_before_the_run_and_while_it_runs(run):
-    one = run(config("a"), parallel_files=3)
-    one.sources.add(config("b"))
-    assert (one.names, one.batcher.expected) == ([], [])
-    one.sources.start()
-    assert (one.names, one.batcher.expected) == (["source/0", "source/1"], [2])
-    one.sources.add(config("c"))
-    assert (one.names, one.batcher.expected) == (["source/0", "source/1", "source/2"], [2, 1])
-    one.sources.add(config("gate", camera=True))
-    assert one.names[3:] == ["source/gate"]
-    assert list(one.sources.states) == ["a", "b", "c", "gate"]
+def test_a_source_is_added_before_the_run_and_while_it_runs(make_run):
+    run = make_run(config("a"), parallel_files=3)
+    run.sources.add(config("b"))
+    assert (run.names, run.batcher.expected) == ([], [])
+    run.sources.start()
+    assert (run.names, run.batcher.expected) == (["source/0", "source/1"], [2])
+    run.sources.add(config("c"))
+    assert (run.names, run.batcher.expected) == (["source/0", "source/1", "source/2"], [2, 1])
+    run.sources.add(config("gate", camera=True))
+    assert run.names[3:] == ["source/gate"]
+    assert list(run.sources.states) == ["a", "b", "c", "gate"]
 
 
-def test_a_source_cannot_be_added_when_the_run_has_ended(run):
-    one = run(config("a"))
-    one.sources.start()
-    one.batcher.open = False
+def test_a_source_cannot_be_added_when_the_run_has_ended(make_run):
+    run = make_run(config("a"))
+    run.sources.start()
+    run.batcher.open = False
     with pytest.raises(ConfigError, match="source late cannot be added: the run has ended"):
-        one.sources.add(config("late"))
-    one = run(config("a"))
-    one.sources.stop()
+        run.sources.add(config("late"))
+    run = make_run(config("a"))
+    run.sources.stop()
     with pytest.raises(ConfigError, match="source late cannot be added: the run has ended"):
-        one.sources.add(config("late"))
-    assert list(one.sources.states) == ["a"]
+        run.sources.add(config("late"))
+    assert list(run.sources.states) == ["a"]
 
 
-def test_an_id_is_taken_once(run):
-    one = run(config("gate"))
+def test_an_id_is_taken_once(make_run):
+    run = make_run(config("gate"))
     with pytest.raises(ConfigError) as raised:
-        one.sources.add(config("gate"))
+        run.sources.add(config("gate"))
     assert str(raised.value) == "there is a source 'gate' already; remove it first, or choose another id"
-    for call in (one.sources.remove, one.sources.pause):
+    for call in (run.sources.remove, run.sources.pause):
         with pytest.raises(ConfigError) as raised:
             call("gates")
         assert str(raised.value) == "there is no source 'gates'; did you mean 'gate'?"
 
 
-def test_a_file_that_is_removed_before_its_turn_is_not_read(run):
-    one = run(config("a"), config("b"), config("c"))
-    one.sources.start()
-    before, state = one.sources.states, one.sources.states["b"]
-    one.sources.remove("b")
-    assert one.batcher.expected == [3, -1]
+def test_a_file_that_is_removed_before_its_turn_is_not_read(make_run):
+    run = make_run(config("a"), config("b"), config("c"))
+    run.sources.start()
+    before, state = run.sources.states, run.sources.states["b"]
+    run.sources.remove("b")
+    assert run.batcher.expected == [3, -1]
     assert (state.state, state.done, state.removed) == ("ended", True, True)
-    assert list(one.sources.states) == ["a", "c"]
+    assert list(run.sources.states) == ["a", "c"]
     assert list(before) == ["a", "b", "c"], "replaced, never changed"
-    assert one.sources.removed.sources == 1
-    one.go()
-    assert one.batcher.begun == ["a", "c"]
-    one.sources.add(config("b"))
-    assert list(one.sources.states) == ["a", "c", "b"]
+    assert run.sources.removed.sources == 1
+    run.go()
+    assert run.batcher.started == ["a", "c"]
+    run.sources.add(config("b"))
+    assert list(run.sources.states) == ["a", "c", "b"]
 
 
-def test_a_removed_source_is_stopped_and_counted_once_its_frames_are_through(run):
-    one = run()
+def test_a_removed_source_is_stopped_and_counted_once_its_frames_are_through(make_run):
+    run = make_run()
 
     def film():
-        one.sources.remove("a")
+        run.sources.remove("a")
 
-    one.sources.add(config("a", film))
-    one.sources.start()
-    state = one.sources.states["a"]
+    run.sources.add(config("a", film))
+    run.sources.start()
+    state = run.sources.states["a"]
     state.frames = 2
     frames = [Frame("a", index, index / 25, 16, 16) for index in range(2)]
     for frame in frames:
         frame._state.source_state = state
-    one.go()
-    assert one.batcher.expected == [1]
-    assert (state.removed, state.done, one.sources.removed.sources) == (True, True, 0)
-    one.sources.count(frames[:1], (), 0.0)
-    assert one.sources.removed.sources == 0
-    one.sources.count(frames[1:], (), 0.0)
-    assert (one.sources.removed.sources, one.sources.removed.frames, one.sources.removed.out) == (1, 2, 2)
-    assert one.sources._open == {}
+    run.go()
+    assert run.batcher.expected == [1]
+    assert (state.removed, state.done, run.sources.removed.sources) == (True, True, 0)
+    run.sources.count(frames[:1], (), 0.0)
+    assert run.sources.removed.sources == 0
+    run.sources.count(frames[1:], (), 0.0)
+    assert (run.sources.removed.sources, run.sources.removed.frames, run.sources.removed.out) == (1, 2, 2)
+    assert run.sources._open == {}
 
 
-def test_a_source_that_was_removed_and_has_ended_is_counted_at_once(run):
-    one = run(config("a", 0), config("b", 0), parallel_files=2)
-    one.sources.start()
-    one.go(0)
-    assert one.sources.removed.sources == 0
-    one.sources.remove("a")
-    assert one.sources.removed.sources == 1
-    one.sources.states["b"].removed = True
-    one.go(1)
-    assert one.sources.removed.sources == 2
+def test_a_source_that_was_removed_and_has_ended_is_counted_at_once(make_run):
+    run = make_run(config("a", 0), config("b", 0), parallel_files=2)
+    run.sources.start()
+    run.go(0)
+    assert run.sources.removed.sources == 0
+    run.sources.remove("a")
+    assert run.sources.removed.sources == 1
+    run.sources.states["b"].removed = True
+    run.go(1)
+    assert run.sources.removed.sources == 2
 
 
-def test_the_end_of_the_last_batch_counts_a_removed_source_too(run):
-    one = run(config("a", 0))
-    state = one.sources.states["a"]
+def test_the_end_of_the_last_batch_counts_a_removed_source_too(make_run):
+    run = make_run(config("a", 0))
+    state = run.sources.states["a"]
     state.removed = state.done = True
-    one.sources.count((), ("a",), 0.0)
-    assert one.sources.removed.sources == 1
-    one.sources.count((), ("a",), 0.0)
-    assert one.sources.removed.sources == 1
+    run.sources.count((), ("a",), 0.0)
+    assert run.sources.removed.sources == 1
+    run.sources.count((), ("a",), 0.0)
+    assert run.sources.removed.sources == 1
 
 
-def test_a_successor_with_the_same_id_is_not_counted_as_removed(run):
-    one = run(config("a"))
-    first = one.sources.states["a"]
-    one.sources.start()
-    one.sources.remove("a")
+def test_a_successor_with_the_same_id_is_not_counted_as_removed(make_run):
+    run = make_run(config("a"))
+    first = run.sources.states["a"]
+    run.sources.start()
+    run.sources.remove("a")
     first.frames = 1
-    one.sources.add(config("a"))
-    second = one.sources.states["a"]
+    run.sources.add(config("a"))
+    second = run.sources.states["a"]
     assert second is not first
-    assert one.sources._open["a"] == [first, second]
+    assert run.sources._open["a"] == [first, second]
     first.done, first.out = True, 1
-    one.sources.count_removed("a")
-    assert one.sources._open["a"] == [second]
-    assert one.sources.removed.sources == 1
+    run.sources.count_removed("a")
+    assert run.sources._open["a"] == [second]
+    assert run.sources.removed.sources == 1
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_a_stop_ends_what_is_read_and_cancels_what_waits(run, keep_running):
-    one = run(config("a"), config("b"), config("gate", camera=True), keep_running=keep_running)
-    one.sources.start()
-    one.sources.stop()
-    one.sources.stop()
-    assert one.sources.stopping is True
-    assert one.batcher.expected == [3 + keep_running, -1, -keep_running]
-    assert one.states == {"a": "connecting", "b": "ended", "gate": "connecting"}
+def test_a_stop_ends_what_is_read_and_cancels_what_waits(make_run, keep_running):
+    run = make_run(config("a"), config("b"), config("gate", camera=True), keep_running=keep_running)
+    run.sources.start()
+    run.sources.stop()
+    run.sources.stop()
+    assert run.sources.stopping is True
+    assert run.batcher.expected == [3 + keep_running, -1, -keep_running]
+    assert run.states == {"a": "connecting", "b": "ended", "gate": "connecting"}
     for number in range(2):
-        one.go(number)
-    assert one.states == {"a": "ended", "b": "ended", "gate": "ended"}
-    assert one.batcher.frames == []
+        run.go(number)
+    assert run.states == {"a": "ended", "b": "ended", "gate": "ended"}
+    assert run.batcher.frames == []
 
 
-def test_a_stop_before_the_start_leaves_nothing_to_read(run):
-    one = run(config("a"), config("gate", camera=True), keep_running=True)
-    one.sources.stop()
-    assert one.states == {"a": "connecting", "gate": "connecting"}
-    one.sources.start()
-    assert one.states == {"a": "ended", "gate": "ended"}
-    assert (one.names, one.batcher.expected) == ([], [])
+def test_a_stop_before_the_start_leaves_nothing_to_read(make_run):
+    run = make_run(config("a"), config("gate", camera=True), keep_running=True)
+    run.sources.stop()
+    assert run.states == {"a": "connecting", "gate": "connecting"}
+    run.sources.start()
+    assert run.states == {"a": "ended", "gate": "ended"}
+    assert (run.names, run.batcher.expected) == ([], [])
 
 
 # ----------------------------------------------------------------------------------------------------------- counting
 
 
-def test_frames_count_for_their_source(run):
-    one = run(config("a"), config("b"))
-    a, b = one.sources.states.values()
+def test_frames_count_for_their_source(make_run):
+    run = make_run(config("a"), config("b"))
+    a, b = run.sources.states.values()
     frames = [Frame("a", 0, 0.5, 16, 16), Frame("made", 0, 9.0, 16, 16), Frame("b", 0, 0.25, 16, 16, error="odd")]
     frames += [Frame("b", 1, 0.75, 16, 16, due_s=98.0), Frame("b", 2, 1.0, 16, 16, due_s=99.0)]
     for frame in frames:
         frame._state.source_state = {"a": a, "b": b}.get(frame.source)
-    one.sources.count(frames, (), 100.0)
+    run.sources.count(frames, (), 100.0)
     assert (a.out, a.pts_s, a.failed, a.latency) == (1, 0.5, 0, None)
     assert (b.out, b.pts_s, b.failed, int(b.latency.counts.sum())) == (3, 1.0, 1, 2)
     assert b.latency.total_s() == pytest.approx(3.0, rel=0.02)
 
 
-def test_frames_that_never_reached_the_end_are_counted_as_dropped(run):
-    one = run(config("a"), config("b"), config("c"))
-    a, b, c = one.sources.states.values()
+def test_frames_that_never_reached_the_end_are_counted_as_dropped(make_run):
+    run = make_run(config("a"), config("b"), config("c"))
+    a, b, c = run.sources.states.values()
     a.frames, a.out = 10, 3
     a.drops.add("frames dropped: over age", 2)
     b.frames = b.out = 4
     c.frames, c.removed = 1, True
-    one.sources.account()
+    run.sources.account()
     assert dict(a.drops.values) == {"frames dropped: over age": 2, GIVEN_UP: 5}
     assert (dict(b.drops.values), dict(c.drops.values)) == ({}, {GIVEN_UP: 1})
     assert GIVEN_UP == "frames dropped: run aborted"
-    assert (one.sources.removed.sources, one.sources.removed.drops[GIVEN_UP]) == (1, 1)
-    one.sources.account()
-    assert one.sources.removed.sources == 1
+    assert (run.sources.removed.sources, run.sources.removed.drops[GIVEN_UP]) == (1, 1)
+    run.sources.account()
+    assert run.sources.removed.sources == 1
 
 
 def test_numbers_of_streams_are_those_that_are_set():
-    configs = [SourceConfig(f"s{n}", Given, options, None) for n, options in enumerate([{"stream": 0}, {"stream": 2}])]
-    configs += [SourceConfig("none", Given, {"stream": None}, None), config("a")]
+    configs = [
+        SourceConfig(f"s{n}", ScriptedSource, options, None) for n, options in enumerate([{"stream": 0}, {"stream": 2}])
+    ]
+    configs += [SourceConfig("none", ScriptedSource, {"stream": None}, None), config("a")]
     assert stream_numbers(configs) == {"s0": 0, "s1": 2}

@@ -24,7 +24,7 @@ def test_who_gets_a_ring(stages, source, there):
 
 def test_each_opening_has_its_own_and_the_largest_buffer_counts():
     graph = build(read_text(TEXT + RECORD))
-    one, two = ring_for(graph, graph.sources[0]), ring_for(graph, graph.sources[0])
-    assert one is not two
-    assert one._limit == 3_000_000
-    assert set(one._needed) == {"one", "two"}
+    first, second = ring_for(graph, graph.sources[0]), ring_for(graph, graph.sources[0])
+    assert first is not second
+    assert first._limit == 3_000_000
+    assert set(first._needed) == {"one", "two"}

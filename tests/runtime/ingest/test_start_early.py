@@ -22,12 +22,12 @@ class EarlyRun(PipelineRun):
     def _open_lanes(self) -> None:
         self.sources.start_early()
         self.early = {id_: state.state for id_, state in self.states.items()}
-        self.begun = [thread.name for thread in self.sources.threads]
+        self.early_threads = [thread.name for thread in self.sources.threads]
         time.sleep(0.5)
         super()._open_lanes()
 
 
-def made(sources: str, seen: list[tuple[str, int, float]]) -> EarlyRun:
+def early_run(sources: str, seen: list[tuple[str, int, float]]) -> EarlyRun:
     registry = default_registry()
     with Collecting(registry):
 
@@ -44,9 +44,9 @@ def made(sources: str, seen: list[tuple[str, int, float]]) -> EarlyRun:
 @pytest.mark.alone
 def test_recordings_that_are_opened_early_begin_with_the_stages_and_drop_nothing() -> None:
     seen: list[tuple[str, int, float]] = []
-    run = made(f"{{a: {PACED}, b: {PACED}, file: 'test://?width=64&height=48&frames=5'}}", seen)
+    run = early_run(f"{{a: {PACED}, b: {PACED}, file: 'test://?width=64&height=48&frames=5'}}", seen)
     assert run.run() == 0
-    assert sorted(run.begun) == ["source/0", "source/a", "source/b"]
+    assert sorted(run.early_threads) == ["source/0", "source/a", "source/b"]
     assert run.counts() == {}
     for id_, frames in (("a", 10), ("b", 10), ("file", 5)):
         assert [index for source, index, _ in seen if source == id_] == list(range(frames))
@@ -54,7 +54,7 @@ def test_recordings_that_are_opened_early_begin_with_the_stages_and_drop_nothing
 
 
 def test_a_camera_is_not_opened_early() -> None:
-    run = made(f"{{a: {PACED}, gate: {{uri: 'rtsp://127.0.0.1:9/x'}}}}", [])
+    run = early_run(f"{{a: {PACED}, gate: {{uri: 'rtsp://127.0.0.1:9/x'}}}}", [])
     run.sources.start_early()
     assert [thread.name for thread in run.sources.threads] == ["source/a"]
     run.stop()
@@ -63,12 +63,12 @@ def test_a_camera_is_not_opened_early() -> None:
 
 def test_a_recording_that_is_replaced_while_stages_open_is_read() -> None:
     seen: list[tuple[str, int, float]] = []
-    run = made(f"{{a: {PACED}, b: {PACED}}}", seen)
+    run = early_run(f"{{a: {PACED}, b: {PACED}}}", seen)
     open_lanes = run._open_lanes
 
     def replaced() -> None:
         open_lanes()
-        (source,) = (one for one in run.graph.sources if one.id == "b")
+        (source,) = (config for config in run.graph.sources if config.id == "b")
         run.change(source)
 
     run._open_lanes = replaced  # type: ignore[method-assign]
@@ -78,11 +78,11 @@ def test_a_recording_that_is_replaced_while_stages_open_is_read() -> None:
 
 @pytest.mark.alone
 def test_a_paused_recording_is_not_waited_for() -> None:
-    run = made(f"{{a: {PACED}, b: {PACED}}}", [])
+    run = early_run(f"{{a: {PACED}, b: {PACED}}}", [])
     run.sources.pause("b")
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     run.sources.start_early()
-    assert time.monotonic() - begun_s < 1.0
+    assert time.monotonic() - start_s < 1.0
     assert [thread.name for thread in run.sources.threads] == ["source/a"]
     run.stop()
     run.sources.start()
