@@ -38,17 +38,17 @@ def test_a_source_is_added_and_removed_while_others_run():
         until(lambda: len(WRITTEN.get("c", [])) > 5)
         running.remove("a")
         assert list(running.states) == ["b", "c"]
-        assert [one.id for one in running.graph.sources] == ["b", "c"]
+        assert [config.id for config in running.graph.sources] == ["b", "c"]
         until(lambda: running.sources.removed.sources == 1)
-        gone = len(WRITTEN.get("a", []))
+        removed_frames = len(WRITTEN.get("a", []))
         so_far = len(WRITTEN.get("b", []))
         until(lambda: len(WRITTEN["b"]) > so_far + 10)
-        assert len(WRITTEN["a"]) == gone
+        assert len(WRITTEN["a"]) == removed_frames
     report = running.report(codes[0])
     assert codes == [130]
-    assert WRITTEN["a"] == list(range(gone))
+    assert WRITTEN["a"] == list(range(removed_frames))
     assert report["removed"]["sources"] == 1
-    assert report["removed"]["frames"] == report["removed"]["out"] == gone
+    assert report["removed"]["frames"] == report["removed"]["out"] == removed_frames
     assert balanced(report)
     assert {name: report["sources"][name]["out"] for name in "bc"} == {name: len(WRITTEN[name]) for name in "bc"}
     assert logged == []
@@ -80,7 +80,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(tmp_path):
         for call in (running.remove, running.pause, running.resume):
             with pytest.raises(ConfigError, match="there is no source 'aa'; did you mean 'a'"):
                 call("aa")
-        assert list(running.states) == [one.id for one in running.graph.sources] == ["a"]
+        assert list(running.states) == [config.id for config in running.graph.sources] == ["a"]
     with pytest.raises(ConfigError, match="source b cannot be added: the run has ended"):
         running.sources.add(source(running, "b"))
 
@@ -198,10 +198,10 @@ def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
         so_far = {name: len(WRITTEN[name]) for name in "ab"}
         until(lambda: all(len(WRITTEN[name]) > so_far[name] + 2 for name in "ab"))
         running.set("slow", {"pause_s": 0.002})
-        (stage,) = {one.node.id: one for one in running._runners}["slow"].instances()
+        (stage,) = {runner.node.id: runner for runner in running._runners}["slow"].instances()
         until(lambda: stage.pause_s == 0.002)
-    told = "slow failed as pause_s changed; the old values are kept: ArithmeticError: time does not go back"
-    assert any(text.startswith(told) for text in logged), logged
+    refusal = "slow failed as pause_s changed; the old values are kept: ArithmeticError: time does not go back"
+    assert any(text.startswith(refusal) for text in logged), logged
     again, _ = pipeline(text)
     assert again.graph.nodes["slow"].options == {"pause_s": 0.002}
 
@@ -220,11 +220,11 @@ def test_settings_change_from_the_next_batch_on():
         assert running.changeable("detect.postprocess")["labels"] == ["car"]
         so_far = len(WRITTEN["a"])
         until(lambda: len(WRITTEN["a"]) > so_far + 60)
-        stages = {one.node.id: one for one in running._runners}
+        stages = {runner.node.id: runner for runner in running._runners}
         assert next(iter(stages["slow"].instances())).pause_s == 0.001
         read = next(iter(stages["detect.postprocess"].instances()))._classes.options
         assert sorted(set(read.min_score.tolist())) == [1.0, float("inf")]
-        for id_, values, told in (
+        for id_, values, message in (
             ("slow", {"hangs": True}, "slow: hangs cannot change while the pipeline runs; pause_s may"),
             ("slow", {"pause_s": "fast"}, "slow: pause_s must be a number, got 'fast'"),
             ("detect", {"min_score": 1.5, "iou": 0.5}, "detect: min_score must be"),
@@ -233,7 +233,7 @@ def test_settings_change_from_the_next_batch_on():
         ):
             with pytest.raises(ConfigError) as caught:
                 running.set(id_, values)
-            assert told in str(caught.value)
+            assert message in str(caught.value)
         assert running.changeable("detect")["iou"] is None  # all or none
 
 

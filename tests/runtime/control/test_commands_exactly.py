@@ -53,11 +53,11 @@ class KnownRunner:
         return self._stages
 
 
-def controls_of(text, known=None):
-    graph = build(read_text(text, registry=known or registry()))
-    made = PipelineRun(graph, Device("cpu"))
-    made.sources = KnownSources(one.id for one in graph.sources)
-    return made
+def controls_of(text, stages=None):
+    graph = build(read_text(text, registry=stages or registry()))
+    run = PipelineRun(graph, Device("cpu"))
+    run.sources = KnownSources(config.id for config in graph.sources)
+    return run
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def stored(tmp_path):
 
 
 def ids(controls) -> list[str]:
-    return [one.id for one in controls.graph.sources]
+    return [config.id for config in controls.graph.sources]
 
 
 def test_a_source_that_is_removed_leaves_the_others(controls):
@@ -182,7 +182,7 @@ def test_only_the_runner_of_a_stage_is_told_of_its_new_values(controls):
     slow, again, note = KnownRunner(nodes["slow"]), KnownRunner(nodes["slow"]), KnownRunner(nodes["note"])
     controls._runners = [note, slow, again]
     controls.set("slow", {"pause_s": 0.5})
-    assert [one.changes[0][0] for one in (slow, again)] == [{"pause_s": 0.5}] * 2
+    assert [runner.changes[0][0] for runner in (slow, again)] == [{"pause_s": 0.5}] * 2
     assert note.changes == []
     assert nodes["slow"].options == {"pause_s": 0.5}
     assert controls.changeable("slow") == {"pause_s": 0.5}
@@ -214,41 +214,43 @@ def test_a_refusal_does_not_undo_a_later_change(stored, later):
 @pytest.fixture
 def recording():
     """Controls with two stages that record, each with two instances; what each instance is asked for."""
-    known, asked = registry(), []
-    with Collecting(known):
+    stages, calls = registry(), []
+    with Collecting(stages):
 
         @stage("taper", on_demand=True)
         class Taper(Sink):
             """Records on request."""
 
-    made = controls_of(f"{SOURCES}\nstages: {{first: {{stage: taper}}, second: {{stage: taper}}, note: {{}}}}", known)
+    controls = controls_of(
+        f"{SOURCES}\nstages: {{first: {{stage: taper}}, second: {{stage: taper}}, note: {{}}}}", stages
+    )
 
     def instance(name):
-        return SimpleNamespace(trigger=lambda source, **data: asked.append((name, source, data)))
+        return SimpleNamespace(trigger=lambda source, **data: calls.append((name, source, data)))
 
-    made._runners = [
-        KnownRunner(node, instance(f"{node.id}/0"), instance(f"{node.id}/1")) for node in made.graph.nodes.values()
+    controls._runners = [
+        KnownRunner(node, instance(f"{node.id}/0"), instance(f"{node.id}/1")) for node in controls.graph.nodes.values()
     ]
-    return made, asked
+    return controls, calls
 
 
 def test_every_instance_of_the_stage_is_asked_to_record(recording):
-    controls, asked = recording
+    controls, calls = recording
     controls.trigger("second", "gate", why="smoke")
-    assert asked == [("second/0", "gate", {"why": "smoke"}), ("second/1", "gate", {"why": "smoke"})]
+    assert calls == [("second/0", "gate", {"why": "smoke"}), ("second/1", "gate", {"why": "smoke"})]
 
 
 @pytest.mark.parametrize(
-    ("id_", "of", "told"),
+    ("id_", "of", "message"),
     [
         ("note", "gate", "there is no stage that records 'note'; known: first, second"),
         ("frst", "gate", "there is no stage that records 'frst'; did you mean 'first'?"),
         ("first", "roof", "there is no source 'roof'; known: east, gate, north"),
     ],
 )
-def test_a_recording_of_something_unknown_is_refused(recording, id_, of, told):
-    controls, asked = recording
+def test_a_recording_of_something_unknown_is_refused(recording, id_, of, message):
+    controls, calls = recording
     with pytest.raises(ConfigError) as caught:
         controls.trigger(id_, of)
-    assert str(caught.value) == told
-    assert asked == []
+    assert str(caught.value) == message
+    assert calls == []

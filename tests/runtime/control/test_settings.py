@@ -49,9 +49,9 @@ def test_the_changeable_options_of_a_composite_are_those_of_its_parts(graph):
     assert len(parts) > 1
     assert parts == [id_ for id_ in graph.nodes if id_.startswith("detect.")]
     assert nodes_of(graph, "detect.postprocess") == [graph.nodes["detect.postprocess"]]
-    found = changeable(graph, "detect")
-    assert (found["min_score"], found["iou"]) == (None, None)
-    assert not {"most", "least"} & set(found)
+    options = changeable(graph, "detect")
+    assert (options["min_score"], options["iou"]) == (None, None)
+    assert not {"most", "least"} & set(options)
 
 
 def test_an_option_without_a_value_has_its_default(graph):
@@ -89,7 +89,7 @@ def test_an_option_changes_in_the_parts_where_it_has_the_same_value(root):
 
 
 @pytest.mark.parametrize(
-    ("id_", "values", "told"),
+    ("id_", "values", "messages"),
     [
         ("tuned", {"speed": 1}, ["speed cannot change while the pipeline runs; most, least may"]),
         ("tuned", {"leest": 1}, ["leest cannot change while the pipeline runs; did you mean 'least'?"]),
@@ -105,10 +105,10 @@ def test_an_option_changes_in_the_parts_where_it_has_the_same_value(root):
         ),
     ],
 )
-def test_what_may_not_change_is_refused_with_every_problem(graph, id_, values, told):
+def test_what_may_not_change_is_refused_with_every_problem(graph, id_, values, messages):
     with pytest.raises(ConfigError) as caught:
         checked(graph, id_, values)
-    assert caught.value.problems == [Problem(id_, 0, 0, text) for text in told]
+    assert caught.value.problems == [Problem(id_, 0, 0, text) for text in messages]
 
 
 def test_a_value_of_another_type_is_refused(graph):

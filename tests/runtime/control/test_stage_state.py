@@ -15,11 +15,11 @@ def path(tmp_path):
 
 
 def test_a_stage_finds_what_it_stored_and_nothing_of_others(path):
-    one, other = StageStateFile(path, "one"), StageStateFile(path, "other")
-    one.save({"a": b"1", "b": b"2"}, wait=True)
+    state, other = StageStateFile(path, "one"), StageStateFile(path, "other")
+    state.save({"a": b"1", "b": b"2"}, wait=True)
     other.save({"a": b"3"}, wait=True)
-    one.save({"a": None, "c": b"4"})
-    one.save({"c": b"5"}, wait=True)
+    state.save({"a": None, "c": b"4"})
+    state.save({"c": b"5"}, wait=True)
     assert StageStateFile(path, "one").load() == {"b": b"2", "c": b"5"}
     assert StageStateFile(path, "other").load() == {"a": b"3"}
     assert StageStateFile(path, "new").load() == {}

@@ -45,7 +45,7 @@ def test_changes_are_there_after_a_restart(tmp_path):
         "detect.postprocess.min_score is 0.5, and not set in the YAML",
         "detect.postprocess.iou is 0.3, and not set in the YAML", "remove the file to run as the YAML says",
     ]  # fmt: skip
-    assert {one.id: one.options for one in again.graph.sources} == {
+    assert {config.id: config.options for config in again.graph.sources} == {
         "b": {}, "c": {"rate": 20.0}, "d": {"uri": "rtsp://user:secret@127.0.0.1:1/x", "timeout": 3.0},
     }  # fmt: skip
     assert again.changeable("slow") == {"pause_s": 0.001}
@@ -59,7 +59,7 @@ def test_changes_are_there_after_a_restart(tmp_path):
         again.remove("d")
 
     third, _ = pipeline(YAML.format(path=path))
-    assert [one.id for one in third.graph.sources] == ["b", "c"]
+    assert [config.id for config in third.graph.sources] == ["b", "c"]
     assert third.states["b"].state == "connecting"
 
 
@@ -84,7 +84,7 @@ def test_what_the_yaml_says_now_holds(tmp_path):
         running.follow("a", source(running, "a", stage="camera", rate=5.0))
         running.follow("c", None)
     again, _ = pipeline(YAML.format(path=path))
-    assert {one.id: one.options for one in again.graph.sources} == {"a": {}, "b": {}, "c": {"rate": 10.0}}
+    assert {config.id: config.options for config in again.graph.sources} == {"a": {}, "b": {}, "c": {"rate": 10.0}}
 
 
 def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_path):
@@ -95,7 +95,7 @@ def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_pa
 
     def restored():
         paused = store.restore(running.graph)
-        return paused, [one.id for one in running.graph.sources]
+        return paused, [config.id for config in running.graph.sources]
 
     for id_ in ("a", "b", "c"):
         store.paused(id_, True)
@@ -131,7 +131,7 @@ CHANGES = {
 
 def facts(running):
     """What live changes change."""
-    sources = {one.id: one.options for one in running.graph.sources}
+    sources = {config.id: config.options for config in running.graph.sources}
     paused = {id_: state.state == "paused" for id_, state in running.states.items()}
     return sources, paused, running.changeable("slow"), dict(running.addresses)
 
@@ -225,7 +225,7 @@ def test_what_fits_is_restored_behind_what_does_not(tmp_path):
     store.removed("b")
     store.changed("slow", {"pause_s": 0.5})
     assert store.restore(running.graph) == set()
-    assert [one.id for one in running.graph.sources] == ["a", "c", "good"]
+    assert [config.id for config in running.graph.sources] == ["a", "c", "good"]
     assert running.changeable("slow") == {"pause_s": 0.5}
     assert len(logged) == 2
 
@@ -235,7 +235,11 @@ def test_a_source_that_was_replaced_keeps_its_place(tmp_path):
     store = StateStore(tmp_path / "state.db")
     store.added(source(running, "b", stage="camera", rate=7.0))
     store.restore(running.graph)
-    assert [(one.id, one.options.get("rate")) for one in running.graph.sources] == [("a", None), ("b", 7.0), ("c", 10)]
+    assert [(config.id, config.options.get("rate")) for config in running.graph.sources] == [
+        ("a", None),
+        ("b", 7.0),
+        ("c", 10),
+    ]
 
 
 def test_nobody_else_may_read_the_file_from_its_first_moment(tmp_path, monkeypatch):

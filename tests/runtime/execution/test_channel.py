@@ -23,10 +23,10 @@ def in_thread(target) -> threading.Thread:
 
 
 def drain(channel: Channel) -> list[Batch]:
-    found = []
+    batches = []
     while (item := channel.get()) is not None:
-        found.append(item)
-    return found
+        batches.append(item)
+    return batches
 
 
 def test_first_in_first_out_and_none_behind_the_last():
@@ -34,7 +34,7 @@ def test_first_in_first_out_and_none_behind_the_last():
     for sequence in range(3):
         channel.put(batch(sequence))
     channel.close()
-    assert [one.sequence for one in drain(channel)] == [0, 1, 2]
+    assert [drained_batch.sequence for drained_batch in drain(channel)] == [0, 1, 2]
     assert channel.get() is None
 
 
@@ -56,13 +56,13 @@ def test_a_full_channel_makes_the_writer_wait():
 
 
 def test_close_wakes_the_reader():
-    channel, found = Channel(2), []
-    thread = in_thread(lambda: found.append(channel.get()))
+    channel, received = Channel(2), []
+    thread = in_thread(lambda: received.append(channel.get()))
     time.sleep(0.02)
     assert thread.is_alive()
     channel.close()
     thread.join(5)
-    assert found == [None]
+    assert received == [None]
 
 
 def test_abort_wakes_reader_and_writer_and_drops_what_is_queued():
@@ -94,11 +94,11 @@ def test_the_order_is_restored_at_once_where_it_can_be():
     outlet.put(batch(1))
     assert not reader._items
     outlet.put(batch(0))
-    assert [one.sequence for one in reader._items] == [0, 1, 2]
+    assert [waiting_batch.sequence for waiting_batch in reader._items] == [0, 1, 2]
     outlet.put(batch(3))
     outlet.close()
     outlet.close()
-    assert [one.sequence for one in drain(reader)] == [0, 1, 2, 3]
+    assert [drained_batch.sequence for drained_batch in drain(reader)] == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -107,27 +107,27 @@ def test_workers_at_random_paces_give_every_batch_in_order(seed):
     outlet = Outlet([first, second], workers=4)
     left, lock = iter(range(120)), threading.Lock()
 
-    def work(own: random.Random) -> None:
+    def work(generator: random.Random) -> None:
         while True:
             with lock:
                 sequence = next(left, None)
             if sequence is None:
                 break
-            time.sleep(own.random() * 0.002)
+            time.sleep(generator.random() * 0.002)
             outlet.put(batch(sequence))
         outlet.close()
 
     for number in range(4):
         in_thread(lambda n=number: work(random.Random(seed * 10 + n)))
-    found: list[list[int]] = [[], []]
+    sequences: list[list[int]] = [[], []]
     readers = [
-        in_thread(lambda c=channel, f=f: f.extend(one.sequence for one in drain(c)))
-        for channel, f in zip([first, second], found, strict=True)
+        in_thread(lambda c=channel, f=f: f.extend(drained_batch.sequence for drained_batch in drain(c)))
+        for channel, f in zip([first, second], sequences, strict=True)
     ]
     for reader in readers:
         reader.join(20)
         assert not reader.is_alive()
-    assert found == [list(range(120))] * 2
+    assert sequences == [list(range(120))] * 2
 
 
 def test_the_readers_are_told_when_the_last_worker_is_done():
@@ -161,24 +161,24 @@ def test_abort_of_a_reader_reaches_the_worker_that_waits_on_it():
 
 def test_what_one_branch_does_another_does_not_see():
     channels = [Channel(1) for _ in range(3)]
-    given = batch(0)
-    given.tables["detect"] = detections([[0, 0, 4, 4]])
-    given.frames[0].tables["detect"] = given.table("detect")
-    given.failed = [Frame("a", 9, 0.0, 64, 48, error="bad")]
-    given.outputs["scores"] = detections([[0, 0, 4, 4]]).score
-    Outlet(channels, workers=1).put(given)
-    one, *others = (channel.get() for channel in channels)
-    assert one is given  # the first reader's is not copied
-    before = one.frames[0].surface
-    one.frames[0].events.append(Event("moved", "s", "a", 0, 0.0))
-    one.frames[0].surface = object()
-    one.frames[0].error = "broken"
-    one.frames[0].tables.clear()
-    one.tables.clear()
-    one.outputs.clear()
-    one.failed[0].events.append(Event("moved", "s", "a", 9, 0.0))
-    one.failed.clear()
-    one.frames.clear()
+    input_batch = batch(0)
+    input_batch.tables["detect"] = detections([[0, 0, 4, 4]])
+    input_batch.frames[0].tables["detect"] = input_batch.table("detect")
+    input_batch.failed = [Frame("a", 9, 0.0, 64, 48, error="bad")]
+    input_batch.outputs["scores"] = detections([[0, 0, 4, 4]]).score
+    Outlet(channels, workers=1).put(input_batch)
+    first, *others = (channel.get() for channel in channels)
+    assert first is input_batch  # the first reader's is not copied
+    before = first.frames[0].surface
+    first.frames[0].events.append(Event("moved", "s", "a", 0, 0.0))
+    first.frames[0].surface = object()
+    first.frames[0].error = "broken"
+    first.frames[0].tables.clear()
+    first.tables.clear()
+    first.outputs.clear()
+    first.failed[0].events.append(Event("moved", "s", "a", 9, 0.0))
+    first.failed.clear()
+    first.frames.clear()
     for other in others:
         (frame,) = other.frames
         assert (frame.events, frame.error, frame.surface) == ([], None, before)
@@ -243,7 +243,7 @@ def test_room_that_is_empty_is_that_of_a_reader_that_waits():
     assert passed == [False, True]
     channel.put(batch(0))
     reader.join(5)
-    assert [one.sequence for one in taken] == [0]
+    assert [taken_batch.sequence for taken_batch in taken] == [0]
     again = ask(True)
     again.join(0.1)
     assert again.is_alive()  # it is at work
@@ -362,7 +362,7 @@ def test_a_reader_that_waits_again_is_given_the_next_item_at_once():
     channel = Channel(4, sole=True)
     for number in range(3):
         taken = []
-        reader = waits(lambda found=taken: found.append(channel.get()))
+        reader = waits(lambda received=taken: received.append(channel.get()))
         assert ends_soon(lambda: Outlet([channel], 1).wait_for_room(True))
         channel.put(number)
         reader.join(5)
@@ -387,17 +387,17 @@ def test_an_aborted_outlet_aborts_its_readers():
 
 
 def test_readers_wait_until_every_worker_is_done():
-    reader, found = Channel(2), []
+    reader, drained = Channel(2), []
     outlet = Outlet([reader], workers=3)
     outlet.close()
-    waiting = waits(lambda: found.extend(drain(reader)))
+    waiting = waits(lambda: drained.extend(drain(reader)))
     outlet.close()
     waiting.join(0.03)
     assert waiting.is_alive()
     outlet.put(batch(0))
     outlet.close()
     waiting.join(5)
-    assert [one.sequence for one in found] == [0]
+    assert [drained_batch.sequence for drained_batch in drained] == [0]
 
 
 def test_more_workers_may_be_further_ahead():

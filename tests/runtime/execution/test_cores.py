@@ -24,7 +24,7 @@ def test_cores_are_those_this_process_may_use(monkeypatch):
 
 @needs_affinity
 @pytest.mark.parametrize(
-    ("device", "asked", "cores", "left"),
+    ("device", "setting", "cores", "left"),
     [
         (Device("cuda", 0), "2", range(16), {0, 1}),
         (Device("cuda", 1), "2", range(16), {2, 3}),
@@ -42,13 +42,13 @@ def test_cores_are_those_this_process_may_use(monkeypatch):
         (Device("cuda", 0), "", range(3), None),
     ],
 )
-def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, cores, left):
-    kept = []
-    monkeypatch.setenv("STREAMKIT_SOURCE_CORES", asked)
+def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, setting, cores, left):
+    pinned = []
+    monkeypatch.setenv("STREAMKIT_SOURCE_CORES", setting)
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(cores))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, set(chosen))))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.append((thread, set(chosen))))
     pin_to_shared_cores(device)
-    assert kept == ([] if left is None else [(0, left)])
+    assert pinned == ([] if left is None else [(0, left)])
 
 
 @needs_affinity
@@ -63,12 +63,12 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, asked, c
     ],
 )
 def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
-    kept = []
+    pinned = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.append((thread, list(chosen))))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.append((thread, list(chosen))))
     pin_process(device, number, of)
-    assert [cores for _, cores in kept] == ([] if left is None else [left] * len(kept))
-    assert os.getpid() in dict(kept) or left is None
+    assert [cores for _, cores in pinned] == ([] if left is None else [left] * len(pinned))
+    assert os.getpid() in dict(pinned) or left is None
 
 
 @pytest.mark.parametrize(
@@ -83,22 +83,22 @@ def test_without_affinity_nothing_is_pinned(monkeypatch, pin):
 
 def pins(monkeypatch, cores, threads=(7, 8)):
     """What each thread is pinned to, in order; threads begin on `cores`, but 8 on the first of these."""
-    kept, now = [], {thread: set(cores) for thread in threads} | {8: {min(cores)}, os.getpid(): set(cores)}
+    pinned, now = [], {thread: set(cores) for thread in threads} | {8: {min(cores)}, os.getpid(): set(cores)}
 
     def pin(thread, chosen):
-        kept.append((thread, sorted(chosen)))
+        pinned.append((thread, sorted(chosen)))
         now[thread] = set(chosen)
         now[os.getpid()] = now[7]
 
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: now[thread])
     monkeypatch.setattr(os, "sched_setaffinity", pin)
     monkeypatch.setattr(os, "listdir", lambda path: {"/proc/self/task": [*map(str, threads)]}[path])
-    return kept
+    return pinned
 
 
 @needs_affinity
 @pytest.mark.parametrize(
-    ("cores", "busy", "of", "own"),
+    ("cores", "busy", "of", "parent_cores"),
     [
         (range(16), {0, 1, 2, 3}, 5, [12, 13, 14, 15]),
         (range(16), {0, 2, 3, 4}, 5, [3, 4, 5, 15]),  # a spare process has replaced one
@@ -109,45 +109,45 @@ def pins(monkeypatch, cores, threads=(7, 8)):
         (range(4), {0, 1, 2}, 5, list(range(4))),  # workers are not pinned either
     ],
 )
-def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatch, cores, busy, of, own):
-    kept = pins(monkeypatch, cores)
+def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatch, cores, busy, of, parent_cores):
+    pinned = pins(monkeypatch, cores)
     with ParentCores(of) as parent:
-        assert kept == []
+        assert pinned == []
         parent.leave(busy)
-        assert kept == [(7, own), (8, own)]
+        assert pinned == [(7, parent_cores), (8, parent_cores)]
         assert module.process_cores() == tuple(cores)  # what a new pipeline divides
         parent.leave(busy)
-        assert len(kept) == 2  # nothing has changed
+        assert len(pinned) == 2  # nothing has changed
         with ParentCores(of) as other:
             other.leave(busy)
-        kept.clear()
+        pinned.clear()
         parent.leave(set())
-        assert kept == [(7, list(cores)), (8, list(cores))]
+        assert pinned == [(7, list(cores)), (8, list(cores))]
         parent.leave(busy)
-        kept.clear()
-    assert kept == [(7, list(cores)), (8, [min(cores)])]  # each as it was before
+        pinned.clear()
+    assert pinned == [(7, list(cores)), (8, [min(cores)])]  # each as it was before
     assert (module._cores_before, module._before) == ([], {})
 
 
 @needs_affinity
 def test_threads_that_start_meanwhile_get_all_cores_back(monkeypatch):
     threads = [7, 8]
-    kept = pins(monkeypatch, range(16), threads)
+    pinned = pins(monkeypatch, range(16), threads)
     with ParentCores(5) as parent:
         parent.leave({0, 1, 2, 3})
         threads.append(9)  # which has the cores of the thread that started it
         os.sched_setaffinity(9, {12, 13, 14, 15})
         parent.leave({1, 2, 3, 4})
-        kept.clear()
-    assert kept == [(7, list(range(16))), (8, [0]), (9, list(range(16)))]
+        pinned.clear()
+    assert pinned == [(7, list(range(16))), (8, [0]), (9, list(range(16)))]
 
 
 @needs_affinity
 def test_where_processes_are_not_pinned_the_parent_is_not(monkeypatch):
-    kept = pins(monkeypatch, range(16))
+    pinned = pins(monkeypatch, range(16))
     with ParentCores(0) as parent:
         parent.leave({0, 1})
-    assert kept == []
+    assert pinned == []
 
 
 REAL = """
@@ -181,14 +181,14 @@ def test_every_thread_leaves():
 @needs_affinity
 def test_a_worker_divides_the_cores_that_it_is_told(monkeypatch):
     """Its parent may have left them before it started this worker."""
-    kept = {}
+    pinned = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {14, 15})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: kept.update({thread: list(chosen)}))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.update({thread: list(chosen)}))
     running = threading.Event()
     thread = threading.Thread(target=running.wait)
     thread.start()
     pin_process(Device("cuda", 0), 1, 5, tuple(range(16)))
     running.set()
     thread.join()
-    assert kept.keys() >= {os.getpid(), thread.native_id}  # threads that run, such as those of CUDA, are pinned, too
-    assert all(cores == [3, 4, 5] for cores in kept.values())
+    assert pinned.keys() >= {os.getpid(), thread.native_id}  # threads that run, such as those of CUDA, are pinned, too
+    assert all(cores == [3, 4, 5] for cores in pinned.values())

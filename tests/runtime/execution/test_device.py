@@ -51,10 +51,10 @@ def test_the_reason_for_the_cpu_is_a_warning_once(monkeypatch, caplog):
 
 @pytest.mark.parametrize(("wanted", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3), (["cuda:1"], 1)])
 def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
-    asked = []
-    monkeypatch.setattr(devices, "gpu_trouble", asked.append)
+    checked = []
+    monkeypatch.setattr(devices, "gpu_trouble", checked.append)
     assert choose(wanted) == Device("cuda", index)
-    assert asked == [index]
+    assert checked == [index]
 
 
 def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
@@ -66,9 +66,9 @@ def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
 
 
 def module(name: str, **parts) -> ModuleType:
-    made = ModuleType(name)
-    made.__dict__.update(parts)
-    return made
+    package = ModuleType(name)
+    package.__dict__.update(parts)
+    return package
 
 
 def cupy_with(count) -> ModuleType:
@@ -100,10 +100,12 @@ def test_each_thing_that_is_missing_is_named(cupy, ort, index, trouble, monkeypa
     monkeypatch.setitem(sys.modules, "cupy", None if cupy is None else cupy_with(cupy))
     providers = None if ort is None else module("onnxruntime", get_available_providers=lambda: ort)
     monkeypatch.setitem(sys.modules, "onnxruntime", providers)
-    found = gpu_trouble(index)
-    assert found is None if trouble is None else found.startswith(trouble)
-    if found is not None and "pip" in found:
-        assert found.endswith(f"; python -m pip uninstall -y onnxruntime onnxruntime-gpu && {install_command('gpu')}")
+    trouble_text = gpu_trouble(index)
+    assert trouble_text is None if trouble is None else trouble_text.startswith(trouble)
+    if trouble_text is not None and "pip" in trouble_text:
+        assert trouble_text.endswith(
+            f"; python -m pip uninstall -y onnxruntime onnxruntime-gpu && {install_command('gpu')}"
+        )
 
 
 def test_the_first_gpu_is_meant_if_none_is_named(monkeypatch):
@@ -118,21 +120,21 @@ def test_the_first_gpu_is_meant_if_none_is_named(monkeypatch):
 
 @pytest.mark.parametrize("installed", [False, True])
 def test_without_cupy_the_driver_decides_what_is_missing(installed, monkeypatch):
-    asked = []
+    loaded = []
 
     def load(name):
-        asked.append(name)
+        loaded.append(name)
         if not installed:
             raise OSError(f"{name}: cannot open shared object file")
 
     monkeypatch.setattr(onnxruntime_package, "ctypes", SimpleNamespace(CDLL=load))
     monkeypatch.setitem(sys.modules, "cupy", None)
-    found = gpu_trouble()
+    trouble_text = gpu_trouble()
     if installed:
-        assert found.startswith("the package cupy is missing; ")
+        assert trouble_text.startswith("the package cupy is missing; ")
     else:
-        assert found == "there is no NVIDIA driver on this machine"
-    assert asked == ["libcuda.so.1"]
+        assert trouble_text == "there is no NVIDIA driver on this machine"
+    assert loaded == ["libcuda.so.1"]
 
 
 def test_what_is_said_about_a_gpu(monkeypatch):
@@ -221,19 +223,19 @@ def lane(log, monkeypatch):
         Device=contextlib.nullcontext, Stream=lambda non_blocking: Stream(log, non_blocking), Event=event
     )
     monkeypatch.setitem(sys.modules, "cupy", module("cupy", cuda=cuda, ndarray=type("ndarray", (), {})))
-    made = lane_device(Device("cuda"), True)
-    assert isinstance(made, CudaLane)
-    return made
+    cuda_lane = lane_device(Device("cuda"), True)
+    assert isinstance(cuda_lane, CudaLane)
+    return cuda_lane
 
 
-def given(*ready) -> Batch:
+def batch_of(*ready) -> Batch:
     surfaces = [Surface(np.zeros((6, 4), np.uint8), Color(), ready=event) for event in ready]
     return Batch([Frame("a", i, 0.0, 4, 4, surface) for i, surface in enumerate(surfaces)])
 
 
 def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, log):
     with lane.activate():
-        batch = given("decoded 0", None, "decoded 2")
+        batch = batch_of("decoded 0", None, "decoded 2")
         batch.frames.append(Frame("b", 0, 0.0, 4, 4))  # one without pixels
         batch.ready = "lane before"
         lane.acquire(batch)
@@ -243,7 +245,7 @@ def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, 
 
 def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
     with lane.activate():
-        batch = given(None)
+        batch = batch_of(None)
         lane.acquire(batch)
         lane.release(batch)
         assert isinstance(batch.ready, Event)
@@ -264,14 +266,14 @@ def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):
     import weakref
 
     with lane.activate():
-        batch = given(None)
+        batch = batch_of(None)
         read = weakref.ref(batch.frames[0].surface)
         lane.acquire(batch)
         batch.frames[0].surface = Surface(np.zeros((6, 4), np.uint8), Color())  # drawn anew
         lane.release(batch)
         first = batch.ready
         assert read() is not None
-        follow = given(None)
+        follow = batch_of(None)
         lane.acquire(follow)
         lane.release(follow)
         assert read() is not None  # the event has not come yet
@@ -286,7 +288,7 @@ def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):
 def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
     with lane.activate():
         for _ in range(10):
-            batch = given(None)
+            batch = batch_of(None)
             lane.acquire(batch)
             lane.release(batch)
             assert len(lane._pending) <= 4
@@ -300,7 +302,7 @@ def test_settling_a_lane_that_never_began_does_no_harm(lane):
 
 def test_a_host_lane_waits_on_its_thread_once(log):
     host = HostLane(Device("cuda"))
-    batch = given(None)
+    batch = batch_of(None)
     batch.ready = Event(log)
     host.acquire(batch)
     host.acquire(batch)
@@ -331,9 +333,9 @@ def test_a_real_gpu():
     assert gpu_trouble(0) is None
     assert devices.gpu_count() >= 1
     assert choose("auto") == Device("cuda", 0)
-    found = devices.describe_gpu(0)
-    assert found["total"] >= found["free"] > 0
-    assert found["name"]
+    description = devices.describe_gpu(0)
+    assert description["total"] >= description["free"] > 0
+    assert description["name"]
     assert f"GPU {devices.gpu_count()}" in gpu_trouble(devices.gpu_count())
 
 

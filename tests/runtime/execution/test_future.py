@@ -125,17 +125,17 @@ def test_work_that_hangs_does_not_keep_the_process():
 
 def test_a_join_returns_soon_after_the_thread_ends():
     thread = start("short", lambda: time.sleep(0.05))
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     join(thread)
-    assert time.monotonic() - begun_s > 0.03
+    assert time.monotonic() - start_s > 0.03
 
 
 def test_leaving_work_that_hangs_takes_no_longer_than_allowed():
     go = threading.Event()
     future = ThreadFuture(lambda dropped: go.wait())
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     future.leave(0.05)
-    assert time.monotonic() - begun_s > 0.03
+    assert time.monotonic() - start_s > 0.03
     assert not future.ready
     go.set()
     future.leave(None)
@@ -144,9 +144,9 @@ def test_leaving_work_that_hangs_takes_no_longer_than_allowed():
 
 def test_a_periodic_timer_ticks_until_its_block_ends():
     ticks: list[float] = []
-    begun_s = time.monotonic()
-    with PeriodicTimer(0.02, lambda: ticks.append(time.monotonic() - begun_s)):
-        until_s = begun_s + 10
+    start_s = time.monotonic()
+    with PeriodicTimer(0.02, lambda: ticks.append(time.monotonic() - start_s)):
+        until_s = start_s + 10
         while len(ticks) < 5 and time.monotonic() < until_s:
             time.sleep(0.001)
     count = len(ticks)

@@ -21,7 +21,7 @@ class EndLane:
 
 
 @pytest.fixture
-def made(root):
+def counting_outputs(root):
     """The outputs of `detect` with two sinks below it and one below `other`; a lane for each sink; what was counted."""
     registry = default_registry()
     with Collecting(registry):
@@ -50,56 +50,56 @@ def made(root):
 
 def batch_of(*indices, failed=(), ended=(), sequence=0):
     listed = [Frame("a", n, n / 10, 64, 48, _state=FrameState(position=n)) for n in (*indices, *failed)]
-    made = Batch(listed[: len(indices)], failed=listed[len(indices) :], ended=ended, sequence=sequence)
-    made.tables["detect"] = detections([(0, 0, 9, 9)] * 2)
-    made.tables["other"] = detections([(0, 0, 9, 9)])
-    return made
+    batch = Batch(listed[: len(indices)], failed=listed[len(indices) :], ended=ended, sequence=sequence)
+    batch.tables["detect"] = detections([(0, 0, 9, 9)] * 2)
+    batch.tables["other"] = detections([(0, 0, 9, 9)])
+    return batch
 
 
-def test_branches_count_shared_frames_objects_and_events_once(made):
-    outputs, lanes, counted, through, whole = made
-    given = batch_of(0, 1, failed=[2], ended=("a",), sequence=7)
-    given.frames[0].events = [Event("seen", "detect", "a", 0, 0.0), Event("left", "other", "a", 0, 0.0)]
-    outputs.count(lanes["detect"], given)  # no end
+def test_branches_count_shared_frames_objects_and_events_once(counting_outputs):
+    outputs, lanes, counted, through, whole = counting_outputs
+    batch = batch_of(0, 1, failed=[2], ended=("a",), sequence=7)
+    batch.frames[0].events = [Event("seen", "detect", "a", 0, 0.0), Event("left", "other", "a", 0, 0.0)]
+    outputs.count(lanes["detect"], batch)  # no end
     assert not outputs.finished
     for name in ("one", "two"):
-        outputs.count(lanes[name], given)
+        outputs.count(lanes[name], batch)
     assert whole == []
-    outputs.count(lanes["three"], given)
+    outputs.count(lanes["three"], batch)
     assert outputs.finished == {"one": 3, "two": 3, "three": 3}
     assert outputs.detections == {"detect": 2, "other": 1}
     assert outputs.events == {"seen": 1, "left": 1}
     assert (counted, through, whole) == ([[0, 1, 2]], [7], ["a"])
 
 
-def test_latency_counts_frames_with_a_due_time(made):
-    outputs, lanes, *_ = made
-    given = batch_of(0, 1)
-    given.frames[1].due_s = time.monotonic() - 3.0
-    outputs.count(lanes["one"], given)
+def test_latency_counts_frames_with_a_due_time(counting_outputs):
+    outputs, lanes, *_ = counting_outputs
+    batch = batch_of(0, 1)
+    batch.frames[1].due_s = time.monotonic() - 3.0
+    outputs.count(lanes["one"], batch)
     assert list(outputs.latency) == ["one"]
     assert outputs.latency["one"].counts.sum() == 1
     assert 2.9 < outputs.latency["one"].quantile(0.5) < 30
 
 
-def test_the_first_end_shows_every_frame_in_order_and_others_only_their_own_events(made):
-    outputs, lanes, *_ = made
+def test_the_first_end_shows_every_frame_in_order_and_others_only_their_own_events(counting_outputs):
+    outputs, lanes, *_ = counting_outputs
     seen = []
     stop = outputs.listen(
         lambda shown: seen.append([(f.index, f.surface, [e.kind for e in kinds]) for f, kinds in shown])
     )
-    given = batch_of(0, 2, failed=[1])
-    given.frames[1].events = [Event("seen", "detect", "a", 2, 0.2), Event("left", "other", "a", 2, 0.2)]
+    batch = batch_of(0, 2, failed=[1])
+    batch.frames[1].events = [Event("seen", "detect", "a", 2, 0.2), Event("left", "other", "a", 2, 0.2)]
     for name in ("one", "two", "three"):
-        outputs.count(lanes[name], given)
+        outputs.count(lanes[name], batch)
     assert seen == [[(0, None, []), (1, None, []), (2, None, ["seen"])], [(2, None, ["left"])]]
     stop()
-    outputs.count(lanes["one"], given)
+    outputs.count(lanes["one"], batch)
     assert len(seen) == 2
 
 
-def test_a_listener_that_fails_is_removed_and_the_others_still_see(made, caplog):
-    outputs, lanes, *_ = made
+def test_a_listener_that_fails_is_removed_and_the_others_still_see(counting_outputs, caplog):
+    outputs, lanes, *_ = counting_outputs
     seen = []
 
     def fails(shown):
@@ -115,6 +115,6 @@ def test_a_listener_that_fails_is_removed_and_the_others_still_see(made, caplog)
     assert len(caplog.messages) == 1
 
 
-def test_events_of_no_frame_are_counted(made):
-    made[0].count_event(1.0, Event("down", "alarm", "a", 0, 0.0))
-    assert made[0].events == {"down": 1}
+def test_events_of_no_frame_are_counted(counting_outputs):
+    counting_outputs[0].count_event(1.0, Event("down", "alarm", "a", 0, 0.0))
+    assert counting_outputs[0].events == {"down": 1}

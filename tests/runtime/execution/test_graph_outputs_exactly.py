@@ -38,11 +38,11 @@ def nodes_of(root):
         class Note(Sink):
             """Takes records."""
 
-    def made(stages):
+    def graph_and_nodes(stages):
         graph = build(read_text(f"sources: {{a: 'test://', b: 'test://'}}\n{stages}", folder=root, registry=registry))
         return graph, graph.nodes
 
-    return made
+    return graph_and_nodes
 
 
 def nothing(frames, ended, now_s):
@@ -50,11 +50,11 @@ def nothing(frames, ended, now_s):
 
 
 def batch_of(*indices, ended=()):
-    made = Batch(
+    batch = Batch(
         [Frame("a", n, n / 10, 64, 48, _state=FrameState(position=at)) for at, n in enumerate(indices)], ended=ended
     )
-    made.tables["detect"] = detections([(0, 0, 9, 9)] * 2)
-    return made
+    batch.tables["detect"] = detections([(0, 0, 9, 9)] * 2)
+    return batch
 
 
 def test_the_last_stage_of_a_lane_tells_whether_the_lane_is_an_end(nodes_of):
@@ -77,10 +77,10 @@ def test_an_event_of_one_branch_is_not_counted_by_another(nodes_of):
     graph, nodes = nodes_of(TWO_SINKS)
     lanes = [EndLane(nodes["one"]), EndLane(nodes["two"])]
     outputs = GraphOutputs(graph, lanes, nothing)
-    given = batch_of(0)
-    given.frames[0].events = [Event("sent", "one", "a", 0, 0.0), Event("seen", "detect", "a", 0, 0.0)]
+    batch = batch_of(0)
+    batch.frames[0].events = [Event("sent", "one", "a", 0, 0.0), Event("seen", "detect", "a", 0, 0.0)]
     for lane in lanes:
-        outputs.count(lane, given)
+        outputs.count(lane, batch)
     assert outputs.events == {"sent": 1, "seen": 1}
 
 
@@ -103,15 +103,15 @@ def test_objects_are_counted_by_source_only_if_asked(nodes_of):
     lane = EndLane(nodes["one"])
     outputs = GraphOutputs(graph, [lane], nothing)
     states = [SourceState(), SourceState()]
-    given = batch_of(0, 1, 2)
-    given.tables["detect"] = detections([(0, 0, 9, 9)] * 5).with_columns(batch_row=np.array([0, 0, 1, 2, 2], np.int32))
-    given.frames[0]._state.source_state, given.frames[2]._state.source_state = states  # the second frame has none
-    outputs.count(lane, given)
+    batch = batch_of(0, 1, 2)
+    batch.tables["detect"] = detections([(0, 0, 9, 9)] * 5).with_columns(batch_row=np.array([0, 0, 1, 2, 2], np.int32))
+    batch.frames[0]._state.source_state, batch.frames[2]._state.source_state = states  # the second frame has none
+    outputs.count(lane, batch)
     assert [state.objects for state in states] == [0, 0]
     outputs.by_source = True
-    outputs.count(lane, given)
+    outputs.count(lane, batch)
     assert [state.objects for state in states] == [2, 2]
-    outputs.count(lane, given)
+    outputs.count(lane, batch)
     assert [state.objects for state in states] == [4, 4]
 
 
@@ -120,9 +120,9 @@ def test_latency_is_the_time_since_a_frame_was_due(nodes_of, monkeypatch):
     lane = EndLane(nodes["one"])
     outputs = GraphOutputs(graph, [lane], nothing)
     monkeypatch.setattr(graph_outputs, "time", SimpleNamespace(monotonic=lambda: 10.0))
-    given = batch_of(0, 1)
-    given.frames[1].due_s = 3.0
-    outputs.count(lane, given)
+    batch = batch_of(0, 1)
+    batch.frames[1].due_s = 3.0
+    outputs.count(lane, batch)
     assert outputs.latency["one"].counts.sum() == 1
     assert outputs.latency["one"].quantile(0.5) == pytest.approx(7.0, rel=0.02)
 

@@ -42,26 +42,26 @@ told.set()
 
 
 @pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "malloc_stats"), reason="needs glibc")
-@pytest.mark.parametrize(("asked", "heaps"), [(None, max(2, cores())), ("1", 1), ("5", 5)])
-def test_threads_share_heaps(asked, heaps):
+@pytest.mark.parametrize(("heaps_setting", "heaps"), [(None, max(2, cores())), ("1", 1), ("5", 5)])
+def test_threads_share_heaps(heaps_setting, heaps):
     env = {name: value for name, value in os.environ.items() if name != "MALLOC_ARENA_MAX"}
-    env |= {"MALLOC_ARENA_MAX": asked} if asked else {}
+    env |= {"MALLOC_ARENA_MAX": heaps_setting} if heaps_setting else {}
     done = subprocess.run([sys.executable, "-c", HEAPS], env=env, capture_output=True, text=True, check=True)
     assert done.stderr.count("Arena ") == heaps
 
 
 @pytest.mark.parametrize(("cores", "heaps"), [(1, 2), (2, 2), (3, 3), (64, 64)])
 def test_there_is_one_heap_per_core_and_at_least_two(monkeypatch, cores, heaps):
-    asked = []
+    calls = []
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     monkeypatch.setattr(host, "cores", lambda: cores)
-    library = SimpleNamespace(mallopt=lambda *values: asked.append(values))
+    library = SimpleNamespace(mallopt=lambda *values: calls.append(values))
     monkeypatch.setattr(host, "ctypes", SimpleNamespace(CDLL=lambda name: library))
     share_heaps()
-    assert asked == [(-8, heaps)]  # M_ARENA_MAX
+    assert calls == [(-8, heaps)]  # M_ARENA_MAX
     monkeypatch.setenv("MALLOC_ARENA_MAX", "3")
     share_heaps()
-    assert len(asked) == 1
+    assert len(calls) == 1
 
 
 def test_another_c_library_has_no_such_heaps(monkeypatch):
@@ -98,12 +98,12 @@ def test_only_on_linux_are_heaps_trimmed_and_threads_made_nice(monkeypatch, plat
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nice applies to the process")
 @pytest.mark.parametrize(("before", "after"), [(0, 10), (9, 10), (15, 15)])
 def test_a_thread_that_reads_a_file_gets_less_time_and_never_more(monkeypatch, before, after):
-    given = []
+    calls = []
     me = (os.PRIO_PROCESS, threading.get_native_id())
     monkeypatch.setattr(os, "getpriority", lambda *thread: {me: before}[thread])
-    monkeypatch.setattr(os, "setpriority", lambda *values: given.append(values))
+    monkeypatch.setattr(os, "setpriority", lambda *values: calls.append(values))
     lower_priority()
-    assert given == [(*me, after)]
+    assert calls == [(*me, after)]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nice applies to the process")
@@ -118,11 +118,11 @@ def test_a_priority_that_may_not_be_set_stays(monkeypatch):
 def test_heaps_are_trimmed_every_five_seconds_at_most():
     trimmer, calls = HeapTrimmer(), []
     trimmer._trim = calls.append
-    found = []
+    trimmed = []
     for now_s in (0.0, 4.5, 5.0, 9.9, 10.0):
         trimmer.count_close()
-        found.append(trimmer.trim_if_due(now_s))
-    assert found == [True, False, True, False, True]
+        trimmed.append(trimmer.trim_if_due(now_s))
+    assert trimmed == [True, False, True, False, True]
     assert calls == [0, 0, 0]
 
 
@@ -156,6 +156,6 @@ print(before - held, held - free_mib())
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's heaps")
 def test_trimming_returns_memory_to_the_system():
     done = subprocess.run([sys.executable, "-c", TRIMMED], capture_output=True, text=True, check=True)
-    kept, returned = map(float, done.stdout.split())
-    assert kept < 20
+    used, returned = map(float, done.stdout.split())
+    assert used < 20
     assert returned > 70

@@ -12,9 +12,9 @@ from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, S
 from streamkit.runtime.execution.isolation import check_batch
 from streamkit.testing.kit import detections
 
-OWN = Registry()
+BROKEN_STAGES = Registry()
 
-with Collecting(OWN):
+with Collecting(BROKEN_STAGES):
 
     @stage("boxes", writes="detections")
     class Boxes(BatchStage):
@@ -160,7 +160,7 @@ def run(run_pipeline):
             sources: {{short: "test://?width=64&height=48&frames=9", long: "test://?width=64&height=48&frames=30"}}
             stages: {{boxes: {{}}, bad: {text}, collect: {{}}}}
             """,
-            extra=[OWN.get(name) for name in OWN.names()],
+            extra=[BROKEN_STAGES.get(name) for name in BROKEN_STAGES.names()],
         )
 
     return call
@@ -169,8 +169,8 @@ def run(run_pipeline):
 def without_numbers(outcome):
     """The records without the classes' numbers, which are those of the labels that a batch has."""
     return {
-        source: [{**one, "objects": [{**o, "class_id": 0} for o in one["objects"]]} for one in found]
-        for source, found in outcome.records.items()
+        source: [{**record, "objects": [{**o, "class_id": 0} for o in record["objects"]]} for record in records]
+        for source, records in outcome.records.items()
     }
 
 
@@ -185,10 +185,10 @@ def test_records_are_the_same_whatever_the_batch(run, does):
 
 def test_what_is_changed_in_place_counts_and_what_is_missing_is_missing(run):
     objects = run("{stage: clumsy_frame, does: in_place}").records["long"][3]["objects"]
-    assert [(one["score"], one["foo"]) for one in objects] == [(0.25, 5), (0.25, 6)]
+    assert [(detection["score"], detection["foo"]) for detection in objects] == [(0.25, 5), (0.25, 6)]
     records = run("{stage: clumsy_frame, does: sometimes}").records["long"]
-    assert ["looked" in one["objects"][0] for one in records[:4]] == [False, True, False, True]
-    labels = [[one["label"] for one in record["objects"]] for record in run(
+    assert ["looked" in record["objects"][0] for record in records[:4]] == [False, True, False, True]
+    labels = [[detection["label"] for detection in record["objects"]] for record in run(
         "{stage: clumsy_frame, does: labels}").records["short"][:4]]  # fmt: skip
     assert labels == [["car"], ["person", "bike"], ["bike"], ["car", "person"]]
 
@@ -201,15 +201,15 @@ def test_a_frame_that_fails_leaves_events_and_states_of_the_others_alone(run, te
     outcome = run(text, size)
     assert outcome.code == 1
     for source, length in (("short", 9), ("long", 30)):
-        counts = [[event["data"]["n"] for event in one["events"]] for one in outcome.records[source]]
+        counts = [[event["data"]["n"] for event in record["events"]] for record in outcome.records[source]]
         assert counts == [[n + 1] for n in range(length)]
-        assert [bool(one.get("error")) for one in outcome.records[source]] == [i == 5 for i in range(length)]
+        assert [bool(record.get("error")) for record in outcome.records[source]] == [i == 5 for i in range(length)]
         failed = outcome.records[source][5]
-        assert "stream" in text or [one["score"] for one in failed["objects"]] == [0.9, 0.9]
+        assert "stream" in text or [detection["score"] for detection in failed["objects"]] == [0.9, 0.9]
 
 
 @pytest.mark.parametrize(
-    ("does", "told"),
+    ("does", "pattern"),
     [
         ("short", r"Detections.extra\['foo'\] must have 2 rows to match xyxy, got 1"),
         ("none", "frame.detections must be a Detections, got NoneType"),
@@ -219,36 +219,36 @@ def test_a_frame_that_fails_leaves_events_and_states_of_the_others_alone(run, te
         ("open", "cannot open"),
     ],
 )
-def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, told):
+def test_a_frame_stage_that_breaks_its_frames_still_gives_records(run, does, pattern):
     outcome = run(f"{{stage: clumsy_frame, does: {does}}}")
     assert outcome.code == 1
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
-    for one in outcome.records["long"]:
-        assert len(one["objects"]) == 2
-        assert one["error"].startswith("bad failed on long frame ")
-        assert re.search(told, one["error"])
-        assert "(test_isolation.py:" in one["error"] or does in ("short", "none", "wrong")
+    for record in outcome.records["long"]:
+        assert len(record["objects"]) == 2
+        assert record["error"].startswith("bad failed on long frame ")
+        assert re.search(pattern, record["error"])
+        assert "(test_isolation.py:" in record["error"] or does in ("short", "none", "wrong")
 
 
 @pytest.mark.parametrize(
-    ("does", "told", "lost"),
+    ("does", "message", "lost"),
     [
         ("drop", "must return every frame of the batch, got 0 of 1", [0, 3, 6]),
         ("none", r"tables['boxes'] must be a Detections, got NoneType", range(9)),
         ("far", "batch_row must be frame indices in the batch, from 0 to 0; got 99 to 99", range(9)),
     ],
 )
-def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, told, lost):
+def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, message, lost):
     outcome = run(f"{{stage: clumsy_batch, does: {does}}}")
     assert outcome.code == 1
     records = outcome.records["short"]
-    assert [i for i, one in enumerate(records) if one.get("error")] == list(lost)
-    assert all(told in records[i]["error"] for i in lost)
+    assert [i for i, record in enumerate(records) if record.get("error")] == list(lost)
+    assert all(message in records[i]["error"] for i in lost)
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{stage: clumsy_frame, does: close}", "bad failed as the source short ended: RuntimeError: cannot close"),
         ("{stage: clumsy_stream, does: end}", "bad failed as the source short ended: RuntimeError: cannot end"),
@@ -260,10 +260,10 @@ def test_a_batch_stage_that_gives_back_nonsense_still_gives_records(run, does, t
         ("{stage: clumsy_sink, does: flush}", "bad failed as the batch was flushed: KeyError: 'flush'"),
     ],
 )
-def test_what_raises_beside_frames_costs_none(run, text, told):
+def test_what_raises_beside_frames_costs_none(run, text, message):
     outcome = run(text)
     assert outcome.code == 1
-    assert any(line.startswith(told) and "(test_isolation.py:" in line for line in outcome.logged), outcome.logged
+    assert any(line.startswith(message) and "(test_isolation.py:" in line for line in outcome.logged), outcome.logged
     assert [len(outcome.records[source]) for source in ("short", "long")] == [9, 30]
     assert outcome.report["counts"]["errors outside of frames"] >= 2
 
@@ -271,7 +271,7 @@ def test_what_raises_beside_frames_costs_none(run, text, told):
 def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_pipeline):
     alive: list[weakref.ref] = []
     opened: list[str] = []
-    most = 0
+    peak_alive = 0
 
     with Collecting(Registry()):
 
@@ -288,19 +288,19 @@ def test_an_instance_that_cannot_be_opened_is_tried_once_and_keeps_no_frame(run_
             """Watches the pictures."""
 
             def process(self, batch: Batch) -> Batch:
-                nonlocal most
+                nonlocal peak_alive
                 alive.extend(weakref.ref(frame.surface) for frame in batch.frames)
-                most = max(most, sum(one() is not None for one in alive))
+                peak_alive = max(peak_alive, sum(surface_ref() is not None for surface_ref in alive))
                 return batch
 
     text = 'sources: {a: "test://?width=64&height=48&frames=600"}\nstages: {watched: {}, shut: {}, collect: {}}'
     outcome = run_pipeline(text, extra=[Shut, Watched])
     assert len(opened) == 1
-    errors = [one["error"] for one in outcome.records["a"]]
+    errors = [record["error"] for record in outcome.records["a"]]
     assert len(errors) == 600
     assert all(re.search(r"RuntimeError: cannot open \(test_isolation\.py:\d+\)", error) for error in errors)
     assert len(alive) == 600
-    assert most < 300, "an error that is raised again and again would keep every frame"
+    assert peak_alive < 300, "an error that is raised again and again would keep every frame"
 
 
 def test_with_stop_it_ends_the_run(run):
@@ -317,11 +317,11 @@ def test_with_stop_it_ends_the_run(run):
 )  # fmt: skip
 def test_a_batch_has_every_frame_once_whether_it_failed_or_not(frames, failed, failed_before, fits):
     listed = [Frame("a", n, n / 10, 64, 48, _state=FrameState(position=n)) for n in range(8)]
-    given = Batch(listed[:3], failed=listed[3 : 3 + failed_before])
-    made = Batch(listed[:frames], failed=[*given.failed, *listed[frames:3]][:failed])
-    made.failed += listed[6 : 6 + failed - len(made.failed)]
+    input_batch = Batch(listed[:3], failed=listed[3 : 3 + failed_before])
+    output_batch = Batch(listed[:frames], failed=[*input_batch.failed, *listed[frames:3]][:failed])
+    output_batch.failed += listed[6 : 6 + failed - len(output_batch.failed)]
     if fits:
-        check_batch(made, given, BatchStage)
+        check_batch(output_batch, input_batch, BatchStage)
     else:
         with pytest.raises(ValueError, match="must return every frame of the batch"):
-            check_batch(made, given, BatchStage)
+            check_batch(output_batch, input_batch, BatchStage)

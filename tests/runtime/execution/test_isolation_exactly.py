@@ -32,14 +32,14 @@ def copying(monkeypatch):
     """Make copies that take these seconds each, on a clock that does not begin at 0; why the last one was lost."""
 
     def call(*seconds: float) -> list[str]:
-        told: list[str] = []
+        messages: list[str] = []
         times = iter([time_s for taken_s in seconds for time_s in (taken_s and 64.0, taken_s and 64.0 + taken_s)])
         monkeypatch.setattr(isolation, "time", SimpleNamespace(thread_time=lambda: next(times, 0.0)))
-        copies = StateCopies({"a": [1]}, told.append)
+        copies = StateCopies({"a": [1]}, messages.append)
         for _ in seconds:
             copies.copied({"a"})
         copies.copied({"a"})()
-        return told
+        return messages
 
     return call
 
@@ -72,45 +72,45 @@ def test_copies_that_take_just_half_a_millisecond_go_on(monkeypatch):
     monkeypatch.setattr(isolation, "_MAX_COPY_S", 1 / 2048)
     ticks = iter([0.0, 20 / 2048])
     monkeypatch.setattr(isolation, "time", SimpleNamespace(thread_time=lambda: next(ticks, 0.0)))
-    told: list[str] = []
-    copies = StateCopies({"a": [1]}, told.append)
+    messages: list[str] = []
+    copies = StateCopies({"a": [1]}, messages.append)
     for _ in range(21):
         restore = copies.copied({"a"})
     restore()
-    assert told == []
+    assert messages == []
 
 
-@pytest.mark.parametrize(("taken_s", "told"), [(0.00254900, "2.5"), (0.00255100, "2.6"), (0.0200, "20")])
-def test_the_time_of_a_copy_is_told_in_milliseconds(copying, taken_s, told):
+@pytest.mark.parametrize(("taken_s", "shown_ms"), [(0.00254900, "2.5"), (0.00255100, "2.6"), (0.0200, "20")])
+def test_the_time_of_a_copy_is_told_in_milliseconds(copying, taken_s, shown_ms):
     (text,) = copying(*[taken_s] * 20)
-    assert text == f"its states take {told} ms per batch to copy, so they include the frames of this batch twice"
+    assert text == f"its states take {shown_ms} ms per batch to copy, so they include the frames of this batch twice"
 
 
 def test_states_are_restored_source_by_source():
-    told: list[str] = []
+    messages: list[str] = []
     states = {"a": [1], "b": [2]}
-    restore = StateCopies(states, told.append).copied({"a", "c"})
+    restore = StateCopies(states, messages.append).copied({"a", "c"})
     states["a"].append(5)
     states["b"].append(6)
     states["c"] = [7]
     restore()
     assert states == {"a": [1], "b": [2, 6]}
-    assert told == []
+    assert messages == []
 
 
 def test_a_state_that_cannot_be_copied_is_told_with_the_reason():
-    told: list[str] = []
+    messages: list[str] = []
     states = {"a": (n for n in ())}
-    copies = StateCopies(states, told.append)
+    copies = StateCopies(states, messages.append)
     copies.copied({"z"})()
-    assert told == []  # a source without a state has lost none
+    assert messages == []  # a source without a state has lost none
     copies.copied({"a"})()
-    (text,) = told
+    (text,) = messages
     assert text.startswith("its states cannot be copied (TypeError: cannot pickle 'generator' object")
     assert text.endswith("), so they include the frames of this batch twice")
     states["a"] = [1]
     copies.copied({"a"})()
-    assert told == [text] * 2  # copying has stopped for good
+    assert messages == [text] * 2  # copying has stopped for good
 
 
 def test_a_snapshot_restores_what_a_stage_has_changed_on_its_frames():
@@ -199,8 +199,8 @@ def test_an_error_of_other_files_has_the_line_of_process():
 
 def test_without_a_file_and_without_a_process_the_line_is_unknown():
     assert line_of(ValueError("no"), type("Bare", (), {"__module__": "no.such.module"})) == ""
-    made = type("Made", (), {"__module__": "no.such.module", "process": Here.process})
-    assert re.fullmatch(r"test_isolation_exactly\.py:\d+", line_of(raised(foreign("other.py")), made))
+    stage_type = type("Made", (), {"__module__": "no.such.module", "process": Here.process})
+    assert re.fullmatch(r"test_isolation_exactly\.py:\d+", line_of(raised(foreign("other.py")), stage_type))
 
 
 @pytest.mark.parametrize(
@@ -223,11 +223,11 @@ def test_the_text_of_a_type_names_its_module_unless_it_is_built_in(value, text):
 def checked(change, count=3, failed=0):
     """Check a batch of this many frames after a change of it."""
     listed = frames(" ".join(f"a{number}" for number in range(count)))
-    given = Batch(listed, outputs={"old": 7})
-    given.tensor = np.zeros((1, 2), np.float32)  # what a stage leaves alone is not checked
-    made = Batch(list(listed), tensor=given.tensor, outputs=dict(given.outputs))
-    change(made)
-    check_batch(made, given, Here)
+    input_batch = Batch(listed, outputs={"old": 7})
+    input_batch.tensor = np.zeros((1, 2), np.float32)  # what a stage leaves alone is not checked
+    output_batch = Batch(list(listed), tensor=input_batch.tensor, outputs=dict(input_batch.outputs))
+    change(output_batch)
+    check_batch(output_batch, input_batch, Here)
 
 
 def rows(*numbers):
@@ -246,8 +246,8 @@ def test_rows_of_a_table_may_be_of_any_frame(numbers):
 
 @pytest.mark.parametrize("numbers", [(-1,), (3,), (4,), (0, 3), (-1, 2), (-1, 4)])
 def test_rows_of_a_table_must_be_of_a_frame(numbers):
-    told = f"tables['mine'].batch_row must be frame indices in the batch, from 0 to 2; got {min(numbers)} to "
-    with pytest.raises(ValueError, match=re.escape(told + str(max(numbers))) + "$"):
+    message = f"tables['mine'].batch_row must be frame indices in the batch, from 0 to 2; got {min(numbers)} to "
+    with pytest.raises(ValueError, match=re.escape(message + str(max(numbers))) + "$"):
         checked(rows(*numbers))
 
 
@@ -262,8 +262,8 @@ def test_a_table_that_is_still_to_come_needs_no_rows_even_if_every_frame_has_fai
 @pytest.mark.parametrize("before", [0, 2])
 def test_half_of_the_frames_of_a_batch_may_fail(before):
     listed = frames("a0 a1 a2 a3 a4 a5")
-    given = Batch(listed[:4], failed=listed[4 : 4 + before])
-    check_batch(Batch(listed[:2], failed=[*given.failed, *listed[2:4]]), given, Here)
+    input_batch = Batch(listed[:4], failed=listed[4 : 4 + before])
+    check_batch(Batch(listed[:2], failed=[*input_batch.failed, *listed[2:4]]), input_batch, Here)
 
 
 def replaced(row):
@@ -313,7 +313,7 @@ def test_a_tensor_with_a_row_for_each_frame_or_part_and_any_output_array_are_acc
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         (tensor(2, 3, 8, 8), "batch.tensor must have 4 axes and 3 rows, one per frame, got shape [2, 3, 8, 8]"),
         (tensor(3, 8, 8), "batch.tensor must have 4 axes and 3 rows, one per frame, got shape [3, 8, 8]"),
@@ -333,8 +333,8 @@ def test_a_tensor_with_a_row_for_each_frame_or_part_and_any_output_array_are_acc
         (lambda batch: batch.outputs.update(old=8), "batch.outputs['old'] must be an array of numpy, got int"),
     ],
 )
-def test_a_tensor_or_an_output_of_another_shape_or_kind_is_refused(change, told):
-    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(told)}$"):
+def test_a_tensor_or_an_output_of_another_shape_or_kind_is_refused(change, message):
+    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
         checked(change)
 
 
@@ -342,16 +342,18 @@ def test_a_tensor_or_an_output_of_another_shape_or_kind_is_refused(change, told)
 
 
 @pytest.mark.parametrize(
-    ("size", "given"), [((64, 48), (64, 48)), ((63, 47), (64, 48)), ((65, 48), (66, 48)), ((64, 49), (64, 50))]
+    ("size", "surface_size"), [((64, 48), (64, 48)), ((63, 47), (64, 48)), ((65, 48), (66, 48)), ((64, 49), (64, 50))]
 )
-def test_a_surface_has_the_frames_size_padded_to_an_even_one(size, given):
-    check_surface(Frame("a", 0, 0.0, *size, gray(*given)), np)
+def test_a_surface_has_the_frames_size_padded_to_an_even_one(size, surface_size):
+    check_surface(Frame("a", 0, 0.0, *size, gray(*surface_size)), np)
 
 
-@pytest.mark.parametrize("given", [(66, 48), (62, 48), (64, 50), (64, 46), (32, 96), (96, 32)])
-def test_a_surface_of_another_size_is_refused(given):
-    with pytest.raises(ValueError, match=rf"^frame.surface is {given[0]}x{given[1]}, but the frame is 64x48; "):
-        check_surface(Frame("a", 0, 0.0, 64, 48, gray(*given)), np)
+@pytest.mark.parametrize("surface_size", [(66, 48), (62, 48), (64, 50), (64, 46), (32, 96), (96, 32)])
+def test_a_surface_of_another_size_is_refused(surface_size):
+    with pytest.raises(
+        ValueError, match=rf"^frame.surface is {surface_size[0]}x{surface_size[1]}, but the frame is 64x48; "
+    ):
+        check_surface(Frame("a", 0, 0.0, 64, 48, gray(*surface_size)), np)
 
 
 def test_a_surface_of_another_device_is_refused():
@@ -391,19 +393,19 @@ def test_pixels_are_restored_in_the_rows_asked_for(which, back):
 def test_each_surface_that_shares_memory_with_a_given_one_is_copied_and_counted():
     listed = pictures(5)
     guard = PixelGuard(listed)
-    given = [frame.surface for frame in listed]
+    surfaces = [frame.surface for frame in listed]
     assert guard.take(listed, np) == 0
     listed[0].surface = None
-    listed[2].surface = Surface(given[0].data, Color("bt601"))
+    listed[2].surface = Surface(surfaces[0].data, Color("bt601"))
     listed[3].surface = gray(64, 48)
-    listed[4].surface = Surface(given[4].data, Color("bt2020"))
+    listed[4].surface = Surface(surfaces[4].data, Color("bt2020"))
     assert guard.take(listed, np) == 2
-    assert listed[1].surface is given[1]
+    assert listed[1].surface is surfaces[1]
     assert [listed[row].surface.color.matrix for row in (2, 4)] == ["bt601", "bt2020"]
     for frame in listed[2:]:
-        assert not any(np.may_share_memory(frame.surface.data, one.data) for one in given)
+        assert not any(np.may_share_memory(frame.surface.data, surface.data) for surface in surfaces)
         assert not frame.surface.data.flags.writeable
-    assert all(one.data.flags.writeable for one in given)
+    assert all(surface.data.flags.writeable for surface in surfaces)
 
 
 def test_a_frame_that_had_no_surface_may_get_one():
@@ -438,7 +440,7 @@ class Device:
     def synchronize(self):
         self.log.append("synchronize")
 
-    def may_share_memory(self, one, other):
+    def may_share_memory(self, first, other):
         return False
 
 

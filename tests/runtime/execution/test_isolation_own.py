@@ -96,25 +96,25 @@ def removes_rows(holder):
 @pytest.mark.parametrize("coming", [False, True])
 @pytest.mark.parametrize("what", [nothing, looks])
 def test_a_table_that_is_left_alone_is_the_same_object_again(kind, coming, what):
-    given = batch("a0 b0 a1")
-    table = given.tables["detect"]
+    input_batch = batch("a0 b0 a1")
+    table = input_batch.tables["detect"]
     if coming:
-        given.tables["detect"] = lambda: table
-    made = Rig(kind, what=what)(given)
-    assert made.table("detect") is table
+        input_batch.tables["detect"] = lambda: table
+    output_batch = Rig(kind, what=what)(input_batch)
+    assert output_batch.table("detect") is table
 
 
 @pytest.mark.parametrize("kind", [DoesBatch, DoesFrame])
 @pytest.mark.parametrize("what", [replaces, removes_rows])
 def test_a_table_that_a_stage_replaces_reaches_the_batch_and_nobody_else(kind, what):
-    given, wanted = batch("a0 b0 a1", rows=(2, 1, 3)), batch("a0 b0 a1", rows=(2, 1, 3))
-    table, other = given.tables["detect"], given.fork()
+    input_batch, wanted = batch("a0 b0 a1", rows=(2, 1, 3)), batch("a0 b0 a1", rows=(2, 1, 3))
+    table, other = input_batch.tables["detect"], input_batch.fork()
     before = copy.deepcopy(table)
     what(wanted)
-    made = Rig(kind, what=what)(given).table("detect")
-    assert len(made) == len(wanted.table("detect"))
+    output_batch = Rig(kind, what=what)(input_batch).table("detect")
+    assert len(output_batch) == len(wanted.table("detect"))
     for name in ("score", "xyxy", "class_id", "batch_row", "row_id"):
-        np.testing.assert_array_equal(getattr(made, name), getattr(wanted.table("detect"), name))
+        np.testing.assert_array_equal(getattr(output_batch, name), getattr(wanted.table("detect"), name))
         np.testing.assert_array_equal(getattr(table, name), getattr(before, name))
     assert other.table("detect") is table
 
@@ -133,36 +133,40 @@ def test_a_table_that_a_stage_replaces_reaches_the_batch_and_nobody_else(kind, w
     ],
 )  # fmt: skip
 def test_a_stage_that_writes_to_a_table_fails_the_frame_with_the_way_out(kind, what, why):
-    given = batch("a0 b0", rows=(2, 1))
-    before = copy.deepcopy(given.tables["detect"])
-    made = Rig(kind, what=what)(given)
-    assert [frame.error for frame in made.failed] == [frame.error for frame in made.failed if why in frame.error]
-    assert len(made.failed) == 2
-    np.testing.assert_array_equal(given.fork().table("detect").score, before.score)
+    input_batch = batch("a0 b0", rows=(2, 1))
+    before = copy.deepcopy(input_batch.tables["detect"])
+    output_batch = Rig(kind, what=what)(input_batch)
+    assert [frame.error for frame in output_batch.failed] == [
+        frame.error for frame in output_batch.failed if why in frame.error
+    ]
+    assert len(output_batch.failed) == 2
+    np.testing.assert_array_equal(input_batch.fork().table("detect").score, before.score)
 
 
 def test_a_stage_that_does_not_ask_leaves_a_table_on_its_way():
-    given = batch("a0 b0")
-    asked = []
-    table = given.tables["detect"]
-    given.tables["detect"] = coming = lambda: asked.append("") or table
-    made = Rig(DoesBatch, what=lambda batch: None)(given)
-    assert made.tables["detect"] is coming
-    assert asked == []
+    input_batch = batch("a0 b0")
+    calls = []
+    table = input_batch.tables["detect"]
+    input_batch.tables["detect"] = coming = lambda: calls.append("") or table
+    output_batch = Rig(DoesBatch, what=lambda batch: None)(input_batch)
+    assert output_batch.tables["detect"] is coming
+    assert calls == []
 
 
 @pytest.mark.parametrize("value", [np.array([np.nan, 1], np.float32), np.array([{"a": 1}, None]), np.array(["x", "y"])])
 def test_columns_of_every_kind_are_known_again(value):
-    given = batch("a0 b0")
-    given.tables["detect"] = table = given.tables["detect"].with_columns(foo=value)
-    assert Rig(DoesFrame, what=looks)(given).tables["detect"] is table
+    input_batch = batch("a0 b0")
+    input_batch.tables["detect"] = table = input_batch.tables["detect"].with_columns(foo=value)
+    assert Rig(DoesFrame, what=looks)(input_batch).tables["detect"] is table
 
 
 def test_rows_out_of_order_are_the_frames_own():
-    given = batch("a0 b0")
-    given.tables["detect"] = given.tables["detect"][np.array([1, 0])]
-    made = Rig(DoesFrame, what=lambda frame: halves(frame) if frame.source == "b" else None)(given).table("detect")
-    assert dict(zip(made.batch_row.tolist(), made.score.tolist(), strict=True)) == {0: 0.0, 1: 0.5}
+    input_batch = batch("a0 b0")
+    input_batch.tables["detect"] = input_batch.tables["detect"][np.array([1, 0])]
+    output_batch = Rig(DoesFrame, what=lambda frame: halves(frame) if frame.source == "b" else None)(input_batch).table(
+        "detect"
+    )
+    assert dict(zip(output_batch.batch_row.tolist(), output_batch.score.tolist(), strict=True)) == {0: 0.0, 1: 0.5}
 
 
 def halves(frame):
@@ -172,12 +176,12 @@ def halves(frame):
 @pytest.mark.parametrize("anew", [lambda batch: batch.take(range(len(batch))), lambda batch: Batch(batch.frames)])
 @pytest.mark.parametrize("sequence", [0, 5])
 def test_a_batch_made_anew_keeps_what_the_runner_knows(anew, sequence):
-    given = batch("a0 b0", ended="a")
-    given.sequence = sequence
+    input_batch = batch("a0 b0", ended="a")
+    input_batch.sequence = sequence
     rig = Rig(DoesBatch, what=None)
     rig.runner.stage.process = anew
-    made = rig(given)
-    assert (made.ended, made.sequence) == (("a",), sequence)
+    output_batch = rig(input_batch)
+    assert (output_batch.ended, output_batch.sequence) == (("a",), sequence)
 
 
 # ---------------------------------------------------------------------------------------------------------- states
@@ -194,15 +198,15 @@ def test_a_picture_that_is_kept_in_a_state_is_no_copy_and_comes_back_once():
     assert pool.held == {"64x48": 1}
     assert pool.allocated == 5 * 64 * 72
     state = FrameState(source_state=object(), packet_ref=object())
-    kept = Frame("a", 0, 0.0, 64, 48, rig.runner.states["a"]["kept"], _state=state)
-    twin = copy.deepcopy(kept)
+    frame = Frame("a", 0, 0.0, 64, 48, rig.runner.states["a"]["kept"], _state=state)
+    twin = copy.deepcopy(frame)
     assert (twin.surface, twin._state.source_state, twin._state.packet_ref) == (
-        kept.surface,
-        kept._state.source_state,
-        kept._state.packet_ref,
+        frame.surface,
+        frame._state.source_state,
+        frame._state.packet_ref,
     )
     twin.events.append("x")
-    assert kept.events == []
+    assert frame.events == []
 
 
 def test_a_frame_that_is_kept_in_a_state_is_put_back_with_its_table():
@@ -222,9 +226,9 @@ def test_a_frame_that_is_kept_in_a_state_is_put_back_with_its_table():
 
     rig = Rig(Last, sources="a", make=list)
     for text in ("a0", "a1 a2"):
-        given = batch(text)
-        split(given)
-        rig(given)
+        input_batch = batch(text)
+        split(input_batch)
+        rig(input_batch)
     assert seen == [[0.0], [0.0], [0.0]]
 
 
@@ -272,10 +276,10 @@ def test_states_that_are_not_copied_are_told_where_it_matters(make, why):
 
 def test_states_that_are_large_are_no_longer_copied():
     states = {"a": [[n] for n in range(20_000)]}
-    kept = StateCopies(states, print)
+    copies = StateCopies(states, print)
     for _ in range(30):
-        kept.copied({"a"})
-    restore = kept.copied({"a"})
+        copies.copied({"a"})
+    restore = copies.copied({"a"})
     states["a"].append([-1])
     restore()
     assert states["a"][-1] == [-1]

@@ -86,11 +86,11 @@ def invert(frame: Frame) -> None:
 
 def pooled(pool: SurfacePool, text: str) -> Batch:
     """A batch whose frames have surfaces of a pool; that of frame i holds i everywhere."""
-    made = batch(text)
-    for row, frame in enumerate(made.frames):
+    pool_batch = batch(text)
+    for row, frame in enumerate(pool_batch.frames):
         frame.surface = pool.surface(64, 48, Color())
         frame.surface.data[:] = row
-    return made
+    return pool_batch
 
 
 @pytest.fixture
@@ -111,10 +111,10 @@ def test_a_buffer_that_comes_back_while_a_stage_works_may_be_written(pool, kind)
         taken.append(pool.surface(64, 48, Color()))
         taken[-1].data[:] = 7
 
-    made = Rig(kind, what=what)(pooled(pool, "a0 a1 a2"))
-    assert [frame.error for frame in made.frames] == [None] * 3
-    assert [int(frame.surface.data[0, 0]) for frame in made.frames] == [255, 254, 253]
-    assert all(one.data.flags.writeable and (one.data == 7).all() for one in taken)
+    output_batch = Rig(kind, what=what)(pooled(pool, "a0 a1 a2"))
+    assert [frame.error for frame in output_batch.frames] == [None] * 3
+    assert [int(frame.surface.data[0, 0]) for frame in output_batch.frames] == [255, 254, 253]
+    assert all(surface.data.flags.writeable and (surface.data == 7).all() for surface in taken)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -135,26 +135,28 @@ def test_a_whole_run_with_a_stage_that_replaces_surfaces(run_pipeline):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_host_pixels_are_read_only_meanwhile_and_writeable_afterwards(pool, kind):
-    given = pooled(pool, "a0 a1")
+    input_batch = pooled(pool, "a0 a1")
     seen = []
-    Rig(kind, what=lambda frame: seen.append(frame.surface.data.flags.writeable))(given)
+    Rig(kind, what=lambda frame: seen.append(frame.surface.data.flags.writeable))(input_batch)
     assert seen == [False, False]
-    assert all(frame.surface.data.flags.writeable for frame in given.frames)
+    assert all(frame.surface.data.flags.writeable for frame in input_batch.frames)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_pixels_are_writeable_again_behind_a_stage_that_raises(pool, kind):
-    given = pooled(pool, "a0 a1")
-    surfaces = [frame.surface for frame in given.frames]
+    input_batch = pooled(pool, "a0 a1")
+    surfaces = [frame.surface for frame in input_batch.frames]
 
     def what(frame):
         frame.surface = None
         raise ValueError("no")
 
-    made = Rig(kind, what=what)(given)
-    assert len(made.failed) == 2
+    output_batch = Rig(kind, what=what)(input_batch)
+    assert len(output_batch.failed) == 2
     assert all(surface.data.flags.writeable for surface in surfaces)
-    assert [frame.surface for frame in sorted(made.failed, key=lambda one: one._state.position)] == surfaces
+    assert [
+        frame.surface for frame in sorted(output_batch.failed, key=lambda failed_frame: failed_frame._state.position)
+    ] == surfaces
 
 
 # --------------------------------------------------------------------------------------------- what is the stage's own
@@ -172,10 +174,10 @@ def upper_half(frame):
 @pytest.mark.parametrize("what", [color_only, upper_half])
 def test_a_surface_with_the_memory_of_the_old_one_is_copied_and_counted(pool, kind, what):
     rig = Rig(kind, what=what)
-    made = rig(pooled(pool, "a0 a1 a2"))
+    output_batch = rig(pooled(pool, "a0 a1 a2"))
     for _ in range(3):
         pool.surface(64, 48, Color()).data[:] = 99  # the buffers of the old ones
-    assert [int(frame.surface.data.max()) for frame in made.frames] == [0, 1, 2]
+    assert [int(frame.surface.data.max()) for frame in output_batch.frames] == [0, 1, 2]
     assert rig.runner.counters[COPIED] == 3
 
 
@@ -193,16 +195,16 @@ def test_surfaces_may_change_places(pool):
         before[0], frame.surface = frame.surface, before[0] or frame.surface
 
     rig = Rig(PaintsFrame, what=delay)
-    made = [rig(pooled(pool, "a0 a1")), rig(pooled(pool, "a2 a3"))]
-    values = [int(frame.surface.data[0, 0]) for one in made for frame in one.frames]
+    output_batches = [rig(pooled(pool, "a0 a1")), rig(pooled(pool, "a2 a3"))]
+    values = [int(frame.surface.data[0, 0]) for output_batch in output_batches for frame in output_batch.frames]
     assert values == [0, 0, 1, 0]
-    assert all(frame.surface.data.flags.writeable for one in made for frame in one.frames)
+    assert all(frame.surface.data.flags.writeable for output_batch in output_batches for frame in output_batch.frames)
 
 
 def test_what_a_stage_has_made_is_read_only_once_it_is_handed_on():
-    given = batch("a0")
-    given.frames[0].surface = gray(64, 48)
-    (frame,) = Rig(PaintsFrame, what=invert)(given).frames
+    input_batch = batch("a0")
+    input_batch.frames[0].surface = gray(64, 48)
+    (frame,) = Rig(PaintsFrame, what=invert)(input_batch).frames
     with pytest.raises(ValueError, match="read-only"):
         frame.surface.data[:] = 0
 
@@ -262,9 +264,9 @@ def test_a_batch_that_is_tried_again_has_its_first_pixels():
 
     for kind in (PaintsStream, PaintsBatch):
         calls = itertools.count()
-        given = pooled(SurfacePool(Device("cpu")), "a0 a1 a2")
-        made = Rig(kind, what=what)(given)
-        assert [int(frame.surface.data[0, 0]) for frame in made.frames] == [255, 254, 253]
+        input_batch = pooled(SurfacePool(Device("cpu")), "a0 a1 a2")
+        output_batch = Rig(kind, what=what)(input_batch)
+        assert [int(frame.surface.data[0, 0]) for frame in output_batch.frames] == [255, 254, 253]
 
 
 def test_the_size_is_put_back_before_a_second_try():
@@ -276,9 +278,9 @@ def test_the_size_is_put_back_before_a_second_try():
         if len(seen) == 2:
             raise ValueError("no")
 
-    made = Rig(PaintsBatch, what=what)(pooled(SurfacePool(Device("cpu")), "a0 a1"))
+    output_batch = Rig(PaintsBatch, what=what)(pooled(SurfacePool(Device("cpu")), "a0 a1"))
     assert seen == [(64, 48)] * 4
-    assert [(frame.width, frame.height) for frame in made.frames] == [(64, 24)] * 2
+    assert [(frame.width, frame.height) for frame in output_batch.frames] == [(64, 24)] * 2
 
 
 # --------------------------------------------------------------------------------------------------- what is refused
@@ -327,22 +329,22 @@ OF_FRAMES = [
 
 
 @pytest.mark.parametrize(
-    ("kind", "what", "told"),
+    ("kind", "what", "message"),
     [(kind, *case) for kind in KINDS for case in REFUSED] + [(PaintsFrame, *case) for case in OF_FRAMES],
 )
-def test_what_breaks_the_contract_is_refused_behind_the_stage_with_its_line(pool, kind, what, told):
+def test_what_breaks_the_contract_is_refused_behind_the_stage_with_its_line(pool, kind, what, message):
     rig = Rig(kind, what=lambda frame: what(frame) if frame.index == 1 else None)
-    given = pooled(pool, "a0 a1 a2")
-    for frame in given.frames:
+    input_batch = pooled(pool, "a0 a1 a2")
+    for frame in input_batch.frames:
         frame.events.append(Event("before", "other", "a", frame.index, 0.0))
         frame.facts["known"] = 1
-    surfaces = [frame.surface for frame in given.frames]
+    surfaces = [frame.surface for frame in input_batch.frames]
     arrays = [surface.data for surface in surfaces]
-    made = rig(given)
-    (failed,) = made.failed
-    assert failed.error == f"it failed on a frame 1 (0.10 s): {told} {LINE_OF_PROCESS[kind]}"
-    assert [frame.index for frame in made.frames] == [0, 2]
-    assert made.table("detect").score.tolist() == [0, 2]
+    output_batch = rig(input_batch)
+    (failed,) = output_batch.failed
+    assert failed.error == f"it failed on a frame 1 (0.10 s): {message} {LINE_OF_PROCESS[kind]}"
+    assert [frame.index for frame in output_batch.frames] == [0, 2]
+    assert output_batch.table("detect").score.tolist() == [0, 2]
     # what had been there is there again
     assert ([event.kind for event in failed.events], failed.facts) == (["before"], {"known": 1})
     assert (failed.surface, failed.width, failed.height) == (surfaces[1], 64, 48)
@@ -350,8 +352,8 @@ def test_what_breaks_the_contract_is_refused_behind_the_stage_with_its_line(pool
 
 
 def test_a_surface_may_be_none_and_odd_sizes_are_padded():
-    given = batch("a0 a1")
-    for frame in given.frames:
+    input_batch = batch("a0 a1")
+    for frame in input_batch.frames:
         frame.surface = gray(64, 48)
 
     def what(frame):
@@ -360,9 +362,9 @@ def test_a_surface_may_be_none_and_odd_sizes_are_padded():
         else:
             frame.surface = None
 
-    made = Rig(PaintsFrame, what=what)(given)
-    assert [frame.surface is None for frame in made.frames] == [True, False]
-    assert made.failed == []
+    output_batch = Rig(PaintsFrame, what=what)(input_batch)
+    assert [frame.surface is None for frame in output_batch.frames] == [True, False]
+    assert output_batch.failed == []
 
 
 def swapped(batch):
@@ -394,7 +396,7 @@ def beyond_the_last_frame(batch):
 
 
 @pytest.mark.parametrize(
-    ("what", "told"),
+    ("what", "message"),
     [
         (fewer, r"process must return every frame of the batch, got \d of \d"),
         (beyond_the_last_frame, r"tables\['mine'\].batch_row must be frame indices in the batch, from 0 to \d"),
@@ -415,22 +417,22 @@ def beyond_the_last_frame(batch):
         (lambda batch: batch.outputs.update(scores=7), r"batch.outputs\['scores'\] must be an array of numpy, got int"),
     ],
 )
-def test_a_batch_that_breaks_the_contract_is_refused(what, told):
+def test_a_batch_that_breaks_the_contract_is_refused(what, message):
     rig = Rig(PaintsBatch, what=None)
     rig.runner.stage.process = lambda batch: (what(batch), batch)[1] if len(batch) > 1 else batch
-    given = batch("a0 b0 a1")
-    made = rig(given)  # frame by frame it is well
-    assert made.failed == []
-    assert [frame._state.position for frame in made.frames] == [0, 1, 2]
-    with pytest.raises((TypeError, ValueError), match=told):
+    input_batch = batch("a0 b0 a1")
+    output_batch = rig(input_batch)  # frame by frame it is well
+    assert output_batch.failed == []
+    assert [frame._state.position for frame in output_batch.frames] == [0, 1, 2]
+    with pytest.raises((TypeError, ValueError), match=message):
         rig.runner.process(batch("a0 b0 a1"))
 
 
 def test_frames_that_a_stage_has_copied_are_the_same_frames():
     rig = Rig(PaintsBatch, what=None)
     rig.runner.stage.process = lambda batch: batch.fork()
-    made = rig(batch("a0 b0"))
-    assert ([frame.source for frame in made.frames], made.failed) == (["a", "b"], [])
+    output_batch = rig(batch("a0 b0"))
+    assert ([frame.source for frame in output_batch.frames], output_batch.failed) == (["a", "b"], [])
 
 
 def test_the_line_of_an_error_is_that_of_the_stage_and_else_of_its_process(pool):
@@ -447,7 +449,7 @@ def test_the_line_of_an_error_is_that_of_the_stage_and_else_of_its_process(pool)
 
 def totals(run_pipeline, device, what, *kinds):
     """The sum of each frame's pixels behind `what`, which gets each frame in a stage of each of these kinds."""
-    found = []
+    sums = []
 
     with Collecting(Registry()):
 
@@ -456,18 +458,20 @@ def totals(run_pipeline, device, what, *kinds):
             """Notes the sum of the pixels."""
 
             def process(self, frame: Frame) -> None:
-                found.append((frame.index, int(frame.surface.data.astype(np.int64).sum())))
+                sums.append((frame.index, int(frame.surface.data.astype(np.int64).sum())))
 
-        made = []
+        stage_types = []
         for number, kind in enumerate(kinds):
-            mine = type(kind.__name__, (kind,), {"__doc__": "Mine.", "open": lambda self: setattr(self, "what", what)})
-            made.append(stage(f"mine_{number}", reads="pixels", writes="pixels")(mine))
+            kind_type = type(
+                kind.__name__, (kind,), {"__doc__": "Mine.", "open": lambda self: setattr(self, "what", what)}
+            )
+            stage_types.append(stage(f"mine_{number}", reads="pixels", writes="pixels")(kind_type))
 
-    stages = {**{kind.name: {} for kind in made}, "adds_up": {}, "collect": {}}
+    stages = {**{kind.name: {} for kind in stage_types}, "adds_up": {}, "collect": {}}
     text = json.dumps({"sources": {"a": "test://?width=640&height=480&frames=200"}, "stages": stages})
-    outcome = run_pipeline(text, device=device, extra=[*made, AddsUp])
+    outcome = run_pipeline(text, device=device, extra=[*stage_types, AddsUp])
     assert outcome.code == 0
-    return found, outcome.report["counts"].get(COPIED, 0)
+    return sums, outcome.report["counts"].get(COPIED, 0)
 
 
 def invert_colour_only(frame):
@@ -480,9 +484,9 @@ def test_replaced_pixels_arrive_whole(run_pipeline, monkeypatch, device, kinds):
     """With buffers that are filled when they come back, an early return shows as another sum."""
     monkeypatch.setenv("STREAMKIT_POISON_SURFACES", "1")
     plain, _ = totals(run_pipeline, "cpu", lambda frame: None)
-    made, copied = totals(run_pipeline, device, invert, *kinds)
+    inverted, copied = totals(run_pipeline, device, invert, *kinds)
     whole = 255 * 640 * 720
-    assert made == [(index, whole - total if len(kinds) % 2 else total) for index, total in plain]
+    assert inverted == [(index, whole - total if len(kinds) % 2 else total) for index, total in plain]
     assert copied == 0
     again, copied = totals(run_pipeline, device, invert_colour_only, *kinds)
     assert again == plain
@@ -505,8 +509,8 @@ def test_pixels_on_the_wrong_side_are_refused(run_pipeline):
 
     text = 'sources: {a: "test://?width=64&height=48&frames=3"}\nstages: {to_host: {}, collect: {}}'
     outcome = run_pipeline(text, device="cuda", extra=[ToHost])
-    told = "frame.surface.data must be an array of cupy, got numpy.ndarray"
-    assert [told in one["error"] for one in outcome.records["a"]] == [True] * 3
+    message = "frame.surface.data must be an array of cupy, got numpy.ndarray"
+    assert [message in record["error"] for record in outcome.records["a"]] == [True] * 3
 
 
 @pytest.mark.gpu

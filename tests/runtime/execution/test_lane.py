@@ -100,8 +100,8 @@ def test_networks_on_a_gpu_open_side_by_side_and_the_hosts_stages_meanwhile(devi
     lanes = partition(graph("find:", "each:", "device_a:", "out:"))
     lanes[0].nodes[0].options.update(options)
     lanes[1].workers = 2
-    found = opening_order(lanes, Device(device))
-    assert tuple([lane.nodes[0].id for lane in part] for part in found) == order
+    opened = opening_order(lanes, Device(device))
+    assert tuple([lane.nodes[0].id for lane in part] for part in opened) == order
 
 
 def test_a_lane_is_of_the_device_or_of_the_host():
@@ -110,9 +110,9 @@ def test_a_lane_is_of_the_device_or_of_the_host():
 
 
 def test_each_reader_has_a_channel_of_its_own_depth():
-    made = graph("device_a:", "each: {run: {queue: 2}}", "out: {from: [decode, each], run: {queue: 7}}")
-    lanes = partition(made)
-    first = connect(made, lanes)
+    stage_graph = graph("device_a:", "each: {run: {queue: 2}}", "out: {from: [decode, each], run: {queue: 7}}")
+    lanes = partition(stage_graph)
+    first = connect(stage_graph, lanes)
     device, each, out = lanes
     assert [len(lane.inputs) for lane in lanes] == [1, 1, 2]
     assert first._readers == [device.inputs[0], out.inputs[0]]
@@ -120,7 +120,7 @@ def test_each_reader_has_a_channel_of_its_own_depth():
     assert each.outlet._readers == [out.inputs[1]]
     assert out.outlet._readers == []
     assert (each.inputs[0]._depth, [channel._depth for channel in out.inputs]) == (2, [7, 7])
-    assert DECODE not in made.nodes
+    assert DECODE not in stage_graph.nodes
 
 
 class Fake(Runner):
@@ -149,11 +149,11 @@ class Fake(Runner):
 
 def work(*runners, batches=2):
     (lane,) = partition(graph("device_a:", "device_b:"))
-    given, result = Channel(10), Channel(10)
-    lane.inputs, lane.outlet = [given], Outlet([result], 1)
+    inlet, result = Channel(10), Channel(10)
+    lane.inputs, lane.outlet = [inlet], Outlet([result], 1)
     for sequence in range(batches):
-        given.put(Batch([Frame("a", sequence, 0.0, 4, 4)], sequence=sequence))
-    given.close()
+        inlet.put(Batch([Frame("a", sequence, 0.0, 4, 4)], sequence=sequence))
+    inlet.close()
     failures, ready, finished = [], [], []
     done: list[tuple[Lane, Batch]] = finished
     worker = LaneThread(
@@ -193,10 +193,10 @@ def test_a_worker_opens_runs_and_closes_on_one_thread():
 )
 def test_what_was_opened_is_closed_whatever_happens(trouble, calls, out):
     log = []
-    failures, _, found, _ = work(Fake(log, trouble), Fake(log))
+    failures, _, sequences, _ = work(Fake(log, trouble), Fake(log))
     assert [str(error) for error in failures] == [f"in {trouble}"]
     assert [name for name, _ in log] == calls
-    assert found == out
+    assert sequences == out
 
 
 def test_a_worker_keeps_no_batch_while_it_waits():
@@ -208,21 +208,21 @@ def test_a_worker_keeps_no_batch_while_it_waits():
     from streamkit.core.data import Color, Surface
 
     (lane,) = partition(graph("device_a:", "device_b:"))
-    given, result = Channel(1), Channel(1)
-    lane.inputs, lane.outlet = [given], Outlet([result], 1)
+    inlet, result = Channel(1), Channel(1)
+    lane.inputs, lane.outlet = [inlet], Outlet([result], 1)
     worker = LaneThread(lane, [Fake([])], Device(), lambda: None, lambda error: None, lambda lane, batch: None)
     thread = threading.Thread(target=worker)
     thread.start()
     surface = Surface(np.zeros((6, 4), np.uint8), Color())
     alive = weakref.ref(surface)
-    given.put(Batch([Frame("a", 0, 0.0, 4, 4, surface)]))
+    inlet.put(Batch([Frame("a", 0, 0.0, 4, 4, surface)]))
     del surface
     assert result.get() is not None
-    given.put(Batch([Frame("a", 1, 0.0, 4, 4)], sequence=1))
+    inlet.put(Batch([Frame("a", 1, 0.0, 4, 4)], sequence=1))
     assert result.get() is not None
     gc.collect()
     assert alive() is None
-    given.close()
+    inlet.close()
     thread.join(5)
 
 

@@ -78,7 +78,7 @@ def test_a_thread_mostly_waits_unless_its_stages_read_pixels_on_the_host(lines, 
 
 
 def test_the_channels_of_a_lane_are_those_of_its_first_stage_and_its_outlet_that_of_its_last():
-    made = graph(
+    stage_graph = graph(
         "a: {stage: host, run: {queue: 2}}",
         "b: {stage: host, from: decode}",
         "c: {stage: host, from: [a, b], run: {queue: 3}}",
@@ -86,10 +86,10 @@ def test_the_channels_of_a_lane_are_those_of_its_first_stage_and_its_outlet_that
         "e: {stage: host, run: {queue: 6}}",
         "out: {run: {queue: 7}}",
     )
-    lanes = partition(made)
+    lanes = partition(stage_graph)
     assert [[node.id for node in lane.nodes] for lane in lanes] == [["a"], ["b"], ["c", "d", "e"], ["out"]]
     lanes[2].workers = 3
-    first = connect(made, lanes)
+    first = connect(stage_graph, lanes)
     a, b, rest, out = lanes
     assert [[channel._depth for channel in lane.inputs] for lane in lanes] == [[2], [4], [3, 3], [7]]
     assert [[channel.sole for channel in lane.inputs] for lane in lanes] == [[True], [True], [False, False], [True]]
@@ -224,8 +224,12 @@ class Warm(BatchStage):
 
 def warming(*stages, warms_up=True):
     spec = SimpleNamespace(warms_up=warms_up)
-    return [SimpleNamespace(node=SimpleNamespace(type=SimpleNamespace(spec=spec)), instances=lambda one=one: [one])
-            for one in stages]  # fmt: skip
+    return [
+        SimpleNamespace(
+            node=SimpleNamespace(type=SimpleNamespace(spec=spec)), instances=lambda instance=instance: [instance]
+        )
+        for instance in stages
+    ]
 
 
 def test_tables_that_are_still_to_come_are_waited_for_behind_the_last_stage():
@@ -262,11 +266,11 @@ def test_without_a_stage_that_warms_up_nothing_is_called():
 @pytest.mark.parametrize("length", [1, 3])
 def test_a_blank_batch_is_one_black_picture_with_one_object_on_each_frame(length):
     batch = blank_batch(CPU, length)
-    assert [(one.source, one.index, one.pts_s, one.width, one.height) for one in batch.frames] == [
+    assert [(frame.source, frame.index, frame.pts_s, frame.width, frame.height) for frame in batch.frames] == [
         ("warm-up", number, 0.0, 640, 360) for number in range(1, length + 1)
     ]
-    assert [one._state.ordinal for one in batch.frames] == list(range(1, length + 1))
-    assert len({id(one.surface) for one in batch.frames}) == 1
+    assert [frame._state.ordinal for frame in batch.frames] == list(range(1, length + 1))
+    assert len({id(frame.surface) for frame in batch.frames}) == 1
     data = batch.frames[0].surface.data
     assert (data.shape, data.dtype) == ((540, 640), np.uint8)
     assert (set(data[:360].flat), set(data[360:].flat)) == ({16}, {128})

@@ -32,29 +32,29 @@ def opened(text: str, root, registry=None, sizes=(1, 3), lane=0):
         raise error
 
     runners = [runner(node, context, fail, ["street"]) for node in partition(graph)[lane].nodes]
-    for one in runners:
-        one.start()
+    for stage_runner in runners:
+        stage_runner.start()
     return runners
 
 
 def test_every_batch_size_goes_through_the_detector_and_nothing_is_counted(root):
     runners = opened(YAML, root)
     seen = []
-    for one in runners:
-        (instance,) = one.instances()
+    for stage_runner in runners:
+        (instance,) = stage_runner.instances()
         inner = instance.process
 
-        def process(batch: Batch, inner=inner, id_=one.node.id) -> Batch:
+        def process(batch: Batch, inner=inner, id_=stage_runner.node.id) -> Batch:
             seen.append((id_, len(batch)))
             return inner(batch)
 
         instance.process = process
     prewarm(runners, Device())
     assert seen == [(f"detect.{part}", n) for n in (1, 3) for part in ("preprocess", "infer", "postprocess")]
-    assert all(not one.counters.values for one in runners)
-    assert all(one.meter.frames == 0 for one in runners)
-    for one in runners:
-        one.finish()
+    assert all(not stage_runner.counters.values for stage_runner in runners)
+    assert all(stage_runner.meter.frames == 0 for stage_runner in runners)
+    for stage_runner in runners:
+        stage_runner.finish()
 
 
 def test_draw_loads_its_letters_and_reports_nothing(root):
@@ -111,11 +111,11 @@ def test_only_what_stands_before_the_first_that_does_not_warm_up_is_called_and_i
 
     text = "sources: {street: samples/street.mp4}\nstages: {first: {}, cold: {}, behind: {}}"
     runners = opened(text, root, registry)
-    assert [one.node.id for one in runners] == ["first", "cold", "behind"]
+    assert [stage_runner.node.id for stage_runner in runners] == ["first", "cold", "behind"]
     runners[0].counters.add("batches", 5)
     prewarm(runners, Device())
     assert seen == [("first", 1), ("first", 3)]
-    assert [dict(one.counters.values) for one in runners] == [{"batches": 5}, {}, {}]
+    assert [dict(stage_runner.counters.values) for stage_runner in runners] == [{"batches": 5}, {}, {}]
     (instance,) = runners[0].instances()
     instance.process(blank_batch(Device(), 1))
     assert runners[0].counters["batches"] == 6
@@ -127,8 +127,8 @@ def test_what_a_stage_raises_on_a_blank_frame_does_not_end_the_run(root):
     def process(batch: Batch) -> Batch:
         raise ValueError("blank")
 
-    for one in runners:
-        (instance,) = one.instances()
+    for stage_runner in runners:
+        (instance,) = stage_runner.instances()
         instance.process = process
     prewarm(runners, Device())
 
@@ -144,13 +144,13 @@ def test_on_a_gpu_nothing_is_imported_or_compiled_by_the_second_batch(root):
         graph = build(read_text(YAML, folder=root, registry=default_registry()))
         lane = partition(graph)[0]
         runners = [runner(n, lambda id_: Context(id_, device, (4,)), print, ["street"]) for n in lane.nodes]
-        for one in runners:
-            one.start()
+        for stage_runner in runners:
+            stage_runner.start()
         prewarm(runners, device)
         before = load._module.cache_info().misses if hasattr(load._module, "cache_info") else None
         batch = blank_batch(device, 4)
-        for one in runners:
-            (instance,) = one.instances()
+        for stage_runner in runners:
+            (instance,) = stage_runner.instances()
             batch = instance.process(batch)
         batch.table("detect")
         if before is not None:

@@ -47,25 +47,25 @@ def test_the_summary_is_in_milliseconds():
     histogram = Histogram()
     for value in [0.010] * 98 + [0.5] * 2:
         histogram.add(value)
-    found = histogram.summary()
-    assert list(found) == ["p50_ms", "p95_ms", "p99_ms"]
-    assert found["p50_ms"] == found["p95_ms"] == pytest.approx(10, rel=0.02)
-    assert found["p99_ms"] == pytest.approx(500, rel=0.02)
-    assert found["p99_ms"] == pytest.approx(histogram.quantile(0.99) * 1000, abs=0.006)
+    summary = histogram.summary()
+    assert list(summary) == ["p50_ms", "p95_ms", "p99_ms"]
+    assert summary["p50_ms"] == summary["p95_ms"] == pytest.approx(10, rel=0.02)
+    assert summary["p99_ms"] == pytest.approx(500, rel=0.02)
+    assert summary["p99_ms"] == pytest.approx(histogram.quantile(0.99) * 1000, abs=0.006)
 
 
 def test_the_total_of_a_stages_instances():
-    one, other = StageMeter(), StageMeter()
-    one.frames, one.batches, one.seconds = 30, 3, 0.5
+    meter, other = StageMeter(), StageMeter()
+    meter.frames, meter.batches, meter.seconds = 30, 3, 0.5
     other.frames, other.seconds = 10, 0.3
-    assert StageMeter.total([one, other]) == {
+    assert StageMeter.total([meter, other]) == {
         "frames": 40,
         "instances": 2,
         "seconds": 0.8,
         "us_per_frame": 20_000.0,
     }
     other.failed = 2
-    assert StageMeter.total([one, other])["failed"] == 2
+    assert StageMeter.total([meter, other])["failed"] == 2
     assert StageMeter.total([StageMeter()])["us_per_frame"] is None
 
 
@@ -114,8 +114,8 @@ def test_the_summary_is_of_the_middles_of_buckets(counts, wanted):
     histogram = Histogram()
     for bucket, count in counts.items():
         histogram.counts[bucket] = count
-    found = [round(edge(bucket + 0.5) * 1000, 2) for bucket in wanted]
-    assert histogram.summary() == dict(zip(("p50_ms", "p95_ms", "p99_ms"), found, strict=True))
+    quantiles_ms = [round(edge(bucket + 0.5) * 1000, 2) for bucket in wanted]
+    assert histogram.summary() == dict(zip(("p50_ms", "p95_ms", "p99_ms"), quantiles_ms, strict=True))
 
 
 def test_a_new_meter_has_counted_nothing():

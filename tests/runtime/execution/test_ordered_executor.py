@@ -31,8 +31,8 @@ def alive():
 @both()
 @pytest.mark.parametrize("depth", [1, 100])
 def test_results_come_in_the_order_of_the_parts(ahead, depth):
-    found = list(ahead.run(iter(range(0, 60, 3)), [squares] * 4, depth))
-    assert found == [n * n for n in range(60)]
+    results = list(ahead.run(iter(range(0, 60, 3)), [squares] * 4, depth))
+    assert results == [n * n for n in range(60)]
     assert not alive()
 
 
@@ -67,18 +67,18 @@ def test_few_parts_need_few_workers():
 
 
 def test_what_waits_is_bounded():
-    made, taken = [0], itertools.count()
+    computed, taken = [0], itertools.count()
 
     def work(part):
         for n in range(50):
-            made[0] += 1
+            computed[0] += 1
             yield part, n
 
     results = ThreadedExecutor(CPU, 1).run((next(taken) for _ in itertools.count()), [work] * 2, 5)
     assert next(results) == (0, 0)
     time.sleep(0.2)
     # the first part's results were taken as they stood; each of two workers holds 5 that wait and one more
-    assert made[0] <= 5 + 2 * 6
+    assert computed[0] <= 5 + 2 * 6
     assert next(taken) <= 4
     results.close()
     assert not alive()
@@ -99,10 +99,10 @@ def test_an_error_comes_after_the_results_before_it(ahead, where):
             raise OSError("broken")
         yield part + 1
 
-    found = []
+    results = []
     with pytest.raises(OSError, match="broken"):
-        found.extend(result for result in keep(ahead.run(parts(), [work] * 3, 1), found))
-    assert found == [0, 1, 10, 11] + [20] * (where == "worker")
+        results.extend(result for result in keep(ahead.run(parts(), [work] * 3, 1), results))
+    assert results == [0, 1, 10, 11] + [20] * (where == "worker")
     assert not alive()
 
 
@@ -185,8 +185,8 @@ def test_a_gpu_is_current_where_the_parts_are_processed():
         yield part, here.index
 
     device = SimpleNamespace(kind="cuda", index=3, xp=SimpleNamespace(cuda=SimpleNamespace(Device=current)))
-    found = list(ThreadedExecutor(device, 1).run(iter(range(4)), [work] * 2, 1))
-    assert found == [(part, 3) for part in range(4)]
+    results = list(ThreadedExecutor(device, 1).run(iter(range(4)), [work] * 2, 1))
+    assert results == [(part, 3) for part in range(4)]
 
 
 def test_the_timeline_tells_work_from_waits():

@@ -85,7 +85,7 @@ with Collecting(Registry()):
             """Nothing is written."""
 
 
-def made(kind, called, *, on_error="skip", **options):
+def runner_of(kind, called, *, on_error="skip", **options):
     """The runner of a stage, not open, and what it fails with."""
     failures = []
     node = Node("it", kind, options, [], RunOptions(on_error=on_error), None)
@@ -97,7 +97,7 @@ def test_each_kind_of_stage_has_the_runner_of_its_kind():
     kinds = [(NoTensor, BatchRunner), (Numbers, StreamRunner), (OneEach, FrameRunner), (Writer, SinkRunner),
              (MayDrop, LossySinkRunner)]  # fmt: skip
     for kind, wanted in kinds:
-        assert type(made(kind, runner)[0]) is wanted
+        assert type(runner_of(kind, runner)[0]) is wanted
 
 
 # ------------------------------------------------------------------------------------------------- batches and states
@@ -108,9 +108,9 @@ def test_a_stage_that_expects_a_tensor_gets_an_array_and_others_the_rows_on_dema
     rig, seen = Rig(kind), []
     rig.runner.isolated = False
     rig.runner.stage.process = lambda batch: (seen.append(batch.tensor), batch)[1]
-    given = batch("a0 a1")
-    given.tensor = rows = LazyRows(lambda rows: rows * 10.0, (3, 1, 1, 1), np.dtype(np.float32))
-    rig(given)
+    input_batch = batch("a0 a1")
+    input_batch.tensor = rows = LazyRows(lambda rows: rows * 10.0, (3, 1, 1, 1), np.dtype(np.float32))
+    rig(input_batch)
     assert (seen[0] is rows) is not whole
     assert seen[0][:].tolist() == [0.0, 10.0, 20.0]
 
@@ -121,22 +121,24 @@ def test_outputs_that_are_not_yet_made_only_reach_a_stage_that_makes_them(next_s
     rig.runner.isolated, rig.runner.splits_outputs = False, next_splits
     outputs = LazyOutputs(lambda rows: {"a": rows * 10.0}, [2, 2], 3)
     rig.runner.stage.process = lambda batch: replace(batch, outputs=outputs)
-    found = rig.runner.process(batch("a0 a1")).outputs
-    assert (found is outputs) is next_splits
-    assert next_splits or found["a"].tolist() == [0.0, 10.0, 20.0]
+    outputs_after = rig.runner.process(batch("a0 a1")).outputs
+    assert (outputs_after is outputs) is next_splits
+    assert next_splits or outputs_after["a"].tolist() == [0.0, 10.0, 20.0]
 
 
 @pytest.mark.parametrize("isolated", [True, False])
 def test_only_a_plugin_gets_tables_of_its_own(isolated):
-    rig, given = Rig(NoTensor), batch("a0 a1")
+    rig, input_batch = Rig(NoTensor), batch("a0 a1")
     rig.runner.isolated = isolated
     seen, snapshots = [], []
     rig.runner.stage.process = lambda batch: (seen.append(batch), batch)[1]
     rig.runner.snapshot = snapshots.append
-    rig(given)
+    rig(input_batch)
     (got,) = seen
-    assert (got is given) is (got.tables is given.tables) is (got.frames is given.frames) is not isolated
-    assert snapshots == [given] * isolated
+    assert (
+        (got is input_batch) is (got.tables is input_batch.tables) is (got.frames is input_batch.frames) is not isolated
+    )
+    assert snapshots == [input_batch] * isolated
 
 
 @pytest.mark.parametrize(("kind", "in_place", "freeze", "on_host"), [
@@ -145,9 +147,9 @@ def test_only_a_plugin_gets_tables_of_its_own(isolated):
 def test_pixels_are_guarded_by_what_the_node_says(monkeypatch, kind, in_place, freeze, on_host):
     seen = []
 
-    def guard(frames, **given):
-        seen.append(given)
-        return PixelGuard(frames, **given)
+    def guard(frames, **options):
+        seen.append(options)
+        return PixelGuard(frames, **options)
 
     rig = Rig(kind, **({"log": []} if kind is Numbers else {}))
     rig.runner.node.in_place = in_place
@@ -168,14 +170,14 @@ def test_a_plugin_that_returns_no_batch_is_refused_and_one_that_breaks_it_restor
         return Batch([])
 
     rig.runner.stage.process = drops
-    given = batch("a0")
+    input_batch = batch("a0")
     with pytest.raises(ValueError, match="must return every frame"):
-        rig.runner.process(given)
-    assert given.frames[0].events == []
+        rig.runner.process(input_batch)
+    assert input_batch.frames[0].events == []
 
 
 def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
-    rig, given = Rig(NoTensor), batch("a0 a1")
+    rig, input_batch = Rig(NoTensor), batch("a0 a1")
 
     def drops(batch):
         for frame in batch.frames:
@@ -183,12 +185,12 @@ def test_a_batch_that_a_plugin_breaks_is_restored_once_before_it_is_retried():
         return batch if len(batch.frames) == 1 else Batch([])
 
     rig.runner.stage.process = drops
-    assert [len(frame.events) for frame in rig(given).frames] == [1, 1]
+    assert [len(frame.events) for frame in rig(input_batch).frames] == [1, 1]
 
 
 def test_a_batch_stage_is_closed_if_it_was_opened():
-    one, _ = made(Numbers, runner, log=[])
-    one.close()
+    stage_runner, _ = runner_of(Numbers, runner, log=[])
+    stage_runner.close()
     log: Log = []
     rig = Rig(Numbers, log=log)
     rig.runner.close()
@@ -227,8 +229,8 @@ def test_a_batch_that_raises_has_its_states_again_for_the_second_try():
         return batch
 
     rig.runner.stage.process = process
-    found = rig(batch("a0 a1 b0"))
-    assert [frame.events[0].data["n"] for frame in found.frames] == [1, 2, 1]
+    output_batch = rig(batch("a0 a1 b0"))
+    assert [frame.events[0].data["n"] for frame in output_batch.frames] == [1, 2, 1]
 
 
 # ---------------------------------------------------------------------------------------------------- frame by frame
@@ -239,15 +241,15 @@ def test_frames_have_the_tables_of_the_batch_and_not_those_of_before(isolated):
     seen = []
     rig = Rig(ActsOnFrames, what=lambda frame: seen.append(sorted(frame.tables)))
     rig.runner.isolated = isolated
-    given = batch("a0 b0")
-    for frame in given.frames:
+    input_batch = batch("a0 b0")
+    for frame in input_batch.frames:
         frame.tables = {"old": Detections.empty()}
-    rig(given)
-    given = batch("a1 b1")
-    given.tables = {}
-    for frame in given.frames:
+    rig(input_batch)
+    input_batch = batch("a1 b1")
+    input_batch.tables = {}
+    for frame in input_batch.frames:
         frame.tables = {"own": Detections.empty()}
-    rig(given)
+    rig(input_batch)
     assert seen == [["detect"], ["detect"], ["own"], ["own"]]
 
 
@@ -260,12 +262,12 @@ def test_a_frame_that_fails_has_its_tables_again_and_the_others_their_new_ones(i
 
     rig = Rig(ActsOnFrames, what=what)
     rig.runner.isolated = isolated
-    found = rig(batch("a0 b0 a1"))
-    assert (key(found.frames), key(found.failed)) == ("a0 a1", "b0")
-    assert len(found.failed[0].tables["detect"]) == 1
-    assert len(found.table("detect")) == 0
-    given = batch("a2")
-    assert rig(given) is given
+    output_batch = rig(batch("a0 b0 a1"))
+    assert (key(output_batch.frames), key(output_batch.failed)) == ("a0 a1", "b0")
+    assert len(output_batch.failed[0].tables["detect"]) == 1
+    assert len(output_batch.table("detect")) == 0
+    input_batch = batch("a2")
+    assert rig(input_batch) is input_batch
 
 
 @pytest.mark.parametrize("isolated", [True, False])
@@ -277,9 +279,9 @@ def test_what_a_frame_stage_leaves_is_checked_if_it_is_a_plugins(isolated):
 
     rig = Rig(ActsOnFrames, what=what)
     rig.runner.isolated = isolated
-    found = rig(batch("a0 a1 a2"))
-    assert key(found.failed) == ("a1" if isolated else "")
-    for frame in found.failed:
+    output_batch = rig(batch("a0 a1 a2"))
+    assert key(output_batch.failed) == ("a1" if isolated else "")
+    for frame in output_batch.failed:
         assert (frame.events, frame.facts) == ([], {})
         assert "frame.facts must be a dict with str keys" in frame.error
 
@@ -292,12 +294,12 @@ def test_only_frames_that_fail_have_their_old_pixels_again():
 
     replacement = gray(64, 48)
     rig = Rig(ActsOnFrames, what=what)
-    given = batch("a0 b0")
-    for frame in given.frames:
+    input_batch = batch("a0 b0")
+    for frame in input_batch.frames:
         frame.surface = gray(64, 48)
-    old = given.frames[1].surface
-    found = rig(given)
-    assert (found.frames[0].surface, found.failed[0].surface) == (replacement, old)
+    old = input_batch.frames[1].surface
+    output_batch = rig(input_batch)
+    assert (output_batch.frames[0].surface, output_batch.failed[0].surface) == (replacement, old)
     assert rig.runner.counters[COPIED] == 0
 
 
@@ -359,10 +361,10 @@ def test_an_output_that_cannot_be_flushed_ends_the_run_with_its_error(error):
 def test_a_batch_that_is_encoded_at_once_is_not_split():
     log: Log = []
     rig = Rig(Encodes, log=log)
-    given = batch("a0 b0")
-    given.failed = [*frames("a7")]
-    given.failed[0]._state.position = 9
-    assert rig(given) is given
+    input_batch = batch("a0 b0")
+    input_batch.failed = [*frames("a7")]
+    input_batch.failed[0]._state.position = 9
+    assert rig(input_batch) is input_batch
     assert log == [("encoded 0", "a0", 0), ("encoded 1", "b0", 0), ("write", "a7", 0)]
 
 
@@ -374,25 +376,25 @@ def test_a_batch_that_cannot_be_encoded_at_once_is_written_frame_by_frame(encode
     assert log == [("write", "a0", 1), ("write", "b0", 1)]
 
 
-@pytest.mark.parametrize(("own", "ofbatch", "at_once"), [(1, 1, True), (1, 0, False), (0, 1, True), (0, 0, True)])
-def test_tables_that_only_the_frames_have_are_not_encoded_at_once(own, ofbatch, at_once):
+@pytest.mark.parametrize(("on_frame", "ofbatch", "at_once"), [(1, 1, True), (1, 0, False), (0, 1, True), (0, 0, True)])
+def test_tables_that_only_the_frames_have_are_not_encoded_at_once(on_frame, ofbatch, at_once):
     log: Log = []
-    given = batch("a0 b0")
+    input_batch = batch("a0 b0")
     if not ofbatch:
-        given.tables = {}
-    if own:
-        given.frames[1].tables = {"own": Detections.empty()}
-    Rig(Encodes, log=log)(given)
+        input_batch.tables = {}
+    if on_frame:
+        input_batch.frames[1].tables = {"own": Detections.empty()}
+    Rig(Encodes, log=log)(input_batch)
     assert [entry[0] for entry in log] == (["encoded 0", "encoded 1"] if at_once else ["write"] * 2)
 
 
 def test_of_equal_frames_the_one_that_cannot_be_written_fails(monkeypatch):
     monkeypatch.setattr(Encodes, "encode", staticmethod(lambda batch: ["well", "bad"]))
-    given = batch("a0 a0")
-    assert given.frames[0] == given.frames[1]
-    first, second = given.frames
-    found = Rig(Encodes, log=[])(given)
-    assert (found.frames[0] is first, found.failed[0] is second) == (True, True)
+    input_batch = batch("a0 a0")
+    assert input_batch.frames[0] == input_batch.frames[1]
+    first, second = input_batch.frames
+    output_batch = Rig(Encodes, log=[])(input_batch)
+    assert (output_batch.frames[0] is first, output_batch.failed[0] is second) == (True, True)
 
 
 # ----------------------------------------------------------------------------------------------------------- emitters
@@ -410,9 +412,9 @@ def clock(monkeypatch):
             hooks.pop(0)()
 
     hooks = []
-    made = SimpleNamespace(monotonic=lambda: 0.25 + sum(sleeps), sleep=sleep, sleeps=sleeps, hooks=hooks)
-    monkeypatch.setattr(runners, "time", made)
-    return made
+    fake_time = SimpleNamespace(monotonic=lambda: 0.25 + sum(sleeps), sleep=sleep, sleeps=sleeps, hooks=hooks)
+    monkeypatch.setattr(runners, "time", fake_time)
+    return fake_time
 
 
 def emitter(*, waiting=True, failing_since_s=None, drain_timeout=1.0):
@@ -449,26 +451,26 @@ def test_each_record_that_is_accepted_begins_the_timeout_anew(clock, monkeypatch
 @pytest.mark.parametrize("lost", [0, 1, 2000])
 def test_an_emitter_is_flushed_drained_and_closed_and_tells_what_it_has_lost(clock, lost):
     logged, log = collect(), []
-    one, failures = made(Writer, EmitterRunner, log=[])
+    stage_runner, failures = runner_of(Writer, EmitterRunner, log=[])
     sink = emitter(waiting=0)
     sink.flush, sink.close = lambda: log.append("flush"), lambda: log.append(f"close {sink.sender.draining}")
-    one._instances["x"] = sink
-    one.counters.add(SPOOL_DROPPED[0], lost)
-    one.counters.add(GIVEN_UP[-1], lost and 3)
-    one.close()
+    stage_runner._instances["x"] = sink
+    stage_runner.counters.add(SPOOL_DROPPED[0], lost)
+    stage_runner.counters.add(GIVEN_UP[-1], lost and 3)
+    stage_runner.close()
     assert log == ["flush", "close True"]
-    assert (failures, one.meter.other_errors) == ([], 1 if lost else 0)
-    told = f"it lost records: {lost:,} {SPOOL_DROPPED[0]}; 3 {GIVEN_UP[-1]}"
-    assert logged == ([told] if lost else [])
+    assert (failures, stage_runner.meter.other_errors) == ([], 1 if lost else 0)
+    message = f"it lost records: {lost:,} {SPOOL_DROPPED[0]}; 3 {GIVEN_UP[-1]}"
+    assert logged == ([message] if lost else [])
 
 
 def test_the_sender_of_an_emitter_is_stopped_before_its_sink_is_closed():
-    one, _ = made(Writer, EmitterRunner, log=[])
+    stage_runner, _ = runner_of(Writer, EmitterRunner, log=[])
     log = []
     sink = emitter(waiting=0)
     sink.flush, sink.close = lambda: None, lambda: log.append("close")
-    one._instances["x"], one._sending = sink, SimpleNamespace(drop=lambda: log.append("stop"))
-    one.close()
+    stage_runner._instances["x"], stage_runner._sending = sink, SimpleNamespace(drop=lambda: log.append("stop"))
+    stage_runner.close()
     assert log == ["stop", "close"]
 
 
@@ -480,89 +482,99 @@ class Held(MayDrop):
 
     def __init__(self):
         super().__init__()
-        self.begun, self.go_on, self.written = threading.Event(), threading.Event(), []
+        self.started, self.go_on, self.written = threading.Event(), threading.Event(), []
 
     def write(self, frame):
-        self.begun.set()
+        self.started.set()
         assert self.go_on.wait(60)
         self.written.append(frame.index)
 
 
 def test_eight_frames_wait_for_a_sink_that_may_drop():
-    one, _ = made(MayDrop, runner)
+    stage_runner, _ = runner_of(MayDrop, runner)
     sink = Held()
     sink.context = Context("it", counters=Counters())
-    one._sink = lambda source: sink
-    one.process(Batch(frames("a0")))
-    assert sink.begun.wait(60)
-    thread = one._threads["a"].thread
+    stage_runner._sink = lambda source: sink
+    stage_runner.process(Batch(frames("a0")))
+    assert sink.started.wait(60)
+    thread = stage_runner._threads["a"].thread
     counts = []
     for index in range(1, 11):
-        one.process(Batch(frames(f"a{index}")))
+        stage_runner.process(Batch(frames(f"a{index}")))
         counts.append(sink.context.counters[DROPPED])
     assert counts == [0] * 8 + [1, 2]
-    assert list(one.instances()) == [sink]
+    assert list(stage_runner.instances()) == [sink]
     sink.go_on.set()
-    one.end("a")
-    one.end("a")
-    one.close()
+    stage_runner.end("a")
+    stage_runner.end("a")
+    stage_runner.close()
     assert not thread.is_alive()
     assert sink.written == [0, *range(3, 11)]
-    assert list(one.instances()) == []
+    assert list(stage_runner.instances()) == []
 
 
 def test_the_end_waits_four_seconds_for_all_threads_together(clock):
     logged, waits = collect(), []
 
     def thread(name, takes_s, ends=False):
-        def join(most_s):
-            waits.append(most_s)
+        def join(timeout_s):
+            waits.append(timeout_s)
             clock.sleep(takes_s)
 
-        made = SimpleNamespace(name=name, join=join, is_alive=lambda: not (ends and waits[-1:] and name in joined))
-        return SimpleNamespace(thread=made)
+        fake_thread = SimpleNamespace(
+            name=name, join=join, is_alive=lambda: not (ends and waits[-1:] and name in joined)
+        )
+        return SimpleNamespace(thread=fake_thread)
 
     joined = {"it/b"}
-    one, _ = made(MayDrop, runner)
-    one._leaving = [thread("it/a", 3.0), thread("it/b", 0.5, ends=True), thread("it/c", 2.0), thread("it/d", 0.0)]
-    one.close()
+    stage_runner, _ = runner_of(MayDrop, runner)
+    stage_runner._leaving = [
+        thread("it/a", 3.0),
+        thread("it/b", 0.5, ends=True),
+        thread("it/c", 2.0),
+        thread("it/d", 0.0),
+    ]
+    stage_runner.close()
     assert waits == [4.0, 1.0, 0.5, 0.0]
     assert logged == [f"it/{name} does not end and is abandoned" for name in "acd"]
 
 
 def test_what_the_thread_of_a_sink_raises_counts_for_its_frame_or_its_instance():
     logged = collect()
-    one, failures = made(MayDrop, runner)
+    stage_runner, failures = runner_of(MayDrop, runner)
     (frame,) = frames("a0")
-    one._on_failure(frame, ValueError("no"))
-    one._on_failure(None, ValueError("nobody there"))
-    assert one.counters.values == {"frames failed": 1, "instances failed": 1}
+    stage_runner._on_failure(frame, ValueError("no"))
+    stage_runner._on_failure(None, ValueError("nobody there"))
+    assert stage_runner.counters.values == {"frames failed": 1, "instances failed": 1}
     assert frame.error is not None
     assert logged[-1] == "it failed: nobody there"
     assert (len(logged), failures) == (2, [])
 
 
 def test_the_thread_of_a_sink_is_one_of_the_host(monkeypatch):
-    asked, inner = [], runners.lane_device
-    monkeypatch.setattr(runners, "lane_device", lambda *given: (asked.append(given), inner(*given))[1])
+    calls, inner = [], runners.lane_device
+    monkeypatch.setattr(runners, "lane_device", lambda *arguments: (calls.append(arguments), inner(*arguments))[1])
     failed = []
-    thread = LossySinkThread(MayDrop(), Device(), "it/a", lambda *given: failed.append(given))
+    thread = LossySinkThread(MayDrop(), Device(), "it/a", lambda *arguments: failed.append(arguments))
     thread.frames.close()
     thread.thread.join(60)
-    assert (asked, failed, thread.thread.is_alive()) == ([(Device(), False)], [], False)
+    assert (calls, failed, thread.thread.is_alive()) == ([(Device(), False)], [], False)
 
 
 def test_a_sink_gets_frames_that_later_stages_do_not_change():
-    one, _ = made(MayDrop, runner)
+    stage_runner, _ = runner_of(MayDrop, runner)
     sink = Held()
     seen = []
     sink.write = seen.append
     sink.context = Context("it", counters=Counters())
-    one._sink = lambda source: sink
-    given = batch("a0")
-    one.process(given)
-    one.close()
+    stage_runner._sink = lambda source: sink
+    input_batch = batch("a0")
+    stage_runner.process(input_batch)
+    stage_runner.close()
     (frame,) = seen
-    assert frame is not given.frames[0]
-    assert (frame.tables is given.frames[0].tables, frame.events is given.frames[0].events) == (False, False)
+    assert frame is not input_batch.frames[0]
+    assert (frame.tables is input_batch.frames[0].tables, frame.events is input_batch.frames[0].events) == (
+        False,
+        False,
+    )
     assert len(frame.detections) == 1

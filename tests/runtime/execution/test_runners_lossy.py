@@ -55,7 +55,9 @@ def test_each_source_has_an_instance_and_a_thread(run_pipeline):
     assert sorted(slow.opened) == [("x/a", "slow/a"), ("x/b", "slow/b")]
     assert sorted(slow.closed) == ["x/a", "x/b"]
     for source in "ab":
-        assert [one["frame"] for one in done.records[source]] == list(range(200)), "all go on to the stages behind"
+        assert [record["frame"] for record in done.records[source]] == list(range(200)), (
+            "all go on to the stages behind"
+        )
         assert slow.seen[source] == sorted(set(slow.seen[source]))
         assert slow.seen[source][-1] == 199, "the newest is written, whatever was dropped"
     written = sum(map(len, slow.seen.values()))

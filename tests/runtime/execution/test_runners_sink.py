@@ -39,9 +39,9 @@ def gathering(fail=False):
 
 def test_flush_comes_once_behind_each_batch_and_may_emit():
     sink = gathering()
-    found = run_stage(sink, frames(7), batch=3)
+    written = run_stage(sink, frames(7), batch=3)
     assert sink.batches == [3, 3, 1]
-    assert [frame.events[0].data["batch"] for frame in found] == [3, 3, 3, 3, 3, 3, 1]
+    assert [frame.events[0].data["batch"] for frame in written] == [3, 3, 3, 3, 3, 3, 1]
 
 
 def test_an_error_in_flush_is_told_and_the_batch_is_not_tried_again():
@@ -86,14 +86,14 @@ def test_a_sink_of_all_sources_is_opened_first_and_closed_with_the_run(path):
 def test_failed_frames_are_written_too_in_order():
     log: Log = []
     rig = Rig(Writer, log=log)
-    given = batch("a0 a2 b0")
-    for position, frame in zip((0, 2, 3), given.frames, strict=True):
+    input_batch = batch("a0 a2 b0")
+    for position, frame in zip((0, 2, 3), input_batch.frames, strict=True):
         frame._state.position = position
-    given.failed = [
+    input_batch.failed = [
         Frame("b", 9, 0.0, 64, 48, error="late", _state=FrameState(position=4)),
         Frame("a", 1, 0.1, 64, 48, error="broken", _state=FrameState(position=1)),
     ]
-    assert rig(given) is given
+    assert rig(input_batch) is input_batch
     assert [entry[1:3] for entry in log[1:]] == [
         ("a0", None), ("a1", "broken"), ("a2", None), ("b0", None), ("b9", "late")
     ]  # fmt: skip
@@ -102,8 +102,8 @@ def test_failed_frames_are_written_too_in_order():
 def test_a_batch_of_failed_frames_alone_is_written_and_ends_its_sources():
     log: Log = []
     rig = Rig(Writer, log=log, path="{source}")
-    given = Batch([], failed=[Frame("a", 1, 0.1, 64, 48, error="broken")], ended=("a",))
-    rig(given)
+    input_batch = Batch([], failed=[Frame("a", 1, 0.1, 64, 48, error="broken")], ended=("a",))
+    rig(input_batch)
     assert log == ["open a", ("a", "a1", "broken", 0), "end a a", "close a"]
 
 
@@ -112,21 +112,21 @@ def test_a_failed_frame_that_cannot_be_written_either_is_counted_and_told(alone)
     log: Log = []
     rig = Rig(Writer, log=log, bad=("b9",), raises=RuntimeError)
     lost = Frame("b", 9, 0.9, 64, 48, error="late", _state=FrameState(position=3))
-    found = rig(Batch([], failed=[lost]) if alone else dataclasses.replace(batch("a0 a1"), failed=[lost]))
+    output_batch = rig(Batch([], failed=[lost]) if alone else dataclasses.replace(batch("a0 a1"), failed=[lost]))
     assert [entry[1] for entry in log[1:]] == ([] if alone else ["a0", "a1"])
-    assert found.failed == [lost]
+    assert output_batch.failed == [lost]
     assert lost.error == "late"  # the first reason stays
     assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (1, 1)
-    (told,) = rig.logged
-    assert told.startswith("it failed on b frame 9 (0.90 s): RuntimeError: cannot write (one_stage.py:")
+    (message,) = rig.logged
+    assert message.startswith("it failed on b frame 9 (0.90 s): RuntimeError: cannot write (one_stage.py:")
 
 
 def test_a_frame_that_cannot_be_written_is_marked_and_the_rest_written():
     log: Log = []
     rig = Rig(Writer, log=log, bad=("b0",), raises=RuntimeError)
-    found = rig(batch("a0 b0 a1"))
+    output_batch = rig(batch("a0 b0 a1"))
     assert [entry[1] for entry in log[1:]] == ["a0", "a1"]
-    assert (key(found.frames), key(found.failed)) == ("a0 a1", "b0")
+    assert (key(output_batch.frames), key(output_batch.failed)) == ("a0 a1", "b0")
     assert rig.failures == []
 
 

@@ -22,9 +22,9 @@ CPU, GPU = Device("cpu"), Device("cuda")
     ],
 )
 def test_batch_sizes(largest, device, wanted):
-    found = sizes.batch_sizes(largest, device)
-    assert found == wanted
-    assert found[-1] == (largest or found[-1])
+    batch_sizes = sizes.batch_sizes(largest, device)
+    assert batch_sizes == wanted
+    assert batch_sizes[-1] == (largest or batch_sizes[-1])
 
 
 def node(kind, instances=None):
@@ -48,7 +48,7 @@ def node(kind, instances=None):
 )
 def test_instances(kinds, device, wanted, monkeypatch):
     monkeypatch.setattr(sizes, "cores", lambda: 5)
-    assert sizes.instances([node(*one) for one in kinds], device) == wanted
+    assert sizes.instances([node(*kind) for kind in kinds], device) == wanted
 
 
 class Across(BatchStage, scope="pipeline"):

@@ -15,10 +15,13 @@ from streamkit.core.stage import BatchStage, FrameStage, StreamStage
 
 def test_a_good_batch_goes_through_in_one_call():
     rig = Rig(Picky)
-    given = batch("a0 b0 a1")
-    found = rig(given)
-    assert (found.frames, found.sequence) == (given.frames, given.sequence)
-    assert all(mine is theirs for mine, theirs in zip(found.frames, given.frames, strict=True))
+    input_batch = batch("a0 b0 a1")
+    output_batch = rig(input_batch)
+    assert (output_batch.frames, output_batch.sequence) == (input_batch.frames, input_batch.sequence)
+    assert all(
+        left_frame is input_frame
+        for left_frame, input_frame in zip(output_batch.frames, input_batch.frames, strict=True)
+    )
     assert rig.runner.stage.calls == ["a0 b0 a1"]
     assert (rig.runner.meter.frames, rig.runner.meter.batches, rig.runner.meter.failed) == (3, 1, 0)
     assert rig.runner.meter.seconds > 0
@@ -26,19 +29,19 @@ def test_a_good_batch_goes_through_in_one_call():
 
 def test_a_batch_that_raises_is_tried_frame_by_frame_and_joined():
     rig = Rig(Picky, most=1)
-    given = batch("a0 b0 a1", ended="b", rows=(2, 0, 3))
+    input_batch = batch("a0 b0 a1", ended="b", rows=(2, 0, 3))
     lost = Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))
-    given.failed = [lost]
-    found = rig(given)
+    input_batch.failed = [lost]
+    output_batch = rig(input_batch)
     assert rig.runner.stage.calls == ["a0 b0 a1", "a0", "b0", "a1"]
-    assert found.frames == given.frames
-    assert (found.sequence, found.ended, found.failed) == (5, ("b",), [lost])
-    np.testing.assert_array_equal(found.tensor, given.tensor[:3])
-    np.testing.assert_array_equal(found.geometry, given.geometry)
-    np.testing.assert_array_equal(found.outputs["scores"], [0, 10, 20])
-    np.testing.assert_array_equal(found.outputs["sum"], [0, 3, 6])
+    assert output_batch.frames == input_batch.frames
+    assert (output_batch.sequence, output_batch.ended, output_batch.failed) == (5, ("b",), [lost])
+    np.testing.assert_array_equal(output_batch.tensor, input_batch.tensor[:3])
+    np.testing.assert_array_equal(output_batch.geometry, input_batch.geometry)
+    np.testing.assert_array_equal(output_batch.outputs["scores"], [0, 10, 20])
+    np.testing.assert_array_equal(output_batch.outputs["sum"], [0, 3, 6])
     for name, factor in (("detect", 1), ("twice", 2)):
-        table, before = found.table(name), given.table("detect")
+        table, before = output_batch.table(name), input_batch.table("detect")
         np.testing.assert_array_equal(table.batch_row, [0, 0, 2, 2, 2])
         np.testing.assert_array_equal(table.xyxy, before.xyxy)
         np.testing.assert_array_equal(table.score, before.score * factor)
@@ -65,17 +68,17 @@ def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, 
     rig = Rig(Anew)
     rig.runner.isolated = False  # as a stage of streamkit's own
     rig.runner.stage.bad, rig.runner.stage.keeps = bad, keeps
-    given = batch("a0 b0 a1", ended="b")
+    input_batch = batch("a0 b0 a1", ended="b")
     before = [
         Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3)),
         Frame("a", 8, 0.0, 64, 48, error="too"),
     ]
-    given.failed = list(before)
-    frames = list(given.frames)
-    found = rig(given)
-    assert [id(frame) for frame in found.frames] == [id(frame) for frame in frames[bad:]]
-    assert [id(frame) for frame in found.failed] == [id(frame) for frame in [*before, *frames[:bad]]]
-    assert (found.sequence, found.ended) == (5, ("b",))
+    input_batch.failed = list(before)
+    frames = list(input_batch.frames)
+    output_batch = rig(input_batch)
+    assert [id(frame) for frame in output_batch.frames] == [id(frame) for frame in frames[bad:]]
+    assert [id(frame) for frame in output_batch.failed] == [id(frame) for frame in [*before, *frames[:bad]]]
+    assert (output_batch.sequence, output_batch.ended) == (5, ("b",))
 
 
 @pytest.mark.parametrize(
@@ -84,49 +87,61 @@ def test_a_stage_that_makes_a_batch_anew_loses_no_frame_that_failed_before(bad, 
 )  # fmt: skip
 def test_frames_that_raise_leave_the_rows(bad, left, rows):
     rig = Rig(Picky, bad=tuple(bad))
-    given = batch("a0 b0 a1", ended="a", rows=(2, 1, 3))
+    input_batch = batch("a0 b0 a1", ended="a", rows=(2, 1, 3))
     scores = {
-        key([f]): given.table("detect").score[given.table("detect").batch_row == i] for i, f in enumerate(given.frames)
+        key([f]): input_batch.table("detect").score[input_batch.table("detect").batch_row == i]
+        for i, f in enumerate(input_batch.frames)
     }
-    positions = {key([f]): i for i, f in enumerate(given.frames)}
-    found = rig(given)
-    assert key(found.frames) == left
-    assert sorted(key([f]) for f in found.failed) == sorted(bad)
-    assert {key([f]): f._state.position for f in [*found.frames, *found.failed]} == positions
-    assert (found.sequence, found.ended) == (5, ("a",))
-    kept = [positions[name] for name in left.split()]
-    np.testing.assert_array_equal(found.tensor[: len(kept)], given.tensor[kept])
-    np.testing.assert_array_equal(found.geometry, given.geometry[kept])
-    np.testing.assert_array_equal(found.outputs["scores"], np.array(kept) * 10)
-    np.testing.assert_array_equal(found.table("twice").batch_row, rows)
-    np.testing.assert_array_equal(found.table("twice").score, np.concatenate([scores[n] * 2 for n in left.split()]))
-    for frame in found.failed:
+    positions = {key([f]): i for i, f in enumerate(input_batch.frames)}
+    output_batch = rig(input_batch)
+    assert key(output_batch.frames) == left
+    assert sorted(key([f]) for f in output_batch.failed) == sorted(bad)
+    assert {key([f]): f._state.position for f in [*output_batch.frames, *output_batch.failed]} == positions
+    assert (output_batch.sequence, output_batch.ended) == (5, ("a",))
+    left_positions = [positions[name] for name in left.split()]
+    np.testing.assert_array_equal(output_batch.tensor[: len(left_positions)], input_batch.tensor[left_positions])
+    np.testing.assert_array_equal(output_batch.geometry, input_batch.geometry[left_positions])
+    np.testing.assert_array_equal(output_batch.outputs["scores"], np.array(left_positions) * 10)
+    np.testing.assert_array_equal(output_batch.table("twice").batch_row, rows)
+    np.testing.assert_array_equal(
+        output_batch.table("twice").score, np.concatenate([scores[n] * 2 for n in left.split()])
+    )
+    for frame in output_batch.failed:
         place = f"{frame.source} frame {frame.index} ({frame.pts_s:.2f} s)"
         assert re.fullmatch(
             re.escape(f"it failed on {place}: ZeroDivisionError: no") + r" \(one_stage\.py:\d+\)", frame.error
         )
     assert (rig.runner.meter.failed, rig.runner.counters["frames failed"]) == (len(bad), len(bad))
-    assert sorted(rig.logged) == sorted(frame.error for frame in found.failed)
+    assert sorted(rig.logged) == sorted(frame.error for frame in output_batch.failed)
     assert rig.failures == []
 
 
 def test_when_every_frame_fails_the_batch_goes_on_empty():
     rig = Rig(Picky, bad=("a0", "b0"))
-    found = rig(batch("a0 b0", ended="a"))
-    assert (found.frames, key(found.failed), found.ended, found.sequence) == ([], "a0 b0", ("a",), 5)
-    assert rig(found) is found  # and later stages pass it by
+    output_batch = rig(batch("a0 b0", ended="a"))
+    assert (output_batch.frames, key(output_batch.failed), output_batch.ended, output_batch.sequence) == (
+        [],
+        "a0 b0",
+        ("a",),
+        5,
+    )
+    assert rig(output_batch) is output_batch  # and later stages pass it by
     assert rig.runner.stage.calls == ["a0 b0", "a0", "b0"]
 
 
 @pytest.mark.parametrize("bad", [("a0",), ("b0",), ("a1", "b0"), ("a0", "b0", "a1")])
 def test_a_frame_that_fails_stands_beside_those_that_failed_before(bad):
     rig = Rig(Picky, bad=bad)
-    given = batch("a0 b0 a1", ended="b")
-    given.failed = [Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))]
-    found = rig(given)
-    assert [key([frame]) for frame in found.failed] == ["b7", *sorted(bad, key="a0 b0 a1".index)]
-    assert len(found.frames) == 3 - len(bad)
-    assert (found.failed[0].error, found.ended, rig.runner.counters["frames failed"]) == ("before", ("b",), len(bad))
+    input_batch = batch("a0 b0 a1", ended="b")
+    input_batch.failed = [Frame("b", 7, 0.0, 64, 48, error="before", _state=FrameState(position=3))]
+    output_batch = rig(input_batch)
+    assert [key([frame]) for frame in output_batch.failed] == ["b7", *sorted(bad, key="a0 b0 a1".index)]
+    assert len(output_batch.frames) == 3 - len(bad)
+    assert (output_batch.failed[0].error, output_batch.ended, rig.runner.counters["frames failed"]) == (
+        "before",
+        ("b",),
+        len(bad),
+    )
 
 
 class Tuned(FrameStage):
@@ -151,10 +166,10 @@ def test_changed_options_reach_every_instance_before_the_next_batch():
     rig = Rig(Tuned)
     rig(batch("a0 b0"))
     rig.runner.change({"level": 4})
-    assert {one.level for one in rig.runner.instances()} == {1}
-    found = rig(batch("a1 b1"))
-    assert [event.data["level"] for frame in found.frames for event in frame.events] == [4, 4]
-    assert [(one.level, one.changes) for one in rig.runner.instances()] == [(4, [4])] * 2
+    assert {stage.level for stage in rig.runner.instances()} == {1}
+    output_batch = rig(batch("a1 b1"))
+    assert [event.data["level"] for frame in output_batch.frames for event in frame.events] == [4, 4]
+    assert [(stage.level, stage.changes) for stage in rig.runner.instances()] == [(4, [4])] * 2
 
 
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
@@ -163,7 +178,7 @@ def test_options_that_a_stage_rejects_are_restored_in_every_instance(on_error):
     rig(batch("a0 b0"))
     rig.runner.change({"level": 10}, lambda: refused.append(True))
     rig(batch("a1 b1"))
-    assert [one.level for one in rig.runner.instances()] == [1, 1]
+    assert [stage.level for stage in rig.runner.instances()] == [1, 1]
     assert refused == [True]
     assert rig.runner.meter.other_errors == 1
     messages = [str(error) for error in rig.failures] if on_error == "stop" else rig.logged
@@ -174,12 +189,12 @@ def test_options_that_a_stage_rejects_are_restored_in_every_instance(on_error):
 
 def test_on_error_stop_ends_the_run_with_stage_source_and_frame():
     rig = Rig(Picky, bad=("b3",), on_error="stop")
-    found = rig(batch("a0 b3"))
+    output_batch = rig(batch("a0 b3"))
     (error,) = rig.failures
     assert isinstance(error, StageError)
     assert str(error).startswith("it failed on b frame 3 (0.30 s): ZeroDivisionError: no (one_stage.py:")
     assert isinstance(error.__cause__, ZeroDivisionError)
-    assert (key(found.frames), key(found.failed)) == ("a0", "b3")  # what went well goes on to the outputs
+    assert (key(output_batch.frames), key(output_batch.failed)) == ("a0", "b3")  # what went well goes on to the outputs
 
 
 def test_a_stage_that_always_fails_is_told_a_few_times():
@@ -227,29 +242,29 @@ def test_a_frame_stage_has_an_instance_a_source_closed_at_its_end():
 
 def test_what_a_frame_stage_changes_becomes_the_batchs_table():
     rig = Rig(OneEach, log=[], least=0.1)
-    given = batch("a0 b0 a1", rows=(2, 0, 2))
-    found = rig(given)
-    np.testing.assert_allclose(found.table("detect").score, [0.1, 2.0, 2.1])
-    np.testing.assert_array_equal(found.table("detect").batch_row, [0, 2, 2])
-    np.testing.assert_array_equal(found.table("detect").row_id, [1, 0, 1])
+    input_batch = batch("a0 b0 a1", rows=(2, 0, 2))
+    output_batch = rig(input_batch)
+    np.testing.assert_allclose(output_batch.table("detect").score, [0.1, 2.0, 2.1])
+    np.testing.assert_array_equal(output_batch.table("detect").batch_row, [0, 2, 2])
+    np.testing.assert_array_equal(output_batch.table("detect").row_id, [1, 0, 1])
 
 
 def test_a_table_that_nothing_changes_stays_as_it_is():
     rig = Rig(OneEach, log=[])
-    given = batch("a0 b0")
-    table = given.table("detect")
-    found = rig(given).table("detect")
+    input_batch = batch("a0 b0")
+    table = input_batch.table("detect")
+    output_batch = rig(input_batch).table("detect")
     for name in ("xyxy", "score", "class_id", "batch_row", "row_id"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(table, name))
+        np.testing.assert_array_equal(getattr(output_batch, name), getattr(table, name))
 
 
 def test_a_frame_that_fails_in_a_frame_stage_costs_the_others_nothing():
     log: Log = []
     rig = Rig(OneEach, log=log, bad=("b0",), least=0.0)
-    found = rig(batch("a0 b0 a1", rows=(1, 2, 3)))
+    output_batch = rig(batch("a0 b0 a1", rows=(1, 2, 3)))
     assert [entry[1:3] for entry in log if isinstance(entry, tuple)] == [("a", 0), ("b", 0), ("a", 1)]  # no second try
-    assert (key(found.frames), key(found.failed)) == ("a0 a1", "b0")
-    np.testing.assert_array_equal(found.table("detect").batch_row, [0, 1, 1, 1])
+    assert (key(output_batch.frames), key(output_batch.failed)) == ("a0 a1", "b0")
+    np.testing.assert_array_equal(output_batch.table("detect").batch_row, [0, 1, 1, 1])
     stopping = Rig(OneEach, log=[], bad=("b0",), on_error="stop")
     stopping(batch("a0 b0"))
     assert ["bad picture" in str(error) for error in stopping.failures] == [True]
@@ -299,7 +314,7 @@ def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_i
 
     rig = Rig(Halving, log=[], bad=("b0",))
     rig.runner.isolated = False
-    given = batch("a0 b0 a1", rows=(1, 2, 1))
-    failed = given.frames[1]
-    rig(given)
+    input_batch = batch("a0 b0 a1", rows=(1, 2, 1))
+    failed = input_batch.frames[1]
+    rig(input_batch)
     assert len(failed.tables["detect"]) == 2

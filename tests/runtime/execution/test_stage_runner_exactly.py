@@ -20,8 +20,8 @@ class Acts(BatchStage):
     what: object = None
 
     def process(self, batch):
-        found = self.what(batch)
-        return batch if found is None else found
+        returned = self.what(batch)
+        return batch if returned is None else returned
 
 
 class Opens(FrameStage):
@@ -73,14 +73,14 @@ def test_an_instance_that_cannot_be_opened_is_tried_once_and_every_frame_has_the
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (None, None),
         (SystemExit(3), "it failed as it was opened: SystemExit: 3 (test_stage_runner_exactly.py:"),
         (StreamkitError("not there"), "not there"),
     ],
 )
-def test_a_stage_is_opening_while_it_is_opened_and_not_afterwards(error, told):
+def test_a_stage_is_opening_while_it_is_opened_and_not_afterwards(error, message):
     runner, seen, instance = Rig(Acts).runner, [], Acts()
 
     def open_():
@@ -96,7 +96,7 @@ def test_a_stage_is_opening_while_it_is_opened_and_not_afterwards(error, told):
     else:
         with pytest.raises(StreamkitError) as caught:
             runner.start()
-        assert str(caught.value).startswith(told)
+        assert str(caught.value).startswith(message)
     assert (seen, runner.opening) == ([True], False)
 
 
@@ -120,17 +120,17 @@ def test_the_time_of_all_calls_is_added_up(monkeypatch):
 
 def test_frames_know_the_stage_and_its_counters_while_it_runs():
     rig = acting(lambda batch: [frame.emit("seen") for frame in batch.frames] and None)
-    found = rig(batch("a0 b0"))
-    assert [frame.events[0].stage for frame in found.frames] == ["it", "it"]
-    assert all(frame._state.counters is rig.runner.counters for frame in found.frames)
+    output_batch = rig(batch("a0 b0"))
+    assert [frame.events[0].stage for frame in output_batch.frames] == ["it", "it"]
+    assert all(frame._state.counters is rig.runner.counters for frame in output_batch.frames)
 
 
 def test_an_empty_batch_is_not_processed_and_ends_its_sources():
     called, ended = [], []
     rig = acting(called.append)
     rig.runner.end = ended.append
-    found = rig(Batch([], ended=("a", "b")))
-    assert (called, ended, found.ended) == ([], ["a", "b"], ("a", "b"))
+    output_batch = rig(Batch([], ended=("a", "b")))
+    assert (called, ended, output_batch.ended) == ([], ["a", "b"], ("a", "b"))
     assert (rig.runner.meter.batches, rig.runner.meter.seconds) == (0, 0)
 
 
@@ -142,8 +142,8 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_batches_skip_the_stag
         raise error
 
     rig = acting(what)
-    given = batch("a0 b0")
-    assert rig(given) is given
+    input_batch = batch("a0 b0")
+    assert rig(input_batch) is input_batch
     assert rig.runner.dead
     assert rig(batch("a1")).frames
     assert (called, rig.failures) == ([2], [error])
@@ -167,10 +167,10 @@ def test_a_single_frame_that_fails_leaves_the_batch_and_is_not_tried_again():
 
     rig = acting(what)
     rig.runner.snapshot = lambda batch: pytest.fail("nothing is restored for a single frame")
-    given = batch("a0")
-    frame = given.frames[0]
-    found = rig(given)
-    assert (found.frames, found.failed, calls) == ([], [frame], ["a0"])
+    input_batch = batch("a0")
+    frame = input_batch.frames[0]
+    output_batch = rig(input_batch)
+    assert (output_batch.frames, output_batch.failed, calls) == ([], [frame], ["a0"])
     assert rig.runner.meter.failed == 1
 
 
@@ -182,22 +182,24 @@ def test_what_a_stage_has_done_before_it_raised_is_undone_before_the_second_try(
         if len(batch) > 1:
             raise ValueError("no")
 
-    found = acting(what)(batch(text))
-    assert key(found.frames) == text
-    assert [len(frame.events) for frame in found.frames] == [1] * len(found.frames)
+    output_batch = acting(what)(batch(text))
+    assert key(output_batch.frames) == text
+    assert [len(frame.events) for frame in output_batch.frames] == [1] * len(output_batch.frames)
 
 
 def test_a_stage_that_returns_no_batch_is_told_what_it_must_return():
     (failed,) = acting(lambda batch: batch.frames)(batch("a0")).failed
-    told = "it failed on a frame 0 (0.00 s): TypeError: Acts.process must return a Batch, got list"
-    assert failed.error.startswith(f"{told} (test_stage_runner_exactly.py:")
+    message = "it failed on a frame 0 (0.00 s): TypeError: Acts.process must return a Batch, got list"
+    assert failed.error.startswith(f"{message} (test_stage_runner_exactly.py:")
 
 
-@pytest.mark.parametrize(("given", "made", "wanted"), [("g", None, "g"), (None, "m", "m"), ("g", "m", "m")])
-def test_a_new_batch_is_ready_with_its_own_event_or_with_that_of_the_old_one(given, made, wanted):
-    rig = acting(lambda batch: Batch(list(batch.frames), ready=made))
+@pytest.mark.parametrize(
+    ("input_event", "output_event", "wanted"), [("g", None, "g"), (None, "m", "m"), ("g", "m", "m")]
+)
+def test_a_new_batch_is_ready_with_its_own_event_or_with_that_of_the_old_one(input_event, output_event, wanted):
+    rig = acting(lambda batch: Batch(list(batch.frames), ready=output_event))
     before = batch("a0 b0")
-    before.ready = given
+    before.ready = input_event
     assert rig(before).ready == wanted
 
 
@@ -207,10 +209,10 @@ def test_a_batch_without_the_frames_that_failed_has_its_event_and_its_number():
             raise ValueError("no")
 
     for text, left in (("a0", ""), ("a0 b0", "b0")):
-        given = batch(text, ended="b")
-        given.ready = "event"
+        input_batch = batch(text, ended="b")
+        input_batch.ready = "event"
         rig = acting(what)
-        marked = rig.runner.failed(given, {0: ValueError("no")})
+        marked = rig.runner.failed(input_batch, {0: ValueError("no")})
         assert (key(marked.frames), marked.ready, marked.sequence, marked.ended) == (left, "event", 5, ("b",))
 
 
@@ -262,10 +264,10 @@ def test_a_source_counts_its_failures_and_keeps_the_first():
     assert listed[0].error == source.first_failure
 
 
-@pytest.mark.parametrize(("count", "told"), [(20, 20), (21, 21), (22, 21)])
-def test_the_twenty_first_frame_that_fails_is_the_last_that_is_told(count, told):
+@pytest.mark.parametrize(("count", "logged_count"), [(20, 20), (21, 21), (22, 21)])
+def test_the_twenty_first_frame_that_fails_is_the_last_that_is_told(count, logged_count):
     rig = Rig(Acts)
     for frame in frames(" ".join(f"a{index}" for index in range(count))):
         rig.runner._frame_failed(frame, ValueError("no"))
-    assert len(rig.logged) == told
+    assert len(rig.logged) == logged_count
     assert (rig.logged[-1] == "it: further frames fail; they are counted in the report") is (count > 20)

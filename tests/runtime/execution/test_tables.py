@@ -28,19 +28,19 @@ def test_what_branches_say_of_a_frame_stands_side_by_side():
 
 
 def fork_pair(change: Callable[[Batch], Any]) -> tuple[Batch, Batch]:
-    given = batch("a0 b0", ended="b", rows=(2, 1))
-    other = given.fork()
+    origin = batch("a0 b0", ended="b", rows=(2, 1))
+    other = origin.fork()
     change(other)
-    return given, other
+    return origin, other
 
 
 def test_equal_tables_are_one_where_branches_meet():
-    one, other = fork_pair(lambda b: None)
-    table = one.table("detect")
-    found = merge_batches([one, other])
-    assert found.table("detect") is table
-    assert list(found.tables) == ["detect"]
-    assert (found.sequence, found.ended, key(found.frames)) == (5, ("b",), "a0 b0")
+    first, other = fork_pair(lambda b: None)
+    table = first.table("detect")
+    merged = merge_batches([first, other])
+    assert merged.table("detect") is table
+    assert list(merged.tables) == ["detect"]
+    assert (merged.sequence, merged.ended, key(merged.frames)) == (5, ("b",), "a0 b0")
 
 
 def test_columns_and_tables_of_every_branch_are_there():
@@ -49,21 +49,21 @@ def test_columns_and_tables_of_every_branch_are_there():
         b.tables["detect"] = table[1:].with_columns(speed=np.array([7, 8], np.float32))
         b.tables["faces"] = detections([[1, 1, 2, 2]])
 
-    one, other = fork_pair(change)
-    found = merge_batches([one, other])
-    np.testing.assert_array_equal(found.table("detect").extra["speed"], [np.nan, 7, 8])
-    np.testing.assert_array_equal(found.table("detect").batch_row, [0, 0, 1])
-    assert list(found.tables) == ["detect", "faces"]
+    first, other = fork_pair(change)
+    merged = merge_batches([first, other])
+    np.testing.assert_array_equal(merged.table("detect").extra["speed"], [np.nan, 7, 8])
+    np.testing.assert_array_equal(merged.table("detect").batch_row, [0, 0, 1])
+    assert list(merged.tables) == ["detect", "faces"]
 
 
 def test_events_from_above_the_branches_are_kept_once():
-    given = batch("a0")
-    given.frames[0].emit("above")
-    forks = [given, given.fork(), given.fork()]
-    for number, one in enumerate(forks[1:]):
-        one.frames[0].emit("own", n=number)
-    found = merge_batches(forks)
-    assert [event.kind for event in found.frames[0].events] == ["above", "own", "own"]
+    input_batch = batch("a0")
+    input_batch.frames[0].emit("above")
+    forks = [input_batch, input_batch.fork(), input_batch.fork()]
+    for number, fork in enumerate(forks[1:]):
+        fork.frames[0].emit("own", n=number)
+    merged = merge_batches(forks)
+    assert [event.kind for event in merged.frames[0].events] == ["above", "own", "own"]
 
 
 def test_an_event_that_branches_have_added_to_is_one_with_what_each_added():
@@ -81,84 +81,84 @@ def test_an_event_that_branches_have_added_to_is_one_with_what_each_added():
 
 
 def test_a_frame_that_failed_in_one_branch_has_failed_where_they_meet():
-    given = batch("a0 b0 a1", ended="a", rows=(1, 2, 1))
-    given.ready = ready = object()
-    forks = [given, given.fork(), given.fork()]
-    found = merge_batches([forks[0], Rig(Picky, bad=("b0",))(forks[1]), Rig(Picky, bad=("b0", "a1"))(forks[2])])
-    assert (key(found.frames), sorted(key([f]) for f in found.failed)) == ("a0", ["a1", "b0"])
-    assert all(frame.error for frame in found.failed)
-    np.testing.assert_array_equal(found.table("detect").batch_row, [0])
-    assert (found.ended, found.sequence) == (("a",), 5)
-    assert found.ready is ready  # whoever reads on must still wait for the device
+    input_batch = batch("a0 b0 a1", ended="a", rows=(1, 2, 1))
+    input_batch.ready = ready = object()
+    forks = [input_batch, input_batch.fork(), input_batch.fork()]
+    merged = merge_batches([forks[0], Rig(Picky, bad=("b0",))(forks[1]), Rig(Picky, bad=("b0", "a1"))(forks[2])])
+    assert (key(merged.frames), sorted(key([f]) for f in merged.failed)) == ("a0", ["a1", "b0"])
+    assert all(frame.error for frame in merged.failed)
+    np.testing.assert_array_equal(merged.table("detect").batch_row, [0])
+    assert (merged.ended, merged.sequence) == (("a",), 5)
+    assert merged.ready is ready  # whoever reads on must still wait for the device
 
 
 def test_a_frame_that_failed_keeps_the_events_of_every_branch():
-    given = batch("a0 b0 a1", rows=(1, 1, 1))
-    given.frames[1].emit("above")
-    forks = [given, given.fork(), given.fork(), given.fork()]
-    for number, one in enumerate(forks[1:]):
-        for frame in one.frames:
+    input_batch = batch("a0 b0 a1", rows=(1, 1, 1))
+    input_batch.frames[1].emit("above")
+    forks = [input_batch, input_batch.fork(), input_batch.fork(), input_batch.fork()]
+    for number, fork in enumerate(forks[1:]):
+        for frame in fork.frames:
             frame.emit("own", n=number)
-    broken = [Rig(Picky, bad=("b0",))(one) for one in forks[1:3]]
-    found = merge_batches([forks[0], *broken, forks[3]])
-    (lost,) = found.failed
+    broken = [Rig(Picky, bad=("b0",))(fork) for fork in forks[1:3]]
+    merged = merge_batches([forks[0], *broken, forks[3]])
+    (lost,) = merged.failed
     assert lost.error
-    told = [(event.kind, event.data.get("n")) for event in lost.events]
-    assert sorted(told, key=str) == sorted([("above", None), ("own", 0), ("own", 1), ("own", 2)], key=str)
-    assert [[event.data.get("n") for event in frame.events] for frame in found.frames] == [[0, 1, 2]] * 2
+    events = [(event.kind, event.data.get("n")) for event in lost.events]
+    assert sorted(events, key=str) == sorted([("above", None), ("own", 0), ("own", 1), ("own", 2)], key=str)
+    assert [[event.data.get("n") for event in frame.events] for frame in merged.frames] == [[0, 1, 2]] * 2
 
 
 def test_when_the_branches_have_lost_every_frame_between_them():
-    given = batch("a0 b0", ended="ab")
-    other = given.fork()
-    found = merge_batches([Rig(Picky, bad=("b0",))(given), Rig(Picky, bad=("a0",))(other)])
-    assert (found.frames, sorted(key([f]) for f in found.failed), found.ended) == ([], ["a0", "b0"], ("a", "b"))
+    input_batch = batch("a0 b0", ended="ab")
+    other = input_batch.fork()
+    merged = merge_batches([Rig(Picky, bad=("b0",))(input_batch), Rig(Picky, bad=("a0",))(other)])
+    assert (merged.frames, sorted(key([f]) for f in merged.failed), merged.ended) == ([], ["a0", "b0"], ("a", "b"))
 
 
 def test_a_new_batch_knows_the_place_of_each_frame_and_which_have_failed():
     listed = [Frame("a", n, n / 10, 64, 48, error="bad" if n == 1 else None) for n in range(3)]
-    made = new_batch(listed, np)
-    assert (key(made.frames), key(made.failed)) == ("a0 a2", "a1")
+    output_batch = new_batch(listed, np)
+    assert (key(output_batch.frames), key(output_batch.failed)) == ("a0 a2", "a1")
     assert [frame._state.position for frame in listed] == [0, 1, 2]
-    assert (made.sequence, made.ended, made.xp) == (0, (), np)
+    assert (output_batch.sequence, output_batch.ended, output_batch.xp) == (0, (), np)
     later = new_batch(listed, np, sequence=4, ended=("a",))
     assert (later.sequence, later.ended) == (4, ("a",))
 
 
 def test_each_frame_gets_its_rows_of_every_table():
-    given = batch("a0 b0 a1", rows=(2, 0, 1))
-    given.tables["faces"] = detections([[1, 1, 2, 2]])
-    split(given)
-    assert [{name: len(table) for name, table in frame.tables.items()} for frame in given.frames] == [
+    input_batch = batch("a0 b0 a1", rows=(2, 0, 1))
+    input_batch.tables["faces"] = detections([[1, 1, 2, 2]])
+    split(input_batch)
+    assert [{name: len(table) for name, table in frame.tables.items()} for frame in input_batch.frames] == [
         {"detect": 2, "faces": 1}, {"detect": 0, "faces": 0}, {"detect": 1, "faces": 0},
     ]  # fmt: skip
-    np.testing.assert_allclose(given.frames[2].tables["detect"].score, [2.0])
+    np.testing.assert_allclose(input_batch.frames[2].tables["detect"].score, [2.0])
 
 
 def test_tables_that_a_stage_replaced_are_joined_and_the_others_stay():
-    given = batch("a0 b0", rows=(2, 1))
-    given.tables["faces"] = faces = detections([[1, 1, 2, 2]])
-    split(given)
-    before = [dict(frame.tables) for frame in given.frames]
-    second = given.frames[1]
+    input_batch = batch("a0 b0", rows=(2, 1))
+    input_batch.tables["faces"] = faces = detections([[1, 1, 2, 2]])
+    split(input_batch)
+    before = [dict(frame.tables) for frame in input_batch.frames]
+    second = input_batch.frames[1]
     second.tables["detect"] = second.tables["detect"].with_columns(sure=np.array([True]))
     second.tables["plates"] = detections([[3, 3, 4, 4], [5, 5, 6, 6]])
-    join(given, before)
-    assert list(given.tables) == ["detect", "faces", "plates"]
-    assert given.table("faces") is faces
-    np.testing.assert_array_equal(given.table("detect").batch_row, [0, 0, 1])
-    assert given.table("detect").extra["sure"].tolist() == [None, None, True]  # unknown is not False
-    np.testing.assert_array_equal(given.table("plates").batch_row, [1, 1])
-    np.testing.assert_array_equal(given.table("plates").xyxy[:, 0], [3, 5])
+    join(input_batch, before)
+    assert list(input_batch.tables) == ["detect", "faces", "plates"]
+    assert input_batch.table("faces") is faces
+    np.testing.assert_array_equal(input_batch.table("detect").batch_row, [0, 0, 1])
+    assert input_batch.table("detect").extra["sure"].tolist() == [None, None, True]  # unknown is not False
+    np.testing.assert_array_equal(input_batch.table("plates").batch_row, [1, 1])
+    np.testing.assert_array_equal(input_batch.table("plates").xyxy[:, 0], [3, 5])
 
 
 def test_a_table_that_a_stage_emptied_is_empty():
-    given = batch("a0 b0", rows=(2, 1))
-    split(given)
-    before = [dict(frame.tables) for frame in given.frames]
-    given.frames[0].tables.clear()
-    join(given, before)
-    np.testing.assert_array_equal(given.table("detect").batch_row, [1])
+    input_batch = batch("a0 b0", rows=(2, 1))
+    split(input_batch)
+    before = [dict(frame.tables) for frame in input_batch.frames]
+    input_batch.frames[0].tables.clear()
+    join(input_batch, before)
+    np.testing.assert_array_equal(input_batch.table("detect").batch_row, [1])
 
 
 def test_where_branches_meet_the_first_tells_when_the_arrays_are_written():
@@ -190,6 +190,6 @@ def test_what_branches_show_and_skip_is_put_together():
 
 
 def test_lines_are_made_again_where_branches_meet():
-    first, other = fork_pair(lambda made: made)
+    first, other = fork_pair(lambda fork: fork)
     first.lines = other.lines = [b"stale\n"] * len(first)
     assert merge_batches([first, other]).lines is None

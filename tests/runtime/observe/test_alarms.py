@@ -25,92 +25,94 @@ from streamkit.runtime.prepare import prepare
 
 
 def alarm(when, name="a", **options):
-    made = Alarm(when, **options)
+    alarm_options = Alarm(when, **options)
     condition, for_s = compile_rule(when, vocabulary())
-    rule = Rule(name, condition, None, for_s, made.clear, made.cooldown, made.schedule)
-    return AlarmConfig(name, made, rule, YamlNode({}, "x", 1, 1))
+    rule = Rule(name, condition, None, for_s, alarm_options.clear, alarm_options.cooldown, alarm_options.schedule)
+    return AlarmConfig(name, alarm_options, rule, YamlNode({}, "x", 1, 1))
 
 
-class Told:
+class AlarmLog:
     """Alarms without a pipeline: what is looked at is given, and what is told is kept."""
 
     def __init__(self, *configs, addresses=None):
         self.events, self.logged = [], collect()
-        known = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
-        self.alarms = Alarms(configs, HealthSnapshot, [], known, self.logged.append)
+        addresses = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
+        self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
         self.alarms.listen(lambda time_s, event: self.events.append(event))
 
     def at(self, now_s, sources=None, about=None, **whole):
-        facts = HealthSnapshot({id_: {"cause": "", **own} for id_, own in (sources or {}).items()}, whole, about or {})
+        facts = HealthSnapshot(
+            {id_: {"cause": "", **source_facts} for id_, source_facts in (sources or {}).items()}, whole, about or {}
+        )
         before = len(self.events)
         self.alarms.step(facts, now_s)
-        return [(one.kind, one.source, one.data["text"]) for one in self.events[before:]]
+        return [(event.kind, event.source, event.data["text"]) for event in self.events[before:]]
 
 
 def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
-    told = Told(alarm("down_s > 30", "camera_down", clear=10.0))
-    assert told.at(0, {"gate": {"down_s": 0.0}}) == []
-    assert told.at(30, {"gate": {"down_s": 29.5, "cause": "timeout"}}) == []
-    assert told.at(31, {"gate": {"down_s": 31.2, "cause": "timeout"}}) == [
+    log = AlarmLog(alarm("down_s > 30", "camera_down", clear=10.0))
+    assert log.at(0, {"gate": {"down_s": 0.0}}) == []
+    assert log.at(30, {"gate": {"down_s": 29.5, "cause": "timeout"}}) == []
+    assert log.at(31, {"gate": {"down_s": 31.2, "cause": "timeout"}}) == [
         ("raised", "gate", 'camera "gate" has been down for 31 s (timeout)')
     ]
-    event = told.events[0]
+    event = log.events[0]
     assert (event.stage, event.source) == ("alarms", "gate")
     assert event.data["alarm"] == "camera_down"
     assert (event.data["down_s"], event.data["cause"]) == (31.2, "timeout")
-    (now,) = told.alarms.raised
+    (now,) = log.alarms.raised
     assert (now.alarm, now.source) == ("camera_down", "gate")
     assert now.text == 'camera "gate" has been down for 31 s (timeout)'
-    assert told.at(44, {"gate": {"down_s": 44.2, "cause": "refused"}}) == []
-    (later,) = told.alarms.raised
+    assert log.at(44, {"gate": {"down_s": 44.2, "cause": "refused"}}) == []
+    (later,) = log.alarms.raised
     assert later.text == 'camera "gate" has been down for 44 s (refused)'  # as it is now, not as it was when raised
     assert later.since_s == now.since_s
-    assert told.events[0].data["text"] == 'camera "gate" has been down for 31 s (timeout)'
-    assert told.at(45, {"gate": {"down_s": 0.0}}) == []
-    assert told.alarms.raised == [later]  # nothing new is known of what is wrong
-    assert told.at(55, {"gate": {"down_s": 0.0}}) == [("cleared", "gate", 'camera "gate" is back after 45 s')]
-    assert told.events[1].data["lasted_s"] == 14
-    assert told.alarms.raised == []
-    assert told.alarms.report() == {"camera_down": {"raised": 1}}
-    assert told.logged[0].startswith("alarm camera_down raised at ")
+    assert log.events[0].data["text"] == 'camera "gate" has been down for 31 s (timeout)'
+    assert log.at(45, {"gate": {"down_s": 0.0}}) == []
+    assert log.alarms.raised == [later]  # nothing new is known of what is wrong
+    assert log.at(55, {"gate": {"down_s": 0.0}}) == [("cleared", "gate", 'camera "gate" is back after 45 s')]
+    assert log.events[1].data["lasted_s"] == 14
+    assert log.alarms.raised == []
+    assert log.alarms.report() == {"camera_down": {"raised": 1}}
+    assert log.logged[0].startswith("alarm camera_down raised at ")
 
 
 def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
-    told = Told(alarm("fps_in < 5 or disk_used_share > 0.9", "trouble"), alarm("disk_used_share > 0.9", "other"))
+    log = AlarmLog(alarm("fps_in < 5 or disk_used_share > 0.9", "trouble"), alarm("disk_used_share > 0.9", "other"))
     sources = {"gate": {"fps_in": math.nan}}
-    assert told.at(0, sources, disk_used_share=0.95, about={"disk_used_share": "out"}) == [
+    assert log.at(0, sources, disk_used_share=0.95, about={"disk_used_share": "out"}) == [
         ("raised", "gate", "the disk of out is 95% full"),
         ("raised", WHOLE, "the disk of out is 95% full"),
     ]
-    assert [kind for kind, *_ in told.at(1, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == []
-    assert [kind for kind, *_ in told.at(30, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == ["cleared"] * 2
-    assert "could not" not in "".join(told.logged)
+    assert [kind for kind, *_ in log.at(1, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == []
+    assert [kind for kind, *_ in log.at(30, {"gate": {"fps_in": 25.0}}, disk_used_share=0.5)] == ["cleared"] * 2
+    assert "could not" not in "".join(log.logged)
 
 
 def test_each_source_is_looked_at_alone_and_a_rule_of_the_pipeline_once():
-    told = Told(alarm("drop_rate > 0.1 for 1min"), alarm("disk_free_gb < 5", "disk"))
+    log = AlarmLog(alarm("drop_rate > 0.1 for 1min"), alarm("disk_free_gb < 5", "disk"))
     sources = {"gate": {"drop_rate": 0.5}, "yard": {"drop_rate": 0.01}, "hall": {"drop_rate": 0.2}}
-    assert told.at(0, sources, disk_free_gb=3.21, about={"disk_free_gb": "out"}) == [
+    assert log.at(0, sources, disk_free_gb=3.21, about={"disk_free_gb": "out"}) == [
         ("raised", WHOLE, "3.2 GB are free on the disk of out")
     ]
-    assert told.at(59, sources, disk_free_gb=3.0) == []
-    assert told.at(60, sources, disk_free_gb=3.0) == [
+    assert log.at(59, sources, disk_free_gb=3.0) == []
+    assert log.at(60, sources, disk_free_gb=3.0) == [
         ("raised", "gate", '50% of the frames of camera "gate" are dropped'),
         ("raised", "hall", '20% of the frames of source "hall" are dropped'),
     ]
     sources = {name: {"drop_rate": 0.0} for name in sources}
-    assert told.at(61, sources, disk_free_gb=3.0) == []
-    assert told.at(120, sources, disk_free_gb=3.0)[0] == (
+    assert log.at(61, sources, disk_free_gb=3.0) == []
+    assert log.at(120, sources, disk_free_gb=3.0)[0] == (
         "cleared", "gate", 'a is over after 1 s: 0% of the frames of camera "gate" are dropped'
     )  # fmt: skip
 
 
 def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
-    told = Told(alarm("down_s > 1"))
+    log = AlarmLog(alarm("down_s > 1"))
     for n in range(100):
-        assert [kind for kind, *_ in told.at(n, {f"cam{n}": {"down_s": 2.0}})] == ["raised", "cleared"][: 1 + (n > 0)]
-    assert told.events[-1].data["text"] == 'source "cam98" was removed'
-    (watch,) = told.alarms._watches
+        assert [kind for kind, *_ in log.at(n, {f"cam{n}": {"down_s": 2.0}})] == ["raised", "cleared"][: 1 + (n > 0)]
+    assert log.events[-1].data["text"] == 'source "cam98" was removed'
+    (watch,) = log.alarms._watches
     assert len(watch.rule) == len(watch.raised) == 1
 
 
@@ -121,28 +123,28 @@ def test_texts_of_ones_own_and_schedules():
     from streamkit.rules.schedule import Schedule
 
     text = "{source}: only {fps_in} ({alarm}, {latency_p95_s})"
-    told = Told(
+    log = AlarmLog(
         alarm("fps_in < 5", "slow", text=text, schedule=TypeAdapter(Schedule).validate_python(night)),
         alarm("fps_in < 5", "never", schedule=Schedule(days=frozenset())),
     )  # fmt: skip
-    assert told.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
+    assert log.at(0, {"gate": {"fps_in": 3.14159}}) == [("raised", "gate", "gate: only 3.14 (slow, ?)")]
     with pytest.raises(ValueError, match=r"text has an unknown variable \{sorce\}; did you mean 'source'"):
         Alarm("fps_in < 5", text="{sorce}")
 
 
 def test_a_text_of_ones_own_shows_the_values_of_now():
-    told = Told(alarm("disk_used_share > 0.9 for 5s", "full", text="{disk_used_share} of {source}", clear=1.0))
-    told.at(0, disk_used_share=0.91)
-    told.at(5, disk_used_share=0.92)
-    assert [one.text for one in told.alarms.raised] == ["0.92 of pipeline"]
-    told.at(6, disk_used_share=0.97)
-    assert [one.text for one in told.alarms.raised] == ["0.97 of pipeline"]
-    told.at(7, disk_used_share=0.5)
-    assert [one.text for one in told.alarms.raised] == ["0.97 of pipeline"]
-    told.at(9, disk_used_share=0.5)
-    assert told.alarms.raised == []
-    told.at(10, disk_used_share=0.99)
-    assert told.alarms.raised == []  # not for five seconds yet
+    log = AlarmLog(alarm("disk_used_share > 0.9 for 5s", "full", text="{disk_used_share} of {source}", clear=1.0))
+    log.at(0, disk_used_share=0.91)
+    log.at(5, disk_used_share=0.92)
+    assert [alarm_state.text for alarm_state in log.alarms.raised] == ["0.92 of pipeline"]
+    log.at(6, disk_used_share=0.97)
+    assert [alarm_state.text for alarm_state in log.alarms.raised] == ["0.97 of pipeline"]
+    log.at(7, disk_used_share=0.5)
+    assert [alarm_state.text for alarm_state in log.alarms.raised] == ["0.97 of pipeline"]
+    log.at(9, disk_used_share=0.5)
+    assert log.alarms.raised == []
+    log.at(10, disk_used_share=0.99)
+    assert log.alarms.raised == []  # not for five seconds yet
 
 
 def test_that_a_run_ends_is_no_reason_for_an_alarm():
@@ -171,7 +173,7 @@ def test_one_that_fails_ends_no_other_and_a_full_spool_ends_the_run():
     alarms = Alarms([alarm("fps_in < 5")], look, [], {}, failed.append)
     for _ in range(3):
         alarms._tick()
-    assert [str(one) for one in failed] == ["the spool is full"]
+    assert [str(error) for error in failed] == ["the spool is full"]
     assert logged == [
         "the alarms could not be evaluated: RuntimeError: no facts",
         "the alarms could not be evaluated: OSError",
@@ -199,11 +201,11 @@ def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: list(takers.items()))
     alarms = Alarms(configs, lambda: low, [], {}, logged.append)
     alarms.step(low, 0.0)
-    found = {id_: [frame.events[0].data["alarm"] for frame in one.frames] for id_, one in takers.items()}
-    assert found == {"table": ["all"], "hook": ["all", "named"], "frames": []}
+    alarm_names = {id_: [frame.events[0].data["alarm"] for frame in taker.frames] for id_, taker in takers.items()}
+    assert alarm_names == {"table": ["all"], "hook": ["all", "named"], "frames": []}
     (frame,) = takers["table"].frames
     assert (frame.source, frame.time_s, frame.index, frame.pts_s) == (WHOLE, 1785585600.25, 0, 0.0)
-    assert [(one.kind, one.stage, one.source) for one in frame.events] == [("raised", "alarms", WHOLE)]
+    assert [(event.kind, event.stage, event.source) for event in frame.events] == [("raised", "alarms", WHOLE)]
     assert (len(logged), alarms.events["raised"]) == (2, 2)
 
 
@@ -214,19 +216,22 @@ def test_a_spool_that_an_alarm_finds_full_ends_the_run(monkeypatch):
     monkeypatch.setattr("streamkit.runtime.observe.alarms.emitters", lambda runners: full)
     alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, failed.append)
     alarms._tick()
-    assert [str(one) for one in failed] == ["the spool is full"]
+    assert [str(error) for error in failed] == ["the spool is full"]
     assert [text.split(" at ")[0] for text in logged] == ["alarm a raised"]
 
 
 def test_what_is_raised_comes_oldest_first(monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: now_s[0])
-    told = Told(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"))
-    told.at(0, total_fps=5.0)
+    log = AlarmLog(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"))
+    log.at(0, total_fps=5.0)
     now_s[0] = 200.0
-    told.at(1, total_fps=0.5)
-    assert [(one.alarm, one.since_s) for one in told.alarms.raised] == [("first", 100.0), ("later", 200.0)]
-    assert told.alarms.report() == {
+    log.at(1, total_fps=0.5)
+    assert [(alarm_state.alarm, alarm_state.since_s) for alarm_state in log.alarms.raised] == [
+        ("first", 100.0),
+        ("later", 200.0),
+    ]
+    assert log.alarms.report() == {
         "later": {"raised": 1, "now": [WHOLE]}, "first": {"raised": 1, "now": [WHOLE]}
     }  # fmt: skip
 
@@ -244,13 +249,15 @@ alarms: {alarms}
 def rows(path: Path) -> list[dict]:
     if not path.exists():
         return []
-    with sqlite3.connect(path) as made:
+    with sqlite3.connect(path) as connection:
         try:
-            found = made.execute("SELECT source, frame, stage, kind, record FROM events ORDER BY rowid").fetchall()
+            records = connection.execute(
+                "SELECT source, frame, stage, kind, record FROM events ORDER BY rowid"
+            ).fetchall()
         except sqlite3.OperationalError:
             return []
-    made.close()
-    return [{**json.loads(row[4]), "row": row[:4]} for row in found]
+    connection.close()
+    return [{**json.loads(row[4]), "row": row[:4]} for row in records]
 
 
 def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # noqa: F811
@@ -264,17 +271,17 @@ def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # n
         until(lambda: rows(tmp_path / "x.db") and hook.got)
         assert running.alarms.raised[0].alarm == "quiet"
         HOLD.set()
-    (found,) = rows(tmp_path / "x.db")
-    assert found["row"] == ("gate", 0, "alarms", "raised")
-    assert found["event"]["data"]["text"].startswith('source "gate" has given no frame for ')
-    assert found.keys() == {"id", "schema", "source", "frame", "pts_s", "time", "width", "height", "event", "row"}
+    (record,) = rows(tmp_path / "x.db")
+    assert record["row"] == ("gate", 0, "alarms", "raised")
+    assert record["event"]["data"]["text"].startswith('source "gate" has given no frame for ')
+    assert record.keys() == {"id", "schema", "source", "frame", "pts_s", "time", "width", "height", "event", "row"}
     report = running.report(0)
     assert report["alarms"] == {"quiet": {"raised": 1, "now": ["gate"]}}
     assert report["events"] == {"raised": 1}
     assert any(text.startswith("alarm quiet raised at 2") for text in logged)
     assert report["counts"]["records sent"] == 2, "an emitter of frames gets no events"
     (posted,) = json.loads(hook.got[0][1])
-    assert (posted["source"], posted["event"]) == ("gate", found["event"])
+    assert (posted["source"], posted["event"]) == ("gate", record["event"])
 
 
 def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_file_is_not(tmp_path):
@@ -289,17 +296,19 @@ def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_fi
     running, _ = pipeline(text)
     with going(running):
         until(lambda: len(rows(tmp_path / "x.db")) == 2)
-        told = {one["event"]["data"]["alarm"]: one["event"]["data"]["text"] for one in rows(tmp_path / "x.db")}
-        found = dict(emitters(running._runners))
-        assert (found["rolls"].queue.acknowledged, found["away"].sender.delivered) == (0, 0)
-        assert found["rolls"].sender.undelivered < 20 < found["rolls"].queue.waiting
+        texts = {row["event"]["data"]["alarm"]: row["event"]["data"]["text"] for row in rows(tmp_path / "x.db")}
+        emitters_by_stage = dict(emitters(running._runners))
+        assert (emitters_by_stage["rolls"].queue.acknowledged, emitters_by_stage["away"].sender.delivered) == (0, 0)
+        assert emitters_by_stage["rolls"].sender.undelivered < 20 < emitters_by_stage["rolls"].queue.waiting
         time.sleep(0.6)
         before_s = running._observer.snapshot().pipeline["undelivered_s"]
-        found["away"].queue.take(1000)
-        found["away"].queue.acknowledge(found["away"].queue.waiting)  # somebody empties it after all
+        emitters_by_stage["away"].queue.take(1000)
+        emitters_by_stage["away"].queue.acknowledge(
+            emitters_by_stage["away"].queue.waiting
+        )  # somebody empties it after all
         assert running._observer.snapshot().pipeline["undelivered_s"] < before_s
-    assert set(told) == {"stuck", "fills"}
-    assert "away" in told["stuck"]
+    assert set(texts) == {"stuck", "fills"}
+    assert "away" in texts["stuck"]
 
 
 def test_a_stage_that_hangs_is_told_while_it_does(tmp_path):
@@ -332,7 +341,7 @@ def test_an_alarm_waits_for_no_room_in_a_spool_that_blocks(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("when", "send", "told"),
+    ("when", "send", "message"),
     [
         (
             "down_s > 30",
@@ -345,7 +354,7 @@ def test_an_alarm_waits_for_no_room_in_a_spool_that_blocks(tmp_path):
         ("1 < 2", "events", "alarms.a.when names no fact; streamkit explain alarms lists them"),
     ],
 )
-def test_mistakes_are_told_with_their_place(when, send, told):
+def test_mistakes_are_told_with_their_place(when, send, message):
     text = (
         "sources: {gate: {stage: camera}}\n"
         f"stages: {{table: {{stage: sqlite, path: x.db, send: {send}}}}}\n"
@@ -354,7 +363,7 @@ def test_mistakes_are_told_with_their_place(when, send, told):
     with pytest.raises(ConfigError) as caught:
         build(read_text(text, registry=registry()))
     (problem,) = caught.value.problems
-    assert told in problem.text
+    assert message in problem.text
     assert (problem.line, problem.column >= 13) == (3, True)
 
 
@@ -390,7 +399,7 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
     thread = threading.Thread(target=fleet.run, daemon=True)
     thread.start()
     try:
-        until(lambda: {(one.alarm, one.source) for one in fleet.alarms.raised} == {
+        until(lambda: {(alarm_state.alarm, alarm_state.source) for alarm_state in fleet.alarms.raised} == {
             ("flows", "a"), ("flows", "b"), ("both", WHOLE)
         })  # fmt: skip
         fleet.sources.owner("b").child.kill()
@@ -402,9 +411,9 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
         fleet.stop()
         thread.join(60)
     assert not thread.is_alive()
-    found = rows(tmp_path / "x.db")
-    assert sorted(one["row"][0] for one in found if one["row"][3] == "raised")[:3] == ["a", "b", "pipeline"]
-    assert [one["row"][0] for one in found if one["row"][3] == "restarted"] == ["b"]
+    records = rows(tmp_path / "x.db")
+    assert sorted(row["row"][0] for row in records if row["row"][3] == "raised")[:3] == ["a", "b", "pipeline"]
+    assert [row["row"][0] for row in records if row["row"][3] == "restarted"] == ["b"]
     assert "gone" in fleet.report(0)["alarms"]
     assert fleet.report(0)["events"]["restarted"] == 1
     assert "alarms" not in fleet.report(0)["devices"][0]
@@ -414,11 +423,11 @@ def test_several_processes_have_one_set_of_alarms(tmp_path):
 def test_five_hundred_sources_and_ten_rules_cost_little():
     sources = {f"cam{n}": {"down_s": 0.0, "drop_rate": 0.01, "latency_p95_s": 0.3, "fps_in": 25.0} for n in range(500)}
     rules = ["down_s > 30", "drop_rate > 0.1 for 1min", "latency_p95_s > 2 and fps_in > 1", "fps_in < 5 or down_s > 9"]
-    told = Told(*(alarm(rule, f"a{n}") for n, rule in enumerate(rules * 3)))
-    told.at(0, sources)
-    begun_s = time.process_time()
-    told.at(1, sources)
-    assert time.process_time() - begun_s < 0.5
+    log = AlarmLog(*(alarm(rule, f"a{n}") for n, rule in enumerate(rules * 3)))
+    log.at(0, sources)
+    start_s = time.process_time()
+    log.at(1, sources)
+    assert time.process_time() - start_s < 0.5
 
 
 @pytest.mark.parametrize(

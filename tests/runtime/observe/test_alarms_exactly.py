@@ -32,26 +32,26 @@ GATE = AlarmSubject("gate", "camera", {"disk_free_gb": "out", "spool_records": "
 
 
 def alarm(when, name="a", **options):
-    made = Alarm(when, **options)
+    alarm_options = Alarm(when, **options)
     condition, for_s = compile_rule(when, vocabulary())
-    rule = Rule(name, condition, None, for_s, made.clear, made.cooldown, made.schedule)
-    return AlarmConfig(name, made, rule, YamlNode({}, "x", 1, 1))
+    rule = Rule(name, condition, None, for_s, alarm_options.clear, alarm_options.cooldown, alarm_options.schedule)
+    return AlarmConfig(name, alarm_options, rule, YamlNode({}, "x", 1, 1))
 
 
 class Seen:
     """Alarms without a pipeline, at a time of day that is set, and what they tell."""
 
     def __init__(self, monkeypatch, *configs, **addresses):
-        self.now_s, self.told, self.logged = 5000.0, [], collect()
+        self.now_s, self.published, self.logged = 5000.0, [], collect()
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: 0.0))
         self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
-        self.alarms.listen(lambda time_s, event: self.told.append((time_s, event)))
+        self.alarms.listen(lambda time_s, event: self.published.append((time_s, event)))
 
     def at(self, now_s, facts):
-        before = len(self.told)
+        before = len(self.published)
         self.now_s = 5000.0 + now_s
         self.alarms.step(facts, now_s)
-        return [(event.kind, event.source, event.data["text"]) for _, event in self.told[before:]]
+        return [(event.kind, event.source, event.data["text"]) for _, event in self.published[before:]]
 
 
 def facts(sources=None, about=None, last_frames=None, **whole):
@@ -61,16 +61,16 @@ def facts(sources=None, about=None, last_frames=None, **whole):
 def test_an_event_has_the_place_of_the_last_frame_and_four_decimals(monkeypatch):
     config = alarm("drop_rate > 0.1 or total_fps < 1", "slow", clear=0.0)
     seen = Seen(monkeypatch, config, gate="rtsp://h/x")
-    own = {"drop_rate": 0.123456, "cause": "lost", "quiet_s": 3.0, "fail_rate": 0.5}
-    seen.at(0, facts({"gate": own}, last_frames={"gate": (7, 0.28, 64, 48)}, total_fps=12.34567))
+    source_facts = {"drop_rate": 0.123456, "cause": "lost", "quiet_s": 3.0, "fail_rate": 0.5}
+    seen.at(0, facts({"gate": source_facts}, last_frames={"gate": (7, 0.28, 64, 48)}, total_fps=12.34567))
     text = '12% of the frames of camera "gate" are dropped'
     data = {"alarm": "slow", "text": text, "drop_rate": 0.1235, "total_fps": 12.3457, "cause": "lost"}
-    assert seen.told == [(5000.0, Event("raised", "alarms", "gate", 7, 0.28, data=data))]
+    assert seen.published == [(5000.0, Event("raised", "alarms", "gate", 7, 0.28, data=data))]
     seen.at(3.25, facts({"gate": {"drop_rate": math.nan, "cause": ""}}, total_fps=25.0))
     seen.at(7.5, facts({"gate": {"drop_rate": 0.0, "cause": ""}}, total_fps=25.0))
     text = "slow is over after 3 s: 25.0 frames per second reach the end of the pipeline"
     data = {"alarm": "slow", "text": text, "total_fps": 25.0, "cause": "", "lasted_s": 3.2}
-    assert seen.told[1:] == [(5003.25, Event("cleared", "alarms", "gate", 0, 0.0, data=data))]
+    assert seen.published[1:] == [(5003.25, Event("cleared", "alarms", "gate", 0, 0.0, data=data))]
     assert seen.alarms.events == {"raised": 1, "cleared": 1}
 
 
@@ -82,7 +82,7 @@ def test_the_frame_that_emitters_get(monkeypatch):
     seen.at(2, facts({"gate": {"down_s": 2.0}}, last_frames={"gate": (7, 0.28, 64, 48)}))
     (frame,) = frames
     assert (frame.source, frame.index, frame.pts_s, frame.width, frame.height) == ("gate", 7, 0.28, 64, 48)
-    assert (frame.time_s, frame.surface, frame.events) == (5002.0, None, [seen.told[0][1]])
+    assert (frame.time_s, frame.surface, frame.events) == (5002.0, None, [seen.published[0][1]])
 
 
 def test_emitters_that_are_not_named_or_take_frames_get_nothing(monkeypatch):
@@ -127,9 +127,9 @@ def test_rules_and_reports_count_each_time_that_an_alarm_is_raised(monkeypatch):
 
 def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_source_come_first(monkeypatch):
     seen = Seen(monkeypatch, alarm("fps_in < 5 and total_fps > 1"))
-    found = seen.at(0, facts({"x": {"fps_in": 2.0}, "y": {"fps_in": 9.0}, "z": {"fps_in": 1.0, "total_fps": 0.0}},
+    events = seen.at(0, facts({"x": {"fps_in": 2.0}, "y": {"fps_in": 9.0}, "z": {"fps_in": 1.0, "total_fps": 0.0}},
                              total_fps=9.0))  # fmt: skip
-    assert found == [("raised", "x", 'source "x" delivers 2.0 frames per second')]
+    assert events == [("raised", "x", 'source "x" delivers 2.0 frames per second')]
 
 
 def test_an_alarm_that_cannot_be_told_does_not_keep_others_from_it(monkeypatch):
@@ -142,8 +142,8 @@ def test_an_alarm_that_cannot_be_told_does_not_keep_others_from_it(monkeypatch):
         broken(config, key, *rest)
 
     monkeypatch.setattr(seen.alarms, "_publish", publish)
-    found = seen.at(0, facts({"x": {"down_s": 2.0}, "y": {"down_s": 2.0}}, total_fps=0.0))
-    assert [(kind, source) for kind, source, _ in found] == [("raised", "y"), ("raised", WHOLE)]
+    events = seen.at(0, facts({"x": {"down_s": 2.0}, "y": {"down_s": 2.0}}, total_fps=0.0))
+    assert [(kind, source) for kind, source, _ in events] == [("raised", "y"), ("raised", WHOLE)]
     assert seen.logged[0] == "alarm a could not be reported: ValueError: no such words"
 
 
@@ -155,8 +155,8 @@ def test_an_alarm_ends_with_its_source_also_where_others_stay(monkeypatch):
         ("cleared", "x", 'camera "x" was removed'),
         ("cleared", "y", 'source "y" was removed'),
     ]
-    assert [one.source for one in seen.alarms.raised] == ["z"]
-    assert [list(event.data) for _, event in seen.told if event.kind == "cleared"] == [["alarm", "text"]] * 2
+    assert [alarm_state.source for alarm_state in seen.alarms.raised] == ["z"]
+    assert [list(event.data) for _, event in seen.published if event.kind == "cleared"] == [["alarm", "text"]] * 2
 
 
 def test_an_alarm_that_its_schedule_ends_says_what_is_so(monkeypatch):
@@ -183,8 +183,8 @@ def test_without_alarms_no_thread_looks(monkeypatch):
     for configs in ([], [alarm("total_fps < 1")]):
         alarms = Alarms(configs, lambda: ticking.set() or facts(total_fps=5.0), [], {}, names.append)
         with alarms.evaluating():
-            found = {thread.name for thread in threading.enumerate()}
-            assert ("ticker" in found) == bool(configs)
+            thread_names = {thread.name for thread in threading.enumerate()}
+            assert ("ticker" in thread_names) == bool(configs)
             assert ticking.wait(30 if configs else 0) == bool(configs)
     assert names == []
     assert EVERY_S == 1.0
@@ -223,17 +223,17 @@ def test_what_is_said_of_a_fact(names, values, text):
 
 
 def test_what_is_said_of_a_source_that_is_back():
-    def said(names, before, now):
+    def recovery(names, before, now):
         return recovery_text(names, before, now, 14.0, GATE)
 
-    assert said(["quiet_s", "x"], {"quiet_s": 100.0}, {"quiet_s": 0.0}) == 'camera "gate" is back after 2 min'
-    assert said(["down_s"], {"down_s": 31.0}, {}) == 'camera "gate" is back after 45 s'
-    assert said(["down_s"], {"down_s": 31.0}, {"down_s": 30.5}) == 'camera "gate" is back after 45 s'
-    assert said(["down_s"], {"down_s": 31.0}, {"down_s": 31.0}) is None
-    assert said(["down_s"], {}, {"down_s": 0.0}) is None
-    assert said(["down_s"], {}, {}) is None
-    assert said(["fps_in", "down_s"], {"down_s": 31.0}, {"down_s": 0.0}) is None
-    assert said([], {"down_s": 31.0}, {"down_s": 0.0}) is None
+    assert recovery(["quiet_s", "x"], {"quiet_s": 100.0}, {"quiet_s": 0.0}) == 'camera "gate" is back after 2 min'
+    assert recovery(["down_s"], {"down_s": 31.0}, {}) == 'camera "gate" is back after 45 s'
+    assert recovery(["down_s"], {"down_s": 31.0}, {"down_s": 30.5}) == 'camera "gate" is back after 45 s'
+    assert recovery(["down_s"], {"down_s": 31.0}, {"down_s": 31.0}) is None
+    assert recovery(["down_s"], {}, {"down_s": 0.0}) is None
+    assert recovery(["down_s"], {}, {}) is None
+    assert recovery(["fps_in", "down_s"], {"down_s": 31.0}, {"down_s": 0.0}) is None
+    assert recovery([], {"down_s": 31.0}, {"down_s": 0.0}) is None
 
 
 @pytest.mark.parametrize(

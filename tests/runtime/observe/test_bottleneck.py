@@ -9,16 +9,16 @@ from streamkit.runtime.observe.bottleneck import HOST, LaneUsage, Sums, find_bot
 ROLES = {"detect.infer": "network", "video": "output", "draw": ""}
 
 
-def use(name: str, total_s: float = 10.0, **kept: Any) -> LaneUsage:
-    given = {"threads": 1, "cpu_s": sum(kept.get("work_s", {}).values()), **kept}
-    return LaneUsage(name, total_s=total_s, **given)
+def use(name: str, total_s: float = 10.0, **fields: Any) -> LaneUsage:
+    usage = {"threads": 1, "cpu_s": sum(fields.get("work_s", {}).values()), **fields}
+    return LaneUsage(name, total_s=total_s, **usage)
 
 
 SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7.0})
 
 
 @pytest.mark.parametrize(
-    ("lanes", "told"),
+    ("lanes", "limit"),
     [
         (
             [SOURCE, use("detect", work_s={"detect.infer": 9.7}, wait_s={"wait for input": 0.3})],
@@ -75,15 +75,15 @@ SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7
         ([], None),
     ],
 )  # fmt: skip
-def test_the_limit_in_words(lanes, told):
-    assert find_bottleneck(lanes, ROLES) == told
+def test_the_limit_in_words(lanes, limit):
+    assert find_bottleneck(lanes, ROLES) == limit
 
 
 def test_threads_are_added_up_by_lane():
     def track(name: str, process: str = HOST, **sums: Any):
         return Sums(name, process, **sums)
 
-    found = lane_usages([
+    usages = lane_usages([
         track("source/clips/a", work_s={"decode": 1.0}, cpu_s=0.5),
         track("source/b", work_s={"decode": 3.0}, wait_s={"wait": 1.0}, cpu_s=1.0),
         track("ahead/0", work_s={"decode": 3.0}),
@@ -91,7 +91,7 @@ def test_threads_are_added_up_by_lane():
         track("detect.preprocess/0", "cuda:0", work_s={"infer": 6.0}),
         track("jsonl/0"),
     ])  # fmt: skip
-    source, detect = found
+    source, detect = usages
     assert (source.name, source.threads, source.total_s, source.cpu_s) == ("source", 3, 8.0, 1.5)
     assert source.work_s == {"decode": 7.0}
     assert (detect.name, detect.threads, detect.total_s) == ("detect.preprocess", 1, 8.0)

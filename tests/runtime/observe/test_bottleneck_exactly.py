@@ -9,12 +9,12 @@ from streamkit.runtime.observe.bottleneck import GPU, LaneUsage, Sums, find_bott
 ROLES = {"infer": "network", "video": "output", "draw": ""}
 
 
-def use(name: str = "draw", work_s: Any = 0.0, **kept: Any) -> LaneUsage:
+def use(name: str = "draw", work_s: Any = 0.0, **fields: Any) -> LaneUsage:
     """A lane of one thread and ten seconds, on a core while it works."""
     work_s = work_s if isinstance(work_s, dict) else {name: work_s}
-    wait_s = kept.pop("wait_s", None) or {"wait for input": 10.0 - sum(work_s.values())}
-    given = {"threads": 1, "cpu_s": sum(work_s.values()), "total_s": 10.0, **kept}
-    return LaneUsage(name, work_s=work_s, wait_s=wait_s, **given)
+    wait_s = fields.pop("wait_s", None) or {"wait for input": 10.0 - sum(work_s.values())}
+    usage = {"threads": 1, "cpu_s": sum(work_s.values()), "total_s": 10.0, **fields}
+    return LaneUsage(name, work_s=work_s, wait_s=wait_s, **usage)
 
 
 def test_how_busy_a_lane_is():
@@ -45,8 +45,8 @@ def test_the_stage_with_most_of_the_work():
 
 
 def test_shares_of_a_lane_have_three_decimals():
-    found = use("lane", {"a": 1.0, "b": 2.0004}, wait_s={"wait": 4.0}, total_s=7.0004, cpu_s=1.5, threads=2).summary()
-    assert found == {"threads": 2, "busy": 0.429, "a": 0.143, "b": 0.286, "wait": 0.571, "on a CPU core": 0.214}
+    summary = use("lane", {"a": 1.0, "b": 2.0004}, wait_s={"wait": 4.0}, total_s=7.0004, cpu_s=1.5, threads=2).summary()
+    assert summary == {"threads": 2, "busy": 0.429, "a": 0.143, "b": 0.286, "wait": 0.571, "on a CPU core": 0.214}
     assert LaneUsage("idle").summary() == {"threads": 0, "busy": 0.0, "on a CPU core": 0.0}
     assert LaneUsage("new", work_s={"a": 2.0}, cpu_s=1.0).summary() == {
         "threads": 0, "busy": 0.0, "a": 2.0, "on a CPU core": 1.0
@@ -59,7 +59,7 @@ def test_a_new_lane_has_no_time():
 
 
 def test_lanes_of_threads():
-    found = lane_usages([
+    usages = lane_usages([
         Sums("main", work_s={"read": 1.0}, cpu_s=0.25),
         Sums("detect/0", work_s={"infer": 1.0}, wait_s={"wait": 2.0}, cpu_s=0.5),
         Sums("detect/1", work_s={"infer": 3.0, "draw": 4.0}, wait_s={"wait": 5.0}, cpu_s=0.75),
@@ -69,7 +69,7 @@ def test_lanes_of_threads():
         Sums("gpu/0", "cuda:0", work_s={"infer": 7.0}),
         Sums("source/a/b", work_s={"decode": 1.0}),
     ])  # fmt: skip
-    assert found == [
+    assert usages == [
         LaneUsage("main", work_s={"read": 1.0}, cpu_s=0.25, threads=1, total_s=1.0),
         LaneUsage(
             "detect", work_s={"infer": 4.0, "draw": 4.0}, wait_s={"wait": 7.0}, cpu_s=1.25, threads=2, total_s=15.0,
@@ -89,7 +89,7 @@ ON_GPU = "infer keeps the GPU busy, its thread waits for it {} % of the time: th
 
 
 @pytest.mark.parametrize(
-    ("lanes", "told"),
+    ("lanes", "limit"),
     [
         ([use(work_s=6.9)], NONE.format(69)),
         ([use(work_s=7.5), use("video", 7.25)], THIS.format(75)),
@@ -142,8 +142,8 @@ ON_GPU = "infer keeps the GPU busy, its thread waits for it {} % of the time: th
         ([use("idle", {}), use(work_s=7.5)], THIS.format(75)),
     ],
 )
-def test_what_is_the_limit(lanes, told):
-    assert find_bottleneck(lanes, ROLES) == told
+def test_what_is_the_limit(lanes, limit):
+    assert find_bottleneck(lanes, ROLES) == limit
 
 
 def test_seven_tenths_of_the_time_are_busy_and_two_tenths_are_not_much():

@@ -26,7 +26,7 @@ def observed(state, wanted=FACTS):
     return Observer(wanted, lambda: {"gate": state}, [])
 
 
-def begun(**more):
+def started_source(**more):
     state = SourceState(**more)
     state.begun = True
     return state
@@ -35,17 +35,17 @@ def begun(**more):
 def test_each_fact_has_its_words_and_is_known_by_somebody():
     assert STATES == states_module.STATES
     assert _TEXTS.keys() == FACTS.keys()
-    state = begun(latency=Histogram())
-    found = Observer(FACTS, lambda: {"gate": state}, [], [Path()]).snapshot(NOW)
-    known = found.sources["gate"].keys() | found.pipeline.keys()
-    assert FACTS.keys() - known == {"gpu_memory_share"}
+    state = started_source(latency=Histogram())
+    snapshot = Observer(FACTS, lambda: {"gate": state}, [], [Path()]).snapshot(NOW)
+    fact_names = snapshot.sources["gate"].keys() | snapshot.pipeline.keys()
+    assert FACTS.keys() - fact_names == {"gpu_memory_share"}
     for name, text in _TEXTS.items():
         values = {name: "lost" if FACTS[name].values else 0.5}
         assert "{" not in alarm_text([name], values, AlarmSubject("gate", "camera", {})), text
 
 
 def test_how_long_a_source_is_down():
-    state = begun()
+    state = started_source()
     observer = observed(state)
     state.set_state("running")
     assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
@@ -53,9 +53,9 @@ def test_how_long_a_source_is_down():
     observer.snapshot(NOW + 1)
     state.set_state("reconnecting", "timeout")
     state.since_s = time.time() - 0.5
-    found = observer.snapshot(NOW + 2)
-    assert found.sources["gate"]["down_s"] == pytest.approx(0.5, abs=0.2)
-    assert (found.sources["gate"]["cause"], found.pipeline["sources_down"]) == ("timeout", 1)
+    snapshot = observer.snapshot(NOW + 2)
+    assert snapshot.sources["gate"]["down_s"] == pytest.approx(0.5, abs=0.2)
+    assert (snapshot.sources["gate"]["cause"], snapshot.pipeline["sources_down"]) == ("timeout", 1)
     state.set_state("failed", "timeout")
     assert observer.snapshot(NOW + 32).sources["gate"]["down_s"] == pytest.approx(30.5, abs=0.2), (
         "it goes on to be down"
@@ -74,14 +74,14 @@ def test_a_file_that_waits_for_its_turn_is_neither_down_nor_quiet():
     assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
     assert observer.snapshot(NOW + 100).sources["gate"]["quiet_s"] == 0
     state.begun = True
-    found = observer.snapshot(NOW + 130).sources["gate"]
-    assert (found["down_s"] > 0, found["quiet_s"]) == (True, 30)
+    facts = observer.snapshot(NOW + 130).sources["gate"]
+    assert (facts["down_s"] > 0, facts["quiet_s"]) == (True, 30)
     state.frames = 1
     assert observer.snapshot(NOW + 131).sources["gate"]["quiet_s"] == 0
 
 
 def test_shares_are_those_of_the_last_seconds():
-    state = begun()
+    state = started_source()
     observer = observed(state)
     state.set_state("running")
     for n in range(60):
@@ -89,55 +89,55 @@ def test_shares_are_those_of_the_last_seconds():
         if 20 <= n < 40:
             state.drops.add("frames dropped: over age", 5)
             state.failed += 1
-        found = observer.snapshot(NOW + n).sources["gate"]
+        facts = observer.snapshot(NOW + n).sources["gate"]
         if n == 19:
-            assert (found["drop_rate"], found["fail_rate"]) == (0, 0)
+            assert (facts["drop_rate"], facts["fail_rate"]) == (0, 0)
         if n == 39:
-            assert (found["drop_rate"], found["fail_rate"]) == (0.5, 0.1)
-    assert (found["drop_rate"], found["fail_rate"]) == (0, 0)
+            assert (facts["drop_rate"], facts["fail_rate"]) == (0.5, 0.1)
+    assert (facts["drop_rate"], facts["fail_rate"]) == (0, 0)
     assert len(observer._histories["gate"]._counts) <= 12
 
 
 def test_latency_is_that_of_the_last_seconds():
-    state = begun(latency=Histogram())
+    state = started_source(latency=Histogram())
     observer = observed(state)
     assert math.isnan(observer.snapshot(NOW).sources["gate"]["latency_p95_s"])
     for n in range(60):
         for _ in range(10):
             state.latency.add(3.0 if n < 20 else 0.1)
-        found = observer.snapshot(NOW + n).sources["gate"]
+        facts = observer.snapshot(NOW + n).sources["gate"]
         if n == 15:
-            assert found["latency_p95_s"] == pytest.approx(3.0, rel=0.05)
-    assert found["latency_p95_s"] == pytest.approx(0.1, rel=0.05)
+            assert facts["latency_p95_s"] == pytest.approx(3.0, rel=0.05)
+    assert facts["latency_p95_s"] == pytest.approx(0.1, rel=0.05)
     assert "latency_p95_s" not in observed(state, {"down_s"}).snapshot(NOW).sources["gate"], "nobody asks for it"
 
 
 def test_coming_back_is_counted_over_an_hour():
-    state = begun()
+    state = started_source()
     observer = observed(state)
     for minute in range(180):
         state.reconnects += minute < 60
-        found = observer.snapshot(NOW + 60 * minute).sources["gate"]
+        facts = observer.snapshot(NOW + 60 * minute).sources["gate"]
         if minute == 59:
-            assert found["reconnects_1h"] == pytest.approx(60, abs=1)
-    assert found["reconnects_1h"] == 0
+            assert facts["reconnects_1h"] == pytest.approx(60, abs=1)
+    assert facts["reconnects_1h"] == 0
 
 
 def test_coming_back_counts_for_an_hour():
-    state = begun()
+    state = started_source()
     observer = observed(state)
-    found = []
+    reconnects = []
     for minute in range(70):
         state.reconnects += minute == 5
-        found.append(observer.snapshot(NOW + 60 * minute).sources["gate"]["reconnects_1h"])
-    assert found == [0.0] * 5 + [1.0] * 60 + [0.0] * 5
+        reconnects.append(observer.snapshot(NOW + 60 * minute).sources["gate"]["reconnects_1h"])
+    assert reconnects == [0.0] * 5 + [1.0] * 60 + [0.0] * 5
 
 
 def test_sources_that_come_and_go_leave_nothing_behind():
     states = {}
     observer = Observer(FACTS, lambda: states, [])
     for n in range(50):
-        states = {f"cam{n}": begun()}
+        states = {f"cam{n}": started_source()}
         assert observer.snapshot(NOW + n).sources.keys() == states.keys()
     assert len(observer._histories) == 1
 
@@ -152,8 +152,8 @@ def test_where_a_pipeline_writes():
         "  c: {stage: sqlite, path: db/x.db, spool: {path: spools/c}}\n"
         '  d: {stage: stream, url: "rtsp://h/{source}"}\n'
     )
-    found = folders(build(read_text(text, registry=registry())))
-    assert found == [Path(name) for name in ("out", "db", "spools/c", "var")]
+    paths = folders(build(read_text(text, registry=registry())))
+    assert paths == [Path(name) for name in ("out", "db", "spools/c", "var")]
 
 
 def test_the_fullest_disk_counts(tmp_path, monkeypatch):
@@ -162,20 +162,20 @@ def test_the_fullest_disk_counts(tmp_path, monkeypatch):
     use = namedtuple("use", "total used free")
     free = {str(tmp_path): 9, "/": 4}
     monkeypatch.setattr(module.shutil, "disk_usage", lambda path: use(10**10, 0, free[str(path)] * 10**9))
-    found = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).snapshot(NOW)
-    assert (found.pipeline["disk_free_gb"], found.about["disk_free_gb"]) == (4, "/")
-    assert found.pipeline["disk_used_share"] == pytest.approx(0.6)
+    snapshot = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).snapshot(NOW)
+    assert (snapshot.pipeline["disk_free_gb"], snapshot.about["disk_free_gb"]) == (4, "/")
+    assert snapshot.pipeline["disk_used_share"] == pytest.approx(0.6)
 
 
 def test_several_processes_are_one_pipeline():
     whole = {"total_fps": 10.0, "stage_call_s": 2.0, "disk_free_gb": 5.0}
-    one = HealthSnapshot({"a": {"down_s": 0.0}}, whole, {"stage_call_s": "x"})
+    first = HealthSnapshot({"a": {"down_s": 0.0}}, whole, {"stage_call_s": "x"})
     whole = {"total_fps": 5.0, "stage_call_s": 7.0, "disk_free_gb": 6.0}
-    two = HealthSnapshot({"b": {"down_s": 3.0}}, whole, {"stage_call_s": "y"})
-    found = merge_snapshots([one, two])
-    assert found.sources.keys() == {"a", "b"}
-    assert found.pipeline == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
-    assert found.about == {"stage_call_s": "y"}
+    second = HealthSnapshot({"b": {"down_s": 3.0}}, whole, {"stage_call_s": "y"})
+    merged = merge_snapshots([first, second])
+    assert merged.sources.keys() == {"a", "b"}
+    assert merged.pipeline == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
+    assert merged.about == {"stage_call_s": "y"}
 
 
 def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
@@ -183,15 +183,15 @@ def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
         sender = SimpleNamespace(delivered=0, undelivered=0)
         return SimpleNamespace(queue=SimpleNamespace(fill_level=share, waiting=waiting), sender=sender)
 
-    idle, one = emitter(0.5, 7), emitter(0.25, 9)
-    monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", one)])
+    idle, busy = emitter(0.5, 7), emitter(0.25, 9)
+    monkeypatch.setattr(module, "emitters", lambda runners: [("idle", idle), ("table", busy)])
     observer = Observer(FACTS, dict, [])
 
     def look(later_s, **sender):
-        vars(one.sender).update(sender)
-        found = observer.snapshot(NOW + later_s)
+        vars(busy.sender).update(sender)
+        snapshot = observer.snapshot(NOW + later_s)
         names = ("undelivered_s", "spool_share", "spool_records")
-        return found.pipeline["undelivered_s"], [found.about[name] for name in names]
+        return snapshot.pipeline["undelivered_s"], [snapshot.about[name] for name in names]
 
     assert look(0) == (0.0, ["idle", "idle", "table"])
     assert look(100)[0] == 0.0, "there is nothing to deliver"
@@ -206,17 +206,17 @@ def test_places_and_rates_of_sources(monkeypatch):
     monkeypatch.setattr(SourceState, "fps_in", 25.0)
     monkeypatch.setattr(SourceState, "fps_out", 20.0)
     monkeypatch.setattr(SourceState, "rated", True)
-    gate, gone = begun(), begun()
+    gate, removed_source = started_source(), started_source()
     gate.facts.update(width=64, height=48)
-    gate.frames, gate.pts_s, gone.removed = 7, 0.24, True
-    observer = Observer(FACTS, lambda: {"gate": gate, "gone": gone}, [])
+    gate.frames, gate.pts_s, removed_source.removed = 7, 0.24, True
+    observer = Observer(FACTS, lambda: {"gate": gate, "gone": removed_source}, [])
     gate.set_state("running")
-    found = observer.snapshot(NOW)
-    assert found.last_frames == {"gate": (6, 0.24, 64, 48)}
-    assert (found.sources["gate"]["fps_in"], found.sources["gate"]["fps_out"]) == (25.0, 20.0)
+    snapshot = observer.snapshot(NOW)
+    assert snapshot.last_frames == {"gate": (6, 0.24, 64, 48)}
+    assert (snapshot.sources["gate"]["fps_in"], snapshot.sources["gate"]["fps_out"]) == (25.0, 20.0)
     gate.set_state("paused")
     assert math.isnan(observer.snapshot(NOW + 1).sources["gate"]["fps_in"])
-    assert found.pipeline["sources"] == 1
+    assert snapshot.pipeline["sources"] == 1
     gate.set_state("ended")
     assert observer.snapshot(NOW + 2).pipeline["sources"] == 0
     gate.frames = 0
@@ -224,18 +224,19 @@ def test_places_and_rates_of_sources(monkeypatch):
 
 
 def test_a_process_that_is_silent_or_gone():
-    own = {"state": "running", "cause": "", "down_s": 0.0, "quiet_s": 1.0, "fps_in": 25.0, "fps_out": 25.0}
-    known = HealthSnapshot(
-        {"a": own, "b": {**own, "state": "ended"}}, {"total_fps": 50.0, "sources_down": 0.0, "sources": 1.0}
+    facts_of_a = {"state": "running", "cause": "", "down_s": 0.0, "quiet_s": 1.0, "fps_in": 25.0, "fps_out": 25.0}
+    snapshot = HealthSnapshot(
+        {"a": facts_of_a, "b": {**facts_of_a, "state": "ended"}},
+        {"total_fps": 50.0, "sources_down": 0.0, "sources": 1.0},
     )
-    silent = known.aged(9.0, gone=False)
+    silent = snapshot.aged(9.0, gone=False)
     assert (silent.sources["a"]["quiet_s"], silent.sources["a"]["down_s"]) == (10.0, 0.0)
-    gone = known.aged(9.0, gone=True)
-    assert (gone.sources["a"]["state"], gone.sources["a"]["down_s"]) == ("failed", 9.0)
-    assert gone.pipeline["sources_down"] == 1
-    assert gone.sources["b"]["state"] == "ended"
-    assert known.sources["a"] is own
-    assert own["state"] == "running"
+    ended = snapshot.aged(9.0, gone=True)
+    assert (ended.sources["a"]["state"], ended.sources["a"]["down_s"]) == ("failed", 9.0)
+    assert ended.pipeline["sources_down"] == 1
+    assert ended.sources["b"]["state"] == "ended"
+    assert snapshot.sources["a"] is facts_of_a
+    assert facts_of_a["state"] == "running"
 
 
 @pytest.mark.parametrize(
@@ -258,6 +259,6 @@ def test_what_is_back_is_told_where_that_is_what_the_rule_is_about():
 
 @pytest.mark.gpu
 def test_the_memory_of_the_gpu():
-    found = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).snapshot(NOW)
-    assert 0 < found.pipeline["gpu_memory_share"] < 1
-    assert found.about["gpu_memory_share"] == "cuda:0"
+    snapshot = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).snapshot(NOW)
+    assert 0 < snapshot.pipeline["gpu_memory_share"] < 1
+    assert snapshot.about["gpu_memory_share"] == "cuda:0"

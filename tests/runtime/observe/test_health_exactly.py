@@ -38,12 +38,12 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr(module, "time", fake_clock)
+    return fake_clock
 
 
-def begun(state="running", **more):
+def started_source(state="running", **more):
     return SourceState(begun=True, state=state, **more)
 
 
@@ -54,23 +54,23 @@ def observed(state, wanted=FACTS):
 
 
 def test_shares_are_of_ten_seconds():
-    state = begun()
+    state = started_source()
     look, drops, fails = observed(state), [], []
     for second in range(16):
         state.frames += 10
         if second == 3:
             state.drops.add("frames dropped: over age", 5)
             state.failed += 2
-        found = look(NOW + second)
-        drops.append(found["drop_rate"])
-        fails.append(found["fail_rate"])
+        facts = look(NOW + second)
+        drops.append(facts["drop_rate"])
+        fails.append(facts["fail_rate"])
     frames = [40, 50, 60, 70, 80, 90, 100, 100, 100, 100]
     assert drops == [0.0] * 3 + [5 / count for count in frames] + [0.0] * 3
     assert fails == [0.0] * 3 + [2 / count for count in frames] + [0.0] * 3
 
 
 def test_shares_of_snapshots_that_are_seldom_are_of_the_last_two():
-    state = begun(frames=10, failed=10)
+    state = started_source(frames=10, failed=10)
     look = observed(state)
     assert look(NOW)["fail_rate"] == 1.0
     state.frames, state.failed = 20, 15
@@ -80,7 +80,7 @@ def test_shares_of_snapshots_that_are_seldom_are_of_the_last_two():
 
 
 def test_shares_lie_between_nothing_and_everything():
-    state = begun()
+    state = started_source()
     look = observed(state)
     assert (look(NOW)["drop_rate"], look(NOW)["fail_rate"]) == (0.0, 0.0)
     state.frames, state.failed = 1, 1
@@ -92,7 +92,7 @@ def test_shares_lie_between_nothing_and_everything():
 
 
 def test_a_source_is_down_from_when_its_state_changed(clock):
-    state = begun(since_s=clock.time_s)
+    state = started_source(since_s=clock.time_s)
     look = observed(state)
     assert look(NOW)["down_s"] == 0.0
     state.state, state.since_s = "reconnecting", clock.time_s
@@ -109,31 +109,31 @@ def test_a_source_is_down_from_when_its_state_changed(clock):
 
 
 @pytest.mark.parametrize(
-    ("state", "begun", "down", "quiet_s"),
+    ("state", "turn_came", "down", "quiet_s"),
     [
         ("connecting", False, False, 0.0), ("connecting", True, True, 5.0), ("running", True, False, 5.0),
         ("reconnecting", True, True, 5.0), ("failed", True, True, 5.0), ("failed", False, True, 0.0),
         ("paused", True, False, 0.0), ("ended", True, False, 0.0),
     ],
 )  # fmt: skip
-def test_which_sources_are_down_and_which_are_quiet(clock, state, begun, down, quiet_s):
-    made = SourceState(begun=begun, state=state, since_s=clock.time_s, cause="lost")
-    look = observed(made)
+def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, down, quiet_s):
+    source_state = SourceState(begun=turn_came, state=state, since_s=clock.time_s, cause="lost")
+    look = observed(source_state)
     assert look(NOW)["quiet_s"] == 0.0
-    found = look(NOW + 5)
-    assert (found["state"], found["cause"]) == (state, "lost")
-    assert (found["down_s"] > 0, found["quiet_s"]) == (down, quiet_s)
-    made.frames += 1
+    facts = look(NOW + 5)
+    assert (facts["state"], facts["cause"]) == (state, "lost")
+    assert (facts["down_s"] > 0, facts["quiet_s"]) == (down, quiet_s)
+    source_state.frames += 1
     assert look(NOW + 8)["quiet_s"] == 0.0
     assert look(NOW + 9)["quiet_s"] == (1.0 if quiet_s else 0.0)
 
 
 def test_a_source_without_a_cause_has_an_empty_one():
-    assert observed(begun())(NOW)["cause"] == ""
+    assert observed(started_source())(NOW)["cause"] == ""
 
 
 def test_rates_are_known_once_there_are_two_counts():
-    state = begun(frames=0)
+    state = started_source(frames=0)
     look = observed(state)
     assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
     state.sample(NOW)
@@ -148,12 +148,12 @@ def test_rates_are_known_once_there_are_two_counts():
 
 
 def test_only_the_facts_that_are_wanted_are_computed():
-    state = begun(latency=Histogram())
+    state = started_source(latency=Histogram())
     assert not {"reconnects_1h", "latency_p50_s", "latency_p95_s"} & observed(state, {"down_s"})(NOW).keys()
     assert {"latency_p50_s", "latency_p95_s"} < observed(state, {"latency_p50_s"})(NOW).keys()
     assert {"latency_p50_s", "latency_p95_s"} < observed(state, {"latency_p95_s"})(NOW).keys()
     assert "reconnects_1h" in observed(state, {"reconnects_1h"})(NOW)
-    assert "latency_p50_s" not in observed(begun())(NOW), "it has no latency"
+    assert "latency_p50_s" not in observed(started_source())(NOW), "it has no latency"
 
     def machine(wanted):
         return Observer(wanted, dict, [], [Path()]).snapshot(NOW).pipeline.keys() & {"disk_free_gb", "memory_gb"}
@@ -164,81 +164,86 @@ def test_only_the_facts_that_are_wanted_are_computed():
 
 
 def test_latencies_are_of_ten_to_twenty_seconds():
-    state = begun(latency=Histogram())
-    look, known = observed(state), []
+    state = started_source(latency=Histogram())
+    look, has_latency = observed(state), []
     for second in range(33):
         if second == 1:
             for latency_s in (1.0, 1.0, 1.0, 4.0):
                 state.latency.add(latency_s)
-        found = look(NOW + second)
-        known.append(not math.isnan(found["latency_p50_s"]))
-        if known[-1]:
-            assert found["latency_p50_s"] == pytest.approx(1.0, rel=0.02)
-            assert found["latency_p95_s"] == pytest.approx(4.0, rel=0.02)
-    assert known == [False] + [True] * 19 + [False] * 13
+        facts = look(NOW + second)
+        has_latency.append(not math.isnan(facts["latency_p50_s"]))
+        if has_latency[-1]:
+            assert facts["latency_p50_s"] == pytest.approx(1.0, rel=0.02)
+            assert facts["latency_p95_s"] == pytest.approx(4.0, rel=0.02)
+    assert has_latency == [False] + [True] * 19 + [False] * 13
 
 
 def test_reconnects_are_those_since_the_source_is_watched():
-    state = begun(reconnects=7)
+    state = started_source(reconnects=7)
     look = observed(state)
     assert look(NOW)["reconnects_1h"] == 0.0
     state.reconnects = 9
     assert look(NOW + 30)["reconnects_1h"] == 2.0
-    found = [look(NOW + 30 * half)["reconnects_1h"] for half in range(2, 130)]
-    assert found.index(0.0) + 2 == 122, "an hour after the next minute began"
+    reconnects = [look(NOW + 30 * half)["reconnects_1h"] for half in range(2, 130)]
+    assert reconnects.index(0.0) + 2 == 122, "an hour after the next minute began"
 
 
 def test_a_source_that_is_added_again_begins_anew():
-    states = {"gate": begun(reconnects=3)}
+    states = {"gate": started_source(reconnects=3)}
     observer = Observer(FACTS, lambda: states, [])
     observer.snapshot(NOW)
     states["gate"].reconnects = 5
     assert observer.snapshot(NOW + 5).sources["gate"]["reconnects_1h"] == 2.0
-    states["gate"] = begun(reconnects=8)
-    found = observer.snapshot(NOW + 10).sources["gate"]
-    assert (found["reconnects_1h"], found["quiet_s"]) == (0.0, 0.0)
+    states["gate"] = started_source(reconnects=8)
+    facts = observer.snapshot(NOW + 10).sources["gate"]
+    assert (facts["reconnects_1h"], facts["quiet_s"]) == (0.0, 0.0)
 
 
 def test_the_facts_of_the_pipeline(clock):
     clock.now_s = NOW - 40
-    lost = begun("reconnecting", since_s=clock.time_s)
-    states = {"a": begun(), "b": lost, "c": begun("ended"), "d": begun("failed", removed=True)}
+    lost = started_source("reconnecting", since_s=clock.time_s)
+    states = {
+        "a": started_source(),
+        "b": lost,
+        "c": started_source("ended"),
+        "d": started_source("failed", removed=True),
+    }
     for fps, state in zip((25, 5, 10, 100), states.values(), strict=True):
         for second in (0, 1):
             state.out = fps * second
             state.sample(second)
     observer = Observer(FACTS, lambda: states, [])
-    found = observer.snapshot(NOW)
+    snapshot = observer.snapshot(NOW)
     names = ("sources", "sources_down", "total_fps", "uptime_s", "stage_call_s")
-    assert [found.pipeline[name] for name in names] == [2, 1, 40.0, 40.0, 0.0]
-    assert found.sources.keys() == {"a", "b", "c"}
+    assert [snapshot.pipeline[name] for name in names] == [2, 1, 40.0, 40.0, 0.0]
+    assert snapshot.sources.keys() == {"a", "b", "c"}
     clock.now_s = NOW + 2
     assert observer.snapshot().pipeline["uptime_s"] == 42.0
     assert observer.snapshot(0.0).pipeline["uptime_s"] == 40 - NOW
 
 
 def test_the_last_frame_of_a_source():
-    fresh, seen = begun(), begun(frames=8, pts_s=0.28, facts={"width": 640.0, "height": None})
-    found = Observer(FACTS, lambda: {"fresh": fresh, "seen": seen}, []).snapshot(NOW)
-    assert found.last_frames == {"fresh": (0, 0.0, 0, 0), "seen": (7, 0.28, 640, 0)}
+    fresh, seen = started_source(), started_source(frames=8, pts_s=0.28, facts={"width": 640.0, "height": None})
+    snapshot = Observer(FACTS, lambda: {"fresh": fresh, "seen": seen}, []).snapshot(NOW)
+    assert snapshot.last_frames == {"fresh": (0, 0.0, 0, 0), "seen": (7, 0.28, 640, 0)}
 
 
 def test_the_longest_call_of_a_stage():
     calls = {"idle": None, "short": (NOW - 2, 1), "long": (NOW - 7, 2), "later": (NOW - 7, 3), "last": (NOW, 4)}
     runners = [SimpleNamespace(call=call, node=SimpleNamespace(id=id_), instances=list) for id_, call in calls.items()]
-    found = Observer(FACTS, dict, runners).snapshot(NOW)
-    assert (found.pipeline["stage_call_s"], found.about["stage_call_s"]) == (7.0, "long")
-    found = Observer(FACTS, dict, runners[:1]).snapshot(NOW)
-    assert found.pipeline["stage_call_s"] == 0.0
-    assert "stage_call_s" not in found.about
-    found = Observer(FACTS, dict, runners[-1:]).snapshot(NOW)
-    assert (found.pipeline["stage_call_s"], found.about["stage_call_s"]) == (0.0, "last")
+    snapshot = Observer(FACTS, dict, runners).snapshot(NOW)
+    assert (snapshot.pipeline["stage_call_s"], snapshot.about["stage_call_s"]) == (7.0, "long")
+    snapshot = Observer(FACTS, dict, runners[:1]).snapshot(NOW)
+    assert snapshot.pipeline["stage_call_s"] == 0.0
+    assert "stage_call_s" not in snapshot.about
+    snapshot = Observer(FACTS, dict, runners[-1:]).snapshot(NOW)
+    assert (snapshot.pipeline["stage_call_s"], snapshot.about["stage_call_s"]) == (0.0, "last")
 
 
 def test_without_emitters_nothing_waits():
-    found = Observer(FACTS, dict, []).snapshot(NOW)
-    assert [found.pipeline[name] for name in ("spool_share", "spool_records", "undelivered_s")] == [0.0, 0.0, 0.0]
-    assert found.about == {}
+    snapshot = Observer(FACTS, dict, []).snapshot(NOW)
+    assert [snapshot.pipeline[name] for name in ("spool_share", "spool_records", "undelivered_s")] == [0.0, 0.0, 0.0]
+    assert snapshot.about == {}
 
 
 def test_emitters_are_found_among_the_stages():
@@ -247,19 +252,19 @@ def test_emitters_are_found_among_the_stages():
 
     posts = [object.__new__(Post) for _ in range(3)]
     runners = [
-        SimpleNamespace(node=SimpleNamespace(id=id_), instances=lambda own=own: iter(own))
-        for id_, own in (("draw", [object()]), ("hook", [posts[0], object(), posts[1]]), ("table", posts[2:]))
+        SimpleNamespace(node=SimpleNamespace(id=id_), instances=lambda instances=instances: iter(instances))
+        for id_, instances in (("draw", [object()]), ("hook", [posts[0], object(), posts[1]]), ("table", posts[2:]))
     ]
     assert emitters(runners) == [("hook", posts[0]), ("hook", posts[1]), ("table", posts[2])]
 
 
 def test_the_memory_of_a_gpu_is_asked_for_where_it_is_wanted(monkeypatch):
     share = [0.25]
-    made = []
+    opened = []
 
     class Gpu:
         def __init__(self, index):
-            made.append(index)
+            opened.append(index)
 
         def memory(self):
             return share[0]
@@ -267,10 +272,10 @@ def test_the_memory_of_a_gpu_is_asked_for_where_it_is_wanted(monkeypatch):
     monkeypatch.setattr(nvml, "Nvml", Gpu)
     for device, wanted in ((None, FACTS), (Device("cpu"), FACTS), (Device("cuda", 1), {"down_s"})):
         assert "gpu_memory_share" not in Observer(wanted, dict, [], [], device).snapshot(NOW).pipeline
-    assert made == []
+    assert opened == []
     observer = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 1))
-    found = observer.snapshot(NOW)
-    assert (made, found.pipeline["gpu_memory_share"], found.about["gpu_memory_share"]) == ([1], 0.25, "cuda:1")
+    snapshot = observer.snapshot(NOW)
+    assert (opened, snapshot.pipeline["gpu_memory_share"], snapshot.about["gpu_memory_share"]) == ([1], 0.25, "cuda:1")
     share[0] = 0.0
     assert observer.snapshot(NOW).pipeline["gpu_memory_share"] == 0.0
     share[0] = None
@@ -291,8 +296,8 @@ def test_a_disk_that_does_not_answer_is_passed_over(monkeypatch, tmp_path):
     monkeypatch.setattr(module.shutil, "disk_usage", usage)
 
     def disks(*names):
-        found = Observer({"disk_used_share"}, dict, [], [tmp_path / name for name in names]).snapshot(NOW)
-        return [found.pipeline.get("disk_free_gb"), found.pipeline.get("disk_used_share"), found.about]
+        snapshot = Observer({"disk_used_share"}, dict, [], [tmp_path / name for name in names]).snapshot(NOW)
+        return [snapshot.pipeline.get("disk_free_gb"), snapshot.pipeline.get("disk_used_share"), snapshot.about]
 
     about = {name: str(tmp_path / "full") for name in ("disk_free_gb", "disk_used_share")}
     assert disks("lost", "empty", "roomy", "full", "same") == [100.0, 0.75, about]
@@ -353,30 +358,30 @@ def test_where_pipelines_write():
 
 
 def test_silence_ages_what_is_known():
-    known = HealthSnapshot(
+    snapshot = HealthSnapshot(
         {"a": RUNNING, "b": {**RUNNING, "state": "failed", "down_s": 4.0}, "c": {**RUNNING, "state": "paused"}},
         {"total_fps": 40.0, "sources_down": 1.0, "stage_call_s": 3.0, "memory_gb": 2.0, "uptime_s": 50.0},
         {"stage_call_s": "look"},
         {"a": (1, 2.0, 3, 4)},
     )
-    found = known.aged(9.0, gone=False)
-    assert found.sources["a"] == {**RUNNING, "quiet_s": 10.0}
-    assert found.sources["b"] == {**RUNNING, "state": "failed", "quiet_s": 10.0, "down_s": 13.0}
-    assert found.sources["c"] == {**RUNNING, "state": "paused"}
-    assert (found.pipeline, found.about, found.last_frames) == (known.pipeline, known.about, known.last_frames)
+    aged = snapshot.aged(9.0, gone=False)
+    assert aged.sources["a"] == {**RUNNING, "quiet_s": 10.0}
+    assert aged.sources["b"] == {**RUNNING, "state": "failed", "quiet_s": 10.0, "down_s": 13.0}
+    assert aged.sources["c"] == {**RUNNING, "state": "paused"}
+    assert (aged.pipeline, aged.about, aged.last_frames) == (snapshot.pipeline, snapshot.about, snapshot.last_frames)
 
 
 def test_a_process_that_is_gone_delivers_nothing():
-    known = HealthSnapshot(
+    snapshot = HealthSnapshot(
         {"c": {**RUNNING, "state": "paused"}, "a": {**RUNNING, "cause": "x"}, "b": {**RUNNING, "down_s": 0.5}},
         {"total_fps": 40.0, "sources_down": 1.0, "stage_call_s": 3.0, "memory_gb": 2.0, "uptime_s": 50.0},
     )
-    found = known.aged(9.0, gone=True)
-    gone = {"state": "failed", "cause": "", "quiet_s": 10.0, "fps_in": 0.0, "fps_out": 0.0}
-    assert found.sources == {
-        "c": {**RUNNING, "state": "paused"}, "a": {**gone, "down_s": 9.0}, "b": {**gone, "down_s": 9.5}
+    aged = snapshot.aged(9.0, gone=True)
+    failed_facts = {"state": "failed", "cause": "", "quiet_s": 10.0, "fps_in": 0.0, "fps_out": 0.0}
+    assert aged.sources == {
+        "c": {**RUNNING, "state": "paused"}, "a": {**failed_facts, "down_s": 9.0}, "b": {**failed_facts, "down_s": 9.5}
     }  # fmt: skip
-    assert found.pipeline == {
+    assert aged.pipeline == {
         "total_fps": 0.0, "sources_down": 2, "stage_call_s": 0.0, "memory_gb": 0.0, "uptime_s": 50.0
     }  # fmt: skip
 
@@ -390,10 +395,10 @@ def test_merged_facts_are_sums_or_the_worst_of_all():
         for name, memory, free, late in (("a", 1.0, 9.0, 5.0), ("b", 2.0, 3.0, 8.0), ("c", 4.0, 7.0, 6.0))
     ]  # fmt: skip
     parts.append(HealthSnapshot(pipeline={"undelivered_s": 8.0}, about={"undelivered_s": "hook d"}))
-    found = merge_snapshots(parts)
-    assert found.pipeline == {"memory_gb": 7.0, "disk_free_gb": 3.0, "undelivered_s": 8.0}
-    assert found.about == {"disk_free_gb": "disk b", "undelivered_s": "hook b"}
-    assert found.sources == dict.fromkeys("abc", RUNNING)
-    assert found.last_frames == dict.fromkeys("abc", (1, 2.0, 3, 4))
+    merged = merge_snapshots(parts)
+    assert merged.pipeline == {"memory_gb": 7.0, "disk_free_gb": 3.0, "undelivered_s": 8.0}
+    assert merged.about == {"disk_free_gb": "disk b", "undelivered_s": "hook b"}
+    assert merged.sources == dict.fromkeys("abc", RUNNING)
+    assert merged.last_frames == dict.fromkeys("abc", (1, 2.0, 3, 4))
     assert merge_snapshots([]) == HealthSnapshot()
     assert merge_snapshots([HealthSnapshot(pipeline={"uptime_s": 3.0})]).about == {}

@@ -43,8 +43,8 @@ class FakeLibrary:
         text.value = f"NVIDIA H{handle.value}00".encode()[: size - 1]
         return self._done("name")
 
-    def nvmlDeviceGetMemoryInfo(self, handle, found):
-        ctypes.memmove(ctypes.addressof(found._obj), struct.pack("=QQQ", *self.sizes), 24)
+    def nvmlDeviceGetMemoryInfo(self, handle, memory_info):
+        ctypes.memmove(ctypes.addressof(memory_info._obj), struct.pack("=QQQ", *self.sizes), 24)
         return self._done("memory")
 
 
@@ -119,12 +119,12 @@ def test_it_is_closed_once(opened):
 
 
 def test_memory_is_in_bytes_and_unknown_without_the_library(opened):
-    made, _ = opened()
-    assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (250, 750, 1000)
-    made, _ = opened(memory=3)
-    assert (made.free_bytes(), made.used_bytes(), made.total_bytes()) == (None, None, None)
-    made, _ = opened(init=1)
-    assert made.free_bytes() is None
+    gpu, _ = opened()
+    assert (gpu.free_bytes(), gpu.used_bytes(), gpu.total_bytes()) == (250, 750, 1000)
+    gpu, _ = opened(memory=3)
+    assert (gpu.free_bytes(), gpu.used_bytes(), gpu.total_bytes()) == (None, None, None)
+    gpu, _ = opened(init=1)
+    assert gpu.free_bytes() is None
 
 
 def test_the_name_of_the_gpu(opened):

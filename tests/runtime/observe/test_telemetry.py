@@ -52,9 +52,9 @@ def clean(monkeypatch):
 
 @pytest.fixture
 def collector(monkeypatch):
-    with collecting_otlp() as found:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", found.endpoint)
-        yield found
+    with collecting_otlp() as server:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", server.endpoint)
+        yield server
 
 
 def run(tmp_path, text=PIPELINE, trace=None):
@@ -91,23 +91,25 @@ def test_a_histogram_and_a_counter_that_starts_again():
 
     from streamkit.runtime.observe.otlp_metrics import OtlpMetrics
 
-    own = CollectorRegistry()
-    wait = Histogram("streamkit_wait_seconds", "d", ["stage"], registry=own, buckets=(0.1, 1.0))
+    metrics_registry = CollectorRegistry()
+    wait = Histogram("streamkit_wait_seconds", "d", ["stage"], registry=metrics_registry, buckets=(0.1, 1.0))
     for value in (0.05, 0.5, 0.6, 7.0):
         wait.labels("a").observe(value)
     wait.labels("b").observe(0.1)
-    Gauge("streamkit_ready", "d", registry=own).set(1)
-    count = Counter("streamkit_frames", "d", registry=own)
+    Gauge("streamkit_ready", "d", registry=metrics_registry).set(1)
+    count = Counter("streamkit_frames", "d", registry=metrics_registry)
     count.inc(5)
-    reader = OtlpMetrics(own, Resource({}))
+    reader = OtlpMetrics(metrics_registry, Resource({}))
 
     def read():
         (part,) = encode_metrics(reader.read()).resource_metrics
-        return {one.name: one for one in part.scope_metrics[0].metrics}
+        return {metric.name: metric for metric in part.scope_metrics[0].metrics}
 
     first = read()
     created = {
-        key: value for key, value in samples(generate_latest(own).decode()).items() if not key[0].endswith("_created")
+        key: value
+        for key, value in samples(generate_latest(metrics_registry).decode()).items()
+        if not key[0].endswith("_created")
     }
     assert twins(first) == created
     (before,) = points(first["streamkit.frames"])
@@ -121,9 +123,9 @@ def test_a_histogram_and_a_counter_that_starts_again():
 
 def test_metrics_are_exported_in_the_interval_of_the_environment(collector, monkeypatch):
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
-    own = CollectorRegistry()
-    value = Gauge("streamkit_ready", "d", registry=own)
-    with telemetry.exporting(telemetry.open_telemetry(), lambda: own):
+    metrics_registry = CollectorRegistry()
+    value = Gauge("streamkit_ready", "d", registry=metrics_registry)
+    with telemetry.exporting(telemetry.open_telemetry(), lambda: metrics_registry):
         for number in (3, 4):
             value.set(number)
             collector.until(lambda: collector.exports and value_of(collector, "streamkit.ready") == value._value.get())
@@ -141,15 +143,15 @@ def test_a_batch_is_a_tree_of_its_source_its_stages_and_its_sinks(tmp_path, coll
     batches = collector.named("batch")
     assert len(batches) == 5
     for batch in batches:
-        parts = {one.name: one for one in collector.below(batch)}
+        parts = {span.name: span for span in collector.below(batch)}
         assert parts.keys() == {"source", "stage draw", "sink jsonl", "sink copy"}
         source, draw, jsonl = parts["source"], parts["stage draw"], parts["sink jsonl"]
         assert batch.begun_ns == source.begun_ns < source.ended_ns <= draw.begun_ns
         assert draw.begun_ns < draw.ended_ns <= jsonl.begun_ns < jsonl.ended_ns
-        assert batch.ended_ns >= max(one.ended_ns for one in parts.values())
+        assert batch.ended_ns >= max(span.ended_ns for span in parts.values())
         assert source.about == {"streamkit.source": "bars", "streamkit.frames": 4}
         assert draw.about == {"streamkit.stage": "draw", "streamkit.stage.type": "draw", "streamkit.frames": 4}
-        assert not any(one.failed for one in parts.values())
+        assert not any(span.failed for span in parts.values())
     (opened,) = collector.named("open source")
     assert opened.about == {"streamkit.source": "bars"}
 
@@ -166,7 +168,7 @@ def test_spans_name_what_failed(tmp_path, collector):
     exported = telemetry.open_telemetry()
     with telemetry.exporting(exported):
         PipelineRun(build(read(path)), Device()).run()
-    assert [one.failed for one in sorted(collector.named("stage odd"), key=lambda one: one.begun_ns)] == [
+    assert [span.failed for span in sorted(collector.named("stage odd"), key=lambda span: span.begun_ns)] == [
         True, False, False, False, False,
     ]  # fmt: skip
     assert len(collector.named("sink jsonl")) == len(collector.named("batch")) == 5, "its trace goes on"
@@ -223,12 +225,12 @@ def test_attempts_to_connect_a_camera(tmp_path, collector):
     exported = telemetry.open_telemetry()
     with telemetry.exporting(exported):
         assert PipelineRun(build(read(path)), Device()).run() == 1
-    first, second = sorted(collector.spans, key=lambda one: one.begun_ns)
+    first, second = sorted(collector.spans, key=lambda span: span.begun_ns)
     assert (first.name, second.name) == ("connect source", "reconnect source")
-    for one in (first, second):
-        assert one.about == {"streamkit.source": "cam", "error.type": "refused"}
-        assert one.failed
-        assert one.begun_ns < one.ended_ns
+    for span in (first, second):
+        assert span.about == {"streamkit.source": "cam", "error.type": "refused"}
+        assert span.failed
+        assert span.begun_ns < span.ended_ns
     assert first.ended_ns <= second.begun_ns
 
 
@@ -236,9 +238,9 @@ def test_a_delivery_has_its_stage(tmp_path, collector, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the spool is in the working folder
     run(tmp_path, PIPELINE.replace("copy: {stage: jsonl, path: \"OUT/{source}-2.jsonl\", from: decode}",
                                    "sqlite: {path: OUT/r.db}"))  # fmt: skip
-    found = collector.named("deliver records")
-    assert sum(one.about["messaging.batch.message_count"] for one in found) == 20
-    assert {one.about["streamkit.stage"] for one in found} == {"sqlite"}
+    deliveries = collector.named("deliver records")
+    assert sum(span.about["messaging.batch.message_count"] for span in deliveries) == 20
+    assert {span.about["streamkit.stage"] for span in deliveries} == {"sqlite"}
 
 
 def test_a_trace_goes_on_in_the_stages_of_the_parent_process(tmp_path, collector):
@@ -341,9 +343,9 @@ def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_s
     port = closed_port()
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://me:secret@127.0.0.1:{port}")
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.5)
-    logged, begun_s = collect(), time.monotonic()
+    logged, start_s = collect(), time.monotonic()
     running = run(tmp_path)
-    assert time.monotonic() - begun_s < 5
+    assert time.monotonic() - start_s < 5
     about = {text for text in logged if text.startswith("telemetry")}
     rest = "the run continues, and its report counts failed exports"
     assert about == {f"telemetry cannot be sent to http://me:***@127.0.0.1:{port}: Connection refused; {rest}"}
@@ -359,9 +361,9 @@ def test_a_collector_that_never_answers_delays_the_end_by_seconds_only(tmp_path,
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        logged, begun_s = collect(), time.monotonic()
+        logged, start_s = collect(), time.monotonic()
         running = run(tmp_path)
-        assert time.monotonic() - begun_s < 5
+        assert time.monotonic() - start_s < 5
         assert any("no answer; the run continues" in text for text in logged)
         assert running.counts()["telemetry exports failed: traces"] == 1
     time.sleep(0.3)  # the connection is closed: the export that waited fails
@@ -395,19 +397,19 @@ def test_several_processes_are_one_stream(tmp_path, root):
         "sources: {a: 'test://?width=64&height=64&frames=6', b: 'test://?width=64&height=64&frames=6'}\n"
         f"stages: {{draw: {{}}, jsonl: {{path: {tmp_path}/all.jsonl}}}}\n"
     )
-    with collecting_otlp() as found:
-        done = command(root, "run", path, env={"OTEL_EXPORTER_OTLP_ENDPOINT": found.endpoint})
+    with collecting_otlp() as server:
+        done = command(root, "run", path, env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint})
         assert done.returncode == 0, done.stderr
-        resource, metrics = found.exports[-1]
-        assert len(found.exports) == 1
+        resource, metrics = server.exports[-1]
+        assert len(server.exports) == 1
         assert twins(metrics)["streamkit_frames_total", ("source", "a")] == 6
         assert twins(metrics)["streamkit_stage_frames_total", ("stage", "jsonl")] == 12
-        sinks = [one for one in found.named("sink jsonl") if one.resource["process.pid"] == resource["process.pid"]]
-        batches = {one.trace: one for one in found.named("batch")}
+        sinks = [span for span in server.named("sink jsonl") if span.resource["process.pid"] == resource["process.pid"]]
+        batches = {span.trace: span for span in server.named("batch")}
         assert sinks
-        assert all(one.parent == batches[one.trace].id for one in sinks)
-        assert resource["process.pid"] not in {one.resource["process.pid"] for one in batches.values()}
-        assert {one.resource["service.instance.id"] for one in found.spans} == {resource["service.instance.id"]}
+        assert all(span.parent == batches[span.trace].id for span in sinks)
+        assert resource["process.pid"] not in {span.resource["process.pid"] for span in batches.values()}
+        assert {span.resource["service.instance.id"] for span in server.spans} == {resource["service.instance.id"]}
 
 
 def test_a_batch_exports_the_sums_of_each_worker(tmp_path, root):
@@ -415,14 +417,14 @@ def test_a_batch_exports_the_sums_of_each_worker(tmp_path, root):
     path.write_text("sources: {}\nstages: {draw: {}}\n")
     for name in "ab":
         (tmp_path / f"{name}.mp4").write_bytes((root / "samples/street.mp4").read_bytes())
-    with collecting_otlp() as found:
+    with collecting_otlp() as server:
         done = command(
             root, "batch", path, tmp_path / "*.mp4", "--out", tmp_path / "o", "--format", "csv", "--workers", 1,
-            "--end", "0.4", env={"OTEL_EXPORTER_OTLP_ENDPOINT": found.endpoint},
+            "--end", "0.4", env={"OTEL_EXPORTER_OTLP_ENDPOINT": server.endpoint},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        ((resource, metrics),) = found.exports
+        ((resource, metrics),) = server.exports
         frames = twins(metrics)["streamkit_frames_total", ("source", "files")]
         assert frames == twins(metrics)["streamkit_stage_frames_total", ("stage", "dataset.csv")] >= 10
         assert resource["service.instance.id"].endswith(".0")
-        assert found.named("batch")
+        assert server.named("batch")

@@ -28,40 +28,40 @@ from streamkit.runtime.run import RunConfig
 
 
 def test_every_thread_has_its_track_and_every_batch_its_spans(tmp_path):
-    _, found, _ = run(tmp_path / "t.json", chain())
-    tracks = {e["args"]["name"] for e in found["traceEvents"] if e["name"] == "thread_name"}
+    _, timeline, _ = run(tmp_path / "t.json", chain())
+    tracks = {e["args"]["name"] for e in timeline["traceEvents"] if e["name"] == "thread_name"}
     assert {"source/0", "batcher", "look/0", "take/0"} <= tracks
     for name in ("look", "take"):
-        ran = [e["args"] for e in spans(found, name) if e["args"]["frames"]]
+        ran = [e["args"] for e in spans(timeline, name) if e["args"]["frames"]]
         assert sorted(ran, key=lambda a: a["batch"]) == [{"batch": n, "frames": 2} for n in range(3)]
-    decoded = spans(found, "decode", "source/0")
+    decoded = spans(timeline, "decode", "source/0")
     assert len(decoded) == 7, "six frames and the end"
     assert {e["args"]["source"] for e in decoded} == {"cam"}
-    assert len(spans(found, "open take", "take/0")) == 1
+    assert len(spans(timeline, "open take", "take/0")) == 1
 
 
 def test_spans_take_as_long_as_the_work_did(tmp_path):
-    _, found, _ = run(tmp_path / "t.json", chain(look="sleeps_s: 0.03, works_s: 0.02"))
-    ran = [e for e in spans(found, "look") if e["args"]["frames"]]
+    _, timeline, _ = run(tmp_path / "t.json", chain(look="sleeps_s: 0.03, works_s: 0.02"))
+    ran = [e for e in spans(timeline, "look") if e["args"]["frames"]]
     assert len(ran) == 3
-    for one in ran:
-        assert one["dur"] >= 50e3
-        assert 20e3 <= one["tdur"] < 0.8 * one["dur"], "what it slept is not time on a core"
-    assert spans(found, "take")[0]["ts"] >= ran[0]["ts"] + ran[0]["dur"], (
+    for span in ran:
+        assert span["dur"] >= 50e3
+        assert 20e3 <= span["tdur"] < 0.8 * span["dur"], "what it slept is not time on a core"
+    assert spans(timeline, "take")[0]["ts"] >= ran[0]["ts"] + ran[0]["dur"], (
         "a batch is not written before it is looked at"
     )
 
 
 def test_a_wait_within_a_span_is_shown_and_is_no_work(tmp_path):
-    _, found, told = run(tmp_path / "t.json", chain(gray="count: 6, takes_s: 0.03"))
-    waits = spans(found, "wait for the light", "source/0")
-    decoded = spans(found, "decode", "source/0")
+    _, timeline, messages = run(tmp_path / "t.json", chain(gray="count: 6, takes_s: 0.03"))
+    waits = spans(timeline, "wait for the light", "source/0")
+    decoded = spans(timeline, "decode", "source/0")
     assert len(waits) == 6
     assert all(any(d["ts"] <= w["ts"] and w["dur"] <= d["dur"] for d in decoded) for w in waits)
-    share = found["otherData"]["shares of time"]["source"]
+    share = timeline["otherData"]["shares of time"]["source"]
     assert share["wait for the light"] > 0.8
     assert share["decode"] < 0.2
-    assert found["otherData"]["limit"] == told[-1]
+    assert timeline["otherData"]["limit"] == messages[-1]
 
 
 @pytest.mark.alone
@@ -78,19 +78,19 @@ def test_a_wait_within_a_span_is_shown_and_is_no_work(tmp_path):
 def test_the_limit_is_named(tmp_path, slow, says):
     name = next(iter(slow))
     for _ in range(5):  # where others want the cores, it is right to name those
-        _, found, told = run(tmp_path / "t.json", chain("count: 24", **slow))
-        busy = {lane: shares["busy"] for lane, shares in found["otherData"]["shares of time"].items()}
-        if re.match(says, told[-1]) and busy["source"] < 0.5:
+        _, timeline, messages = run(tmp_path / "t.json", chain("count: 24", **slow))
+        busy = {lane: shares["busy"] for lane, shares in timeline["otherData"]["shares of time"].items()}
+        if re.match(says, messages[-1]) and busy["source"] < 0.5:
             break
-    assert re.match(says, told[-1]), told
+    assert re.match(says, messages[-1]), messages
     assert busy[name] > 0.7
     assert busy["source"] < 0.5, "it waited for room"
 
 
 def test_queues_are_counted(tmp_path):
-    _, found, _ = run(tmp_path / "t.json", chain("count: 40", take="sleeps_s: 0.01"))
+    _, timeline, _ = run(tmp_path / "t.json", chain("count: 40", take="sleeps_s: 0.01"))
     lengths: dict[str, list[int]] = {}
-    for event in found["traceEvents"]:
+    for event in timeline["traceEvents"]:
         if event["ph"] == "C":
             lengths.setdefault(event["name"], []).append(event["args"]["waiting"])
     assert max(lengths["batches from look to take"]) == 4, (
@@ -100,17 +100,17 @@ def test_queues_are_counted(tmp_path):
 
 
 def test_a_long_run_keeps_its_beginning_and_its_end(tmp_path):
-    _, found, told = run(tmp_path / "t.json", chain("count: 400"), keep=60)
-    kept = [e for e in found["traceEvents"] if e["ph"] in "XC"]
-    assert len(kept) == 60
-    left = found["otherData"]["events omitted"]
+    _, timeline, messages = run(tmp_path / "t.json", chain("count: 400"), keep=60)
+    recorded = [e for e in timeline["traceEvents"] if e["ph"] in "XC"]
+    assert len(recorded) == 60
+    left = timeline["otherData"]["events omitted"]
     assert left > 400
-    assert any(f"{left:,} events in the middle are omitted" in line for line in told)
-    gap = [e for e in found["traceEvents"] if e["ph"] == "i"]
+    assert any(f"{left:,} events in the middle are omitted" in line for line in messages)
+    gap = [e for e in timeline["traceEvents"] if e["ph"] == "i"]
     assert [f"{left:,} events are omitted here"] == [e["name"] for e in gap]
-    assert spans(found, "open look")
-    assert max(e["ts"] + e.get("dur", 0) for e in kept) > gap[0]["ts"]
-    assert found["otherData"]["shares of time"]["source"]["threads"] == 1, "sums are of the whole run"
+    assert spans(timeline, "open look")
+    assert max(e["ts"] + e.get("dur", 0) for e in recorded) > gap[0]["ts"]
+    assert timeline["otherData"]["shares of time"]["source"]["threads"] == 1, "sums are of the whole run"
 
 
 def test_gpu_work_counts_from_the_start_of_the_run(tmp_path):
@@ -174,20 +174,20 @@ def test_a_video_decoded_in_pieces_shows_the_threads_that_do_it(tmp_path):
             yield 10 * part + number
 
     trace = Trace(tmp_path / "t.json")
-    made = ThreadedExecutor(Device("cpu"), 1, trace.current_track).run(iter(range(6)), [worker, worker], 1)
-    assert list(made) == [10 * part + number for part in range(6) for number in range(3)]
+    numbers = ThreadedExecutor(Device("cpu"), 1, trace.current_track).run(iter(range(6)), [worker, worker], 1)
+    assert list(numbers) == [10 * part + number for part in range(6) for number in range(3)]
     trace.finish()
-    found = check(json.loads((tmp_path / "t.json").read_text()))
+    timeline = check(json.loads((tmp_path / "t.json").read_text()))
     for track in ("ahead/0", "ahead/1"):
-        assert sum(e["dur"] for e in spans(found, "decode", track)) > 100e3
-    assert spans(found, "wait for its turn"), "the later of two parts waits"
-    assert spans(found, "wait for decoding", threading.current_thread().name)
+        assert sum(e["dur"] for e in spans(timeline, "decode", track)) > 100e3
+    assert spans(timeline, "wait for its turn"), "the later of two parts waits"
+    assert spans(timeline, "wait for decoding", threading.current_thread().name)
 
 
 def test_a_failing_stage_leaves_whole_spans(tmp_path):
-    running, found, _ = run(tmp_path / "t.json", chain(look="fails: true"))
+    running, timeline, _ = run(tmp_path / "t.json", chain(look="fails: true"))
     assert running.report(1)["stages"]["look"]["failed"] == 6
-    assert len([e for e in spans(found, "look") if e["args"]["frames"]]) == 3
+    assert len([e for e in spans(timeline, "look") if e["args"]["frames"]]) == 3
 
 
 def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
@@ -245,25 +245,25 @@ def test_the_pipeline_that_ships(tmp_path, root, monkeypatch):
     graph = build(read(root / "pipeline.yaml", set_=outputs))
     running = PipelineRun(graph, Device("cpu"), RunConfig(limit=24), trace=trace)
     assert running.run() == 0
-    told = trace.finish()
-    found = check(json.loads((tmp_path / "t.json").read_text()))
+    messages = trace.finish()
+    timeline = check(json.loads((tmp_path / "t.json").read_text()))
     for name in ("detect.preprocess", "detect.infer", "detect.postprocess", "draw", "video", "jsonl"):
-        assert sum(e["args"]["frames"] for e in spans(found, name)) == 24
-    assert len(spans(found, "decode", "source/0")) == 24
+        assert sum(e["args"]["frames"] for e in spans(timeline, name)) == 24
+    assert len(spans(timeline, "decode", "source/0")) == 24
     for name, stage_ in running.report(0)["stages"].items():
-        seconds = sum(e["dur"] for e in spans(found, name)) / 1e6
+        seconds = sum(e["dur"] for e in spans(timeline, name)) / 1e6
         assert seconds >= stage_["seconds"] - 0.001
         if name == "detect.infer":  # nothing to close when a source ends
             assert seconds == pytest.approx(stage_["seconds"], rel=0.05, abs=0.02)
-    batches = [{e["args"]["batch"]: e for e in spans(found, n)} for n in ("detect.infer", "draw", "video", "jsonl")]
-    for one in batches[0]:
-        if all(one in other for other in batches):
-            ends = [other[one]["ts"] + other[one]["dur"] for other in batches]
-            begins = [other[one]["ts"] for other in batches]
+    batches = [{e["args"]["batch"]: e for e in spans(timeline, n)} for n in ("detect.infer", "draw", "video", "jsonl")]
+    for batch_number in batches[0]:
+        if all(batch_number in other for other in batches):
+            ends = [other[batch_number]["ts"] + other[batch_number]["dur"] for other in batches]
+            begins = [other[batch_number]["ts"] for other in batches]
             assert all(end <= begin for end, begin in zip(ends[:-1], begins[1:], strict=True)), (
                 "a batch is in one place"
             )
-    assert "busy" in told[-1]
+    assert "busy" in messages[-1]
 
 
 def test_a_live_source_waits_for_its_packets(tmp_path, root):
@@ -288,16 +288,16 @@ def test_the_gpu_has_tracks_of_its_own(tmp_path, root, monkeypatch):
     graph = build(read(root / "pipeline.yaml", set_=outputs))
     assert PipelineRun(graph, Device("cuda"), trace=trace).run() == 0
     trace.finish()
-    found = check(json.loads((tmp_path / "t.json").read_text()))
-    processes = {e["args"]["name"]: e["pid"] for e in found["traceEvents"] if e["name"] == "process_name"}
+    timeline = check(json.loads((tmp_path / "t.json").read_text()))
+    processes = {e["args"]["name"]: e["pid"] for e in timeline["traceEvents"] if e["name"] == "process_name"}
     assert set(processes) == {"streamkit", "cuda:0"}
     for name in ("detect.preprocess", "detect.infer", "detect.postprocess"):
-        host = {e["args"]["batch"]: e for e in spans(found, name) if e["cat"] == "stage"}
-        gpu = {e["args"]["batch"]: e for e in spans(found, name) if e["cat"] == "gpu"}
+        host = {e["args"]["batch"]: e for e in spans(timeline, name) if e["cat"] == "stage"}
+        gpu = {e["args"]["batch"]: e for e in spans(timeline, name) if e["cat"] == "gpu"}
         assert set(gpu) == set(host)
         assert {e["pid"] for e in gpu.values()} == {processes["cuda:0"]}
-        for number, one in gpu.items():
+        for number, span in gpu.items():
             # the two clocks are aligned once, by an event that is waited for
             # a thread switch may come between its two notes: 5 ms, and more beside other processes
-            assert one["ts"] > host[number]["ts"] - 50_000, "the GPU does not begin before the host says so"
-            assert one["dur"] > 0
+            assert span["ts"] > host[number]["ts"] - 50_000, "the GPU does not begin before the host says so"
+            assert span["dur"] > 0

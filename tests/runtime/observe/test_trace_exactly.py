@@ -32,10 +32,10 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr(module, "time", made)
+    fake_clock = Clock()
+    monkeypatch.setattr(module, "time", fake_clock)
     monkeypatch.setattr(module, "_nvtx", lambda: None)
-    return made
+    return fake_clock
 
 
 @pytest.fixture
@@ -75,8 +75,8 @@ def test_spans_within_spans_are_not_counted_twice(trace, clock):
     track = trace.add("look/0")
     clock.at(100.0, 1.0)
     track.begin("stage", "look")
-    for begun_s, ended_s, cpu_s in ((101.0, 103.0, 1.5), (104.0, 105.0, 0.5)):
-        clock.at(begun_s)
+    for start_s, ended_s, cpu_s in ((101.0, 103.0, 1.5), (104.0, 105.0, 0.5)):
+        clock.at(start_s)
         track.begin("work", "open")
         clock.at(ended_s, clock.cpu_s + cpu_s)
         track.end("work")
@@ -113,8 +113,8 @@ def test_a_span_is_taken_from_the_one_that_it_is_in(trace, clock):
 def test_only_what_comes_after_the_start_is_counted(trace, clock):
     trace.started_s = 100.0
     track = trace.add("look/0")
-    for begun_s, ended_s in ((90.0, 95.0), (95.0, 100.0)):
-        clock.at(begun_s)
+    for start_s, ended_s in ((90.0, 95.0), (95.0, 100.0)):
+        clock.at(start_s)
         track.begin("work", "open")
         clock.at(ended_s)
         track.end("work")
@@ -179,7 +179,7 @@ def test_a_call_that_fails_ends_its_span(trace):
 
 def test_a_stage_shows_its_batches_and_anything_else_without_attributes(trace):
     track, batch = trace.add("look/0"), Batch([SimpleNamespace(), SimpleNamespace()], sequence=9)
-    look = track.stage("look", lambda given: given, Device("cpu"))
+    look = track.stage("look", lambda argument: argument, Device("cpu"))
     assert look(batch) is batch
     assert look("end") == "end"
     assert [event.about for event in logged(trace)] == [{"batch": 9, "frames": 2}, None]
@@ -199,20 +199,20 @@ def test_ranges_for_nsight_are_pushed_and_popped_in_order(tmp_path, clock, monke
 
 
 def test_tracks_are_numbered_and_free_ones_are_taken_by_threads_of_the_same_name(trace):
-    found = []
+    places = []
 
     def work(close: bool) -> None:
         track = trace.current_track()
-        found.append((track.number, track.name, track.process))
+        places.append((track.number, track.name, track.process))
         if close:
             track.close()
-            found.append(trace.current_track().number)
+            places.append(trace.current_track().number)
 
     for name, close in (("a", True), ("b", False), ("a", False), ("b", False)):
         thread = threading.Thread(target=work, args=(close,), name=name)
         thread.start()
         thread.join()
-    assert found == [
+    assert places == [
         (0, "a", "streamkit"), 0, (1, "b", "streamkit"), (2, "a", "streamkit"), (3, "b", "streamkit")
     ]  # fmt: skip
     assert [track.number for track in trace.tracks] == [0, 1, 2, 3]
@@ -222,25 +222,25 @@ def lanes():
     """Two lanes: one that detects, with two stages, and one that writes, with two inputs; and four queues."""
 
     def node(id_, of, writes, *inputs):
-        made = type(id_, (of,), {})
-        made.spec = SimpleNamespace(writes=writes)
-        return SimpleNamespace(id=id_, type=made, inputs=inputs)
+        stage_type = type(id_, (of,), {})
+        stage_type.spec = SimpleNamespace(writes=writes)
+        return SimpleNamespace(id=id_, type=stage_type, inputs=inputs)
 
     detecting = [node("detect", Stage, ("outputs",), "batcher"), node("draw", Stage, ("pixels",), "detect")]
     writing = [node("video", Sink, (), "draw", "detect")]
     queues = [SimpleNamespace(waiting=0) for _ in range(4)]
-    found = [
+    lane_list = [
         SimpleNamespace(nodes=detecting, inputs=queues[1:2]),
         SimpleNamespace(nodes=writing, inputs=queues[2:4]),
     ]
-    return found, queues
+    return lane_list, queues
 
 
 def test_a_queue_is_recorded_when_its_length_has_changed(trace, clock):
-    found, queues = lanes()
+    lane_list, queues = lanes()
     track = trace.add("look/0")
     clock.at(200.0)
-    trace.start(found, queues[0])
+    trace.start(lane_list, queues[0])
     assert trace.started_s == 200.0
     assert trace._roles == {"detect": "network", "draw": "", "video": "output"}
 
@@ -266,8 +266,8 @@ def test_a_queue_is_recorded_when_its_length_has_changed(trace, clock):
 
 
 def written(trace):
-    told = trace.finish()
-    return json.loads(trace._path.read_text()), told
+    messages = trace.finish()
+    return json.loads(trace._path.read_text()), messages
 
 
 def test_the_file_of_a_small_run(trace, clock):
@@ -291,7 +291,7 @@ def test_the_file_of_a_small_run(trace, clock):
     batcher.end("wait")
     stream.gpu_span("look", 101.0, 101.5, None)
     trace.log.add(TraceEvent(0, "queue", "frames in the batcher", 103.0, 103.0, None, {"waiting": 2}))
-    found, told = written(trace)
+    timeline, messages = written(trace)
     processes = [
         {"ph": "M", "name": "process_name", "pid": 1, "args": {"name": "streamkit"}},
         {"ph": "M", "name": "process_sort_index", "pid": 1, "args": {"sort_index": 0}},
@@ -307,8 +307,8 @@ def test_the_file_of_a_small_run(trace, clock):
             {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": rank}},
         ]
     decode = {"name": "decode", "pid": 1, "ts": 2e6, "ph": "X", "cat": "work", "dur": 0.5e6, "tts": 7.5e6, "tdur": 0}
-    assert found["displayTimeUnit"] == "ms"
-    assert found["traceEvents"] == [
+    assert timeline["displayTimeUnit"] == "ms"
+    assert timeline["traceEvents"] == [
         *processes,
         *threads,
         {
@@ -323,7 +323,7 @@ def test_the_file_of_a_small_run(trace, clock):
     ]  # fmt: skip
     text = "look is busy 100 % of the time: this stage is the limit; 80 % of its work is waiting for a core, a device, "
     text += "a disk or Python's lock"
-    assert found["otherData"] == {
+    assert timeline["otherData"] == {
         "made by": f"streamkit {__version__}", "limit": text, "events omitted": 0,
         "waits not shown": "shorter than 10 µs; they are in the shares",
         "shares of time": {
@@ -332,7 +332,7 @@ def test_the_file_of_a_small_run(trace, clock):
             "source": {"threads": 2, "busy": 1.0, "decode": 1.0, "on a CPU core": 0.0},
         },
     }  # fmt: skip
-    assert told == [f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it", text]
+    assert messages == [f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it", text]
 
 
 def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
@@ -340,16 +340,16 @@ def test_the_timeline_says_where_events_are_omitted(tmp_path, clock):
     trace.add("look/0")
     for number in range(1207):
         trace.log.add(TraceEvent(0, "wait", "x", 100.0 + number, 100.25 + number, None, None))
-    found, told = written(trace)
-    events = [event for event in found["traceEvents"] if event["ph"] != "M"]
+    timeline, messages = written(trace)
+    events = [event for event in timeline["traceEvents"] if event["ph"] != "M"]
     assert [(event["ph"], event["ts"]) for event in events] == [
         ("X", 0.0), ("X", 1e6), ("X", 2e6), ("i", 2.25e6), ("X", 1204e6), ("X", 1205e6), ("X", 1206e6)
     ]  # fmt: skip
     gap = {"ph": "i", "s": "p", "name": "1,201 events are omitted here", "pid": 1, "tid": 1, "ts": 2.25e6}
     assert events[3] == gap
-    assert found["otherData"]["events omitted"] == 1201
-    assert found["otherData"]["limit"] is None
-    assert told == [
+    assert timeline["otherData"]["events omitted"] == 1201
+    assert timeline["otherData"]["limit"] is None
+    assert messages == [
         f"profile: {trace._path}, 6 events; ui.perfetto.dev opens it",
         "profile: 1,201 events in the middle are omitted, to bound memory and file size",
     ]
@@ -369,14 +369,14 @@ def test_the_recordings_of_all_processes_are_one_timeline(tmp_path, clock):
         other.add("detect/0", "cuda:0")
         other._roles = {"detect": "network"}
         other.tracks[0].sums.work_s["detect"] = 9.0 + number
-        begun = 101.0 + number
-        other.log.add(TraceEvent(0, "queue", "frames in the batcher", begun, begun, None, {"waiting": number}))
-        other.log.add(TraceEvent(1, "gpu", "detect", begun, begun + 2.0, None, None))
+        start_s = 101.0 + number
+        other.log.add(TraceEvent(0, "queue", "frames in the batcher", start_s, start_s, None, {"waiting": number}))
+        other.log.add(TraceEvent(1, "gpu", "detect", start_s, start_s + 2.0, None, None))
         for _ in range(4 * number):
-            other.log.add(TraceEvent(0, "stage", "detect", begun, begun + 3.0, None, None))
+            other.log.add(TraceEvent(0, "stage", "detect", start_s, start_s + 3.0, None, None))
         trace.receive(name, pickle.loads(pickle.dumps(other.recording())))
-    found, told = written(trace)
-    events = found["traceEvents"]
+    timeline, messages = written(trace)
+    events = timeline["traceEvents"]
     assert {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"} == {
         1: "streamkit", 2: "worker 0", 3: "worker 0, cuda:0", 4: "worker 1", 5: "worker 1, cuda:0"
     }  # fmt: skip
@@ -390,12 +390,12 @@ def test_the_recordings_of_all_processes_are_one_timeline(tmp_path, clock):
         ("C", "frames in the batcher", 4, 2e6), ("X", "detect", 5, 2e6), ("i", "2 events are omitted here", 4, 4e6),
         ("X", "detect", 4, 2e6), ("X", "detect", 4, 2e6),
     ]  # fmt: skip
-    about = found["otherData"]
+    about = timeline["otherData"]
     assert (about["events omitted"], about["processes without events"]) == (2, ["worker 2"])
     assert about["shares of time"]["detect"]["threads"] == 2
-    assert about["limit"] == told[-1]
-    assert told[-1].startswith("detect is busy 100 % of the time, on each of 2 threads: the network is the limit")
-    assert told[:-1] == [
+    assert about["limit"] == messages[-1]
+    assert messages[-1].startswith("detect is busy 100 % of the time, on each of 2 threads: the network is the limit")
+    assert messages[:-1] == [
         f"profile: {trace._path}, 7 events; ui.perfetto.dev opens it",
         "profile: 2 events in the middle are omitted, to bound memory and file size",
         "profile: no events of worker 2, which died",

@@ -89,11 +89,11 @@ def test_clocks_that_drift_do_not_part_in_a_day(monkeypatch, drift):
         spans.end()
         cuda.now_s += 0.03
         spans.collect()
-    begun = np.array([span[1] for span in taken])
+    starts_s = np.array([span[1] for span in taken])
     length = np.array([span[2] - span[1] for span in taken])
-    assert np.abs(begun - wanted).max() < 0.011, "within the time until it was seen to be over"
+    assert np.abs(starts_s - wanted).max() < 0.011, "within the time until it was seen to be over"
     assert np.abs(length - 0.02).max() < 1e-5
-    assert (begun[1:] >= begun[:-1] + length[:-1]).all()
+    assert (starts_s[1:] >= starts_s[:-1] + length[:-1]).all()
 
 
 def test_one_span_after_the_other_also_where_they_are_one_within_the_other(monkeypatch):
@@ -149,8 +149,8 @@ def test_no_span_begins_before_its_launch_or_ends_after_it_was_seen_to_be_done(m
     spans.end()
     cuda.now_s = 1011.02
     spans.collect()
-    (_, begun_s, ended_s, _) = taken[0]
-    assert begun_s == pytest.approx(1010.01)
+    (_, start_s, ended_s, _) = taken[0]
+    assert start_s == pytest.approx(1010.01)
     assert ended_s == pytest.approx(1011.02)
     cuda, spans, taken = spans_of(monkeypatch, drift=-0.01)
     cuda.now_s = 1010.0
@@ -178,9 +178,9 @@ def test_a_stage_on_a_gpu_has_a_track_of_its_own(monkeypatch, tmp_path):
     cuda = FakeCuda(0.0)
     monkeypatch.setattr(trace.time, "perf_counter", lambda: cuda.now_s)
     device = SimpleNamespace(kind="cuda", xp=SimpleNamespace(cuda=cuda))
-    made = Trace(tmp_path / "t.json")
-    track = made.add("detect/0")
-    made.started_s = 0.0
+    timeline = Trace(tmp_path / "t.json")
+    track = timeline.add("detect/0")
+    timeline.started_s = 0.0
 
     def work(seconds: float) -> float:
         cuda.work(seconds)
@@ -191,15 +191,18 @@ def test_a_stage_on_a_gpu_has_a_track_of_its_own(monkeypatch, tmp_path):
     draw = track.stage("draw", work, device)
     assert infer(0.5) == -0.5
     assert draw(0.25) == -0.25
-    assert [(one.name, one.process) for one in made.tracks] == [("detect/0", "streamkit"), ("detect/0", str(device))]
-    stream = made.tracks[1]
+    assert [(track.name, track.process) for track in timeline.tracks] == [
+        ("detect/0", "streamkit"),
+        ("detect/0", str(device)),
+    ]
+    stream = timeline.tracks[1]
     cuda.now_s = 1001.0
     monkeypatch.setattr(FakeEvent, "done", False)  # the end of the work is known before the events say so
     assert stream.sums.work_s == {}
     track.close()
     assert stream.sums.work_s == pytest.approx({"infer": 0.5, "draw": 0.25})
     assert track.sums.work_s == {"infer": 0.0625, "draw": 0.0625}
-    made.finish()
+    timeline.finish()
 
 
 @pytest.mark.gpu
@@ -218,18 +221,18 @@ def test_a_gpu_at_work_is_shown_and_not_waited_for():
         spin((1,), (1,), (np.int64(1000),))
         stream.synchronize()
         spans = GpuSpans(Device("cuda"), lambda *span: taken.append(span))
-        begun = time.perf_counter()
+        start_s = time.perf_counter()
         for number in range(4):
             spans.begin(str(number), None)
             spin((1,), (1,), (np.int64(50_000_000),))
             spans.end()
         launched = time.perf_counter()
-        assert launched - begun < 0.05, "nobody waited"
+        assert launched - start_s < 0.05, "nobody waited"
         stream.synchronize()
         over = time.perf_counter()
         spans.collect(over=True)
     assert [name for name, *_ in taken] == list("0123")
     for number, (_, first, last, _) in enumerate(taken):
         assert last - first == pytest.approx(0.05, abs=0.005)
-        assert first == pytest.approx(begun + 0.05 * number, abs=0.01)
+        assert first == pytest.approx(start_s + 0.05 * number, abs=0.01)
     assert taken[-1][2] <= over

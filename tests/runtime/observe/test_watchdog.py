@@ -37,16 +37,16 @@ class Calls:
 
 
 def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
-    now_s, logged, one, other = [1000.0], collect(), Calls(), Calls("other")
+    now_s, logged, call_runner, other = [1000.0], collect(), Calls(), Calls("other")
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
-    dog = Watchdog(2.0, [one, other])
+    dog = Watchdog(2.0, [call_runner, other])
 
     def look(at_s):
         now_s[0] = at_s
         dog.check()
         return len(logged)
 
-    one.call = (1000.0, None)
+    call_runner.call = (1000.0, None)
     assert [look(1000.0 + s) for s in (0.5, 1.9, 2.0)] == [0, 0, 0]
     assert look(1002.1) == 1
     assert logged[0].startswith("slow hangs: one call has taken 2 s (watchdog: 2s)\n")
@@ -54,23 +54,23 @@ def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
     other.call = (1029.0, None)
     assert look(1031.5) == 2
     assert logged[1].startswith("other hangs: one call has taken 2 s ")
-    one.call = (1031.0, None)  # the next one
+    call_runner.call = (1031.0, None)  # the next one
     assert look(1032.0) == 3
     assert logged[2] == "slow: the call that hung has returned after 32 s"
     assert look(1033.1) == 4
     assert logged[3].startswith("slow hangs: ")
-    one.call = other.call = None
+    call_runner.call = other.call = None
     assert look(1034.0) == 6
     assert look(1035.0) == 6
-    assert (one.counters[HUNG], other.counters[HUNG]) == (2, 1)
+    assert (call_runner.counters[HUNG], other.counters[HUNG]) == (2, 1)
 
 
 def test_how_long_a_call_has_hung_does_not_depend_on_the_clock(monkeypatch):
     """Soon after the machine has started, the monotonic clock is small."""
-    now_s, logged, one = [1.0], collect(), Calls()
+    now_s, logged, call_runner = [1.0], collect(), Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
-    dog = Watchdog(2.0, [one])
-    one.call = (1.0, None)
+    dog = Watchdog(2.0, [call_runner])
+    call_runner.call = (1.0, None)
     now_s[0] = 8.0
     dog.check()
     assert logged[0].startswith("slow hangs: one call has taken 7 s ")
@@ -83,11 +83,11 @@ def test_the_yaml_says_after_how_long_and_it_is_looked_at_each_second():
         "watchdog: 1s\nsources: {a: {stage: camera}}\nstages: {slow: {hangs: true, run: {instances: 1}}, note: {}}"
     )
     with going(running):
-        until(lambda: any(one.call for one in running._runners))
+        until(lambda: any(runner.call for runner in running._runners))
         until(lambda: logged)
         assert "(watchdog: 1s)" in logged[0]
-        begun_s = next(one.call[0] for one in running._runners if one.call)
-        assert time.monotonic() - begun_s > 1.0
+        call_start_s = next(runner.call[0] for runner in running._runners if runner.call)
+        assert time.monotonic() - call_start_s > 1.0
         HOLD.set()
 
 
@@ -121,36 +121,36 @@ def test_the_innermost_calls_of_a_stack_are_shown():
     try:
         assert here.wait(60)
         until(lambda: "in wait" in stack(threads[0].ident) and "in wait" in stack(threads[1].ident))
-        found, both = stack(threads[0].ident), stacks(threads)
+        innermost, both = stack(threads[0].ident), stacks(threads)
     finally:
         over.set()
         for thread in threads:
             thread.join()
-    assert len([line for line in found.splitlines() if line.startswith("  File ")]) == 12
-    assert found == found.rstrip()
+    assert len([line for line in innermost.splitlines() if line.startswith("  File ")]) == 12
+    assert innermost == innermost.rstrip()
     names = [line for line in both.splitlines() if line in ("  one:", "  two:")]
     assert names == ["  one:", "  two:"]
     assert stacks([]) == ""
 
 
 def test_a_hanging_call_is_told_with_the_stack_of_its_thread(monkeypatch):
-    logged, one = collect(), Calls()
+    logged, call_runner = collect(), Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: 107.0)
-    one.call = (100.0, threading.get_ident())
-    Watchdog(0.25, [one]).check()
+    call_runner.call = (100.0, threading.get_ident())
+    Watchdog(0.25, [call_runner]).check()
     first, *rest = logged[0].split("\n")
     assert first == "slow hangs: one call has taken 7 s (watchdog: 0.25s)"
     assert any("in test_a_hanging_call_is_told_with_the_stack_of_its_thread" in line for line in rest)
 
 
 def test_a_call_that_returns_as_another_begins_is_told_of_and_the_new_one_has_its_own_time(monkeypatch):
-    now_s, logged, one = [100.0], collect(), Calls()
+    now_s, logged, call_runner = [100.0], collect(), Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
-    dog = Watchdog(2.0, [one])
-    one.call = (100.0, None)
+    dog = Watchdog(2.0, [call_runner])
+    call_runner.call = (100.0, None)
     now_s[0] = 103.0
     dog.check()
-    one.call = (103.5, None)
+    call_runner.call = (103.5, None)
     now_s[0] = 106.0
     dog.check()
     assert [text.split("\n")[0] for text in logged] == [
@@ -158,8 +158,8 @@ def test_a_call_that_returns_as_another_begins_is_told_of_and_the_new_one_has_it
         "slow: the call that hung has returned after 6 s",
         "slow hangs: one call has taken 2 s (watchdog: 2s)",
     ]
-    assert one.counters[HUNG] == 2
-    one.call = None
+    assert call_runner.counters[HUNG] == 2
+    call_runner.call = None
     dog.check()
     dog.check()
     assert len(logged) == 4

@@ -25,10 +25,10 @@ def test_pictures_are_made_at_most_so_often():
     gallery = Gallery(images_per_s=5)
     gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
-    made = gallery.newest("gate")
-    assert made.jpeg == b"one"
-    assert not gallery.wants("gate", made.made_s + 0.19)
-    assert gallery.wants("gate", made.made_s + 0.21)
+    preview = gallery.newest("gate")
+    assert preview.jpeg == b"one"
+    assert not gallery.wants("gate", preview.made_s + 0.19)
+    assert gallery.wants("gate", preview.made_s + 0.21)
 
 
 def test_who_looks_no_more_is_forgotten_with_the_picture():
@@ -52,19 +52,19 @@ def test_events_come_newest_first_and_are_bounded():
     gallery = Gallery(keep=5)
     for frame in range(8):
         gallery.add_events(100.0 + frame, [event(frame=frame)], b"jpeg" if frame % 2 else None)
-    found = gallery.events(3)
-    assert [one.event.frame for one in found] == [7, 6, 5]
+    events = gallery.events(3)
+    assert [entry.event.frame for entry in events] == [7, 6, 5]
     assert len(gallery.events(100)) == 5
     assert gallery.event(8).jpeg == b"jpeg"
     assert gallery.event(1) is None
-    assert [one.number for one in gallery.events(100, after=6)] == [8, 7]
+    assert [entry.number for entry in gallery.events(100, after=6)] == [8, 7]
 
 
 def test_events_of_one_source():
     gallery = Gallery()
     gallery.add_events(1.0, [event(source="gate"), event("left", source="gate")], None)
     gallery.add_events(2.0, [event(source="door")], None)
-    assert [one.event.kind for one in gallery.events(10, "gate")] == ["left", "crossed"]
+    assert [entry.event.kind for entry in gallery.events(10, "gate")] == ["left", "crossed"]
 
 
 def test_pictures_of_events_are_made_at_most_so_often_for_each_source():
@@ -126,14 +126,14 @@ def test_events_that_come_while_somebody_reads_are_waited_for():
     gallery = Gallery()
     gallery._events = Busy()
     gallery.add_events(1.0, [event()], None)
-    assert [one.number for one in gallery.events(10)] == [1]
+    assert [entry.number for entry in gallery.events(10)] == [1]
     assert gallery.event(1).event.kind == "crossed"
 
 
 def test_each_request_is_passed_on(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     gallery, passed = Gallery(), []
-    gallery.on_request = lambda *given: passed.append(given)
+    gallery.on_request = lambda *arguments: passed.append(arguments)
     gallery.request("gate")
     assert passed == [("gate", 103.0)]
     assert gallery.watched("gate", 103.0)

@@ -21,20 +21,20 @@ def fragment(number, gop=10):
 
 
 def numbers(messages):
-    text = b"".join(one.data for one in messages if isinstance(one, LiveFragment))
-    return [int(one) for one in text.split(b",") if one]
+    text = b"".join(message.data for message in messages if isinstance(message, LiveFragment))
+    return [int(number) for number in text.split(b",") if number]
 
 
-def start(generation, **given):
-    return LiveStart(generation, "avc1.42c01e", 64, 48, b"init", **given)
+def start(generation, **fields):
+    return LiveStart(generation, "avc1.42c01e", 64, 48, b"init", **fields)
 
 
 def until(true, seconds=60.0):
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (answer := true()):
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.01)
-    return found
+    return answer
 
 
 # ----------------------------------------------------------------------------------------------------------- the queue
@@ -164,14 +164,14 @@ def test_listeners_get_the_records_of_their_sources_and_lose_the_oldest(monkeypa
     monkeypatch.setattr(module, "_MAX_RECORDS", 3)
 
     hub = LiveHub()
-    with hub.listen(frozenset({"gate"})) as own, hub.listen(None) as every:
+    with hub.listen(frozenset({"gate"})) as gate_listener, hub.listen(None) as every:
         hub.put_records([("gate", b"1"), ("yard", b"2")])
-        assert own.take() == ([], [b"1"])
+        assert gate_listener.take() == ([], [b"1"])
         assert every.take() == ([], [b"1", b"2"])
         hub.put_records([("gate", b"%d" % n) for n in range(5)])
         hub.put_records([("gate", b"5")])
-        assert own.take()[1] == [b"3", b"4", b"5"]
-        assert own.lost == 3
+        assert gate_listener.take()[1] == [b"3", b"4", b"5"]
+        assert gate_listener.lost == 3
     assert hub.lost == 6
 
 
@@ -185,12 +185,12 @@ class Packets:
         self.waiting, self.results = [], []
 
     def make_video(self):
-        made, self.waiting = self.waiting, []
-        return made, 0
+        packets, self.waiting = self.waiting, []
+        return packets, 0
 
     def make_records(self):
-        made, self.results = self.results, []
-        return made, 0
+        records, self.results = self.results, []
+        return records, 0
 
 
 class Parent:
@@ -213,44 +213,44 @@ class Parent:
 
 @contextmanager
 def parent():
-    made = Parent()
+    process = Parent()
     try:
-        yield made
+        yield process
     finally:
-        made.hangs = False
-        made.remote.close()
+        process.hangs = False
+        process.remote.close()
 
 
 def test_a_wish_reaches_the_worker_and_its_video_and_records_the_viewers():
-    with parent() as one, one.hub.view("gate") as viewer, one.hub.listen(None) as listener:
-        generation = one.remote.viewed("gate")
-        assert generation == one.hub.viewed("gate") > 0
-        assert "gate" not in one.remote.heard()
-        one.hub.request_records("gate")
-        assert "gate" in one.remote.heard()
-        assert one.remote.viewed("gate") == generation
-        one.packets.waiting = [start(generation), fragment(0)]
-        one.packets.results = [("gate", b"{}")]
+    with parent() as process, process.hub.view("gate") as viewer, process.hub.listen(None) as listener:
+        generation = process.remote.viewed("gate")
+        assert generation == process.hub.viewed("gate") > 0
+        assert "gate" not in process.remote.heard()
+        process.hub.request_records("gate")
+        assert "gate" in process.remote.heard()
+        assert process.remote.viewed("gate") == generation
+        process.packets.waiting = [start(generation), fragment(0)]
+        process.packets.results = [("gate", b"{}")]
         got, records = [], []
         until(lambda: got.extend(viewer.take()[0]) or len(got) == 2)
         assert got == [start(generation), fragment(0)]
         until(lambda: records.extend(listener.take()[1]) or records)
         assert records == [b"{}"]
-        one.remote.forget("gate")
-        assert not one.remote.viewed("gate")
+        process.remote.forget("gate")
+        assert not process.remote.viewed("gate")
 
 
 def test_a_parent_that_hangs_is_waited_for_and_packets_wait_where_they_are_read():
-    with parent() as one, one.hub.view("gate") as viewer:
-        one.hangs = True
-        one.packets.waiting = [start(one.hub.viewed("gate"))]
-        until(lambda: one.waits)
-        one.packets.waiting = [fragment(number) for number in range(3)]
-        one.packets.results = [("gate", b"{}")]
+    with parent() as process, process.hub.view("gate") as viewer:
+        process.hangs = True
+        process.packets.waiting = [start(process.hub.viewed("gate"))]
+        until(lambda: process.waits)
+        process.packets.waiting = [fragment(number) for number in range(3)]
+        process.packets.results = [("gate", b"{}")]
         time.sleep(0.2)
-        assert len(one.packets.waiting) == 3, "none is taken which cannot be sent"
-        assert one.packets.results
-        one.hangs = False
+        assert len(process.packets.waiting) == 3, "none is taken which cannot be sent"
+        assert process.packets.results
+        process.hangs = False
         got = []
         until(lambda: got.extend(viewer.take()[0]) or len(got) == 4)
         assert numbers(got) == [0, 1, 2]
@@ -258,17 +258,17 @@ def test_a_parent_that_hangs_is_waited_for_and_packets_wait_where_they_are_read(
 
 def test_nothing_is_made_once_nobody_wants_it_and_of_a_source_that_is_gone(monkeypatch):
     monkeypatch.setattr(module, "WANTED_FOR_S", 0.3)
-    with parent() as one:
-        with one.hub.view("gate"):
-            one.packets.waiting = [fragment(0)]
-            until(lambda: not one.packets.waiting)
-        until(lambda: not one.remote.viewed("gate"))
+    with parent() as process:
+        with process.hub.view("gate"):
+            process.packets.waiting = [fragment(0)]
+            until(lambda: not process.packets.waiting)
+        until(lambda: not process.remote.viewed("gate"))
         time.sleep(0.1)
-        one.packets.waiting = [fragment(1)]
+        process.packets.waiting = [fragment(1)]
         time.sleep(0.2)
-        assert one.packets.waiting
-        one.packets = None
-        assert one.remote.make_video("gate") == one.remote.make_records() == ([], 0)
+        assert process.packets.waiting
+        process.packets = None
+        assert process.remote.make_video("gate") == process.remote.make_records() == ([], 0)
 
 
 def test_packets_and_results_that_a_worker_dropped_are_counted():

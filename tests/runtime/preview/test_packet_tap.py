@@ -27,17 +27,19 @@ class Live:
         self.packets = packets
 
     def make_video(self):
-        made, lost = self.packets.make_video()
-        self.got += made
+        messages, lost = self.packets.make_video()
+        self.got += messages
         return lost
 
     def of(self, kind):
-        return [one for one in self.got if isinstance(one, kind)]
+        return [message for message in self.got if isinstance(message, kind)]
 
     def pictures(self):
         """The media time and the number of each frame since the last start."""
-        last = max(place for place, one in enumerate(self.got) if isinstance(one, LiveStart))
-        data = self.got[last].init + b"".join(one.data for one in self.got[last:] if isinstance(one, LiveFragment))
+        last = max(place for place, message in enumerate(self.got) if isinstance(message, LiveStart))
+        data = self.got[last].init + b"".join(
+            message.data for message in self.got[last:] if isinstance(message, LiveFragment)
+        )
         with av.open(io.BytesIO(data)) as video:
             return [
                 (round(frame.time, 4), coded.number_of(frame.to_ndarray(format="rgb24")))
@@ -58,7 +60,7 @@ def play(tap, path, *, frames=40, shift_s=0.0, live=False, blank=0):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         tap.begin(stream, live=live)
-        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+        for number, packet in enumerate(chunk for chunk in container.demux(stream) if chunk.size):
             if number == frames:
                 break
             pts_s = float(packet.pts * stream.time_base)
@@ -93,7 +95,7 @@ def test_a_video_begins_with_the_next_keyframe_and_knows_the_times_of_records(pa
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         tap.begin(stream)
-        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+        for number, packet in enumerate(chunk for chunk in container.demux(stream) if chunk.size):
             live.generation = int(number >= 13)
             tap.put(packet)
             tap.packet_ref(number / 25)
@@ -120,7 +122,7 @@ def watched_from(path, viewed, *, step_s, frames=40, reconnects=()):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         tap.begin(stream)
-        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+        for number, packet in enumerate(chunk for chunk in container.demux(stream) if chunk.size):
             if number == frames:
                 break
             if number in reconnects:
@@ -191,7 +193,7 @@ def test_a_connection_begins_with_a_keyframe(path, tmp_path):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         tap.begin(stream, live=True)
-        for packet in [one for one in container.demux(stream) if one.size][7:]:
+        for packet in [chunk for chunk in container.demux(stream) if chunk.size][7:]:
             tap.put(packet)
     live.make_video()
     assert [number for _, number in live.pictures()] == [*range(5), *range(10, 39)]
@@ -211,10 +213,10 @@ def test_another_format_and_another_generation_start_a_video_of_their_own(path, 
     tap = PacketTap("gate", live)
     play(tap, path)
     play(tap, wide)
-    assert [(one.generation, one.width) for one in live.of(LiveStart)] == [(1, 320), (1, 400)]
+    assert [(start.generation, start.width) for start in live.of(LiveStart)] == [(1, 320), (1, 400)]
     live.generation = 2
     play(tap, wide)
-    assert [(one.generation, one.width) for one in live.of(LiveStart)] == [(1, 320), (1, 400), (2, 400)]
+    assert [(start.generation, start.width) for start in live.of(LiveStart)] == [(1, 320), (1, 400), (2, 400)]
     assert live.pictures()[0] == (0.0, 0)
 
 
@@ -226,7 +228,7 @@ def test_after_a_pause_of_viewers_the_video_starts_again(path):
     play(tap, path, frames=15)
     live.generation = 2
     play(tap, path)
-    assert [one.generation for one in live.of(LiveStart)] == [1, 2]
+    assert [start.generation for start in live.of(LiveStart)] == [1, 2]
 
 
 def test_what_browsers_do_not_play_is_said_once_and_harms_no_source(tmp_path):
@@ -251,7 +253,7 @@ def test_while_no_video_is_made_packets_wait_up_to_a_limit_and_go_on_with_a_keyf
     play(tap, path, frames=5)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
-        packets = [one for one in container.demux(stream) if one.size]
+        packets = [packet for packet in container.demux(stream) if packet.size]
         for turn in range(20):
             tap.begin(stream)
             for number, packet in enumerate(packets):
@@ -275,7 +277,7 @@ def test_a_clock_that_the_camera_sets_gives_the_times_of_records_anew(path):
     with av.open(str(path)) as container:
         stream = container.streams.video[0]
         tap.begin(stream)
-        for number, packet in enumerate(one for one in container.demux(stream) if one.size):
+        for number, packet in enumerate(chunk for chunk in container.demux(stream) if chunk.size):
             back = round(5 / stream.time_base) if number < 20 else 0
             packet.pts, packet.dts = packet.pts + back, packet.dts + back
             pts_s = float(packet.pts * stream.time_base)

@@ -25,13 +25,13 @@ def hub_fixture():
 
 
 def batch_of(*sources, tables=None):
-    made = [frame for source in sources for frame in frames(1, source=source)]
-    table = detections([[10 + row, 10, 60, 60] for row in range(len(made))], labels=("car",))
-    table = table.with_columns(batch_row=np.arange(len(made), dtype=np.int32))
-    return Batch(made, tables={"detect": table} if tables is None else tables)
+    batch_frames = [frame for source in sources for frame in frames(1, source=source)]
+    table = detections([[10 + row, 10, 60, 60] for row in range(len(batch_frames))], labels=("car",))
+    table = table.with_columns(batch_row=np.arange(len(batch_frames), dtype=np.int32))
+    return Batch(batch_frames, tables={"detect": table} if tables is None else tables)
 
 
-def made_by(queue):
+def records_of(queue):
     return [(source, json.loads(text)) for source, text in queue.make_records()[0]]
 
 
@@ -45,14 +45,14 @@ def test_records_of_a_turn_are_made_at_once_and_only_of_the_sources_with_listene
     batch.failed = batch_of("gate").frames
     batch.failed[0].error = "broken"
     queue.put(batch)
-    first, second, failed = [record for _, record in made_by(queue)]
+    first, second, failed = [record for _, record in records_of(queue)]
     assert first["objects"][0]["box"] == [11, 10, 60, 60]
     assert (first["shapes"], first["skipped"], first["events"]) == ([], [], [])
     assert [shape["name"] for shape in second["shapes"]] == ["line"]
     assert second["skipped"] == ["faces"]
     assert second["events"][0]["kind"] == "crossed"
     assert (failed["error"], failed["objects"]) == ("broken", [])
-    assert made_by(queue) == []
+    assert records_of(queue) == []
 
 
 def test_pixels_and_memory_of_the_device_are_not_kept(hub):
@@ -63,7 +63,7 @@ def test_pixels_and_memory_of_the_device_are_not_kept(hub):
         pass
 
     surface = batch.frames[0].surface = Surface()
-    gone = weakref.ref(surface)
+    surface_ref = weakref.ref(surface)
 
     def make(rows, device=image):
         read.append(len(device))
@@ -75,8 +75,8 @@ def test_pixels_and_memory_of_the_device_are_not_kept(hub):
     assert read == [8], "the column is read where the stage runs"
     del batch, surface, column
     gc.collect()
-    assert gone() is None
-    ((_, record),) = made_by(queue)
+    assert surface_ref() is None
+    ((_, record),) = records_of(queue)
     assert record["objects"][0]["mask"] == {"size": [1, 1], "counts": "1"}
     assert "embedding" not in record["objects"][0]
 
@@ -92,7 +92,7 @@ def test_without_listeners_nothing_is_kept_and_while_none_are_made_the_oldest_ar
         queue.put(batch)
     with hub.listen(None) as listener:
         hub.gather_records()
-        assert [json.loads(one)["frame"] for one in listener.take()[1]] == [2, 3, 4]
+        assert [json.loads(record)["frame"] for record in listener.take()[1]] == [2, 3, 4]
         assert hub.lost == 2
     queue.put(batch_of("gate"))
     monkeypatch.setattr(hub, "heard", frozenset)
@@ -115,4 +115,4 @@ def test_a_record_that_cannot_be_made_is_said_once_and_leaves_the_others(hub, mo
     assert queue.make_records() == ([], 1)
     monkeypatch.undo()
     queue.put(batch_of("gate", tables={"detect": table}))
-    assert len(made_by(queue)) == 1
+    assert len(records_of(queue)) == 1

@@ -43,10 +43,10 @@ def event(frame=0, source="gate", **data):
 
 def until(true, seconds=60.0):
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (answer := true()):
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.02)
-    return found
+    return answer
 
 
 # ------------------------------------------------------------------------------------------------------- two processes
@@ -125,12 +125,12 @@ class Parent:
 
 @contextmanager
 def parent(root, text):
-    made = Parent(Child("worker", work, text, root))
+    process = Parent(Child("worker", work, text, root))
     try:
-        made.receive(60, end="ready")
-        yield made
+        process.receive(60, end="ready")
+        yield process
     finally:
-        made.child.join(0.0)
+        process.child.join(0.0)
 
 
 def looked_at(jpeg):
@@ -150,59 +150,59 @@ def frame_of_sample(root, index):
 
 @pytest.mark.alone
 def test_images_of_a_worker_reach_its_parents_viewers(root, tmp_path):
-    with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
-        enough = one.ask("frames", "frames") + 25
-        until(lambda: one.ask("frames", "frames") > enough)
-        assert one.images() == []  # no viewer
+    with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as process:
+        enough = process.ask("frames", "frames") + 25
+        until(lambda: process.ask("frames", "frames") > enough)
+        assert process.images() == []  # no viewer
 
-        begun_s = time.monotonic()
-        one.receive(2.5, "street")
-        first_s, first = one.images()[0]
-        assert first_s - begun_s < 2.0
-        assert {image.source for _, image in one.images()} == {"street"}
+        receive_s = time.monotonic()
+        process.receive(2.5, "street")
+        first_s, first = process.images()[0]
+        assert first_s - receive_s < 2.0
+        assert {image.source for _, image in process.images()} == {"street"}
         shown = looked_at(first.jpeg)
         assert shown.shape == (360, 640, 3)
         assert first.pts_s == pytest.approx(first.frame / 25, abs=1e-3)
         changed = np.abs(shown.astype(int) - frame_of_sample(root, first.frame)).max(2) > 60
         assert 0.001 < changed.mean() < 0.3  # boxes and labels on that frame
 
-        images = one.images()
+        images = process.images()
         assert 2 <= len(images) <= 5 * 2.5 + 1
         assert all(late[1].frame > early[1].frame for early, late in pairwise(images))
-        newest = one.gallery.newest("street")
+        newest = process.gallery.newest("street")
         assert (newest.jpeg, newest.frame) == (images[-1][1].jpeg, images[-1][1].frame)
-        assert len(one.orders) >= 2
-        assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(one.orders))
+        assert len(process.orders) >= 2
+        assert all(late[2] - early[2] >= 1.0 - 1e-3 for early, late in pairwise(process.orders))
 
-        one.receive(REQUESTED_FOR_S + 2.5)  # no viewer is left
-        one.ask("frames", "frames")  # a worker also sends reports, twice a second
-        assert one.images(one.orders[-1][2] + 1.5) == []
-        assert one.gallery.newest("street") is None
+        process.receive(REQUESTED_FOR_S + 2.5)  # no viewer is left
+        process.ask("frames", "frames")  # a worker also sends reports, twice a second
+        assert process.images(process.orders[-1][2] + 1.5) == []
+        assert process.gallery.newest("street") is None
 
 
 def test_events_of_a_worker_reach_its_parent_in_order_with_their_images(root, tmp_path):
-    with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as one:
-        one.receive(6)
-        report = one.ask(Stop(), "end")
-    assert one.images() == []
-    found = one.gallery.events(500)[::-1]
-    assert {each.event.source for each in found} == {"street", "gate"}
-    assert sum(each.event.stage == "line" for each in found) == sum(
+    with parent(root, PIPELINE.replace("OUT", str(tmp_path))) as process:
+        process.receive(6)
+        report = process.ask(Stop(), "end")
+    assert process.images() == []
+    entries = process.gallery.events(500)[::-1]
+    assert {each.event.source for each in entries} == {"street", "gate"}
+    assert sum(each.event.stage == "line" for each in entries) == sum(
         count for kind, count in report["events"].items() if kind != "saved"
     )
-    saved = [each for each in found if each.event.kind == "saved"]
+    saved = [each for each in entries if each.event.kind == "saved"]
     assert len(saved) == report["events"]["saved"] > 0
     assert {looked_at(each.jpeg).shape for each in saved} == {(180, 320, 3)}
     with_image = set()
     for source in ("street", "gate"):
-        own = [each for each in found if (each.event.source, each.event.stage) == (source, "line")]
-        assert [each.event.frame for each in own] == sorted(each.event.frame for each in own)
-        pictured = [each for each in own if each.jpeg]
+        line_entries = [each for each in entries if (each.event.source, each.event.stage) == (source, "line")]
+        assert [each.event.frame for each in line_entries] == sorted(each.event.frame for each in line_entries)
+        pictured = [each for each in line_entries if each.jpeg]
         assert pictured
         assert {looked_at(each.jpeg).shape for each in pictured} == {(360, 640, 3)}
         with_image |= {(source, each.event.frame) for each in pictured}
     left_out = report["counts"].get("event images left out", 0)
-    line = {(each.event.source, each.event.frame) for each in found if each.event.stage == "line"}
+    line = {(each.event.source, each.event.frame) for each in entries if each.event.stage == "line"}
     assert len(with_image) + left_out == len(line)
 
 
@@ -290,12 +290,12 @@ def test_events_are_sent_in_values_that_every_process_has():
     got = []
     remote = RemoteGallery(got.append)
     data = {"at": np.float32(0.5), "colour": Colour.RED, "own": [SimpleNamespace(x=1)]}
-    given = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
-    remote.add_events(1.0, [given, event(3, bad=Silent())], None)
+    unusual_event = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
+    remote.add_events(1.0, [unusual_event, event(3, bad=Silent())], None)
     remote.close()
     (_, sent, _), (_, other, _) = (gallery_event for message in got for gallery_event in message.events)
     assert sent.data == {"at": np.float32(0.5), "colour": "red", "own": ["namespace(x=1)"]}
-    assert [type(one) for one in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
+    assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
     assert sent.key is None
     assert (other.frame, other.data) == (3, {"bad": "(no text: __str__ raises ValueError)"})
 
@@ -305,16 +305,16 @@ def test_events_are_sent_in_values_that_every_process_has():
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = SimpleNamespace(now_s=100.0)
-    fake = SimpleNamespace(monotonic=lambda: made.now_s)
+    time_state = SimpleNamespace(now_s=100.0)
+    fake = SimpleNamespace(monotonic=lambda: time_state.now_s)
     monkeypatch.setattr(module, "time", fake)
     monkeypatch.setattr("streamkit.runtime.preview.gallery.time", fake)
-    return made
+    return time_state
 
 
 def test_requests_are_passed_on_once_a_second_for_each_source(clock):
     gallery, orders = Gallery(), []
-    relay = GalleryRelay(gallery, lambda *given: orders.append(given))
+    relay = GalleryRelay(gallery, lambda *arguments: orders.append(arguments))
     for step in range(25):
         clock.now_s = 100.0 + step * 0.125
         gallery.request("gate")
@@ -359,7 +359,7 @@ def test_events_get_their_numbers_in_the_parent():
     relay = GalleryRelay(gallery, lambda *_: None)
     gallery.add_events(1.0, [event(0, "pipeline")], None)
     assert relay.handle(GalleryEvents([(2.0, event(1), b"jpeg"), (3.0, event(2), None)]))
-    found = gallery.events(10)
-    assert [(one.number, one.time_s, one.event.frame, one.jpeg) for one in found] == [
+    entries = gallery.events(10)
+    assert [(entry.number, entry.time_s, entry.event.frame, entry.jpeg) for entry in entries] == [
         (3, 3.0, 2, None), (2, 2.0, 1, b"jpeg"), (1, 1.0, 0, None),
     ]  # fmt: skip

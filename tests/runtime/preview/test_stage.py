@@ -51,16 +51,16 @@ def looked_at(jpeg):
     return cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
 
 
-def batch_of(*given):
+def batch_of(*batch_frames):
     table = detections([[10, 10, 60, 60]], labels=("car",))
-    return Batch(list(given), tables={"detect": table})
+    return Batch(list(batch_frames), tables={"detect": table})
 
 
 def preview(gallery, *draw):
-    made = Preview(gallery, draw)
-    made.context = Context("preview")
-    made.open()
-    return made
+    stage = Preview(gallery, draw)
+    stage.context = Context("preview")
+    stage.open()
+    return stage
 
 
 # ------------------------------------------------------------------------------------------------------ where it sits
@@ -119,12 +119,12 @@ def test_what_the_pipeline_hides_is_hidden_on_the_page(stages, inputs, clear, ro
 
 def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root):
     gallery, plain = Gallery(), Gallery()
-    for one, zone in ((gallery, ZONE), (plain, "")):
-        one.request("street")
+    for shown_gallery, zone in ((gallery, ZONE), (plain, "")):
+        shown_gallery.request("street")
         stages = f"detect: {{model: demo}}\n  draw: {{from: decode, {zone}}}"
-        run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, one, limit=1)
-    shown, clear = (looked_at(one.newest("street").jpeg).astype(int) for one in (gallery, plain))
-    detail = [np.abs(np.diff(one[:, :300], axis=1)).mean() for one in (shown, clear)]
+        run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, shown_gallery, limit=1)
+    shown, clear = (looked_at(page_gallery.newest("street").jpeg).astype(int) for page_gallery in (gallery, plain))
+    detail = [np.abs(np.diff(image[:, :300], axis=1)).mean() for image in (shown, clear)]
     assert detail[0] < 0.5 * detail[1]
 
 
@@ -155,11 +155,13 @@ def test_a_stage_that_draws_may_still_do_so_in_place(root):
 def test_nobody_looks_and_nothing_is_made(root, monkeypatch):
     gallery = Gallery()
     text = TRACKED.replace("  line:", "  unused:").split("  unused:")[0]
-    made = []
-    monkeypatch.setattr(Preview, "_images", lambda self, batch, rows: made.extend(batch.frames[row] for row in rows))
+    drawn_frames = []
+    monkeypatch.setattr(
+        Preview, "_images", lambda self, batch, rows: drawn_frames.extend(batch.frames[row] for row in rows)
+    )
     report = run(text, root, gallery)
     assert gallery.newest("street") is None
-    assert [frame.source for frame in made] == ["warm-up"]
+    assert [frame.source for frame in drawn_frames] == ["warm-up"]
     assert "previews to host" not in report["counts"]
 
 
@@ -167,11 +169,11 @@ def test_the_first_image_is_drawn_before_the_first_frame(monkeypatch):
     """A viewer who comes while cameras run makes none of their frames wait for kernels and letters."""
     drawn, draw_small = [], thumbnail.draw_small
     monkeypatch.setattr(
-        thumbnail, "draw_small", lambda image, own, *rest: drawn.append(own) or draw_small(image, own, *rest)
+        thumbnail, "draw_small", lambda image, tables, *rest: drawn.append(tables) or draw_small(image, tables, *rest)
     )
-    made = preview(Gallery(), "detect", "other")
-    assert [[table.labels for table in own] for own in drawn] == [[("object",), ("object",)]]
-    assert not made.context.counters.values
+    stage = preview(Gallery(), "detect", "other")
+    assert [[table.labels for table in tables] for tables in drawn] == [[("object",), ("object",)]]
+    assert not stage.context.counters.values
 
 
 def test_a_stage_opens_where_no_image_can_be_made(monkeypatch):
@@ -185,9 +187,9 @@ def test_who_looks_sees_what_was_found(root):
         gallery.request("street")
         stages = text.replace("'{out}'", "/dev/null")
         run(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root, gallery, limit=1)
-    one, other = (looked_at(gallery.newest("street").jpeg) for gallery in (plain, drawn))
-    assert one.shape == other.shape == (360, 640, 3)
-    changed = np.abs(one.astype(int) - other).max(2) > 60
+    undrawn_image, other = (looked_at(gallery.newest("street").jpeg) for gallery in (plain, drawn))
+    assert undrawn_image.shape == other.shape == (360, 640, 3)
+    changed = np.abs(undrawn_image.astype(int) - other).max(2) > 60
     assert 0.001 < changed.mean() < 0.3  # boxes and labels, and the street beneath them is the same
 
 
@@ -214,26 +216,26 @@ def test_the_newest_frame_of_each_source_is_shown():
     gallery = Gallery()
     gallery.request("a")
     gallery.request("b")
-    given = [
+    batch_frames = [
         *frames(3, source="a", pixels=True),
         *frames(2, source="b", pixels=True),
         *frames(2, source="c", pixels=True),
     ]
-    preview(gallery).process(Batch(given))
+    preview(gallery).process(Batch(batch_frames))
     assert (gallery.newest("a").frame, gallery.newest("b").frame, gallery.newest("c")) == (2, 1, None)
 
 
 def test_events_come_with_the_picture_of_their_frame(root):
     gallery = Gallery()
     report = run(TRACKED, root, gallery, limit=150)
-    found = gallery.events(500)
-    assert len(found) == sum(report["events"].values()) > 0
-    assert {one.event.stage for one in found} == {"line"}
-    pictured = [one for one in found if one.jpeg]
+    entries = gallery.events(500)
+    assert len(entries) == sum(report["events"].values()) > 0
+    assert {entry.event.stage for entry in entries} == {"line"}
+    pictured = [entry for entry in entries if entry.jpeg]
     assert pictured
     assert looked_at(pictured[0].jpeg).shape == (360, 640, 3)
     left_out = report["counts"].get("event images left out", 0)
-    frames_with = {(one.event.source, one.event.frame) for one in found}
+    frames_with = {(entry.event.source, entry.event.frame) for entry in entries}
     assert len({(o.event.source, o.event.frame) for o in pictured}) + left_out == len(frames_with)
 
 
@@ -257,7 +259,7 @@ def test_events_of_sinks_are_told_too(root):
         time.sleep(0.05)
     running.stop()
     beside.join(30)
-    assert [one.event.frame for one in gallery.events(500)][::-1] == list(range(0, running.frames, 10))
+    assert [entry.event.frame for entry in gallery.events(500)][::-1] == list(range(0, running.frames, 10))
     assert running.frames > 100
 
 
@@ -281,13 +283,13 @@ def slow(monkeypatch):
     go, draw_small = threading.Event(), thumbnail.draw_small
     gallery = Gallery()
     gallery.request("cam")
-    made = Preview(gallery)
-    made.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
-    made.open()
-    monkeypatch.setattr(thumbnail, "draw_small", lambda *given: go.wait(20) and draw_small(*given))
-    yield made, gallery, go
+    stage = Preview(gallery)
+    stage.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
+    stage.open()
+    monkeypatch.setattr(thumbnail, "draw_small", lambda *arguments: go.wait(20) and draw_small(*arguments))
+    yield stage, gallery, go
     go.set()
-    made.close()
+    stage.close()
 
 
 def with_event(index):
@@ -297,76 +299,80 @@ def with_event(index):
 
 
 def kinds(gallery):
-    return [one.event.kind for one in gallery.events(50)][::-1]
+    return [entry.event.kind for entry in gallery.events(50)][::-1]
 
 
 def test_no_frame_waits_for_a_slow_image_and_no_event_is_lost(slow):
-    made, gallery, go = slow
+    stage, gallery, go = slow
     for index in range(20):
-        made.process(with_event(index))
+        stage.process(with_event(index))
     assert not gallery.events(5)  # their order is kept
-    assert made.context.counters["event images left out"] == 18
+    assert stage.context.counters["event images left out"] == 18
     go.set()
-    made.close()
+    stage.close()
     assert kinds(gallery) == [f"event {index}" for index in range(20)]
-    assert [one.jpeg is not None for one in gallery.events(50)][::-1] == [True] * 2 + [False] * 18
+    assert [entry.jpeg is not None for entry in gallery.events(50)][::-1] == [True] * 2 + [False] * 18
     assert gallery.newest("cam") is not None
 
 
 def test_events_come_without_an_image_that_takes_too_long(slow):
-    made, gallery, go = slow
+    stage, gallery, go = slow
     for index in range(3):
-        made.process(with_event(index))
+        stage.process(with_event(index))
     time.sleep(1.05)
-    made.process(Batch(frames(1, source="other", pixels=True)))
-    assert [(one.event.kind, one.jpeg) for one in gallery.events(5)][::-1] == [(f"event {n}", None) for n in range(3)]
+    stage.process(Batch(frames(1, source="other", pixels=True)))
+    assert [(entry.event.kind, entry.jpeg) for entry in gallery.events(5)][::-1] == [
+        (f"event {n}", None) for n in range(3)
+    ]
     go.set()
-    made.close()
+    stage.close()
     assert len(gallery.events(50)) == 3
 
 
 def test_events_whose_image_is_not_made_at_the_end_are_told_without_it(slow, monkeypatch):
-    made, gallery, _ = slow
+    stage, gallery, _ = slow
     monkeypatch.setattr(module, "_CLOSE_S", 0.1)
     for index in range(3):
-        made.process(with_event(index))
-    made.close()
-    assert [(one.event.kind, one.jpeg) for one in gallery.events(5)][::-1] == [(f"event {n}", None) for n in range(3)]
+        stage.process(with_event(index))
+    stage.close()
+    assert [(entry.event.kind, entry.jpeg) for entry in gallery.events(5)][::-1] == [
+        (f"event {n}", None) for n in range(3)
+    ]
 
 
 def test_a_batch_has_images_of_sixteen_events(slow):
-    made, gallery, go = slow
+    stage, gallery, go = slow
     go.set()
-    given = [frames(1, source=f"s{index}", pixels=True)[0] for index in range(20)]
-    for one in given:
-        one.emit("crossed")
-    made.process(Batch(given))
-    made.close()
-    assert sum(one.jpeg is not None for one in gallery.events(50)) == 16
-    assert made.context.counters["event images left out"] == 4
+    batch_frames = [frames(1, source=f"s{index}", pixels=True)[0] for index in range(20)]
+    for frame in batch_frames:
+        frame.emit("crossed")
+    stage.process(Batch(batch_frames))
+    stage.close()
+    assert sum(entry.jpeg is not None for entry in gallery.events(50)) == 16
+    assert stage.context.counters["event images left out"] == 4
 
 
 def test_a_watched_source_has_one_image_under_way(slow, monkeypatch):
-    made, _, go = slow
-    begun, images = [], Preview._images
-    monkeypatch.setattr(Preview, "_images", lambda self, *given: begun.append(1) or images(self, *given))
+    stage, _, go = slow
+    started, images = [], Preview._images
+    monkeypatch.setattr(Preview, "_images", lambda self, *arguments: started.append(1) or images(self, *arguments))
     for _ in range(5):
-        made.process(Batch(frames(1, source="cam", pixels=True)))
-    assert len(begun) == 1
+        stage.process(Batch(frames(1, source="cam", pixels=True)))
+    assert len(started) == 1
     go.set()
     until = time.monotonic() + 10
-    while len(begun) < 2 and time.monotonic() < until:
-        made.process(Batch(frames(1, source="cam", pixels=True)))
+    while len(started) < 2 and time.monotonic() < until:
+        stage.process(Batch(frames(1, source="cam", pixels=True)))
         time.sleep(0.01)
-    assert len(begun) == 2
+    assert len(started) == 2
 
 
 def test_a_source_that_is_removed_leaves_no_image(slow):
-    made, gallery, go = slow
-    made.process(Batch(frames(1, source="cam", pixels=True)))
+    stage, gallery, go = slow
+    stage.process(Batch(frames(1, source="cam", pixels=True)))
     gallery.forget("cam")
     go.set()
-    made.close()
+    stage.close()
     assert gallery.newest("cam") is None
 
 
@@ -376,7 +382,7 @@ def test_a_failed_frame_tells_its_events_without_a_picture():
     frame.emit("crossed")
     frame.error = "detect failed"
     preview(gallery).process(Batch([], failed=[frame]))
-    assert [one.jpeg for one in gallery.events(5)] == [None]
+    assert [entry.jpeg for entry in gallery.events(5)] == [None]
 
 
 def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
@@ -393,12 +399,12 @@ def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
 def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
     gallery, logged = Gallery(), collect()
     gallery.request("cam")
-    made = preview(gallery)
+    stage = preview(gallery)
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
     batch = Batch(frames(2, source="cam", pixels=True))
-    assert made.process(batch) is batch
+    assert stage.process(batch) is batch
     assert not batch.failed
-    assert made.context.counters["previews failed"] == 1
+    assert stage.context.counters["previews failed"] == 1
     assert "ZeroDivisionError" in logged[0]
 
 
@@ -422,10 +428,12 @@ def test_sizes_are_even_small_and_keep_their_shape(size, small):
 def test_on_a_gpu_only_the_small_picture_crosses(root):
     gallery, reference = Gallery(), Gallery()
     text = "sources: {street: samples/street.mp4}\nstages:\n  detect: {model: demo}"
-    for one, device in ((gallery, "cuda"), (reference, "cpu")):
-        one.request("street")
-        counts = run(text, root, one, limit=1, device=device)["counts"]
+    for device_gallery, device in ((gallery, "cuda"), (reference, "cpu")):
+        device_gallery.request("street")
+        counts = run(text, root, device_gallery, limit=1, device=device)["counts"]
         assert counts.get("previews to host", 0) == (device == "cuda")
         assert "pixels to host" not in counts
-    shown, wanted = (looked_at(one.newest("street").jpeg).astype(int) for one in (gallery, reference))
+    shown, wanted = (
+        looked_at(device_gallery.newest("street").jpeg).astype(int) for device_gallery in (gallery, reference)
+    )
     assert np.abs(shown - wanted).mean() < 2

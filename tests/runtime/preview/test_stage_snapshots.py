@@ -57,11 +57,11 @@ def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(ro
     running = PipelineRun(graph, choose("cpu"), RunConfig(limit=20))
     follow_sinks(running, gallery)
     assert running.run() == 0
-    found = gallery.events(100)
+    entries = gallery.events(100)
     for kind in ("ticked", "saved"):
-        assert sorted(one.event.frame for one in found if one.event.kind == kind) == [0, 4, 8, 12, 16]
-    saved = [one for one in found if one.event.kind == "saved"]
-    assert [one.jpeg == Path(one.event.data["path"]).read_bytes() for one in saved] == [True] * 5
+        assert sorted(entry.event.frame for entry in entries if entry.event.kind == kind) == [0, 4, 8, 12, 16]
+    saved = [entry for entry in entries if entry.event.kind == "saved"]
+    assert [entry.jpeg == Path(entry.event.data["path"]).read_bytes() for entry in saved] == [True] * 5
     assert running.report(0)["events"] == {"ticked": 5, "saved": 5}
 
 
@@ -81,9 +81,9 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
     gallery, running = Gallery(), PipelineRun(build(config), choose("cpu"), RunConfig(limit=3))
     follow_sinks(running, gallery)
     assert running.run() == 0
-    found = gallery.events(10)
-    assert [seen.event.kind for seen in found] == ["saved"] * 3
-    for seen in found:
+    entries = gallery.events(10)
+    assert [seen.event.kind for seen in entries] == ["saved"] * 3
+    for seen in entries:
         path = Path(seen.event.data["path"])
         assert seen.jpeg == path.read_bytes()
         assert seen.jpeg[:3] == b"\xff\xd8\xff"
@@ -105,4 +105,4 @@ def test_each_process_follows_the_sinks_that_it_runs(root):
     frame = frames(1, source="cam")[0]
     events = [Event("saved", stage, "cam", 0, 0.0, None, {"path": "gone.jpg"}) for stage in ("line", "snapshot")]
     heard[0]([(frame, events)])
-    assert [one.event.stage for one in gallery.events(10)] == ["snapshot"]
+    assert [entry.event.stage for entry in gallery.events(10)] == ["snapshot"]
