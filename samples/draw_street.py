@@ -6,7 +6,7 @@
 
 With `--views`, two cameras that face each other across the street film the same scene. Each gets a film, a truth in
 which an object has the same `id` as in the other one, and NAME.ground.txt, the homography from its picture to the
-ground in metres, three rows of three numbers.
+ground in meters, three rows of three numbers.
 
 The truth has one line a frame:
 

@@ -21,7 +21,7 @@ HAZE = np.array([198, 206, 214], np.float32)
 
 
 class Patch(NamedTuple):
-    """A drawn object: corner in the picture, colour times cover (h, w, 3) f32, cover (h, w) f32 in 0..1."""
+    """A drawn object: corner in the picture, color times cover (h, w, 3) f32, cover (h, w) f32 in 0..1."""
 
     x: int
     y: int
@@ -30,19 +30,19 @@ class Patch(NamedTuple):
 
 
 def fill(parts: list[Part], points: np.ndarray, distance: float) -> Patch:
-    """Fill the parts of one object. `points`: all their points in the picture; `distance` in metres makes them hazy."""
+    """Fill the parts of one object. `points`: all their points in the picture; `distance` in meters makes them hazy."""
     low = np.floor(points.min(0)).astype(int) - 1
     w, h = np.ceil(points.max(0)).astype(int) + 1 - low
     over = 6 if max(w, h) < 40 else 4 if max(w, h) < 100 else 2
     canvas = np.zeros((h * over, w * over, 3), np.uint8)
     fixed = np.rint(((points - low) * over - 0.5) * (1 << SHIFT)).astype(np.int32)
     at = 0
-    for contours, colour in parts:
+    for contours, color in parts:
         shapes = []
         for contour in contours:
             shapes.append(fixed[at : at + len(contour)])
             at += len(contour)
-        cv2.fillPoly(canvas, shapes, [max(c, 2.0) for c in colour], cv2.LINE_8, SHIFT)
+        cv2.fillPoly(canvas, shapes, [max(c, 2.0) for c in color], cv2.LINE_8, SHIFT)
     cover = cv2.resize((canvas[..., 0] > 0).astype(np.float32), (w, h), interpolation=cv2.INTER_AREA)
     rgb = cv2.resize(canvas, (w, h), interpolation=cv2.INTER_AREA).astype(np.float32)
     rgb *= np.linspace(1.10, 0.86, h, dtype=np.float32)[:, None, None]  # the sky lights from above
@@ -158,11 +158,11 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
         )
     )
 
-    def tone(colour: tuple[int, int, int]) -> tuple[float, ...]:
-        return tuple(float(c) for c in np.array(colour) + rng.normal(0, 6) + rng.normal(0, 3, 3))
+    def tone(color: tuple[int, int, int]) -> tuple[float, ...]:
+        return tuple(float(c) for c in np.array(color) + rng.normal(0, 6) + rng.normal(0, 3, 3))
 
-    def quad(points: list[tuple[float, float]], colour: tuple[float, ...]) -> None:
-        cv2.fillPoly(picture, [np.rint(np.array(points) * 64).astype(np.int32)], colour, cv2.LINE_AA, SHIFT)
+    def quad(points: list[tuple[float, float]], color: tuple[float, ...]) -> None:
+        cv2.fillPoly(picture, [np.rint(np.array(points) * 64).astype(np.int32)], color, cv2.LINE_AA, SHIFT)
 
     cos, sin = math.cos(big.yaw), math.sin(big.yaw)
 
@@ -173,13 +173,13 @@ def _background(scene: Scene, rng: np.random.Generator) -> np.ndarray:
         lean = cos - column * sin - scene.slope * (column * cos + sin)
         return x, big.horizon + big.lift * big.focal * lean / over
 
-    def strip(near: float, far: float, colour: tuple[float, ...]) -> None:
-        quad([level(near, 0), level(near, w), level(far, w), level(far, 0)], colour)
+    def strip(near: float, far: float, color: tuple[float, ...]) -> None:
+        quad([level(near, 0), level(near, w), level(far, w), level(far, 0)], color)
 
-    def mark(x0: float, x1: float, z0: float, z1: float, colour: tuple[float, ...]) -> None:
+    def mark(x0: float, x1: float, z0: float, z1: float, color: tuple[float, ...]) -> None:
         corners = [(x, z + scene.slope * x) for x, z in ((x0, z0), (x1, z0), (x1, z1), (x0, z1))]  # z is that at X = 0
         if min(big.depth(*corner) for corner in corners) >= NEAR:
-            quad([big.project(*corner)[:2] for corner in corners], colour)
+            quad([big.project(*corner)[:2] for corner in corners], color)
 
     paving, road, grass = tone((164, 158, 150)), tone((86, 87, 92)), tone((92, 124, 66))
     strip(1.5 if cos > 0 else -60.0, line["houses"] + 1, paving)
@@ -246,14 +246,14 @@ def _houses(quad, big: Camera, scene: Scene, rng: np.random.Generator) -> None:
     ]
     z, x = scene.lines["houses"], -52.0
 
-    def face(x0: float, x1: float, up0: float, up1: float, colour: tuple[float, ...]) -> None:
+    def face(x0: float, x1: float, up0: float, up1: float, color: tuple[float, ...]) -> None:
         if min(big.depth(gx, z + scene.slope * gx) for gx in (x0, x1)) < NEAR:
             return
         points = []
         for gx, up in ((x0, up0), (x1, up0), (x1, up1), (x0, up1)):
             px, py, scale = big.project(gx, z + scene.slope * gx)
             points.append((px, py - up * scale))
-        quad(points, colour)
+        quad(points, color)
 
     while x < 52:
         wide, floors = rng.uniform(7, 12), int(rng.integers(2, 5))

@@ -71,7 +71,7 @@ class PlateTrack:
         rng: for its path, and for blur and noise of each frame.
         size: width and height of the picture.
         corners: of the newest frame, (4, 2) in pixels, from the text's upper left one, clockwise.
-        ends: (2, 2), the centre of the plate at the start and the end of its way.
+        ends: (2, 2), the center of the plate at the start and the end of its way.
     """
 
     text: str

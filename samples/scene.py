@@ -1,6 +1,6 @@
 """The plan of a street scene: camera, who moves where and when, and the exact boxes that follow from it.
 
-The world is flat: X metres to the right, Z metres away from a raised camera that looks along Z. Every street line
+The world is flat: X meters to the right, Z meters away from a raised camera that looks along Z. Every street line
 keeps the same small angle to the picture, Z = z0 + slope * X, so that an object's size changes as it goes.
 `plan(seed)` is deterministic, and keeps these promises for every seed (it draws a new plan until they hold):
 
@@ -23,12 +23,12 @@ import numpy as np
 from samples.sprites import CLASSES, Look, Part, distinct_look, random_look, sprite
 
 BLOCK_S = 16.0
-NEAR = 1.0  # metres before the camera: nothing nearer is drawn
+NEAR = 1.0  # meters before the camera: nothing nearer is drawn
 
 
 @dataclass(frozen=True)
 class Camera:
-    """A level camera `lift` metres above the street; `focal`, `horizon` and the picture's size in pixels.
+    """A level camera `lift` meters above the street; `focal`, `horizon` and the picture's size in pixels.
 
     It stands above the ground point (`x`, `z`) and looks `yaw` radians to the right of Z.
     """
@@ -48,11 +48,11 @@ class Camera:
         return x * cos - z * sin, x * sin + z * cos
 
     def depth(self, x: float, z: float) -> float:
-        """How far a ground point lies before the camera, in metres; negative behind it."""
+        """How far a ground point lies before the camera, in meters; negative behind it."""
         return self.sideways(x - self.x, z - self.z)[1]
 
     def project(self, x: float, z: float) -> tuple[float, float, float]:
-        """The picture point (x, y) of a ground point before the camera, and the pixels a metre has there."""
+        """The picture point (x, y) of a ground point before the camera, and the pixels a meter has there."""
         right, depth = self.sideways(x - self.x, z - self.z)
         scale = self.focal / depth
         return self.width / 2 + right * scale, self.horizon + self.lift * scale, scale
@@ -68,13 +68,13 @@ class Camera:
         return [x, z, below]
 
     def reach(self, z: float) -> float:
-        """How many metres left and right of the middle are in the picture at depth z."""
+        """How many meters left and right of the middle are in the picture at depth z."""
         return z * self.width / (2 * self.focal)
 
 
 @dataclass
 class Actor:
-    """One moving object: its looks and its ground point (X, Z) in every frame, (frames, 2) metres."""
+    """One moving object: its looks and its ground point (X, Z) in every frame, (frames, 2) meters."""
 
     look: Look
     ground: np.ndarray
@@ -109,7 +109,7 @@ class Actor:
 
 @dataclass
 class Scene:
-    """A planned scene; `lines` are the depths (metres at X = 0) of the street's edges, from near to far.
+    """A planned scene; `lines` are the depths (meters at X = 0) of the street's edges, from near to far.
 
     `view` is the number of its camera: each has its own light and noise.
     """

@@ -1,8 +1,8 @@
-"""What moves in the street, as flat coloured polygons in metres.
+"""What moves in the street, as flat colored polygons in meters.
 
-A sprite is a list of `Part`s, back to front. Coordinates are (right, up) in metres with the origin on the ground
+A sprite is a list of `Part`s, back to front. Coordinates are (right, up) in meters with the origin on the ground
 under the object's middle; everything faces right and is mirrored by the caller. A part with two contours has a hole
-(even-odd rule). Colours are RGB, 0 to 255.
+(even-odd rule). Colors are RGB, 0 to 255.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-Colour = tuple[float, float, float]
+Color = tuple[float, float, float]
 CLASSES = ("car", "person", "bike")
 
 _TURN = np.linspace(0, 2 * np.pi, 20, endpoint=False)
@@ -50,19 +50,19 @@ TYRE, GLASS, CHROME = (26, 26, 28), (58, 76, 92), (176, 180, 184)
 
 
 class Part(NamedTuple):
-    """One filled shape: contours of (n, 2) metres and an RGB colour."""
+    """One filled shape: contours of (n, 2) meters and an RGB color."""
 
     contours: tuple[np.ndarray, ...]
-    colour: Colour
+    color: Color
 
 
 @dataclass(frozen=True)
 class Look:
-    """What tells one object from the next of its class. `size`: a person's height or a car's length in metres."""
+    """What tells one object from the next of its class. `size`: a person's height or a car's length in meters."""
 
     kind: str
     size: float
-    colours: tuple[Colour, ...]
+    colors: tuple[Color, ...]
     style: int = 0
     phase: float = field(default=0.0)
 
@@ -70,9 +70,9 @@ class Look:
 def random_look(kind: str, rng: np.random.Generator, style: int | None = None) -> Look:
     """Choose the looks of one object of class `kind`; `style` is a car's body: 0 hatchback, 1 saloon, 2 van, 3 SUV."""
 
-    def pick(table: list[tuple[int, int, int]]) -> Colour:
-        colour = np.array(table[rng.integers(len(table))]) + rng.normal(0, 9, 3)
-        return tuple(float(c) for c in np.clip(colour, 4, 250))  # type: ignore[return-value]
+    def pick(table: list[tuple[int, int, int]]) -> Color:
+        color = np.array(table[rng.integers(len(table))]) + rng.normal(0, 9, 3)
+        return tuple(float(c) for c in np.clip(color, 4, 250))  # type: ignore[return-value]
 
     phase = float(rng.uniform(0, 6.28))
     if kind == "car":
@@ -80,30 +80,30 @@ def random_look(kind: str, rng: np.random.Generator, style: int | None = None) -
         size = (3.9, 4.5, 4.75, 4.4)[style] * rng.uniform(0.98, 1.02)
         return Look(kind, float(size), (pick(PAINT),), style, phase)
     size = float(rng.uniform(1.62, 1.88))
-    colours = (pick(CLOTH), pick(TROUSERS), pick(SKIN), pick(HAIR), pick(CLOTH))
-    return Look(kind, size, colours, int(rng.integers(4)), phase)
+    colors = (pick(CLOTH), pick(TROUSERS), pick(SKIN), pick(HAIR), pick(CLOTH))
+    return Look(kind, size, colors, int(rng.integers(4)), phase)
 
 
 def distinct_look(look: Look, others: list[Look], rng: np.random.Generator, tries: int = 60) -> Look:
-    """The look with other colours where most of it is shown, as different as possible from others of its class."""
+    """The look with other colors where most of it is shown, as different as possible from others of its class."""
     shown = 1 if look.kind == "car" else 2
-    known = np.array([one.colours[:shown] for one in others]).reshape(-1, 1, shown, 3)
+    known = np.array([one.colors[:shown] for one in others]).reshape(-1, 1, shown, 3)
     given = rng.uniform(15, 245, (tries, shown, 3))
     nearest = np.linalg.norm(known - given, axis=(2, 3)).min(axis=0, initial=np.inf)
-    colours = tuple(tuple(float(c) for c in colour) for colour in given[nearest.argmax()])
-    return replace(look, colours=(*colours, *look.colours[shown:]))  # type: ignore[arg-type]
+    colors = tuple(tuple(float(c) for c in color) for color in given[nearest.argmax()])
+    return replace(look, colors=(*colors, *look.colors[shown:]))  # type: ignore[arg-type]
 
 
 def sprite(look: Look, travelled: float, turn: float = 0.0) -> list[Part]:
-    """The parts of an object after `travelled` metres; `turn` 0 is seen from the side, 1 walks away, -1 to us."""
+    """The parts of an object after `travelled` meters; `turn` 0 is seen from the side, 1 walks away, -1 to us."""
     if look.kind == "car":
         return _car(look, travelled)
     return _person(look, travelled, turn) if look.kind == "person" else _bike(look, travelled)
 
 
-def shade(colour: Colour, by: float) -> Colour:
-    """The colour made lighter (by > 1) or darker."""
-    return tuple(float(min(c * by, 255.0)) for c in colour)  # type: ignore[return-value]
+def shade(color: Color, by: float) -> Color:
+    """The color made lighter (by > 1) or darker."""
+    return tuple(float(min(c * by, 255.0)) for c in color)  # type: ignore[return-value]
 
 
 def disc(x: float, y: float, rx: float, ry: float | None = None) -> np.ndarray:
@@ -139,7 +139,7 @@ def _knee(hip: tuple[float, float], foot: tuple[float, float], bone: float) -> t
 
 
 def _person(look: Look, travelled: float, turn: float) -> list[Part]:
-    h, (top, legs, skin, hair, bag) = look.size, look.colours
+    h, (top, legs, skin, hair, bag) = look.size, look.colors
     away, turn = turn > 0.5, abs(turn)
     step = travelled / (0.8 * h) * 2 * np.pi + look.phase
     side, parts = 1 - 0.8 * turn, []
@@ -195,7 +195,7 @@ def _person(look: Look, travelled: float, turn: float) -> list[Part]:
 
 
 def _bike(look: Look, travelled: float) -> list[Part]:
-    h, (top, legs, skin, hair, paint) = look.size, look.colours
+    h, (top, legs, skin, hair, paint) = look.size, look.colors
     k, r, parts = h / 1.75, 0.34, []
     spin = travelled / r
 
@@ -249,7 +249,7 @@ def _bike(look: Look, travelled: float) -> list[Part]:
     return parts
 
 
-# Outlines at length 1 and height in metres: body, and the glass in it.
+# Outlines at length 1 and height in meters: body, and the glass in it.
 _BODIES = (
     (
         [
@@ -323,7 +323,7 @@ _BODIES = (
 
 
 def _car(look: Look, travelled: float) -> list[Part]:
-    size, paint = look.size, look.colours[0]
+    size, paint = look.size, look.colors[0]
     outline, windows = _BODIES[look.style]
     stretch = lambda points: rounded([(x * size, y) for x, y in points])  # noqa: E731
     body, r = stretch(outline), (0.35 if look.style == 3 else 0.32)
