@@ -87,10 +87,10 @@ def random_look(kind: str, rng: np.random.Generator, style: int | None = None) -
 def distinct_look(look: Look, others: list[Look], rng: np.random.Generator, tries: int = 60) -> Look:
     """The look with other colors where most of it is shown, as different as possible from others of its class."""
     shown = 1 if look.kind == "car" else 2
-    known = np.array([one.colors[:shown] for one in others]).reshape(-1, 1, shown, 3)
-    given = rng.uniform(15, 245, (tries, shown, 3))
-    nearest = np.linalg.norm(known - given, axis=(2, 3)).min(axis=0, initial=np.inf)
-    colors = tuple(tuple(float(c) for c in color) for color in given[nearest.argmax()])
+    taken = np.array([other.colors[:shown] for other in others]).reshape(-1, 1, shown, 3)
+    candidates = rng.uniform(15, 245, (tries, shown, 3))
+    nearest = np.linalg.norm(taken - candidates, axis=(2, 3)).min(axis=0, initial=np.inf)
+    colors = tuple(tuple(float(c) for c in color) for color in candidates[nearest.argmax()])
     return replace(look, colors=(*colors, *look.colors[shown:]))  # type: ignore[arg-type]
 
 

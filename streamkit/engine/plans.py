@@ -89,8 +89,8 @@ class PlanStore:
         self._handle = cudnn.create_handle()
         cudnn.set_stream(handle=self._handle, stream=self.stream.ptr)
         # To load a plan, cuDNN's frontend captures a run on the handle's stream and throws it away. Whatever another
-        # thread queues there meanwhile would be thrown away with it, so that plans are loaded on another stream. A
-        # decoder that opens meanwhile waits for the whole device, which breaks the capture: it is tried again.
+        # thread queues there meanwhile would be thrown away with it, so that plans are loaded on another stream. Work
+        # of other threads, such as opening decoders, can break the capture: it is tried again.
         self._loading_stream = cupy.cuda.Stream(non_blocking=True)
         self._loading_handle = cudnn.create_handle()
         cudnn.set_stream(handle=self._loading_handle, stream=self._loading_stream.ptr)

@@ -200,7 +200,7 @@ def sha256(file: Path) -> str:
 def network_hash(file: Path) -> str:
     """Return the hash of all that a network computes with: its file, and the files with its weights.
 
-    What is kept of a network is kept by it. Cached until the files change; one that is missing does not count.
+    It names a network in every cache. The result is cached until the files change; missing files are left out.
     """
     weights = [file.parent / name for name in _external_files(file.absolute(), file_version(file))]
     sums = [sha256(part) for part in (file, *weights) if part.is_file()]

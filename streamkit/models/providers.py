@@ -19,6 +19,7 @@ from streamkit.core.text import gpu_command
 from streamkit.engine.frontend import import_cudnn
 from streamkit.models.network_file import short
 from streamkit.models.upsample import for_cuda
+from streamkit.ops.cuda.driver import loaded_libraries
 
 logger = logging.getLogger(__name__)
 
@@ -100,12 +101,7 @@ def load_libraries() -> str:
 
 def cudnn_folders(maps: Path = Path("/proc/self/maps")) -> list[str]:
     """Return the folders of the cuDNN libraries that this process has loaded; empty where that is not known."""
-    try:
-        lines = maps.read_text(errors="replace").splitlines()
-    except OSError:
-        return []
-    libraries = {line.split(maxsplit=5)[5] for line in lines if "/libcudnn" in line}
-    return sorted({str(Path(library).resolve().parent) for library in libraries if ".so" in library})
+    return sorted({str(Path(library).resolve().parent) for library in loaded_libraries("libcudnn", maps)})
 
 
 def open_session(

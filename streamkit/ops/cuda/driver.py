@@ -144,13 +144,24 @@ def clear_last_error(maps: Path = Path("/proc/self/maps")) -> None:
     Args:
         maps: the libraries of this process.
     """
+    for library in loaded_libraries("libcudart", maps):
+        with contextlib.suppress(OSError, AttributeError):
+            ctypes.CDLL(library).cudaGetLastError()
+
+
+def loaded_libraries(prefix: str, maps: Path = Path("/proc/self/maps")) -> list[str]:
+    """Return the paths of the shared libraries that this process has loaded; empty where that is not known.
+
+    Args:
+        prefix: with which their names begin.
+        maps: the memory of the process, as Linux lists it.
+    """
     try:
         lines = maps.read_text(errors="replace").splitlines()
     except OSError:
-        return
-    for library in sorted({line.split(maxsplit=5)[5] for line in lines if "/libcudart.so" in line}):
-        with contextlib.suppress(OSError, AttributeError):
-            ctypes.CDLL(library).cudaGetLastError()
+        return []
+    paths = {line.split(maxsplit=5)[5] for line in lines if f"/{prefix}" in line}
+    return sorted(path for path in paths if ".so" in path)
 
 
 @lru_cache(maxsize=1)

@@ -34,9 +34,9 @@ class MosquittoServer(BrokerServer):
 
 
 class MqttPlace(Place):
-    """Somebody has subscribed whenever the gate is open: what nobody listens to, MQTT does not keep.
+    """A subscriber is connected whenever the gate is open: MQTT drops messages of topics without one.
 
-    With QoS 0, so that it writes nothing: who writes to a broker that was killed is told so before all is read.
+    It uses QoS 0 and so sends no acknowledgments: a write to a killed broker ends the connection before all is read.
     """
 
     kind = "mqtt"

@@ -24,7 +24,7 @@ class NatsServer(BrokerServer):
         return [str(self.path()), "-c", str(self.folder / "nats.conf")]
 
     def config(self) -> str:
-        """What it is told."""
+        """Return the contents of the configuration file."""
         users = f'authorization {{ users = [{{user: streamkit, password: "{self.password}"}}] }}\n'
         return f'listen: "127.0.0.1:{self.port}"\njetstream {{ store_dir: "{self.folder}/js" }}\n{users}'
 
