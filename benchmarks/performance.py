@@ -41,7 +41,7 @@ from benchmarks.decoders_alone import decoders_fps, variables
 from benchmarks.killed_process import KillSpec
 from streamkit.bench import limits, trial
 from streamkit.bench.child import results
-from streamkit.bench.inputs import clip_of, half, lengthen, network, scratch_folder
+from streamkit.bench.inputs import clip_of, lengthen, network, scratch_folder
 from streamkit.core.child_environment import child_environment
 from streamkit.core.errors import StreamkitError
 from streamkit.doctor.machine import driver
@@ -52,7 +52,7 @@ SCHEMA = "streamkit-performance/1"
 _OF_DECODERS = 0.95  # of the decoders' rate, which a load's streams take
 _LEFT_OUT = "left out: "
 _CLASSIFIER = """
-{task: classify, family: logits, file: FILE, labels: names.txt, score: 0,
+{task: classify, family: logits, file: FILE, labels: names.txt, score: 0, precision: PRECISION,
 input: {size: [224, 224], resize: stretch, scale: 1/255, mean: [0.485, 0.456, 0.406], std: [0.229, 0.224, 0.225]}}
 """
 
@@ -144,10 +144,8 @@ class Bench:
             file = (models / "mobilenetv2_imagenet_deq.onnx").resolve()
             names = (models / "imagenet_labels.txt").read_text(encoding="utf-8").splitlines()
             (self.folder / "names.txt").write_text("\n".join(names[-1000:]) + "\n", encoding="utf-8")
-            if self.on_gpu:
-                half(file, self.folder / "mobilenetv2_f16.onnx")
-                file = self.folder / "mobilenetv2_f16.onnx"
-            card.write_text(_CLASSIFIER.replace("FILE", str(file)), encoding="utf-8")
+            text = _CLASSIFIER.replace("FILE", str(file)).replace("PRECISION", "f16" if self.on_gpu else "f32")
+            card.write_text(text, encoding="utf-8")
         return str(card)
 
     def stages(self, *, load: bool = False) -> dict[str, Any]:

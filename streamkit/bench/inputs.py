@@ -6,9 +6,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import warnings
 from pathlib import Path
 from typing import Literal
+
+import yaml
 
 from streamkit.core.errors import ConfigError, SourceError
 
@@ -138,11 +139,11 @@ def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["
     Args:
         model: a card; None for the data folder's YOLOX-nano.
         data: the folder with `models/`.
-        folder: where to write the card and the converted network.
-        dtype: dtype of the weights; a user's card is not converted.
+        folder: where to write the card.
+        dtype: precision of the data folder's network.
 
     Raises:
-        ConfigError: there is neither a card nor a data folder, or a package for f16 is missing.
+        ConfigError: there is neither a card nor a data folder.
     """
     if model is not None:
         path = Path(model)
@@ -150,30 +151,7 @@ def network(model: str | None, data: Path | None, folder: Path, dtype: Literal["
     if data is None:
         raise ConfigError("bench gpu needs a network: name a card with --models, or the data folder with --data")
     text = CARDS[_NETWORK].replace("FOLDER", str((data / "models").resolve()))
-    if dtype == "f16":
-        full_precision = data / "models" / "yolox_nano_dyn.onnx"
-        half(full_precision, folder / "yolox_nano_f16.onnx")
-        text = text.replace(str(full_precision.resolve()), str(folder / "yolox_nano_f16.onnx"))
+    options = {**yaml.safe_load(text), "precision": dtype}
     card = folder / f"{_NETWORK}-{dtype}.yaml"
-    card.write_text(text, encoding="utf-8")
+    card.write_text(yaml.safe_dump(options), encoding="utf-8")
     return str(card), f"{_NETWORK} in {dtype}"
-
-
-def half(model: Path, out: Path) -> None:
-    """Write a network with f16 weights, inputs and outputs.
-
-    Raises:
-        ConfigError: onnxconverter-common or onnx is not installed.
-    """
-    try:
-        import onnx
-        from onnxconverter_common.float16 import convert_float_to_float16  # type: ignore[import-untyped,import-not-found]
-    except ImportError as error:
-        raise ConfigError(
-            f"bench gpu converts YOLOX-nano to f16, and the package {error.name} is missing: pip install onnx "
-            "onnxconverter-common; or --dtype f32, or --models CARD with your network"
-        ) from error
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # it warns of each weight that f16 rounds
-        converted = convert_float_to_float16(onnx.load(model))
-    onnx.save(converted, out)

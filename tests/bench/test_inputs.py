@@ -1,21 +1,18 @@
 """Long clips repeat the packets of a short clip, and decode to its frames repeated; the network to measure with."""
 
-import sys
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from streamkit.bench.inputs import clip_of, half, lengthen, network, scratch_folder
+from streamkit.bench.inputs import clip_of, lengthen, network, scratch_folder
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError, SourceError
 from streamkit.media.reader import VideoReader
 from streamkit.media.surfaces import SurfacePool
 from streamkit.models.card import load_card
-from streamkit.models.session import Session
 
 
 def shown(path):
@@ -88,20 +85,6 @@ def test_a_card_is_written_for_the_data_folders_network(tmp_path, test_data):
     assert (card.family, card.file) == ("yolox", (test_data / "models" / "yolox_nano_dyn.onnx").resolve())
 
 
-def test_without_the_converter_the_ways_out_are_told(tmp_path, test_data, monkeypatch):
-    monkeypatch.setitem(sys.modules, "onnxconverter_common", None)
-    monkeypatch.setitem(sys.modules, "onnxconverter_common.float16", None)
-    with pytest.raises(ConfigError, match=r"onnxconverter.*--dtype f32"):
-        network(None, test_data, tmp_path, "f16")
-
-
-def test_half_precision_gives_nearly_the_same(tmp_path, test_data):
-    pytest.importorskip("onnxconverter_common")
-    model = test_data / "models" / "yolox_nano_dyn.onnx"
-    half(model, tmp_path / "half.onnx")
-    small, large = Session(tmp_path / "half.onnx", Device("cpu")), Session(model, Device("cpu"))
-    assert (small.dtype, small.fixed_batch) == ("f16", None)
-    pictures = np.random.default_rng(0).uniform(0, 255, (1, 3, 416, 416))
-    half_output = small.run({"images": pictures.astype(np.float16)})["output"].astype(np.float32)
-    other = large.run({"images": pictures.astype(np.float32)})["output"]
-    assert np.abs(half_output[..., 4:] - other[..., 4:]).max() < 0.01
+def test_the_data_folders_network_is_measured_in_the_precision_that_is_asked_for(tmp_path, test_data):
+    path, message = network(None, test_data, tmp_path, "f16")
+    assert (load_card(Path(path)).precision, message) == ("f16", "yolox-nano in f16")
