@@ -20,11 +20,12 @@ from streamkit.cluster.cluster_file import environment
 from streamkit.cluster.exchange import LOST_S, NodeEvent, NodeJob, NodeReport
 from streamkit.cluster.placement import (
     GPU_CORES,
-    ClusterSources,
+    NODE_LOST,
     NodeLoad,
     better_move,
     capacities,
     in_head_time,
+    node_policy,
 )
 from streamkit.cluster.ray_nodes import NodeHandle, RayNode, live_nodes, start_node
 from streamkit.config.plan import Graph, Node
@@ -34,9 +35,11 @@ from streamkit.core.logs import LogOnce
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.control.settings import follow_zones
 from streamkit.runtime.execution.future import PeriodicTimer
+from streamkit.runtime.ingest.source_status import RemovedSources
 from streamkit.runtime.multiprocess import messages
-from streamkit.runtime.multiprocess.fleet_sources import LOST, RestartedSource
+from streamkit.runtime.multiprocess.placement_policy import RestartedSource
 from streamkit.runtime.multiprocess.process_count import source_loads
+from streamkit.runtime.multiprocess.source_scheduler import LOST, SourceScheduler
 from streamkit.runtime.observe.alarms import WHOLE
 from streamkit.runtime.observe.health import HealthSnapshot, merge_snapshots
 from streamkit.runtime.observe.report_merge import MergedCounts, WorkerReport, headline
@@ -105,7 +108,7 @@ class ClusterRun(MergedCounts, Controls):
         alarms: the alarms that the nodes evaluate.
     """
 
-    sources: ClusterSources
+    sources: SourceScheduler
     limit = None
     hung_threads = ()
 
@@ -127,10 +130,8 @@ class ClusterRun(MergedCounts, Controls):
         self._past: list[WorkerReport] = []
         self._settings: dict[str, dict[str, Any]] = {}
         self._capacity: dict[NodeHandle, float] = {}
-        self.sources = ClusterSources(
-            graph.sources, self._paused, source_loads(graph, realtime=True),
-            lambda node: self._capacity.get(node, 1.0),  # type: ignore[call-overload]
-        )  # fmt: skip
+        policy = node_policy(source_loads(graph, realtime=True), lambda node: self._capacity.get(node, 1.0))
+        self.sources = SourceScheduler(graph.sources, (), RemovedSources, True, self._paused, policy)
         self.alarms = ClusterAlarms(
             lambda: [node.latest for node in list(self._nodes.values())], self.health, graph.config.alarms
         )
@@ -192,7 +193,7 @@ class ClusterRun(MergedCounts, Controls):
             self._lose(node)
         for node in [handle for handle in self._dying if self._clock() >= handle.free_at_s]:
             self._dying.remove(node)
-            self._restarted(f"node {node.node.name} {node.failure}", self.sources.lose(node, node.crashed))
+            self._restarted(f"node {node.node.name} {node.failure}", self.sources.lose(node, crashed=node.crashed))
         if self._may_share_out(now_s):
             self._restarted("no node was left", self.sources.place_waiting())
         self._balance(now_s)
@@ -307,7 +308,7 @@ class ClusterRun(MergedCounts, Controls):
             times = 0
             self._dying.append(node)
             for id_ in self.sources.of(node):
-                self.states[id_].set_state("reconnecting", *self.sources.died)
+                self.states[id_].set_state("reconnecting", *NODE_LOST)
             worker = node.latest.worker
             self._past.append(WorkerReport(worker.own, replace(worker.counts, queues={}), at_s=worker.at_s))
         self._lost_by_name[name] = node, times
@@ -333,7 +334,7 @@ class ClusterRun(MergedCounts, Controls):
         loads = {}
         for node in [handle for handle in self._nodes.values() if handle.joined and not handle.failure]:
             strength = node.latest.gpus * GPU_CORES or float(node.latest.cores)
-            loads[node] = NodeLoad(self.sources.measured(node), node.latest.busy, strength)
+            loads[node] = NodeLoad(self.sources.measured_load(node), node.latest.busy, strength)
         named = capacities({node.node.id: load for node, load in loads.items()})
         self._capacity = {node: named[node.node.id] for node in loads}
         return loads

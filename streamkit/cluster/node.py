@@ -182,7 +182,7 @@ class ClusterNode:
             self._remove(order.id, running)
         after = order.after
         if after is not None:  # its time is one of the head's clock
-            after = after._replace(read_s=after.read_s - head_s + time.monotonic())
+            after = after.on_clock(time.monotonic() - head_s)
         try:
             (source,) = read_source(running.graph.config, order.id, order.entry)
             self._numbers[order.id] = order.number

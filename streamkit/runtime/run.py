@@ -12,9 +12,10 @@ from typing import Any, Protocol
 
 from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Event
+from streamkit.core.timeline import LastFrame
 from streamkit.runtime.control.graph_changes import ChangeableRun
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources
+from streamkit.runtime.ingest.source_status import RemovedSources
 from streamkit.runtime.observe.alarms import ActiveAlarm
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot

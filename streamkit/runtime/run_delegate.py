@@ -9,8 +9,9 @@ from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 from streamkit.config.plan import Graph, Node, SourceConfig
+from streamkit.core.timeline import LastFrame
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.ingest.source_status import LastFrame, SourceState
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.runtime.observe.event_counts import EventSeries
 from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.run import RebuiltRun, RunAlarms, RunDevice, RunSources

@@ -4,12 +4,13 @@ from typing import Any
 
 import pytest
 
-from streamkit.cluster.placement import ClusterSources, Move, NodeLoad, better_move, capacities
+from streamkit.cluster.placement import Move, NodeLoad, better_move, capacities, node_policy
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.errors import ConfigError
-from streamkit.runtime.ingest.source_status import LastFrame, SourceState
+from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.process_count import SourceLoad
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 
@@ -36,17 +37,13 @@ def cameras(*ids: str) -> list[Any]:
     return read_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: x}"])).sources
 
 
-def sources_of(*ids: str, capacity: dict[str, float] | None = None) -> ClusterSources:
+def sources_of(*ids: str, capacity: dict[str, float] | None = None) -> SourceScheduler:
     strengths = capacity or {}
-    return ClusterSources(
-        cameras(*ids),
-        set(),
-        lambda source: SourceLoad(30.0, 0.1, live=True),
-        lambda node: strengths.get(node.name, 1.0),
-    )
+    policy = node_policy(lambda source: SourceLoad(30.0, 0.1, live=True), lambda node: strengths.get(node.name, 1.0))
+    return SourceScheduler(cameras(*ids), (), RemovedSources, True, policy=policy)
 
 
-def report(sources: ClusterSources, node: Node, frames: int) -> None:
+def report(sources: SourceScheduler, node: Node, frames: int) -> None:
     """Let a node report the frames of each of its sources."""
     numbers = {source.id: source.number for source in node.added_orders()}
     states = {
@@ -174,7 +171,7 @@ def test_changes_without_a_node():
     (order,) = node.added_orders()
     assert (order.id, order.paused) == ("one", True)
     sources.remove("one")
-    assert sources.removed.sources == 1
+    assert sources.removed.sources == 2
 
 
 def test_a_source_that_a_node_reads_is_paused_there():

@@ -19,12 +19,13 @@ from streamkit.config.plan import Graph, Node, SourceConfig
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.masking import mask
 from streamkit.core.text import did_you_mean
+from streamkit.core.timeline import LastFrame
 from streamkit.runtime.control.graph_changes import LiveChanges, copied
 from streamkit.runtime.control.settings import changeable, checked, follow_zones, value_of
 from streamkit.runtime.control.stage_state import CarriedState, StageStateFile
 from streamkit.runtime.control.state_store import StateStore
 from streamkit.runtime.ingest.push_source import PushedFrames
-from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.ingest.sources import stream_numbers
 
 logger = logging.getLogger(__name__)
@@ -33,7 +34,7 @@ _SHOWN_DIFFERENCES = 8
 
 
 class SourceControl(Protocol):
-    """The sources of a run: `ingest.Sources` of this process, or `FleetSources` over several."""
+    """The sources of a run: `ingest.Sources` of this process, or `SourceScheduler` over several."""
 
     states: dict[str, SourceState]
 

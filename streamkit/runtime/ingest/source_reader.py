@@ -14,6 +14,7 @@ from streamkit.core.data import Event, Frame
 from streamkit.core.errors import SourceError, describe
 from streamkit.core.stage import Source
 from streamkit.core.text import text_of
+from streamkit.core.timeline import LastFrame
 from streamkit.core.tracing import Spans, record_operation
 from streamkit.media.live_clock import JUMPS, LONGEST_LEAP_S
 from streamkit.runtime.execution.channel import Aborted
@@ -23,7 +24,7 @@ from streamkit.runtime.ingest.batcher import Batcher, Inlet
 from streamkit.runtime.ingest.last_frames import LastFrames
 from streamkit.runtime.ingest.push_source import PushedFrames
 from streamkit.runtime.ingest.reconnect import ReconnectingSource
-from streamkit.runtime.ingest.source_status import LastFrame, SourceState
+from streamkit.runtime.ingest.source_status import SourceState
 
 logger = logging.getLogger(__name__)
 
@@ -317,7 +318,7 @@ class SourceReader:
         last = self._last
         assert last is not None
         self._index = last.number + 1 - frame.index
-        self._shift_s = last.pts_s + time.monotonic() - last.read_s - frame.pts_s
+        self._shift_s = last.pts_at(time.monotonic()) - frame.pts_s
 
     def _relate_shapes(self, frame: Frame) -> None:
         """Relate shapes in pixels to the source's first frame; emit `resized` where the size changes."""

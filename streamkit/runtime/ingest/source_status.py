@@ -6,29 +6,14 @@ from __future__ import annotations
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
+from streamkit.core.timeline import LastFrame
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_counts import SourceCounts, short
 
 STATES = ("connecting", "running", "reconnecting", "paused", "ended", "failed")
 _SAMPLES = 6  # counts over which a rate is computed
-
-
-class LastFrame(NamedTuple):
-    """Where a source was when its last frame was read.
-
-    Attributes:
-        number: index of the frame.
-        pts_s: its presentation time in seconds.
-        read_s: when it was read, on the monotonic clock in seconds.
-        shape_size: width and height of the source's first frame, which shapes in pixels refer to.
-    """
-
-    number: int
-    pts_s: float
-    read_s: float
-    shape_size: tuple[int, int] | None = None
 
 
 @dataclass(slots=True)

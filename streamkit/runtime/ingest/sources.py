@@ -22,6 +22,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.logs import SOURCE
 from streamkit.core.stage import Sink, Source
 from streamkit.core.text import did_you_mean
+from streamkit.core.timeline import LastFrame
 from streamkit.core.tracing import Spans
 from streamkit.media.ring import PacketRing
 from streamkit.media.uris import may_be_live
@@ -30,7 +31,7 @@ from streamkit.runtime.execution.host import heap_trimmer, lower_priority
 from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.batcher import Batcher
 from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart, WaitForResults
-from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 GIVEN_UP = "frames dropped: run aborted"
 

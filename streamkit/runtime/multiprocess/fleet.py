@@ -5,7 +5,7 @@ The parent process reads the YAML, gives each worker its sources, and owns the s
 the counts and the exit code. It runs the sinks that sources of several processes share, and the stages that look
 across sources, with all stages below them. It creates no CUDA context. One loop on the main thread (`_supervise`)
 receives all messages and ends the workers; one thread per worker passes frames to these stages. Each policy has a file
-of its own: `fleet_sources.py` places sources, `growth.py` adds workers for them, `spare_workers.py` keeps one ready,
+of its own: `source_scheduler.py` places sources, `growth.py` adds workers for them, `spare_workers.py` keeps one ready,
 `recovery.py` restarts the sources of a worker that dies, and `spare_sessions.py` has its decoders ready.
 """
 
@@ -32,15 +32,16 @@ from streamkit.runtime.execution.sizes import batch_sizes
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.children import error_of
 from streamkit.runtime.multiprocess.fleet_counts import FleetCounts
-from streamkit.runtime.multiprocess.fleet_sources import FleetSources
 from streamkit.runtime.multiprocess.frame_ipc import ParentStages
 from streamkit.runtime.multiprocess.growth import WorkerGrowth
 from streamkit.runtime.multiprocess.lessons import gpu_lessons
 from streamkit.runtime.multiprocess.partition import counted_across_sources, stages_across_sources
+from streamkit.runtime.multiprocess.placement_policy import PlacementPolicy
 from streamkit.runtime.multiprocess.prestart import end_idle, end_prestarted
 from streamkit.runtime.multiprocess.process_count import figures_of, source_loads
 from streamkit.runtime.multiprocess.recovery import Recovery
 from streamkit.runtime.multiprocess.setting_changes import SettingChanges
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.multiprocess.spare_sessions import SpareSessions
 from streamkit.runtime.multiprocess.spare_workers import SpareWorkers
 from streamkit.runtime.multiprocess.worker import WorkerConfig
@@ -97,7 +98,8 @@ class WorkerFleet(FleetCounts):
         sessions: lets spare processes make NVDEC sessions ahead.
     """
 
-    sources: FleetSources
+    sources: SourceScheduler
+    growth: WorkerGrowth
 
     def __init__(
         self, graph: Graph, shares: list[tuple[str, list[str]]], path: Path, set_: dict[str, str],
@@ -136,9 +138,10 @@ class WorkerFleet(FleetCounts):
         )  # fmt: skip
         workers = self.processes.workers
         loads = source_loads(graph, realtime=config.realtime, figures=figures_of(self.device))
-        self.sources = FleetSources(
+        policy = PlacementPolicy(loads, start_another=lambda beyond: self.growth.start_another(beyond))
+        self.sources = SourceScheduler(
             graph.sources, graph.config.sources, lambda: removed(worker.latest for worker in workers),
-            config.keep_running, self._paused, loads, lambda beyond: self.growth.start_another(beyond),
+            config.keep_running, self._paused, policy, machine.clock,
         )  # fmt: skip
         self.sources.assign_first(zip(workers, (ids for _, ids in shares), strict=True), config.refused)
         self.spares = SpareWorkers(

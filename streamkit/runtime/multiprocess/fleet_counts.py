@@ -10,9 +10,9 @@ from typing import Any
 from streamkit.config.alarms import wanted
 from streamkit.runtime.control.commands import Controls
 from streamkit.runtime.execution.graph_outputs import FrameListener
-from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
 from streamkit.runtime.multiprocess.frame_ipc import ParentStages
 from streamkit.runtime.multiprocess.recovery import Recovery
+from streamkit.runtime.multiprocess.source_scheduler import LOST, SourceScheduler
 from streamkit.runtime.multiprocess.spare_sessions import SpareSessions
 from streamkit.runtime.multiprocess.worker_processes import WorkerProcesses
 from streamkit.runtime.observe.alarms import Alarms
@@ -36,7 +36,7 @@ class FleetCounts(MergedCounts, Controls):
     """
 
     processes: WorkerProcesses
-    sources: FleetSources
+    sources: SourceScheduler
     alarms: Alarms
     recovery: Recovery
     sessions: SpareSessions

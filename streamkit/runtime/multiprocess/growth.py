@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from streamkit.core.errors import StreamkitError, describe
-from streamkit.runtime.multiprocess.fleet_sources import FleetSources
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.multiprocess.spare_workers import SpareWorkers
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.multiprocess.worker_processes import WorkerProcesses
@@ -31,7 +31,7 @@ class WorkerGrowth:
     """
 
     def __init__(
-        self, processes: WorkerProcesses, spares: SpareWorkers, sources: FleetSources, limits: Counter[str],
+        self, processes: WorkerProcesses, spares: SpareWorkers, sources: SourceScheduler, limits: Counter[str],
         may_grow: Callable[[], bool],
     ) -> None:  # fmt: skip
         self.limits = limits

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from streamkit.core.data import Event
+    from streamkit.core.timeline import LastFrame
     from streamkit.media.nv_sessions import SessionSample
-    from streamkit.runtime.ingest.source_status import LastFrame
     from streamkit.runtime.observe.report_merge import WorkerReport
     from streamkit.runtime.preview.live import LiveWish
 

@@ -13,8 +13,9 @@ from typing import Protocol
 from streamkit.core.data import Event
 from streamkit.core.errors import StreamkitError
 from streamkit.runtime.multiprocess import messages
-from streamkit.runtime.multiprocess.fleet_sources import FleetSources, RestartedSource
 from streamkit.runtime.multiprocess.frame_ipc import ParentStages
+from streamkit.runtime.multiprocess.placement_policy import RestartedSource
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.multiprocess.spare_workers import SpareWorkers
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.multiprocess.worker_processes import WorkerProcesses, not_started
@@ -57,7 +58,7 @@ class Recovery:
     """
 
     def __init__(
-        self, run: RecoveringRun, processes: WorkerProcesses, sources: FleetSources, spares: SpareWorkers,
+        self, run: RecoveringRun, processes: WorkerProcesses, sources: SourceScheduler, spares: SpareWorkers,
         stages: ParentStages, *, changing: threading.RLock, keep_running: bool, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self.dead: list[WorkerHandle] = []

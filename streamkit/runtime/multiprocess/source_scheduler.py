@@ -1,79 +1,44 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sources of a run over several processes: which process reads which, their states, and restarts after a crash."""
+"""The sources of a run over several processes or nodes: which reads which, their states, and restarts after a crash."""
 
 from __future__ import annotations
 
 import itertools
 import logging
-import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Protocol
 
 from streamkit.config.pipeline_config import source_entry
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError
 from streamkit.core.text import did_you_mean
+from streamkit.core.timeline import LastFrame
 from streamkit.media.uris import may_be_live
-from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
+from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.messages import SourceOrder
-from streamkit.runtime.multiprocess.process_count import SourceLoad
+from streamkit.runtime.multiprocess.placement_policy import (
+    DeliveredFrames,
+    NoSharedSinks,
+    PlacementPolicy,
+    RestartedSource,
+    SourceProcess,
+)
+from streamkit.runtime.multiprocess.restart_history import RestartHistory
 from streamkit.runtime.observe.report_merge import WorkerReport
 
 logger = logging.getLogger(__name__)
 
 LOST = "frames dropped: process died"
-_MAX_RESTARTS, _RESTARTS_WITHIN_S = 3, 600.0
-_MAX_RESTARTS_OF_SUSPECTS = 10
-"""Sources that are suspect together are halved at each restart: ten times suffice for one among 500."""
 _PROCESSES_FOR_SUSPECTS = 4
 """How many processes there may be beyond the limit while sources are suspect: each halving leaves one behind."""
-_UNKNOWN_FPS = 30.0
-_UNKNOWN_LOAD = SourceLoad(_UNKNOWN_FPS, 1e-3)
 _FORMER = 1000
 """Number of removed sources whose process is remembered."""
-
-
-class SourceProcess(Protocol):
-    """A worker process, as its sources see it."""
-
-    def send(self, order: messages.Order) -> None:
-        """Send an order."""
-
-    @property
-    def takes_sources(self) -> bool:
-        """Whether it runs and does not end."""
-
-
-class DeliveredFrames(Protocol):
-    """What the processes have passed to the sinks that sources of several processes share."""
-
-    def delivered(self, source: str, process: Any) -> int:
-        """Index of the last frame of a source that a process has passed on; -1 if there is none."""
-
-    def skip_repeated(self, source: str, before: Any, process: Any, *, replaced: bool = False) -> None:
-        """Skip what `before` has passed on of a source, which `process` reads from its beginning again.
-
-        The source may have `replaced` one with the same id.
-        """
-
-
-class RestartedSource(NamedTuple):
-    """A source that was restarted.
-
-    Attributes:
-        id: its id.
-        frames_lost: number of its frames that are known to be lost.
-        last: its last frame that is known; None if there is none.
-    """
-
-    id: str
-    frames_lost: int
-    last: LastFrame | None
+_NO_SHARED_SINKS = NoSharedSinks()
+_ONE_MACHINE = PlacementPolicy()
 
 
 @dataclass(slots=True)
@@ -84,8 +49,8 @@ class _Leaving:
     counted: int = 0  # number of removed sources in the totals of the process
 
 
-class FleetSources:
-    """The sources of a run over several processes, by id.
+class SourceScheduler:
+    """The sources of a run over several processes, by id; a node of a cluster counts as a process.
 
     A source keeps its process while that process lives, also when it is changed: the process writes its files. The
     sources of a process that has died go to a spare process together. Without one, and when it is new, a source goes to
@@ -101,24 +66,19 @@ class FleetSources:
         removed: returns the totals of the removed sources that the processes have reported.
         keep_running: whether the run goes on without sources.
         paused: ids of the sources that are paused.
-        load: returns the expected load of a source; 1 is what a process can serve.
-        start_another: adds another process, a spare or a new one; returns None if no more may run. Its argument is how
-            many processes there may be beyond the limit; a spare process is then left alone.
+        policy: how sources are placed.
+        clock: monotonic time in seconds.
 
     Attributes:
         states: state of each source; replaced, never mutated, when sources come and go.
         stopping: whether no source may be added any more.
         lost: number of frames that were lost because a process died.
-        died: cause and message of the state of a source whose process has died.
     """
-
-    died = "process", "its process died"
 
     def __init__(
         self, sources: Sequence[SourceConfig], yaml_sources: Sequence[SourceConfig],
         removed: Callable[[], RemovedSources], keep_running: bool, paused: Iterable[str] = (),
-        load: Callable[[SourceConfig], SourceLoad] = lambda source: _UNKNOWN_LOAD,
-        start_another: Callable[[int], SourceProcess | None] = lambda beyond: None,
+        policy: PlacementPolicy = _ONE_MACHINE, clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         self.states: dict[str, SourceState] = {source.id: SourceState() for source in sources}
         self.stopping, self.lost = False, 0
@@ -133,13 +93,19 @@ class FleetSources:
         self._passed_on: set[str] = set()  # ids whose last frame has passed every stage
         self._uncounted = RemovedSources()  # removed sources that no process has counted
         self._former: dict[str, SourceProcess] = {}  # owners of removed sources, the oldest first
-        self._load, self._start_another = load, start_another
+        self._policy = policy
         self._paused = set(paused)
         self._after: dict[str, LastFrame] = {}
         self._earlier: dict[str, SourceState] = {}  # counts of processes that have ended
-        self._restarts: dict[str, deque[float]] = {}
-        self._suspects: set[str] = set()
+        self._restarts = RestartHistory(clock)
+        self._clock = clock
+        self._waiting: list[str] = []  # sources whose process is lost, while there is no other
+        self._moves: dict[str, SourceProcess] = {}  # the new process of sources that the old one ends
         self._lock = threading.RLock()
+        if policy.waiting:
+            for state in self.states.values():
+                state.begun = True
+                state.set_state("connecting", None, policy.waiting)
 
     # ------------------------------------------------------------------------------------------------ come and go
 
@@ -161,7 +127,9 @@ class FleetSources:
             raise ConfigError(f"there is a source {id_!r} already; remove it first, or choose another id")
 
     def check_open(self, id_: str) -> None:
-        """Raise ConfigError if no source can be added now: the run is over."""
+        """Raise ConfigError if no source can be added now: the run is over, or waits for a process."""
+        if self._policy.no_process and not self._any_takes_sources():
+            raise ConfigError(f"source {id_} cannot be added: {self._policy.no_process}")
         if self.over:
             raise ConfigError(f"source {id_} cannot be added: the run has ended")
 
@@ -169,8 +137,9 @@ class FleetSources:
         """Add a source to a process. Raises ConfigError: its id is taken, or the run is over."""
         with self._lock:
             self.check_free(config.id)
-            process = None if self.over else self._former_process(config.id) or self._place(self._load(config).load)
-            if process is None and not self.over:  # all have died: it restarts with the sources of the last one
+            self.check_open(config.id)
+            process = self._former_process(config.id) or self._place(self._policy.load(config).load)
+            if process is None:  # all have died: it restarts with the sources of the last one
                 process = next(reversed(self._processes), None)
             if process is None:
                 raise ConfigError(f"source {config.id} cannot be added: the run has ended")
@@ -192,15 +161,19 @@ class FleetSources:
             earlier = self._earlier.pop(id_, None)
             state.removed = True
             self.states = {name: state for name, state in self.states.items() if name != id_}
-            for by_id in (self._owners, self._configs, self._after, self._restarts, self._numbers):
+            for by_id in (self._owners, self._configs, self._after, self._numbers, self._moves):
                 by_id.pop(id_, None)
-            for ids in (self._paused, self._added, self._passed_on, self._suspects):
+            for ids in (self._paused, self._added, self._passed_on):
                 ids.discard(id_)
-            if process is not None and process in self._processes:
-                self._processes[process].states.append((state, earlier))
-                process.send(messages.Remove(id_))
-            else:
+            self._restarts.forget(id_)
+            if process is None or process not in self._processes:
                 self._count_removed(state)
+            else:
+                process.send(messages.Remove(id_))
+                if self._policy.reports_removed:
+                    self._processes[process].states.append((state, earlier))
+                else:  # its last report counts
+                    self._uncounted.add(state)
             if process is None:
                 return
             self._former[id_] = process
@@ -258,11 +231,16 @@ class FleetSources:
     def assign_rest(self) -> None:
         """Let the processes start with the other sources, which the state file has added."""
         with self._lock:
-            unassigned = [id_ for id_ in self._configs if id_ not in self._owners and not self.states[id_].done]
-            for id_ in unassigned:
-                process = self._least_loaded()
-                assert process is not None
-                self._owners[id_] = process
+            self._assign_least_loaded()
+
+    def _assign_least_loaded(self) -> list[str]:
+        """Assign the sources without a process, each to the least loaded one; return their ids."""
+        unassigned = [id_ for id_ in self._configs if id_ not in self._owners and not self.states[id_].done]
+        for id_ in unassigned:
+            process = self._least_loaded()
+            assert process is not None
+            self._owners[id_] = process
+        return unassigned
 
     def first_orders(self, process: SourceProcess) -> tuple[SourceOrder, ...]:
         """The orders for the sources that a process starts with."""
@@ -284,7 +262,7 @@ class FleetSources:
     def live(self, process: SourceProcess) -> int:
         """Number of cameras and recordings with a pace that a process reads."""
         with self._lock:
-            return sum(self._load(self._configs[id_]).live for id_ in self._running(process))
+            return sum(self._policy.load(self._configs[id_]).live for id_ in self._running(process))
 
     def owner(self, id_: str) -> SourceProcess | None:
         """The process of a source; None if there is no such source."""
@@ -366,14 +344,9 @@ class FleetSources:
             Those that were restarted: not those that were restarted too often, and none if no process is left.
         """
         with self._lock:
-            suspects = [id_ for id_ in ids if of_source and self.restarts_of(id_)]
-            max_restarts = _MAX_RESTARTS if len(suspects) < 2 else _MAX_RESTARTS_OF_SUSPECTS
-            suspects = [id_ for id_ in suspects if self.restarts_of(id_) < max_restarts]
-            others = [id_ for id_ in ids if id_ not in suspects and self.restarts_of(id_) < _MAX_RESTARTS]
+            others, suspects = self._restarts.split(ids, of_source=of_source)
             spare = take_spare() if others else None
             restarted = [self._restart(id_, spare or self._place(self._load_of(id_)), sinks) for id_ in others]
-            self._suspects.update(suspects)
-            self._suspects.difference_update(others)
             apart: SourceProcess | None = None
             for half in filter(None, (suspects[::2], suspects[1::2])):
                 apart = self._separate_process() or apart  # if no more may run, they stay together
@@ -383,8 +356,9 @@ class FleetSources:
     def _restart(self, id_: str, target: SourceProcess | None, sinks: DeliveredFrames) -> RestartedSource | None:
         if target is None:
             return None
-        now_s, before = time.monotonic(), self._owners[id_]
-        self._restarts.setdefault(id_, deque()).append(now_s)
+        now_s = self._clock()
+        before = self._owners[id_]
+        self._restarts.add(id_)
         self._passed_on.discard(id_)
         old, lost = self.states[id_], 0
         if self._continues(id_):
@@ -396,7 +370,7 @@ class FleetSources:
         else:
             state = SourceState()
             sinks.skip_repeated(id_, before, target, replaced=id_ in self._added)
-        state.set_state("reconnecting", *self.died)
+        state.set_state("reconnecting", *self._policy.died)
         self.states = {**self.states, id_: state}
         self._owners[id_] = target
         target.send(messages.Add(self._order(id_)))
@@ -408,9 +382,7 @@ class FleetSources:
         return bool(options.get("loop")) or may_be_live(str(options.get("uri", "")))
 
     def _frame_before(self, id_: str, delivered: int, now_s: float) -> LastFrame | None:
-        """The frame after which a source continues, so that no index is repeated.
-
-        The process may have read frames that it has not reported: their number is estimated from the rate.
+        """The frame after which a source continues: its last one that is known, or may have been read since.
 
         Args:
             id_: the source.
@@ -422,21 +394,96 @@ class FleetSources:
         if not reported:
             return None if delivered < 0 else LastFrame(delivered, 0.0, now_s)
         last = max(reported, key=lambda frame: frame.number)
-        rate = state.fps_in if state.rated else state.frames
-        unreported = math.ceil((now_s - last.read_s + 1.0) * max(rate, _UNKNOWN_FPS))
-        before = max(last.number + unreported, delivered)
-        if state.live:
-            return last._replace(number=before)
-        # its times rise faster than the clock
-        pts_s = last.pts_s + (before - last.number) * last.pts_s / max(last.number, 1)
-        return last._replace(number=before, pts_s=pts_s, read_s=now_s)
+        fps = state.fps_in if state.rated else state.frames
+        return last.with_unreported(now_s, fps, delivered, live=state.live)
 
     def restarts_of(self, id_: str) -> int:
         """How often a source was restarted within the last ten minutes."""
-        restarts = self._restarts.get(id_, deque())
-        while restarts and time.monotonic() - restarts[0] > _RESTARTS_WITHIN_S:
-            restarts.popleft()
-        return len(restarts)
+        return self._restarts.count(id_)
+
+    # ----------------------------------------------------------------------------------------- processes come and go
+
+    def lose(self, process: SourceProcess, *, crashed: bool) -> list[RestartedSource]:
+        """Remove a process that reads its sources no more, and restart them in others; they share no sink.
+
+        Args:
+            process: the process.
+            crashed: whether it died while its machine lives: one of its sources may be the cause.
+
+        Returns:
+            The restarted sources. Those that have crashed their process too often fail. Without a process, they wait.
+        """
+        with self._lock:
+            ids = self.remove_process(process)
+            for id_ in ids:
+                self._moves.pop(id_, None)
+            if self._any_takes_sources():
+                return self._restart_lost(ids, crashed=crashed)
+            self._waiting += ids
+            cause, message = self._policy.died
+            for id_ in ids:
+                self.states[id_].set_state("reconnecting", cause, f"{message}; waits for another")
+            return []
+
+    def place_waiting(self) -> list[RestartedSource]:
+        """Give the sources that wait to the processes that are there; return those that were restarted."""
+        with self._lock:
+            if not self._any_takes_sources():
+                return []
+            for id_ in self._assign_least_loaded():
+                self._owners[id_].send(messages.Add(self._order(id_)))
+            waiting = [id_ for id_ in self._waiting if id_ in self._owners]
+            self._waiting = []
+            return self._restart_lost(waiting, crashed=False)
+
+    def _restart_lost(self, ids: Sequence[str], *, crashed: bool) -> list[RestartedSource]:
+        if not crashed:  # it was not the fault of a source
+            for id_ in ids:
+                self._restarts.forget(id_)
+        restarted = self.restart(ids, _NO_SHARED_SINKS, of_source=crashed)
+        for id_ in set(ids) - {source.id for source in restarted}:
+            self.give_up(
+                id_, f"{self._policy.died[1]}; it was restarted {self.restarts_of(id_)} times within ten minutes"
+            )
+        return restarted
+
+    def move(self, id_: str, target: SourceProcess) -> None:
+        """Let a source's process end it; `finish_moves` starts it in another one once it has ended."""
+        with self._lock:
+            self._moves[id_] = target
+            self._owners[id_].send(messages.Remove(id_))
+
+    def finish_moves(self, reads: Callable[[SourceProcess, str], bool]) -> list[RestartedSource]:
+        """Start the sources in their new processes that the old ones have ended.
+
+        Args:
+            reads: whether a process may still read a source.
+        """
+        with self._lock:
+            ended = [id_ for id_ in self._moves if not reads(self._owners[id_], id_)]
+            restarts: list[RestartedSource | None] = []
+            for id_ in ended:
+                target = self._moves.pop(id_)
+                target = target if target.takes_sources else self._least_loaded() or target
+                restarts.append(self._restart(id_, target, _NO_SHARED_SINKS))
+                self._restarts.forget(id_)
+                self.states[id_].set_state("reconnecting", None, "moves to another node")
+            return [restart for restart in restarts if restart is not None]
+
+    # ----------------------------------------------------------------------------------------------------- placement
+
+    def measured_load(self, process: SourceProcess) -> float:
+        """The load of a process, by the measured rates of its sources."""
+        with self._lock:
+            return sum(map(self._load_of, self._running(process)))
+
+    def loads_of(self, process: SourceProcess) -> dict[str, float]:
+        """The load of each source that a process reads and that does not move."""
+        with self._lock:
+            return {id_: self._load_of(id_) for id_ in self._running(process) if id_ not in self._moves}
+
+    def _any_takes_sources(self) -> bool:
+        return any(process.takes_sources for process in self._processes)
 
     def _former_process(self, id_: str) -> SourceProcess | None:
         """The process that had a source with that id before; None if there is none, or it takes no more sources."""
@@ -451,12 +498,12 @@ class FleetSources:
         suspect = self._is_suspect(process)
         if self._has_room(process, load) and not suspect:
             return process
-        return self._start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or process
+        return self._policy.start_another(_PROCESSES_FOR_SUSPECTS if suspect else 0) or process
 
     def _separate_process(self) -> SourceProcess | None:
         """A process without sources for some that are suspect; None if no more may run."""
         idle = (process for process in self._processes if process.takes_sources and not self._running(process))
-        return next(idle, None) or self._start_another(_PROCESSES_FOR_SUSPECTS)
+        return next(idle, None) or self._policy.start_another(_PROCESSES_FOR_SUSPECTS)
 
     def _least_loaded(self) -> SourceProcess | None:
         """The process with the lowest load; one with suspect sources only if there is no other."""
@@ -465,7 +512,7 @@ class FleetSources:
 
     def _is_suspect(self, process: SourceProcess) -> bool:
         """Whether a source of a process is suspect."""
-        return any(id_ in self._suspects and self.restarts_of(id_) for id_ in self._running(process))
+        return any(map(self._restarts.is_suspect, self._running(process)))
 
     def _has_room(self, process: SourceProcess, load: float) -> bool:
         """Whether a process can serve a source of that load; an idle process serves any."""
@@ -477,11 +524,12 @@ class FleetSources:
         return [id_ for id_ in self.of(process) if not self.states[id_].done]
 
     def _total_load(self, process: SourceProcess) -> float:
-        return sum(map(self._load_of, self._running(process)))
+        return self.measured_load(process) / self._policy.capacity(process)
 
     def _load_of(self, id_: str) -> float:
         """The load of a source: by its measured rate, or by its expected rate where none is known."""
-        expected, state = self._load(self._configs[id_]), self.states[id_]
+        expected = self._policy.load(self._configs[id_])
+        state = self.states[id_]
         return expected.at(state.fps_in) if state.rated and state.fps_in else expected.load
 
     def _count_removed(self, state: SourceState) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from streamkit.core.errors import describe
-from streamkit.runtime.multiprocess.fleet_sources import FleetSources
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.multiprocess.worker_processes import WorkerProcesses
 
@@ -38,7 +38,7 @@ class SpareWorkers:
     """
 
     def __init__(
-        self, processes: WorkerProcesses, sources: FleetSources, limits: Mapping[str, int],
+        self, processes: WorkerProcesses, sources: SourceScheduler, limits: Mapping[str, int],
         ending: Callable[[], bool], changing: threading.RLock, clock: Callable[[], float],
     ) -> None:  # fmt: skip
         self.limits = dict(limits)

@@ -18,10 +18,10 @@ from streamkit.core.errors import StreamkitError, describe
 from streamkit.runtime.execution.future import start
 from streamkit.runtime.multiprocess import messages
 from streamkit.runtime.multiprocess.children import Child, Supervisor, reap_dying, signals_held_back, wait
-from streamkit.runtime.multiprocess.fleet_sources import FleetSources
 from streamkit.runtime.multiprocess.frame_ipc import ParentStages, frame_pipe
 from streamkit.runtime.multiprocess.mps import MpsDaemon
 from streamkit.runtime.multiprocess.prestart import take_prestarted, take_prestarted_daemon
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.multiprocess.worker import WorkerConfig, work
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.multiprocess.worker_link import WorkerLink
@@ -203,7 +203,7 @@ def may_go(workers: Sequence[WorkerHandle], *, files_only: bool) -> bool:
 
 
 def receive_frames(
-    worker: WorkerHandle, stages: ParentStages, sources: FleetSources, fail: Callable[[BaseException], None]
+    worker: WorkerHandle, stages: ParentStages, sources: SourceScheduler, fail: Callable[[BaseException], None]
 ) -> None:  # fmt: skip
     """Pass the frames of one process to the parent's stages, until the process has closed its pipe or exited."""
     try:

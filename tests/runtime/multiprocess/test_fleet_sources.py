@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ from streamkit.config.pipeline_config import read_text
 from streamkit.config.plan import SourceConfig
 from streamkit.core.errors import ConfigError
 from streamkit.runtime.ingest.source_status import LastFrame, RemovedSources, SourceState
-from streamkit.runtime.multiprocess import fleet_sources as module
 from streamkit.runtime.multiprocess import messages
-from streamkit.runtime.multiprocess.fleet_sources import LOST, FleetSources
 from streamkit.runtime.multiprocess.messages import SourceOrder
+from streamkit.runtime.multiprocess.placement_policy import PlacementPolicy
+from streamkit.runtime.multiprocess.source_scheduler import LOST, SourceScheduler
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 from streamkit.runtime.observe.report_merge import WorkerReport
 
@@ -68,7 +69,8 @@ class Fleet:
     def __init__(self, *, keep_running: bool = True, **sources: str) -> None:
         self.one, self.two, self.reported = Process(), Process(), RemovedSources()
         made = configs(**sources)
-        self.sources = FleetSources(made, made, self.totals, keep_running)
+        self.now_s = time.monotonic()
+        self.sources = SourceScheduler(made, made, self.totals, keep_running, clock=lambda: self.now_s)
         for process, ids in ((self.one, list(sources)[::2]), (self.two, list(sources)[1::2])):
             self.sources.add_process(process)
             self.sources.assign(process, ids)
@@ -123,7 +125,7 @@ def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() ->
 
 def test_the_state_file_may_have_removed_and_added_sources() -> None:
     made = configs(a=CAMERA, c=CAMERA)
-    sources, one, two = FleetSources(made, configs(a=CAMERA, b=CAMERA), RemovedSources, True), Process(), Process()
+    sources, one, two = SourceScheduler(made, configs(a=CAMERA, b=CAMERA), RemovedSources, True), Process(), Process()
     for process, ids in ((one, ["a"]), (two, ["b"])):
         sources.add_process(process)
         sources.assign(process, ids)
@@ -240,11 +242,9 @@ def test_the_end_of_an_earlier_source_of_that_id_says_nothing_about_an_added_one
 
 
 @pytest.mark.parametrize(("uri", "continues"), [(CAMERA, True), (LOOP, True), (FILE, False)])
-def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
-    uri: str, continues: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 102.0))
+def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(uri: str, continues: bool) -> None:
     fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
+    fleet.now_s = 102.0
     fleet.report(fleet.one, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
     fleet.sources.remove_process(fleet.one)
     assert fleet.sources.restart(["a"], sinks)
@@ -259,9 +259,9 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
         assert fleet.sources.states["a"].frames == 0
 
 
-def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
+def test_no_index_is_repeated_by_any_estimate() -> None:
     fleet, after = Fleet(a=LOOP, b=CAMERA), -1
+    fleet.now_s = 100.0
     processes = [fleet.one, fleet.two, Process(), Process()]
     for one in processes[2:]:
         fleet.sources.add_process(one)
@@ -279,9 +279,7 @@ def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -
             assert order.after[1] > 4.0 * 5000 / 100
 
 
-def test_four_deaths_within_ten_minutes_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [0.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+def test_four_deaths_within_ten_minutes_are_too_many() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
 
     def die() -> bool:
@@ -291,7 +289,7 @@ def test_four_deaths_within_ten_minutes_are_too_many(monkeypatch: pytest.MonkeyP
         return bool(fleet.sources.restart(["a"], Sinks()))
 
     assert [die(), die(), die()] == [True] * 3
-    now_s[0] = 601.0
+    fleet.now_s += 601.0
     assert [die(), die(), die()] == [True] * 3
     assert (die(), fleet.sources.restarts_of("a")) == (False, 3)
 
@@ -302,7 +300,15 @@ class Apart:
     def __init__(self, limit: int, processes: Sequence[str]) -> None:
         made = configs(**dict.fromkeys("".join(processes), CAMERA))
         self.limit, self.alive = limit, list[Process]()
-        self.sources = FleetSources(made, made, RemovedSources, True, start_another=self.start)
+        self.now_s = 0.0
+        self.sources = SourceScheduler(
+            made,
+            made,
+            RemovedSources,
+            True,
+            policy=PlacementPolicy(start_another=lambda beyond: self.start(beyond)),
+            clock=lambda: self.now_s,
+        )
         for ids in processes:
             process = self.start(9)
             assert process is not None
@@ -372,7 +378,6 @@ def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> Non
     fleet.die("c")  # of another cause: c and d are suspect as well
     assert fleet.groups == ["a", "b", "c", "d", "e"]
     fleet.sources.remove("a")
-    assert fleet.sources._suspects == set("bcd")
     fleet.sources.add(configs(f=CAMERA)[0])
     assert "f" in fleet.groups  # in the process that is idle now
 
@@ -412,25 +417,20 @@ def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -
     assert fleet.die("a", of_source=False) == ["a", "b"]
 
 
-def test_suspects_cease_to_be_after_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now_s = [0.0]
-    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+def test_suspects_cease_to_be_after_ten_minutes() -> None:
     fleet = Apart(2, ["ab", "cd"])
     fleet.die("a")
     fleet.die("a")
-    now_s[0] = 601.0
-    assert not any(map(fleet.sources._is_suspect, fleet.alive))
+    fleet.now_s += 601.0
     fleet.die("a")
     assert fleet.restarts["a"] == 3
     assert len(fleet.alive) == 2  # with others again
-    assert fleet.sources._suspects == {"b"}
 
 
 def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
     fleet = Apart(-2, ["ab", "cd"])
     fleet.die("a")
     fleet.start = lambda beyond: None  # type: ignore[method-assign]
-    fleet.sources._start_another = fleet.start
     fleet.alive.append(extra := Process())
     fleet.sources.add_process(extra)
     fleet.sources.assign(extra, ["c"])
@@ -470,7 +470,7 @@ def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None
 def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
     sources = configs(a=CAMERA, b=CAMERA, c=CAMERA)
-    refusing = FleetSources(sources, sources, RemovedSources, keep_running=False)
+    refusing = SourceScheduler(sources, sources, RemovedSources, keep_running=False)
     refusing.add_process(fleet.one)
     refusing.assign(fleet.one, ["a", "b"])
     refusing.give_up("c", "no session")

@@ -23,7 +23,7 @@ from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 from streamkit.runtime.multiprocess import fleet as fleet_module
 from streamkit.runtime.multiprocess import messages, worker_processes
 from streamkit.runtime.multiprocess.fleet import WorkerFleet
-from streamkit.runtime.multiprocess.fleet_sources import FleetSources
+from streamkit.runtime.multiprocess.placement_policy import PlacementPolicy
 from streamkit.runtime.multiprocess.process_count import (
     DevicePlan,
     ProcessPlan,
@@ -31,6 +31,7 @@ from streamkit.runtime.multiprocess.process_count import (
     plan_processes,
     source_loads,
 )
+from streamkit.runtime.multiprocess.source_scheduler import SourceScheduler
 from streamkit.runtime.observe.report_merge import WorkerReport
 from streamkit.runtime.pipeline import PipelineRun
 from streamkit.runtime.prepare import prepare
@@ -63,12 +64,12 @@ class Placed:
     """The sources of two processes, of which each may have further ones up to a number."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, count: int = 1, limit: int = 3) -> None:
-        monkeypatch.setattr("streamkit.runtime.multiprocess.fleet_sources.source_entry", lambda config: {})
+        monkeypatch.setattr("streamkit.runtime.multiprocess.source_scheduler.source_entry", lambda config: {})
         self.processes = [Process(f"p{number}") for number in range(count)]
         self.limit = limit
-        self.sources = FleetSources(
+        self.sources = SourceScheduler(
             [], [], RemovedSources, True,
-            load=lambda config: SourceLoad(30.0, config.options["load"]), start_another=self.start,
+            policy=PlacementPolicy(lambda config: SourceLoad(30.0, config.options["load"]), start_another=self.start),
         )  # fmt: skip
         for process in self.processes:
             self.sources.add_process(process)
