@@ -276,13 +276,10 @@ def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *
         frames, tuple(names), len(truth.classes), _truth_boxes(truth, frames),
         _flat(added.collected, place, numbers), _flat(itertools.chain(*added.low), place, numbers),
         _flat(itertools.chain(*added.raw), place, numbers), np.array(inferred, np.int64), added.has_low,
-        detectors_of(graph), graph, added.events, [_without_truth_prefix(event) for event in added.truth_events],
+        detectors_of(graph), graph, added.events,
+        [replace(event, stage=event.stage.removeprefix(_TRUTH)) for event in added.truth_events],
         sum(frame.failed for frame in added.collected), report, notes,
     )  # fmt: skip
-
-
-def _without_truth_prefix(event: Event) -> Event:
-    return replace(event, stage=event.stage.removeprefix(_TRUTH))
 
 
 def _truth_boxes(truth: Truth, frames: Sequence[EvaluatedFrame]) -> FlatBoxes:
