@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from streamkit.core.errors import ConfigError
 
@@ -104,13 +103,14 @@ def _own_addresses(head: str, nodes: Sequence[str]) -> list[str]:
     import psutil  # Ray has it
 
     interfaces = psutil.net_if_addrs().values()
-    addresses = [entry.address for entries in interfaces for entry in entries if _is_ip(entry.family)]
+    addresses = [
+        entry.address
+        for entries in interfaces
+        for entry in entries
+        if entry.family in (socket.AF_INET, socket.AF_INET6)
+    ]
     host = head.rpartition(":")[0].strip("[]")
     return addresses if {host, *nodes} & {*addresses, "localhost"} else []
-
-
-def _is_ip(family: Any) -> bool:
-    return family in (socket.AF_INET, socket.AF_INET6)
 
 
 def choose_token() -> None:

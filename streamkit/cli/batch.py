@@ -9,13 +9,19 @@ import json
 import logging
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkit.cli import common
 from streamkit.core.errors import ConfigError, OutputError
 from streamkit.core.text import nothing_detected
+
+if TYPE_CHECKING:
+    from streamkit.batch.job import BatchSettings, VideoFile
+    from streamkit.batch.worker_pool import WorkerPool
+    from streamkit.cli.progress import Display
+    from streamkit.config.plan import Graph
 
 _STOPPING = "stopping: files in progress are finished and no new ones are started; a second signal stops at once"
 
@@ -152,10 +158,10 @@ def _first_device(device: str | list[str]) -> str:
 
 
 def _run(
-    graph: Any,
-    settings: Any,
-    files: Any,
-    display: Any,
+    graph: Graph,
+    settings: BatchSettings,
+    files: list[VideoFile],
+    display: Display,
     *,
     device: str | None,
     report: Path | None,
@@ -220,16 +226,16 @@ def _run(
 
 
 def _worker_pool(
-    settings: Any,
-    graph: Any,
-    files: Any,
-    display: Any,
+    settings: BatchSettings,
+    graph: Graph,
+    files: list[VideoFile],
+    display: Display,
     device: str | None,
     workers: int | None,
     ray: str | None,
     timeout_s: float,
     insecure: bool,
-) -> Any:
+) -> WorkerPool:
     if ray is not None:
         from streamkit.batch.ray_worker_pool import RayWorkerPool
 

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from streamkit.cli import common
 from streamkit.cli.serve import ServerOptions, checker_of, read_credentials, run_server, server_options
 from streamkit.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter, FastAPI
 
 
 @click.command()
@@ -55,7 +58,7 @@ def cluster(cluster: Path, insecure: bool, **server: Any) -> int:
     file = PipelineFile(cluster_file.pipeline, check, allow_plugins=chosen.allow_files)
     engine = engine_of(running, gallery, store, allow_files=chosen.allow_files, file=file)
 
-    def add_routes(app: Any, api: Any) -> None:
+    def add_routes(app: FastAPI, api: APIRouter) -> None:
         add_forwarding(app, api, engine)
 
     title = f"serving {cluster_file.pipeline} on a cluster"

@@ -28,6 +28,11 @@ from streamkit.core.logs import (
 from streamkit.core.text import printable
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+    from streamkit.cli.progress import Display
+    from streamkit.config.plan import Config, Graph
+    from streamkit.core.stage import Registry
     from streamkit.runtime.run import Run, Stoppable
 
 logger = logging.getLogger(__name__)
@@ -108,14 +113,14 @@ def echo(text: str, *, err: bool = False) -> None:
     click.echo(printable(text), err=err)
 
 
-def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_empty: bool = False) -> Any:
+def read(pipeline: Path, set_: tuple[str, ...], device: str | None, *, may_be_empty: bool = False) -> Config:
     """The configuration of a command's arguments."""
     from streamkit.config.pipeline_config import read as read_file
 
     return read_file(pipeline, set_=pairs(set_), device=device, may_be_empty=may_be_empty)
 
 
-def graph_checked(graph: Any) -> Any:
+def graph_checked(graph: Graph) -> Graph:
     """The graph, after its networks are checked and its warnings are logged. Raises ConfigError."""
     from streamkit.config.checks.stages import check_networks
 
@@ -125,7 +130,7 @@ def graph_checked(graph: Any) -> Any:
     return graph
 
 
-def checked(config: Any, *, strict: bool, **options: Any) -> tuple[Any, str]:
+def checked(config: Config, *, strict: bool, **options: Any) -> tuple[Graph, str]:
     """Check a configuration for the command `check`, and print its warnings.
 
     Args:
@@ -153,7 +158,7 @@ def checked(config: Any, *, strict: bool, **options: Any) -> tuple[Any, str]:
     else:
         for warning in warnings:
             echo(f"{warning} (warning)", err=True)
-    if problems:
+    if problems or graph is None:
         raise ConfigError(problems)
     return graph, f", {count_of(len(warnings), 'warning')}" if warnings else ""
 
@@ -179,7 +184,7 @@ def pairs(set_: tuple[str, ...]) -> dict[str, str]:
     return values
 
 
-def registry(plugins: tuple[Path, ...]) -> Any:
+def registry(plugins: tuple[Path, ...]) -> Registry:
     """The stages of the registry and of these files and folders; of `plugins/` here if none is named."""
     from streamkit.config.plugins import load_plugins
     from streamkit.core.stage import default_registry
@@ -203,7 +208,7 @@ def keep_stdout() -> None:
 _STOPPING = "stopping: decoded frames are processed and every file is closed; a second signal stops at once"
 
 
-def handle_signals(running: Stoppable, display: Any, text: str = _STOPPING) -> None:
+def handle_signals(running: Stoppable, display: Display, text: str = _STOPPING) -> None:
     """Drain and close on the first Ctrl-C, SIGTERM or SIGHUP, and show `text`; stop at once on the second.
 
     A SIGHUP that is ignored, as by `nohup`, stays ignored.
@@ -236,7 +241,7 @@ def _leave_closed_terminal() -> None:
                 os.dup2(discard.fileno(), descriptor)
 
 
-def run_to_end(running: Run, display: Any) -> int:
+def run_to_end(running: Run, display: Display) -> int:
     """Run, show the error that ends the run, and return the exit code."""
     try:
         return running.run()
@@ -245,7 +250,7 @@ def run_to_end(running: Run, display: Any) -> int:
         return exit_code(error)
 
 
-def metrics_of(running: Run) -> Any:
+def metrics_of(running: Run) -> CollectorRegistry:
     """A Prometheus registry with the metrics of a run."""
     from streamkit.runtime.observe.metrics import registry
 

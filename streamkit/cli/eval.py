@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,10 @@ from streamkit.cli import common
 from streamkit.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamkit.cli.progress import Display
+    from streamkit.config.plan import Graph
+    from streamkit.evaluate.report import Evaluation
+    from streamkit.evaluate.truth import Truth
     from streamkit.runtime.run import Run
 
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -106,7 +111,9 @@ def variants(pipelines: tuple[Path, ...], set_: tuple[str, ...]) -> list[tuple[P
     return [(pipelines[0], dict(reversed(values))), (pipelines[0], dict(values))]
 
 
-def _load(pipeline: Path, sets: dict[str, str], device: str | None, truth_options: dict[str, Any]) -> tuple[Any, Any]:
+def _load(
+    pipeline: Path, sets: dict[str, str], device: str | None, truth_options: dict[str, Any]
+) -> tuple[Graph, Truth]:
     """The checked graph, and its truth."""
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
@@ -132,26 +139,28 @@ def _load(pipeline: Path, sets: dict[str, str], device: str | None, truth_option
     return graph, Truth(options, [source.id for source in graph.sources], *classes, images_of(graph))
 
 
-def _measure(loaded: tuple[Any, Any], job: tuple[Path, dict[str, str]], limit: int | None, display: Any) -> Any:
+def _measure(
+    loaded: tuple[Graph, Truth], job: tuple[Path, dict[str, str]], limit: int | None, display: Display
+) -> Evaluation:
     from streamkit.evaluate.latency import measure_latency
     from streamkit.evaluate.observe import observe
     from streamkit.evaluate.report import evaluate as measured
 
     graph, truth = loaded
 
-    def watching(running: Run) -> Any:
+    def watching(running: Run) -> AbstractContextManager[None]:
         return _watching(running, display)
 
     seen = observe(graph, truth, watching, limit=limit)
     return measured(seen, truth, str(job[0]), job[1], measure_latency(graph, watching, limit=limit))
 
 
-def _watching(running: Run, display: Any) -> Any:
+def _watching(running: Run, display: Display) -> AbstractContextManager[None]:
     common.handle_signals(running, display)
     return display.watching(running)
 
 
-def _draw(done: Any, path: Path, display: Any) -> None:
+def _draw(done: Evaluation, path: Path, display: Display) -> None:
     from streamkit.evaluate.worst import draw_worst
 
     count = draw_worst(done, path, lambda running: _watching(running, display))

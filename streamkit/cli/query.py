@@ -5,16 +5,22 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
 from streamkit.cli.common import echo
 from streamkit.core.errors import ConfigError
 from streamkit.core.units import seconds
+
+if TYPE_CHECKING:
+    from streamkit.cli.progress import Display
+    from streamkit.query.database import Database, Rows
+    from streamkit.query.dataset_location import DatasetLocation
+    from streamkit.query.selected_frames import MissingFrames
 
 _EVERY_S = 5.0
 
@@ -121,16 +127,17 @@ def query(
         return _pictures(location, database, display, frames, pictures, draw)
 
 
-def result_of(database: Any, sql: str | None, where: str | None) -> Any:
+def result_of(database: Database, sql: str | None, where: str | None) -> Rows:
     """The result of the command's SQL or condition. Raises ConfigError."""
     if sql is not None and where is not None:
         raise ConfigError("give a SELECT or --where, not both; a SELECT has its own WHERE")
-    return database.where(where) if sql is None else database.query(sql)
+    return database.where(where or "") if sql is None else database.query(sql)
 
 
 def _like(
-    location: Any, database: Any, sql: str | None, where: str | None, limit: int | None, like: str, model: str | None
-) -> Any:
+    location: DatasetLocation, database: Database, sql: str | None, where: str | None, limit: int | None, like: str,
+    model: str | None,
+) -> Rows:  # fmt: skip
     """The tracks that are like a text or an image. Raises ConfigError."""
     from streamkit.query.likeness import LIKE_ROWS, vector_of
 
@@ -140,7 +147,7 @@ def _like(
 
 
 @contextmanager
-def opened_dataset(dataset: str, timeout: str = "0s") -> Iterator[tuple[Any, Any, Any]]:
+def opened_dataset(dataset: str, timeout: str = "0s") -> Iterator[tuple[DatasetLocation, Database, Display]]:
     """A data set, its tables, and the display for messages.
 
     Args:
@@ -174,7 +181,7 @@ def opened_dataset(dataset: str, timeout: str = "0s") -> Iterator[tuple[Any, Any
         yield location, database, display
 
 
-def progress(display: Any, what: str) -> Any:
+def progress(display: Display, what: str) -> Callable[[int, int], None]:
     """A callback that shows `done of all` every five seconds."""
     import time
 
@@ -189,7 +196,7 @@ def progress(display: Any, what: str) -> Any:
     return show
 
 
-def report_missing(display: Any, missing: Any) -> int:
+def report_missing(display: Display, missing: MissingFrames) -> int:
     """Name the videos whose frames could not be read; return the exit code."""
     if not missing.frames:
         return 0
@@ -199,14 +206,19 @@ def report_missing(display: Any, missing: Any) -> int:
     return 1
 
 
-def _places(rows: Any, pictures: Path | None) -> tuple[int, int] | None:
+def _places(rows: Rows, pictures: Path | None) -> tuple[int, int] | None:
     from streamkit.query.selected_frames import frame_columns
 
     return None if pictures is None else frame_columns(rows.columns)
 
 
 def _pictures(
-    location: Any, database: Any, display: Any, selected: list[tuple[str, int]], folder: Path, draw: bool
+    location: DatasetLocation,
+    database: Database,
+    display: Display,
+    selected: list[tuple[str, int]],
+    folder: Path,
+    draw: bool,
 ) -> int:
     from streamkit.query.export import write_images
     from streamkit.query.selected_frames import SelectedFrames, skeleton_of

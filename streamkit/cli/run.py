@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,6 +13,7 @@ from streamkit.cli import common
 from streamkit.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from streamkit.config.plan import Graph
     from streamkit.runtime.run import Run
 
 
@@ -54,7 +55,7 @@ def run(
     display = open_display()
     exported = telemetry.open_telemetry()
 
-    def load() -> Any:
+    def load() -> Graph:
         display.once.forget()  # an edit may cause the same messages again
         return common.graph_checked(build(common.read(pipeline, set_, device, may_be_empty=watch)))
 

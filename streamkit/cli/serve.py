@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,6 +15,17 @@ from streamkit.cli import common
 from streamkit.core.environment import variable
 from streamkit.core.errors import ConfigError
 from streamkit.serve.prepare import engine_of, open_store, prepare
+
+if TYPE_CHECKING:
+    from fastapi import APIRouter, FastAPI
+
+    from streamkit.cli.progress import Display
+    from streamkit.config.plan import Config, Graph
+    from streamkit.runtime.observe.telemetry import Telemetry
+    from streamkit.serve.engine import ServeEngine
+    from streamkit.serve.pipeline_file import Check
+    from streamkit.serve.token import Token
+    from streamkit.serve.token_store import KnownToken
 
 _TOKEN = "STREAMKIT_TOKEN"
 
@@ -125,7 +136,7 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     display = open_display()
     exported = telemetry.open_telemetry()
 
-    def load() -> Any:
+    def load() -> Graph:
         display.once.forget()  # an edit may cause the same messages again
         return common.graph_checked(build(common.read(pipeline, set_, device, may_be_empty=True)))
 
@@ -139,7 +150,7 @@ def serve(pipeline: Path, set_: tuple[str, ...], device: str | None, **server: A
     return run_server(engine, chosen, tokens, exported, display, f"serving {pipeline}")
 
 
-def read_credentials(options: ServerOptions) -> tuple[Any, list[Any]]:
+def read_credentials(options: ServerOptions) -> tuple[Token, list[KnownToken]]:
     """The admin's token, and those of `--tokens`. Raises ConfigError."""
     from streamkit.serve.token import Token
     from streamkit.serve.token_store import read_tokens
@@ -152,13 +163,13 @@ def read_credentials(options: ServerOptions) -> tuple[Any, list[Any]]:
 
 
 def run_server(
-    engine: Any,
+    engine: ServeEngine,
     options: ServerOptions,
-    tokens: tuple[Any, list[Any]],
-    exported: Any,
-    display: Any,
+    tokens: tuple[Token, list[KnownToken]],
+    exported: Telemetry | None,
+    display: Display,
     title: str,
-    add_routes: Callable[[Any, Any], None] | None = None,
+    add_routes: Callable[[FastAPI, APIRouter], None] | None = None,
 ) -> int:
     """Run the engine's pipeline and serve its API until it ends; return the exit code.
 
@@ -222,7 +233,7 @@ def run_server(
     return code
 
 
-def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[str], tuple[list[Any], list[Any], Any]]:
+def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Check:
     """A function that checks a text in place of the YAML as `streamkit check` does; see `pipeline_file.Check`.
 
     Args:
@@ -234,7 +245,7 @@ def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[
     from streamkit.runtime.execution.device import choose
     from streamkit.runtime.multiprocess.partition import assign_sources
 
-    def check_devices(graph: Any) -> None:
+    def check_devices(graph: Graph) -> None:
         for name, _ in assign_sources(graph, keep_running=True):
             choose(name)
 
@@ -245,9 +256,7 @@ def checker(path: Path, set_: tuple[str, ...], device: str | None) -> Callable[[
     )
 
 
-def checker_of(
-    path: Path, read: Callable[[str], Any], placement: Callable[[Any], None] | None = None
-) -> Callable[[str], tuple[list[Any], list[Any], Any]]:
+def checker_of(path: Path, read: Callable[[str], Config], placement: Callable[[Graph], None] | None = None) -> Check:
     """A function that checks a text as `streamkit check` does; see `pipeline_file.Check`.
 
     Args:
@@ -258,7 +267,7 @@ def checker_of(
     from streamkit.cli.check import check
     from streamkit.core.errors import Problem, StreamkitError
 
-    def checked(text: str) -> tuple[list[Any], list[Any], Any]:
+    def checked(text: str) -> tuple[list[Problem], list[Problem], Graph | None]:
         try:
             config = read(text)
             graph = check(config, placement=placement)

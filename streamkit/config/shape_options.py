@@ -116,9 +116,9 @@ def shapes_of(root: YamlNode, registry: Registry) -> list[StageShapes]:
 
 
 def _shapes(id_: str, type_: str, option: ShapeOption, stage_options: Mapping[str, Any]) -> StageShapes:
-    outer = _at(stage_options, option.path[:-1])
-    value = _at(stage_options, option.path)
-    units = _at(stage_options, option.units) or ("share" if value is None else "pixels")
+    outer = option_at(stage_options, option.path[:-1])
+    value = option_at(stage_options, option.path)
+    units = option_at(stage_options, option.units) or ("share" if value is None else "pixels")
     if option.hides and outer is not None and not isinstance(outer, Mapping):
         why = f"{'.'.join(option.path[:-1])} hides objects; it cannot hide a part of the frame as well"
         return StageShapes(id_, type_, option, "pixels", {}, why)
@@ -147,7 +147,8 @@ def _sources(stage_options: Mapping[str, Any], shapes: Mapping[str, Any]) -> dic
     return {name: [str(id_) for id_ in ids] for name, ids in lists.items()}
 
 
-def _at(node: Any, path: tuple[str, ...]) -> Any:
+def option_at(node: Any, path: tuple[str, ...]) -> Any:
+    """The value at a path of keys in options; None if there is none."""
     for step in path:
         node = node.get(step) if isinstance(node, Mapping) else None
     return node

@@ -328,10 +328,9 @@ class _Editor:
     def _is_alone_on_line(self, part: _Part) -> bool:
         """Whether a part ends its line, apart from a comment, and is not in brackets: it may become a block."""
         ahead = self._text[part.end :].partition("\n")[0].strip()
-        return (not ahead or ahead.startswith("#")) and not self._bracketed(part)
-
-    def _bracketed(self, part: _Part) -> bool:
-        return any(other.flow and other.start < part.start < other.end for other in _parse(self._text).inside())
+        return (not ahead or ahead.startswith("#")) and not any(
+            other.flow and other.start < part.start < other.end for other in _parse(self._text).inside()
+        )
 
     def _indent(self, part: _Part) -> int:
         """The indentation of the line of a part's key."""

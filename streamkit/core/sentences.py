@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from string import Formatter
 from typing import Any
 
 from streamkit.core.data import Event
@@ -14,7 +17,6 @@ _MAX_FACTS = 12  # of a generic sentence
 _TRACE = frozenset({"clip", "clip_s", "snapshot", "path", "box", "text", "label"})  # not part of a generic sentence
 
 Data = Mapping[str, Any]
-Sentence = Callable[[Event, Data], str]
 
 
 def sentence(event: Event) -> str:
@@ -27,12 +29,9 @@ def sentence(event: Event) -> str:
     text = fields.get("text")
     if isinstance(text, str) and text.strip():
         return _line(text)
-    describe = _SENTENCES.get(str(event.kind))
-    if describe is not None:
-        try:
-            return _line(describe(event, fields))
-        except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
-            pass
+    for template in _TEMPLATES.get(str(event.kind), ()):
+        with suppress(KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError):
+            return _line(_Template(event, fields).fill(template))
     return _line(_generic(event, fields))
 
 
@@ -98,90 +97,8 @@ def _who(event: Event, label: Any = None, track: Any = None) -> str:
     return str(label) if track is None else f"{label} {track}"
 
 
-def _line_name(event: Event, fields: Data) -> str:
-    return f'the line "{fields.get("line", event.stage)}"'
-
-
-def _zone_name(event: Event, fields: Data) -> str:
-    return f'the zone "{fields.get("zone", event.stage)}"'
-
-
-def _window(fields: Data) -> str:
-    return f"in {span_text(float(fields['to_s']) - float(fields['from_s']))}"
-
-
-def _count(n: Any, singular: str, plural: str) -> str:
-    return f"{n} {singular if n == 1 else plural}"
-
-
-# ------------------------------------------------------------------------------------------------------------- kinds
-
-
-def _crossed(event: Event, fields: Data) -> str:
-    so_far = f" ({fields['in']} in, {fields['out']} out so far)" if "in" in fields and "out" in fields else ""
-    going = f" going {fields['direction']}" if "direction" in fields else ""
-    return f"{_who(event)} crossed {_line_name(event, fields)}{going} at {event.source}{so_far}"
-
-
-def _counted(event: Event, fields: Data) -> str:
-    counts = f"{fields['in']} went in and {fields['out']} went out"
-    return f"{_window(fields)}, {counts} over {_line_name(event, fields)} at {event.source}"
-
-
-def _entered(event: Event, fields: Data) -> str:
-    verb = "appeared in" if fields.get("appeared") else "entered"
-    return f"{_who(event)} {verb} {_zone_name(event, fields)} at {event.source} ({fields['count']} inside)"
-
-
-def _left(event: Event, fields: Data) -> str:
-    if "identity" in fields:
-        stays = [f"{stay['source']} for {span_text(stay['to_s'] - stay['from_s'])}" for stay in fields["path"]]
-        return f"{_identity(event, fields)} left after {span_text(fields['stayed_s'])}: {', then '.join(stays)}"
-    verb = "was last seen in" if fields.get("lost") else "left"
-    after = f"after {span_text(fields['dwell_s'])}"
-    return f"{_who(event)} {verb} {_zone_name(event, fields)} at {event.source} {after} ({fields['count']} inside)"
-
-
 def _identity(event: Event, fields: Data) -> str:
     return f"{event_label(event) or 'object'} {fields['identity']}"
-
-
-def _seen(event: Event, fields: Data) -> str:
-    whom = _identity(event, fields)
-    if fields.get("new"):
-        return f"{whom} was seen for the first time, at {event.source}"
-    if not fields["away_s"]:
-        return f"{whom} was seen at {event.source}, and at {fields['before']} at the same time"
-    return f"{whom} was seen at {event.source}, {span_text(fields['away_s'])} after {fields['before']}"
-
-
-def _loitering(event: Event, fields: Data) -> str:
-    return f"{_who(event)} has been in {_zone_name(event, fields)} at {event.source} for {span_text(fields['dwell_s'])}"
-
-
-def _overcrowded(event: Event, fields: Data) -> str:
-    return (
-        f"{_zone_name(event, fields)} at {event.source} is overcrowded: {_count(fields['count'], 'object', 'objects')}"
-    )
-
-
-def _occupancy(event: Event, fields: Data) -> str:
-    inside = f"{fields['mean']:.3g} objects on average, {fields['max']} at most"
-    moved = f"{fields['entered']} entered and {fields['left']} left"
-    return f"{_window(fields)}, {_zone_name(event, fields)} at {event.source} held {inside}; {moved}"
-
-
-def _raised(event: Event, fields: Data) -> str:
-    whom = "" if event.track_id is None else f" for {_who(event)}"
-    return f'the rule "{fields["rule"]}" is true{whom} at {event.source}'
-
-
-def _cleared(event: Event, fields: Data) -> str:
-    if "rule" in fields:
-        whom = "" if event.track_id is None else f" for {_who(event)}"
-        after = f" after {span_text(fields['lasted_s'])}" if "lasted_s" in fields else ""
-        return f'the rule "{fields["rule"]}" is no longer true{whom} at {event.source}{after}'
-    return f"{_zone_name(event, fields)} at {event.source} is no longer overcrowded ({fields['count']} inside)"
 
 
 def _pair(event: Event, fields: Data) -> str:
@@ -189,84 +106,90 @@ def _pair(event: Event, fields: Data) -> str:
     return f"{_who(event, first)} and {_who(event, second, fields['other'])}"
 
 
-def _met(event: Event, fields: Data) -> str:
-    return f"{_pair(event, fields)} met at {event.source}"
+def _for_whom(event: Event, fields: Data) -> str:
+    return "" if event.track_id is None else f" for {_who(event)}"
 
 
-def _parted(event: Event, fields: Data) -> str:
-    return f"{_pair(event, fields)} parted at {event.source} after {span_text(fields['together_s'])}"
+def _stays(stays: Any) -> str:
+    return ", then ".join(f"{stay['source']} for {span_text(stay['to_s'] - stay['from_s'])}" for stay in stays)
 
 
-def _read(event: Event, fields: Data) -> str:
-    before = f', read as "{fields["before"]}" before' if "before" in fields else ""
-    return f'{_who(event)} at {event.source} reads "{fields["value"]}"{before}'
+def _bytes(size: Any) -> str:
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
 
 
-def _speeding(event: Event, fields: Data) -> str:
-    speed = f"{fields['speed_kmh']:.0f} km/h"
-    limit = f"{fields['limit_kmh']:g} km/h"
-    return f"{_who(event)} moves at {speed} at {event.source}, above the limit of {limit}"
+def _answers(answer: Any) -> str:
+    return "; ".join(f"{_words(name)}: {plain(value)}" for name, value in answer.items())
 
 
-def _slowed(event: Event, fields: Data) -> str:
-    speed = f"{fields['speed_kmh']:.0f} km/h"
-    limit = f"{fields['limit_kmh']:g} km/h"
-    return f"{_who(event)} has slowed to {speed} at {event.source}, below the limit of {limit}"
+def _count(singular: str, plural: str) -> Callable[[Any], str]:
+    return lambda n: f"{n} {singular if n == 1 else plural}"
 
 
-def _changed(event: Event, fields: Data) -> str:
-    if "before" in fields:
-        return f"{_who(event)} turned from {fields['before']} to {fields['direction']} at {event.source}"
-    return f"{_who(event)} moves {fields['direction']} at {event.source}"
+def _only(holds: Callable[[Any], bool]) -> Callable[[Any], str]:
+    """Write nothing; a sentence whose condition does not hold is not the one."""
+
+    def check(value: Any) -> str:
+        if not holds(value):
+            raise KeyError(value)
+        return ""
+
+    return check
 
 
-def _wrong_way(event: Event, fields: Data) -> str:
-    return f"{_who(event)} moves the wrong way at {event.source}: {fields['direction']}"
+_FIELDS: Mapping[str, Callable[[Event, Data], Any]] = {
+    "source": lambda event, fields: event.source,
+    "stage": lambda event, fields: event.stage,
+    "who": lambda event, fields: _who(event),
+    "line": lambda event, fields: f'the line "{fields.get("line", event.stage)}"',
+    "zone": lambda event, fields: f'the zone "{fields.get("zone", event.stage)}"',
+    "period": lambda event, fields: f"in {span_text(float(fields['to_s']) - float(fields['from_s']))}",
+    "identity": _identity,
+    "pair": _pair,
+    "for whom": _for_whom,
+    "label": lambda event, fields: fields.get("label") or "the frame",
+    "whom": lambda event, fields: "the frame" if event.track_id is None else _who(event),
+}
+"""What a template may name beside the event's data."""
+
+_FORMATS: Mapping[str, Callable[[Any], str]] = {
+    "span": span_text,
+    "words": _words,
+    "bytes": _bytes,
+    "stays": _stays,
+    "answers": _answers,
+    "stripped": str.strip,
+    "objects": _count("object", "objects"),
+    "frames": _count("frame was lost", "frames were lost"),
+    "if": _only(bool),
+    "if not": _only(lambda value: not value),
+}
 
 
-def _manual(event: Event, fields: Data) -> str:
-    return f"a clip of {event.source} was started by hand"
+class _Template(Formatter):
+    """Fills a template with an event: its fields in braces; a part in <> is left out if it names a missing field."""
 
+    def __init__(self, event: Event, fields: Data) -> None:
+        self._event = event
+        self._fields = fields
 
-def _recorded(event: Event, fields: Data) -> str:
-    size = f"{fields['bytes'] / 1e6:.1f} MB" if fields["bytes"] >= 1e5 else f"{fields['bytes'] / 1e3:.1f} kB"
-    return f"a clip of {event.source} was recorded: {span_text(fields['duration_s'])}, {size}"
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        field = _FIELDS.get(key)
+        return self._fields[key] if field is None else field(self._event, self._fields)
 
+    def format_field(self, value: Any, format_spec: str) -> str:
+        write = _FORMATS.get(format_spec)
+        return str(super().format_field(value, format_spec)) if write is None else write(value)
 
-def _saved(event: Event, fields: Data) -> str:
-    if "of" not in fields:
-        return f"the image of {event.stage} at {event.source} was saved"
-    of = fields["of"]
-    what = fields.get("label")
-    what = what or "the frame"
-    return f"a snapshot of {what} at {event.source} was saved for {of['stage']} {_words(of['kind'])}"
-
-
-def _collected(event: Event, fields: Data) -> str:
-    what = fields.get("label") or "the frame"
-    return f"an image of {what} at {event.source} was collected for labeling: {_words(fields['reason'])}"
-
-
-def _answered(event: Event, fields: Data) -> str:
-    whom = "the frame" if event.track_id is None else _who(event)
-    answers = "; ".join(f"{_words(name)}: {plain(value)}" for name, value in fields["answer"].items())
-    return f'{whom} at {event.source}, asked "{fields["prompt"].strip()}": {answers}'
-
-
-def _reconnected(event: Event, fields: Data) -> str:
-    cause = f" ({_words(fields['cause'])})" if fields.get("cause") else ""
-    return f"the source {event.source} is connected again after {span_text(fields['away_s'])}{cause}"
-
-
-def _resized(event: Event, fields: Data) -> str:
-    before = fields["before"]
-    size = f"{fields['width']}x{fields['height']}"
-    return f"the picture of {event.source} is {size} from now on, before {before['width']}x{before['height']}"
-
-
-def _restarted(event: Event, fields: Data) -> str:
-    lost = _count(fields["frames_lost"], "frame was lost", "frames were lost")
-    return f"the source {event.source} was restarted in another process: {fields['cause']}; {lost}"
+    def fill(self, template: str) -> str:
+        text = ""
+        for number, part in enumerate(re.split("[<>]", template)):
+            try:
+                text += self.format(part)
+            except KeyError:
+                if number % 2 == 0:
+                    raise
+        return text
 
 
 def _generic(event: Event, fields: Data) -> str:
@@ -278,33 +201,54 @@ def _generic(event: Event, fields: Data) -> str:
     return f"{_words(event.kind)}{whom} at {event.source}, from {event.stage}{listed}"
 
 
-_SENTENCES: dict[str, Sentence] = {
-    "crossed": _crossed,
-    "counted": _counted,
-    "entered": _entered,
-    "left": _left,
-    "loitering": _loitering,
-    "overcrowded": _overcrowded,
-    "cleared": _cleared,
-    "occupancy": _occupancy,
-    "raised": _raised,
-    "met": _met,
-    "parted": _parted,
-    "read": _read,
-    "speeding": _speeding,
-    "slowed": _slowed,
-    "changed": _changed,
-    "wrong_way": _wrong_way,
-    "manual": _manual,
-    "recorded": _recorded,
-    "saved": _saved,
-    "collected": _collected,
-    "answered": _answered,
-    "reconnected": _reconnected,
-    "resized": _resized,
-    "restarted": _restarted,
-    "seen": _seen,
+_TEMPLATES: Mapping[str, tuple[str, ...]] = {
+    "crossed": ("{who} crossed {line}< going {direction}> at {source}< ({in} in, {out} out so far)>",),
+    "counted": ("{period}, {in} went in and {out} went out over {line} at {source}",),
+    "entered": (
+        "{appeared:if}{who} appeared in {zone} at {source} ({count} inside)",
+        "{who} entered {zone} at {source} ({count} inside)",
+    ),
+    "left": (
+        "{identity} left after {stayed_s:span}: {path:stays}",
+        "{lost:if}{who} was last seen in {zone} at {source} after {dwell_s:span} ({count} inside)",
+        "{who} left {zone} at {source} after {dwell_s:span} ({count} inside)",
+    ),
+    "loitering": ("{who} has been in {zone} at {source} for {dwell_s:span}",),
+    "overcrowded": ("{zone} at {source} is overcrowded: {count:objects}",),
+    "cleared": (
+        'the rule "{rule}" is no longer true{for whom} at {source}< after {lasted_s:span}>',
+        "{zone} at {source} is no longer overcrowded ({count} inside)",
+    ),
+    "occupancy": (
+        "{period}, {zone} at {source} held {mean:.3g} objects on average, {max} at most; {entered} entered and "
+        "{left} left",
+    ),
+    "raised": ('the rule "{rule}" is true{for whom} at {source}',),
+    "met": ("{pair} met at {source}",),
+    "parted": ("{pair} parted at {source} after {together_s:span}",),
+    "read": ('{who} at {source} reads "{value}"<, read as "{before}" before>',),
+    "speeding": ("{who} moves at {speed_kmh:.0f} km/h at {source}, above the limit of {limit_kmh:g} km/h",),
+    "slowed": ("{who} has slowed to {speed_kmh:.0f} km/h at {source}, below the limit of {limit_kmh:g} km/h",),
+    "changed": ("{who} turned from {before} to {direction} at {source}", "{who} moves {direction} at {source}"),
+    "wrong_way": ("{who} moves the wrong way at {source}: {direction}",),
+    "manual": ("a clip of {source} was started by hand",),
+    "recorded": ("a clip of {source} was recorded: {duration_s:span}, {bytes:bytes}",),
+    "saved": (
+        "a snapshot of {label} at {source} was saved for {of[stage]} {of[kind]:words}",
+        "the image of {stage} at {source} was saved",
+    ),
+    "collected": ("an image of {label} at {source} was collected for labeling: {reason:words}",),
+    "answered": ('{whom} at {source}, asked "{prompt:stripped}": {answer:answers}',),
+    "reconnected": ("the source {source} is connected again after {away_s:span}<{cause:if} ({cause:words})>",),
+    "resized": ("the picture of {source} is {width}x{height} from now on, before {before[width]}x{before[height]}",),
+    "restarted": ("the source {source} was restarted in another process: {cause}; {frames_lost:frames}",),
+    "seen": (
+        "{new:if}{identity} was seen for the first time, at {source}",
+        "{away_s:if}{identity} was seen at {source}, {away_s:span} after {before}",
+        "{away_s:if not}{identity} was seen at {source}, and at {before} at the same time",
+    ),
 }
+"""The sentences of each kind; the first one of which the event has all fields is taken."""
 
-KINDS = frozenset(_SENTENCES)
+KINDS = frozenset(_TEMPLATES)
 """The kinds that have a sentence of their own."""

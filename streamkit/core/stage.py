@@ -108,6 +108,7 @@ class RuntimeContext:
         addresses: the sources' addresses by id, for a sink that reads a source's own packets.
         streams: the number of the video stream by source id, for sources with the option `stream`.
         stage_state: what the stage keeps over restarts; None unless the pipeline has `state`.
+        draws_in_place: whether a stage that draws may change its input surfaces, because no other branch reads them.
         opening_note: what takes long while the stage is opened, for people; set by the stage.
         carried: what the stage passes on when the pipeline is rebuilt, stored as it is closed; None if it never is.
     """
@@ -125,6 +126,7 @@ class RuntimeContext:
     addresses: Mapping[str, str] = field(default_factory=dict)
     streams: Mapping[str, int] = field(default_factory=dict)
     stage_state: StageState | None = None
+    draws_in_place: bool = False
     opening_note: str = ""
     carried: StageState | None = None
 

@@ -7,7 +7,6 @@ import base64
 import contextlib
 import json
 import logging
-import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,7 +18,7 @@ from streamkit.core.errors import describe
 from streamkit.core.logs import LogOnce
 from streamkit.emit.client import WINDOW, Address, Message, RecordRejected, SendError, ServerClient, Tls, tls_context
 from streamkit.emit.mail_format import MAX_IMAGE_BYTES, MailFormat, MailRecord, address_in, mail_record, title
-from streamkit.emit.segment_file import open_private
+from streamkit.io.private_file import write_private
 
 if TYPE_CHECKING:
     import smtplib
@@ -94,11 +93,8 @@ class RateLimit:
 
     def _write(self) -> None:
         """Store both; if the disk cannot be written, they last as long as this process."""
-        part = self._path.with_name(f".{self._path.name}.part")
         with contextlib.suppress(OSError):
-            with open(open_private(part, os.O_WRONLY | os.O_TRUNC), "w", encoding="utf-8") as file:
-                json.dump({"sent": list(self._sent), "left_out": self.omitted}, file)
-            os.replace(part, self._path)
+            write_private(self._path, json.dumps({"sent": list(self._sent), "left_out": self.omitted}))
 
 
 class EmailClient(ServerClient):

@@ -448,18 +448,15 @@ class _Lowering:
 
     def _vectors(self, name: str) -> Generator[Step, None, View]:
         """Return a view of a tensor that can be read in vectors, after a copy where that needs one."""
-        if (padded_name := self._padded_source(name)) is not None:
-            name = padded_name
+        if self._padding(name) is not None:
+            name = self._writers[name].inputs[0]
         view = self._view(name)
-        if view.vectors and self._reads_whole_vectors(name, view):
+        # the values behind the last channel are the tensor's own padding or another tensor's
+        if view.vectors and padded(view.shape[3]) <= view.strides[2]:
             return view
         target = self._new_view(view.shape)
         yield CopyChannels(view, target, padded(view.shape[3]) - view.shape[3])
         return target
-
-    def _reads_whole_vectors(self, name: str, view: View) -> bool:
-        """Whether the values behind a tensor's last channel are its own padding or another tensor's."""
-        return padded(view.shape[3]) <= view.strides[2]
 
     def _then(self, task: _Task) -> Generator[Step, None, tuple[Pointwise, ...]]:
         """Return what follows an operator, with the views of the tensors that it reads."""
@@ -488,7 +485,7 @@ class _Lowering:
         then = yield from self._then(task)
         bias = parameters.bias
         if then and isinstance(then[0], Affine):
-            weight = weight * _per_output(then[0].scale)
+            weight = weight * then[0].scale.reshape(-1, 1, 1, 1)
             bias = bias * then[0].scale + then[0].shift
             then = then[1:]
         if parameters.groups == 1:
@@ -569,9 +566,6 @@ class _Lowering:
             return None
         return writer.parameters.pads
 
-    def _padded_source(self, name: str) -> str | None:
-        return None if self._padding(name) is None else self._writers[name].inputs[0]
-
     def _block_source(self, name: str) -> str | None:
         """Return the tensor from outside whose blocks of pixels a convolution of this tensor reads."""
         if name in self._blocks:
@@ -644,10 +638,6 @@ def _padded_vector(values: np.ndarray) -> np.ndarray:
     vector = np.zeros(padded(len(values)), np.float32)
     vector[: len(values)] = values
     return vector
-
-
-def _per_output(scale: np.ndarray) -> np.ndarray:
-    return scale.reshape(-1, 1, 1, 1)
 
 
 def _takes_padding(operator: Operator) -> bool:

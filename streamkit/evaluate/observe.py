@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.config.plan import DECODE, Graph, Node, RunOptions
+from streamkit.config.plan import DECODE, Graph, Node, RunOptions, stages_above
 from streamkit.core.data import Detections, Event
 from streamkit.core.errors import ConfigError, StageError, StreamkitError
 from streamkit.core.stage import Stage
@@ -90,7 +90,8 @@ def detectors_of(graph: Graph) -> list[Node]:
     """The stages that detect: their tables are the candidates. Raises ConfigError if there are none."""
     detecting = [node for node in graph.nodes.values() if "detections" in node.writes]
     networks = [node for node in detecting if issubclass(node.type, (Postprocess, DetectionsFromFile))]
-    roots = networks or [node for node in detecting if not _above(graph, node) & {other.id for other in detecting}]
+    ids = {node.id for node in detecting}
+    roots = networks or [node for node in detecting if stages_above(graph.nodes, node).keys().isdisjoint(ids)]
     if not roots:
         raise ConfigError(f"{graph.config.file} has no stage that detects objects; add one, such as detect")
     return roots
@@ -109,17 +110,6 @@ def known_classes(detectors: Sequence[Node]) -> tuple[list[str], set[str]]:
 def _output_labels(node: Node) -> Sequence[str]:
     wanted = node.options.get("labels") if issubclass(node.type, Postprocess) else None
     return [name for name in node.labels if wanted is None or name in wanted]
-
-
-def _above(graph: Graph, node: Node) -> set[str]:
-    todo = list(node.inputs)
-    ancestors = set[str]()
-    while todo:
-        name = todo.pop()
-        if name in graph.nodes and name not in ancestors:
-            ancestors.add(name)
-            todo += graph.nodes[name].inputs
-    return ancestors
 
 
 def images_of(graph: Graph) -> dict[str, list[str]]:
@@ -276,13 +266,10 @@ def _gather(graph: Graph, truth: Truth, added: _Added, report: dict[str, Any], *
         frames, tuple(names), len(truth.classes), _truth_boxes(truth, frames),
         _flat(added.collected, place, numbers), _flat(itertools.chain(*added.low), place, numbers),
         _flat(itertools.chain(*added.raw), place, numbers), np.array(inferred, np.int64), added.has_low,
-        detectors_of(graph), graph, added.events, [_without_truth_prefix(event) for event in added.truth_events],
+        detectors_of(graph), graph, added.events,
+        [replace(event, stage=event.stage.removeprefix(_TRUTH)) for event in added.truth_events],
         sum(frame.failed for frame in added.collected), report, notes,
     )  # fmt: skip
-
-
-def _without_truth_prefix(event: Event) -> Event:
-    return replace(event, stage=event.stage.removeprefix(_TRUTH))
 
 
 def _truth_boxes(truth: Truth, frames: Sequence[EvaluatedFrame]) -> FlatBoxes:

@@ -17,7 +17,7 @@ from streamkit.evaluate.boxes import FlatBoxes
 from streamkit.evaluate.observe import Observations, Watching
 from streamkit.evaluate.report import Evaluation
 from streamkit.evaluate.stages import CollectPixels
-from streamkit.io.outputs import AtomicFile, writing
+from streamkit.io.outputs import AtomicFile
 from streamkit.ops.color import from_rgb, to_rgb
 from streamkit.ops.style import PALETTE
 from streamkit.runtime.execution.device import choose
@@ -171,8 +171,4 @@ def _write(path: Path, image: np.ndarray) -> None:
 
     done, data = cv2.imencode(".png", cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
     assert done
-    file = AtomicFile(path)
-    file.begin()
-    with writing(path):
-        file.part.write_bytes(bytes(data))
-    file.finish()
+    AtomicFile(path).write(data.tobytes())

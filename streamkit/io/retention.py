@@ -97,7 +97,8 @@ class FileRetention:
         Raises:
             OutputError: the source's id leads out of the folder, or the disk rejects the name.
         """
-        words = {name: _file_name_part(text) for name, text in {"stage": stage, "kind": kind, **more}.items()}
+        parts = {"stage": stage, "kind": kind, **more}
+        words = {name: re.sub(r"[^\w.-]", "_", text) or "_" for name, text in parts.items()}
         clock = {"time": f"{max(0.0, pts_s):010.3f}s", "date": NO_DATE}
         if time_s is not None:
             ms = round(time_s * 1000)
@@ -251,7 +252,3 @@ def _pattern(template: str) -> str:
     for name, text in _PATTERNS.items():
         pattern = pattern.replace(re.escape(f"{{{name}}}"), text)
     return rf"{pattern}(?:-[0-9]+)?{re.escape(dot + suffix)}"
-
-
-def _file_name_part(text: str) -> str:
-    return re.sub(r"[^\w.-]", "_", text) or "_"

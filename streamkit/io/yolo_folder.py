@@ -69,12 +69,10 @@ def _names(folder: Path) -> tuple[str, ...]:
     above = [parent.parent for parent in (folder, *folder.parents) if parent.name == "labels"]  # of labels/val
     for place in (parent / name for parent in (folder, *above) for name in _NAMES):
         if place.is_file():
-            return _of_yaml(place) if place.suffix == ".yaml" else _of_lines(place)
+            if place.suffix == ".yaml":
+                return _of_yaml(place)
+            return tuple(line.strip() for line in place.read_text().splitlines() if line.strip())
     raise ConfigError(f"{folder} has no class names, in {' or '.join(_NAMES[:3])}; add the file, or give --labels")
-
-
-def _of_lines(path: Path) -> tuple[str, ...]:
-    return tuple(line.strip() for line in path.read_text().splitlines() if line.strip())
 
 
 def _of_yaml(path: Path) -> tuple[str, ...]:

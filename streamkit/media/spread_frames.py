@@ -35,19 +35,15 @@ def images_and_videos(paths: Sequence[Path]) -> tuple[list[Path], list[Path]]:
             raise SourceError(f"there is no file or folder {path}")
         folder = path.is_dir()
         files = sorted((file for file in path.iterdir() if file.is_file()), key=natural_key) if folder else [path]
-        stills = [Path(image) for image in image_files(str(path))] if folder and _has_images(files) else []
-        clips = [file for file in files if file.suffix.lower() in VIDEOS]
-        if not folder:
-            stills, clips = ([path], []) if path.suffix.lower() in IMAGE_SUFFIXES else ([], [path])
+        stills = [file for file in files if file.suffix.lower() in IMAGE_SUFFIXES]
+        clips = [file for file in files if file.suffix.lower() in VIDEOS or not (folder or stills)]
+        if folder and stills:
+            stills = [Path(image) for image in image_files(str(path))]
         if not stills and not clips:
             raise SourceError(f"the folder {path} contains no videos or images")
         images += stills
         videos += clips
     return images, videos
-
-
-def _has_images(files: Sequence[Path]) -> bool:
-    return any(file.suffix.lower() in IMAGE_SUFFIXES for file in files)
 
 
 def spread_frames(

@@ -213,7 +213,8 @@ def find_card(name: str, folder: Path | None = None) -> Path:
         for candidate in (path, path.with_name(path.name + ".yaml")):
             if candidate.is_file():
                 return candidate
-        raise ModelError(f"there is no card {path}{did_you_mean(path.name, _siblings(path))}")
+        siblings = [card.name for card in path.parent.glob("*.y*ml")]
+        raise ModelError(f"there is no card {path}{did_you_mean(path.name, siblings)}")
     folders = list(dict.fromkeys(directory.absolute() for directory in (folder, folder / "models", shipped_models())))
     for path in (directory / (name + suffix) for directory in folders for suffix in (".yaml", ".yml")):
         if path.is_file():
@@ -236,10 +237,6 @@ def called(path: Path) -> str:
 def _looks_like_a_card(path: Path) -> bool:
     """Whether a YAML file is a card: pipelines are often in the same folder."""
     return re.search(r"^family:", path.read_text(encoding="utf-8", errors="replace"), re.MULTILINE) is not None
-
-
-def _siblings(path: Path) -> list[str]:
-    return [card.name for card in path.parent.glob("*.y*ml")]
 
 
 def family_of(card: Card) -> Family:

@@ -149,7 +149,7 @@ def _read(file: Path) -> tuple[dict[str, TensorInfo], dict[str, TensorInfo], dic
         session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"], enable_fallback=0)
     except Exception as error:
         # ONNX Runtime's exceptions have no common base but Exception.
-        if missing := _missing_weights(file):
+        if missing := [name for name in external_files(file) if not (file.parent / name).is_file()]:
             raise ModelError(
                 f"{file} has its weights in {', '.join(missing)}, and there is no such file beside it; copy it there, "
                 "or export the network into one file"
@@ -213,11 +213,6 @@ def external_files(file: Path) -> list[str]:
     with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as data:
         spans = [(match.end(), match.end() + match[1][0]) for match in entry.finditer(data)]
         return sorted({data[start:end].decode(errors="replace") for start, end in spans})
-
-
-def _missing_weights(file: Path) -> list[str]:
-    """Return the names of files with external weights that are not beside an ONNX file."""
-    return [name for name in external_files(file) if not (file.parent / name).is_file()]
 
 
 def _tensor(file: Path, node: Any) -> TensorInfo:

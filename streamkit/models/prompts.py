@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -65,10 +64,11 @@ def prompt_input(card: Card, info: ModelInfo) -> PromptInput:
         ModelError: the text encoder cannot be used.
     """
     assert card.text is not None
+    of_family = family_of(card).extra_inputs(np.ones((1, 2), np.int64), np)
     others = [
         info_of_input
         for name, info_of_input in info.inputs.items()
-        if name != info.image_input and name not in _inputs_of_family(card)
+        if name != info.image_input and name not in of_family
     ]
     name = card.file.name
     if not others:
@@ -166,8 +166,3 @@ def prepare(card: Card, prompts: Sequence[str], device: Device) -> Prompts:
     xp = device.xp
     shared = SharedInputs({name: xp.asarray(feed) for name, feed in feeds.items()}, how.per_image)
     return Prompts((*texts, *[""] * (slots - len(texts))), shared)
-
-
-def _inputs_of_family(card: Card) -> dict[str, Any]:
-    """The inputs that the card's family fills."""
-    return dict(family_of(card).extra_inputs(np.ones((1, 2), np.int64), np))

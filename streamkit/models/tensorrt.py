@@ -51,8 +51,10 @@ def tensorrt_options(
     Raises:
         OutputError: the folder cannot be created.
     """
+    # a network with f32 or u8 images may compute in f16; its weights then have that type
+    f16 = f16 or info.dtype == "f16" or _f16_weights(info.file, file_version(info.file))
     options = {
-        "trt_fp16_enable": str(f16 or info.dtype == "f16" or _has_f16(info.file)),
+        "trt_fp16_enable": str(f16),
         "trt_int8_enable": str(is_quantized(info.file)),
         "trt_engine_cache_enable": "True",
         "trt_timing_cache_enable": "True",
@@ -70,11 +72,6 @@ def tensorrt_options(
     if not os.access(folder, os.W_OK):
         raise OutputError(f"cannot write TensorRT's engines to {folder}; set XDG_CACHE_HOME to a folder you can write")
     return options | {"trt_engine_cache_path": str(folder), "trt_timing_cache_path": str(timing)}
-
-
-def _has_f16(file: Path) -> bool:
-    """Whether a network with f32 or u8 images computes in f16; its weights then have that type."""
-    return _f16_weights(file, file_version(file))
 
 
 @functools.lru_cache(maxsize=16)

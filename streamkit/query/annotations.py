@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import io
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
-from xml.sax.saxutils import XMLGenerator
+from xml.etree import ElementTree
 
 import numpy as np
 import orjson
@@ -162,6 +161,9 @@ def _corners_of_box(box: np.ndarray, size: np.ndarray) -> list[float]:
     return [x1, y1, x2, y1, x2, y2, x1, y2]
 
 
+_END = "</annotations>"
+
+
 class CvatAnnotations:
     """`annotations.xml`: CVAT for images 1.1.
 
@@ -175,93 +177,69 @@ class CvatAnnotations:
     """
 
     def __init__(self, folder: Path, labels: Sequence[str], count: int) -> None:
-        self._path, self._text_file = folder / "annotations.xml", io.StringIO()
-        self._xml, self._images = XMLGenerator(self._text_file, "utf-8", short_empty_elements=True), 0
-        self._xml.startDocument()
-        self._begin("annotations")
-        self._text("version", "1.1")
-        self._begin("meta")
-        self._begin("task")
-        self._text("name", "streamkit")
-        self._text("size", str(count))
-        self._text("mode", "annotation")
-        self._begin("labels")
-        for label in labels:
-            self._label(label)
-        for name in ("labels", "task", "meta"):
-            self._end(name)
+        self._path = folder / "annotations.xml"
+        attribute = [("mutable", "False"), ("input_type", "text"), ("default_value", ""), ("values", "")]
+        attributes = [
+            _element("attribute", _element("name", name), *(_element(key, text) for key, text in attribute))
+            for name in ("score", "track_id")
+        ]
+        classes = [_element("label", _element("name", label), _element("attributes", *attributes)) for label in labels]
+        task = [_element("name", "streamkit"), _element("size", str(count)), _element("mode", "annotation")]
+        meta = _element("meta", _element("task", *task, _element("labels", *classes)))
+        self._head = _xml(_element("annotations", _element("version", "1.1"), meta)).removesuffix(_END)
+        self._images: list[str] = []
 
     def add(self, image: str, selected: SelectedFrame) -> None:
-        """Write an image's element."""
-        frame, table = selected.frame, selected.frame.tables["objects"]
-        self._begin("image", id=self._images, name=image, width=frame.width, height=frame.height)
+        """Add an image's element."""
+        frame = selected.frame
+        table = frame.tables["objects"]
         numbers = numbers_of(table, [frame])
-        for row, label in enumerate(table.label):
-            self._object(table, row, label, numbers[row])
-        self._end("image")
-        self._images += 1
+        shapes = [shape for row, label in enumerate(table.label) for shape in _cvat_shapes(table, row, label, numbers)]
+        size = {"width": frame.width, "height": frame.height}
+        self._images.append(_xml(_element("image", *shapes, id=len(self._images), name=image, **size)))
 
     def finish(self) -> None:
-        """Complete the file."""
-        self._end("annotations")
-        self._xml.endDocument()
-        self._path.write_text(self._text_file.getvalue(), encoding="utf-8")
+        """Write the file."""
+        lines = ['<?xml version="1.0" encoding="utf-8"?>', self._head.rstrip(), *self._images, _END, ""]
+        self._path.write_text("\n".join(lines), encoding="utf-8")
 
-    def _object(self, table: Detections, row: int, label: str, numbers: np.ndarray) -> None:
-        masks, corners, points = (table.extra.get(name) for name in ("mask", "corners", "keypoints"))
-        common = {"label": label, "source": "auto", "occluded": 0}
-        if masks is not None and masks[row] is not None and rle.area(masks[row]):
-            self._shape("mask", table, row, numbers, **common, **_cvat_mask(masks[row]))
-        elif corners is not None and not np.isnan(corners[row]).any():
-            polygon = _cvat_points(corners_of(corners[row].astype(np.float64)))
-            self._shape("polygon", table, row, numbers, **common, points=polygon)
-        else:
-            box = dict(zip(("xtl", "ytl", "xbr", "ybr"), (f"{value:.2f}" for value in numbers[:4]), strict=True))
-            self._shape("box", table, row, numbers, **common, **box)
-        if points is not None:
-            keypoints = points_of(points[row].astype(np.float64))
-            keypoints = keypoints[keypoints[:, 2] > 0]
-            if len(keypoints):
-                self._shape("points", table, row, numbers, **common, points=_cvat_points(keypoints[:, :2]))
 
-    def _shape(self, name: str, table: Detections, row: int, numbers: np.ndarray, **attributes: Any) -> None:
-        self._begin(name, **attributes, z_order=0)
-        self._attribute("score", f"{numbers[4]:.4g}")
-        if table.track_id is not None and table.track_id[row] != -1:
-            self._attribute("track_id", str(int(table.track_id[row])))
-        self._end(name)
+def _element(tag: str, *content: ElementTree.Element | str, **attributes: object) -> ElementTree.Element:
+    """An XML element with a text, or with elements in it."""
+    element = ElementTree.Element(tag, {name: str(attribute) for name, attribute in attributes.items()})
+    element.text = "".join(text for text in content if isinstance(text, str))
+    element.extend(child for child in content if not isinstance(child, str))
+    return element
 
-    def _attribute(self, name: str, value: str) -> None:
-        self._text("attribute", value, name=name)
 
-    def _label(self, label: str) -> None:
-        self._begin("label")
-        self._text("name", label)
-        self._begin("attributes")
-        for name in ("score", "track_id"):
-            self._begin("attribute")
-            self._text("name", name)
-            self._text("mutable", "False")
-            self._text("input_type", "text")
-            self._text("default_value", "")
-            self._text("values", "")
-            self._end("attribute")
-        self._end("attributes")
-        self._end("label")
+def _xml(element: ElementTree.Element) -> str:
+    """An element as text, a line for each element in it."""
+    ElementTree.indent(element, "")
+    return ElementTree.tostring(element, "unicode")
 
-    def _begin(self, element: str, **attributes: Any) -> None:
-        self._xml.startElement(element, {key: str(value) for key, value in attributes.items()})  # type: ignore[arg-type]
-        if element in ("annotations", "meta", "task", "labels", "label", "attributes", "image"):
-            self._xml.characters("\n")
 
-    def _end(self, name: str) -> None:
-        self._xml.endElement(name)
-        self._xml.characters("\n")
+def _cvat_shapes(table: Detections, row: int, label: str, numbers: np.ndarray) -> Iterator[ElementTree.Element]:
+    """The shape of an object, and its keypoints."""
+    masks, corners, points = (table.extra.get(name) for name in ("mask", "corners", "keypoints"))
+    attributes = [_element("attribute", f"{numbers[row, 4]:.4g}", name="score")]
+    if table.track_id is not None and table.track_id[row] != -1:
+        attributes.append(_element("attribute", str(int(table.track_id[row])), name="track_id"))
 
-    def _text(self, element: str, text: str, **attributes: str) -> None:
-        self._begin(element, **attributes)
-        self._xml.characters(text)
-        self._end(element)
+    def shape(kind: str, **geometry: Any) -> ElementTree.Element:
+        return _element(kind, *attributes, label=label, source="auto", occluded=0, **geometry, z_order=0)
+
+    if masks is not None and masks[row] is not None and rle.area(masks[row]):
+        yield shape("mask", **_cvat_mask(masks[row]))
+    elif corners is not None and not np.isnan(corners[row]).any():
+        yield shape("polygon", points=_cvat_points(corners_of(corners[row].astype(np.float64))))
+    else:
+        sides = (f"{side:.2f}" for side in numbers[row, :4])
+        yield shape("box", **dict(zip(("xtl", "ytl", "xbr", "ybr"), sides, strict=True)))
+    if points is not None:
+        keypoints = points_of(points[row].astype(np.float64))
+        visible = keypoints[keypoints[:, 2] > 0]
+        if len(visible):
+            yield shape("points", points=_cvat_points(visible[:, :2]))
 
 
 def _cvat_points(points: np.ndarray) -> str:

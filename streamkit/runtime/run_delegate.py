@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
@@ -17,6 +17,18 @@ from streamkit.runtime.observe.health import HealthSnapshot
 from streamkit.runtime.run import RebuiltRun, RunAlarms, RunDevice, RunSources
 
 R = TypeVar("R", bound=RebuiltRun)
+T = TypeVar("T")
+
+
+class _Forwarded(Generic[T]):
+    """An attribute, or a method without parameters, of the current run; see `Run`."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, delegate: RunDelegate[Any], owner: type) -> T:
+        forwarded: T = getattr(delegate._running, self._name)
+        return forwarded
 
 
 class RunDelegate(Generic[R]):
@@ -34,65 +46,18 @@ class RunDelegate(Generic[R]):
         """The current run."""
         return self._running
 
-    @property
-    def graph(self) -> Graph:
-        """See `Run`."""
-        return self._running.graph
-
-    @property
-    def states(self) -> Mapping[str, SourceState]:
-        """See `Run`."""
-        return self._running.states
-
-    @property
-    def sources(self) -> RunSources:
-        """See `Run`."""
-        return self._running.sources
-
-    @property
-    def addresses(self) -> Mapping[str, str]:
-        """See `Run`."""
-        return self._running.addresses
-
-    @property
-    def limit(self) -> int | None:
-        """See `Run`."""
-        return self._running.limit
-
-    @property
-    def devices(self) -> Sequence[RunDevice]:
-        """See `Run`."""
-        return self._running.devices
-
-    @property
-    def device(self) -> RunDevice:
-        """See `Run`."""
-        return self._running.device
-
-    @property
-    def alarms(self) -> RunAlarms:
-        """See `Run`."""
-        return self._running.alarms
-
-    @property
-    def opening(self) -> list[str]:
-        """See `Run`."""
-        return self._running.opening
-
-    @property
-    def fatal(self) -> BaseException | None:
-        """See `Run`."""
-        return self._running.fatal
-
-    @property
-    def seconds(self) -> float:
-        """See `Run`."""
-        return self._running.seconds
-
-    @property
-    def hung_threads(self) -> Sequence[threading.Thread]:
-        """See `Run`."""
-        return self._running.hung_threads
+    graph = _Forwarded[Graph]()
+    states = _Forwarded[Mapping[str, SourceState]]()
+    sources = _Forwarded[RunSources]()
+    addresses = _Forwarded[Mapping[str, str]]()
+    limit = _Forwarded[int | None]()
+    devices = _Forwarded[Sequence[RunDevice]]()
+    device = _Forwarded[RunDevice]()
+    alarms = _Forwarded[RunAlarms]()
+    opening = _Forwarded[list[str]]()
+    fatal = _Forwarded[BaseException | None]()
+    seconds = _Forwarded[float]()
+    hung_threads = _Forwarded[Sequence[threading.Thread]]()
 
     # ------------------------------------------------------------------------------------------------- changes
 
@@ -148,29 +113,9 @@ class RunDelegate(Generic[R]):
 
     # ------------------------------------------------------------------------------------------------- counting
 
-    @property
-    def finished(self) -> Mapping[str, int]:
-        """See `Run`."""
-        return self._running.finished
-
-    @property
-    def event_counts(self) -> Mapping[EventSeries, int]:
-        """See `Run`."""
-        return self._running.event_counts
-
-    @property
-    def latency(self) -> Mapping[str, Histogram]:
-        """See `Run`."""
-        return self._running.latency
-
-    def queues(self) -> dict[str, int]:
-        """See `Run`."""
-        return self._running.queues()
-
-    def lost_nodes(self) -> list[str]:
-        """See `Run`."""
-        return self._running.lost_nodes()
-
-    def health(self) -> HealthSnapshot:
-        """See `Run`."""
-        return self._running.health()
+    finished = _Forwarded[Mapping[str, int]]()
+    event_counts = _Forwarded[Mapping[EventSeries, int]]()
+    latency = _Forwarded[Mapping[str, Histogram]]()
+    queues = _Forwarded[Callable[[], dict[str, int]]]()
+    lost_nodes = _Forwarded[Callable[[], list[str]]]()
+    health = _Forwarded[Callable[[], HealthSnapshot]]()

@@ -12,7 +12,8 @@ import sqlite3
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +51,16 @@ _BUSY_S = 2.0
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS entries (number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, "
     "who TEXT NOT NULL, role TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, "
-    "detail TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL, request_id TEXT NOT NULL DEFAULT '')"
+    "detail TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL, request_id TEXT NOT NULL)"
 )
-_ADDED = "ALTER TABLE entries ADD COLUMN request_id TEXT NOT NULL DEFAULT ''"  # to a file of an earlier version
 _COLUMNS = "number, time_s, who, role, address, action, target, detail, status, outcome, request_id"
+_WANTED = (
+    "(:who = '' OR who = :who) AND "
+    "(:action = '' OR action = :action OR substr(action, 1, length(:action) + 1) = :action || '.') AND "
+    "instr(lower(target || ' ' || detail), lower(:text)) > 0 AND "
+    "time_s BETWEEN ifnull(:since_s, -9e99) AND ifnull(:until_s, 9e99) AND number < ifnull(:before, 9e18) AND "
+    "ifnull((status >= 400) = :failed, 1)"
+)  # the fields of AuditFilter
 _VERBS = {"POST": "add", "PUT": "change", "PATCH": "change", "DELETE": "remove"}
 
 
@@ -100,27 +107,6 @@ class AuditFilter:
     before: int | None = None
     failed: bool | None = None
 
-    def condition(self) -> tuple[str, list[Any]]:
-        """The SQL condition and its values."""
-        parts: list[tuple[str, list[Any]]] = []
-        if self.who:
-            parts.append(("who = ?", [self.who]))
-        if self.action:
-            parts.append(
-                ("(action = ? OR substr(action, 1, ?) = ?)", [self.action, len(self.action) + 1, f"{self.action}."])
-            )
-        if self.text:
-            parts.append(("instr(lower(target || ' ' || detail), lower(?)) > 0", [self.text]))
-        if self.since_s is not None:
-            parts.append(("time_s >= ?", [self.since_s]))
-        if self.until_s is not None:
-            parts.append(("time_s <= ?", [self.until_s]))
-        if self.before is not None:
-            parts.append(("number < ?", [self.before]))
-        if self.failed is not None:
-            parts.append(("status >= 400" if self.failed else "status < 400", []))
-        return " AND ".join(text for text, _ in parts) or "1", [value for _, values in parts for value in values]
-
 
 class AuditLog:
     """The audit log of a server, in a SQLite file that only its owner may read. Thread-safe.
@@ -150,8 +136,6 @@ class AuditLog:
                 f"cannot write the audit log {path}: {error.strerror}; give another folder with --data"
             ) from None
         self._do(_SCHEMA)
-        if "request_id" not in [column[1] for column in self._do("PRAGMA table_info(entries)")]:
-            self._do(_ADDED)
         self.prune()
 
     def add(
@@ -224,23 +208,21 @@ class AuditLog:
 
     def entries(self, wanted: AuditFilter | None = None, limit: int = 100) -> list[AuditEntry]:
         """The wanted entries, newest first, without those that wait. Raises OutputError."""
-        condition, values = (wanted or AuditFilter()).condition()
-        rows = self._do(
-            f"SELECT {_COLUMNS} FROM entries WHERE {condition} ORDER BY number DESC LIMIT ?", *values, limit
-        )
+        text = f"SELECT {_COLUMNS} FROM entries WHERE {_WANTED} ORDER BY number DESC LIMIT :limit"
+        rows = self._do(text, asdict(wanted or AuditFilter()) | {"limit": limit})
         return [AuditEntry(*row) for row in ((*fields[:7], json.loads(fields[7]), *fields[8:]) for fields in rows)]
 
     def prune(self) -> None:
         """Delete entries that are too old or too many."""
-        self._do("DELETE FROM entries WHERE time_s < ?", self._clock() - RETENTION_S)
-        self._do("DELETE FROM entries WHERE number <= (SELECT max(number) FROM entries) - ?", MAX_ENTRIES)
+        self._do("DELETE FROM entries WHERE time_s < ?", [self._clock() - RETENTION_S])
+        self._do("DELETE FROM entries WHERE number <= (SELECT max(number) FROM entries) - ?", [MAX_ENTRIES])
         self._do(
             "DELETE FROM entries WHERE status >= 400 AND number NOT IN "
             "(SELECT number FROM entries WHERE status >= 400 ORDER BY number DESC LIMIT ?)",
-            MAX_REJECTED,
+            [MAX_REJECTED],
         )
 
-    def _do(self, text: str, *values: Any) -> list[Any]:
+    def _do(self, text: str, values: Sequence[Any] | Mapping[str, Any] = ()) -> list[Any]:
         try:
             with contextlib.closing(sqlite3.connect(self._path, timeout=_BUSY_S)) as connection, connection:
                 return connection.execute(text, values).fetchall()
@@ -361,20 +343,8 @@ class Audited:
         target = noted.target if noted.target is not None else "/".join(map(str, params.values()))
         outcome = "done" if status < 400 else noted.error or f"status {status}"
         address = (scope.get("client") or ("",))[0]
-
-        def add() -> None:
-            self._log.add(
-                who,
-                action,
-                target,
-                noted.detail,
-                role=role,
-                address=address,
-                status=status,
-                outcome=outcome,
-                request_id=REQUEST_ID.get(),
-            )
-
+        circumstances: dict[str, Any] = {"role": role, "address": address, "status": status, "outcome": outcome}
+        add = partial(self._log.add, who, action, target, noted.detail, request_id=REQUEST_ID.get(), **circumstances)
         await anyio.to_thread.run_sync(add, limiter=self._in_order)
 
     def _failed_sign_in(self, scope: MutableMapping[str, Any], status: int) -> bool:

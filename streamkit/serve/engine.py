@@ -297,7 +297,7 @@ class ServeEngine:
         return next((source for source in list(self.graph.sources) if source.id == id_), None)
 
     def _recorders(self) -> list[str]:
-        return [node.id for node in self._nodes() if hasattr(node.type, "trigger")]
+        return [node.id for node in self._nodes() if node.type.spec.on_demand]
 
     def _changed(self, id_: str, new: api_models.ChangedSource) -> SourceConfig:
         """A source with its changes applied; everything else is kept."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from streamkit.serve.private_file import write_private
+from streamkit.io.private_file import write_private
 
 logger = logging.getLogger(__name__)
 

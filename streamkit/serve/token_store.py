@@ -15,7 +15,7 @@ from pathlib import Path
 
 from streamkit.core.errors import ConfigError, OutputError, Problem
 from streamkit.core.yaml_tree import YamlNode, load_file
-from streamkit.serve.private_file import write_private
+from streamkit.io.private_file import write_private
 from streamkit.serve.token import MIN_LENGTH, ROLES, Role, check_length, new_token, same
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@ -]{0,63}")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from streamkit.core.errors import MissingPackage
+from streamkit.core.user_cache import user_cache
 
 _FOLDERS = 16  # of compiled code, each a few MB, for different sources: of the tracker and of the rules
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -98,8 +99,7 @@ def cache_folder() -> Path:
 
     if config.CACHE_DIR:
         return Path(config.CACHE_DIR) / "streamkit"
-    user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    return Path(user) / "streamkit" / "compiled"
+    return user_cache("compiled")
 
 
 def content_digest(folder: Path) -> str:

@@ -7,7 +7,7 @@ import pytest
 from support.full_disk import small_disk
 
 from streamkit.core.errors import ConfigError, OutputError
-from streamkit.serve.private_file import write_private
+from streamkit.io.private_file import write_private
 from streamkit.serve.token_store import TokenStore, read_tokens
 
 TEXT = "a token of the tests"

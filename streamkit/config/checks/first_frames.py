@@ -6,11 +6,10 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from streamkit.analytics.shapes import Shape, by_name, outside, outside_text
 from streamkit.config.plan import Graph, Node
-from streamkit.config.shape_options import SOURCES, ShapeOption, shape_options
+from streamkit.config.shape_options import SOURCES, ShapeOption, option_at, shape_options
 from streamkit.core.errors import Problem, SourceError
 from streamkit.core.stage import Source
 from streamkit.media.source_resolver import missing_reason
@@ -56,10 +55,10 @@ def _shapes_outside(node: Node, sizes: Sizes) -> Iterator[Problem]:
     if not dataclasses.is_dataclass(node.type):
         return
     for option in shape_options(node.type):
-        shapes = _at(node.options, option.path)
+        shapes = option_at(node.options, option.path)
         if shapes is None or option.kind == "arrow":
             continue  # an arrow is a direction, wherever it lies
-        by_share = _at(node.options, option.units) == "share"
+        by_share = option_at(node.options, option.units) == "share"
         for name, shape in by_name(shapes).items():
             which = ".".join(filter(None, (node.table, *option.path, name)))
             text = _outside(which, shape, option, {"": (1, 1)} if by_share else _used(node, name, sizes))
@@ -80,10 +79,3 @@ def _used(node: Node, shape: str, sizes: Sizes) -> Sizes:
     option = node.options.get(SOURCES) or ()
     ids = option.get(shape) if isinstance(option, Mapping) else option
     return {source: size for source, size in sizes.items() if not ids or source in ids}
-
-
-def _at(options: Any, path: tuple[str, ...]) -> Any:
-    """The value at a path of keys in options; None if there is none."""
-    for key in path:
-        options = options.get(key) if isinstance(options, Mapping) else None
-    return options

@@ -75,11 +75,10 @@ class Runner:
     def make(self, **replaced: Any) -> Stage:
         """Create an instance with its context, not yet open."""
         stage = self.node.type(**{**self.node.options, **replaced})
-        if self.node.in_place:
-            stage.in_place = True  # type: ignore[attr-defined]
         stage.context = self._context(self.node.id)
         stage.context.counters = self.counters
         self._runtime = stage.context.runtime
+        self._runtime.draws_in_place = self.node.in_place
         return stage
 
     @property

@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from streamkit.config.plan import Node
+from streamkit.core.stage import Sink
+
 HOST = "streamkit"  # the process of the threads; those of CUDA streams are devices
 DECODE = "decode"
 READERS = ("source/", "ahead/")  # threads that decode
@@ -101,6 +104,13 @@ def lane_usages(tracks: Iterable[Sums]) -> list[LaneUsage]:
 def _add(sums: dict[str, float], more: Mapping[str, float]) -> None:
     for name, seconds in more.items():
         sums[name] += seconds
+
+
+def role_of(node: Node) -> str:
+    """The role of a stage for `find_bottleneck`: `output`, `network`, or empty for others."""
+    if issubclass(node.type, Sink):
+        return "output"
+    return "network" if "outputs" in node.type.spec.writes else ""
 
 
 def find_bottleneck(usages: Sequence[LaneUsage], roles: Mapping[str, str]) -> str | None:

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streamkit.config.plan import Graph, Node
-from streamkit.core.stage import Sink
+from streamkit.config.plan import Graph
 from streamkit.runtime.execution.lane import partition
-from streamkit.runtime.observe.bottleneck import BUSY, PACE, LaneUsage, find_bottleneck
+from streamkit.runtime.observe.bottleneck import BUSY, PACE, LaneUsage, find_bottleneck, role_of
 
 _SAMPLES = 6  # over which a rate is computed, about a second apart
 
@@ -57,7 +56,7 @@ class LiveLoad:
 
     def __init__(self, graph: Graph) -> None:
         self._lanes = [[node.id for node in lane.nodes] for lane in partition(graph)]
-        self._roles = {node.id: _role(node) for node in graph.nodes.values()}
+        self._roles = {node.id: role_of(node) for node in graph.nodes.values()}
         self._samples: deque[tuple[float, Mapping[str, Mapping[str, Any]]]] = deque(maxlen=_SAMPLES)
         self.stages: Mapping[str, StageLoad] = {}
         self.bottleneck = Bottleneck()
@@ -94,10 +93,6 @@ class LiveLoad:
         usage.cpu_s = sum(usage.work_s.values())  # whether it was on a core is not measured
         usage.wait_s["other"] = max(0.0, usage.total_s - usage.cpu_s)
         return usage
-
-
-def _role(node: Node) -> str:
-    return "output" if issubclass(node.type, Sink) else "network" if "outputs" in node.type.spec.writes else ""
 
 
 def _load(before: Mapping[str, Any], now: Mapping[str, Any], seconds: float) -> StageLoad:

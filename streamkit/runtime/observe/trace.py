@@ -20,12 +20,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from streamkit.core.data import Batch, Device
-from streamkit.core.stage import Sink
 from streamkit.core.tracing import Spans
 from streamkit.core.version import __version__
 from streamkit.io.outputs import ReportFile
 from streamkit.runtime.execution.iterators import closing_iterator
-from streamkit.runtime.observe.bottleneck import HOST, READERS, Sums, find_bottleneck, lane_usages
+from streamkit.runtime.observe.bottleneck import HOST, READERS, Sums, find_bottleneck, lane_usages, role_of
 
 if TYPE_CHECKING:
     from streamkit.runtime.execution.channel import Channel
@@ -263,9 +262,7 @@ class Recorder:
             lanes: lanes whose queue lengths are sampled every 5 ms while there is activity.
             batcher: the batcher, whose queue is sampled too; None in a process without one.
         """
-        for node in (node for lane in lanes for node in lane.nodes):
-            sink = issubclass(node.type, Sink)
-            self._roles[node.id] = "output" if sink else "network" if "outputs" in node.type.spec.writes else ""
+        self._roles = {node.id: role_of(node) for lane in lanes for node in lane.nodes}
         self._queues = {} if batcher is None else {"frames in the batcher": (batcher, [0])}
         for lane in lanes:
             for name, channel in zip(lane.nodes[0].inputs, lane.inputs, strict=True):

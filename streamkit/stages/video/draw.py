@@ -147,9 +147,6 @@ class Draw(BatchStage):
     ] = None
     pixelate: Annotated[Hiding | None, "like blur, with a mosaic."] = None
 
-    in_place: bool = field(default=False, init=False)
-    """Set by the runner where no other branch reads the surfaces: then they are drawn on, not copied."""
-
     def __post_init__(self) -> None:
         """Check `trail` and the zones and classes to hide."""
         if self.trail is not None and not self.trail > 0:
@@ -199,7 +196,9 @@ class Draw(BatchStage):
         originals = [surface for surface in surfaces if surface is not None]
         if self._hidden:
             originals = self._hide(batch, originals, places, tables)
-        drawn = draw(originals, marks, [ends[i] for i in places], self._atlas, in_place=self.in_place)
+        drawn = draw(
+            originals, marks, [ends[i] for i in places], self._atlas, in_place=self.context.runtime.draws_in_place
+        )
         for place, surface in zip(places, drawn, strict=True):
             batch.frames[place].surface = surface
         return batch
@@ -216,4 +215,4 @@ class Draw(BatchStage):
         scales = [batch.frames[i].shape_scale for i in places]
         to_hide = regions(originals, sizes, shown, self._hidden, scales)
         self.context.counters.add("regions hidden", len(to_hide.table))
-        return hide(originals, to_hide.table, to_hide.masks, in_place=self.in_place)
+        return hide(originals, to_hide.table, to_hide.masks, in_place=self.context.runtime.draws_in_place)

@@ -51,7 +51,7 @@ def acting(what, **options) -> Rig:
 def test_an_instance_knows_whether_it_may_draw_on_its_surfaces(in_place):
     rig = Rig(Acts)
     rig.runner.node.in_place = in_place
-    assert getattr(rig.runner.make(), "in_place", None) is (True if in_place else None)
+    assert rig.runner.make().context.runtime.draws_in_place is in_place
 
 
 @pytest.mark.parametrize("line", [True, False])

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from streamkit.core.data import Batch, Color, Detections, Frame, Surface
-from streamkit.core.stage import BatchStage, options
+from streamkit.core.stage import BatchStage, Context, RuntimeContext, options
 from streamkit.ops.color import rgb
 from streamkit.stages.video.draw import Draw
 
@@ -53,7 +53,7 @@ def test_in_place_is_for_the_runner_alone():
     assert "in_place" not in [option.name for option in options(Draw)]
     stage = drawing()
     original = frame()
-    stage.in_place = True
+    stage.context = Context(runtime=RuntimeContext(draws_in_place=True))
     batch = stage.process(Batch([original], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
     assert batch.frames[0].surface is original.surface
     assert (original.surface.data != 100).any()
@@ -238,7 +238,7 @@ def test_hidden_in_place_or_not_and_with_frames_that_failed():
     first = stage.process(Batch(frames_, tables={"detect": objects}).fork()).frames
     assert first[0].surface is originals[0]
     assert all(drawn_frame.surface is not old for drawn_frame, old in zip(first[1:], originals[1:], strict=True))
-    stage.in_place = True
+    stage.context = Context(runtime=RuntimeContext(draws_in_place=True))
     second = stage.process(Batch(frames_, tables={"detect": objects})).frames
     assert all(drawn_frame.surface is old for drawn_frame, old in zip(second, originals, strict=True))
     for a, b in zip(first[1:], second[1:], strict=True):
