@@ -218,7 +218,7 @@ class _Results(NamedTuple):
         """Return the reference's objects; `margin` is added to the card's minimum score."""
         card = self.card
         return reference.objects(
-            card.family,
+            self.reads,
             self.answers,
             self.transform,
             self.size,
@@ -227,7 +227,6 @@ class _Results(NamedTuple):
             iou=card.iou,
             select=card.select,
             classes=len(card.labels),
-            plugin=card.decoder,
         )[:_MAX_OBJECTS]
 
     def table(self) -> Detections:
@@ -316,7 +315,7 @@ def _shares(objects: int, same: float, worst: float, text: str) -> _Verdict:
 def _vectors(results: _Results) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pipeline's vector and the reference's."""
     ours = results.reads.finish(fetch([results.reads.vectors(results.outputs)])()[0])[0]
-    return [(ours, reference.answer(results.card.family, results.answers))]
+    return [(ours, reference.answer(results.reads, results.answers))]
 
 
 def _judge_classes(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:

@@ -154,15 +154,15 @@ BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4,
 def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
     arrays = {name: np.array(value) for name, value in outputs.items()}
     spec = InputSpec(size=(64, 48))
-    rows = reference.objects("ssd", arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
+    rows = reference.objects(FAMILIES["ssd"], arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
     np.testing.assert_allclose(rows, [[8, 40, 56, 96, 0.9, LABEL]])
 
 
 def test_every_family_that_finds_objects_has_a_plain_reference():
-    families_with_boxes = {
-        name for name, network_family in FAMILIES.items() if network_family.task in ("detect", "pose")
+    with_objects = {
+        name for name, family in FAMILIES.items() if family.task in ("detect", "pose", "segment") and not family.regions
     }
-    assert set(reference.READERS) == families_with_boxes | {"yolov8_seg", "yolo_e2e_seg"}
+    assert {name for name, family in FAMILIES.items() if family.traits.reference} == with_objects
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
