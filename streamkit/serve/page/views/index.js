@@ -7,6 +7,7 @@
 // `update` is called with each new state of the pipeline, `close` when the user leaves the view; `everyMs` is how often it
 // needs the state, unless once a second. `params` are those after `?` in the address, as in #/events?source=gate.
 
+import { addViews } from "../router.js";
 import { t } from "../strings.js";
 
 /** @typedef {{ status: import("../types").Status, sources: import("../types").SourceView[] }} State */
@@ -14,8 +15,7 @@ import { t } from "../strings.js";
 /** @typedef {{ open: (root: HTMLElement, params: URLSearchParams) => Opened }} ViewModule */
 /** @typedef {{ name: string, title: string, load: null | (() => Promise<ViewModule>) }} View */
 
-/** @type {View[]} */
-export const VIEWS = [
+addViews(
   { name: "live", title: t("live.title"), load: () => import("./live.js") },
   { name: "home", title: t("home.title"), load: null },
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
@@ -27,4 +27,4 @@ export const VIEWS = [
   { name: "config", title: t("config.title"), load: () => import("./config.js") },
   { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },
   { name: "access", title: t("access.title"), load: () => import("./access.js") },
-];
+);
