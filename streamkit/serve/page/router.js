@@ -8,7 +8,7 @@ import { stylesheet } from "./stylesheet.js";
 /** @typedef {import("./views/index.js").View} View */
 
 /** @type {View[]} */
-const views = [];
+let views = [];
 /** @type {import("./views/index.js").Opened | null} */
 let opened = null;
 /** @type {import("./views/index.js").State | null} */
@@ -19,8 +19,8 @@ let turn = 0;
  * Adds views to the page, in the order of the navigation.
  * @param {View[]} added
  */
-export function addViews(...added) {
-  views.push(...added);
+export function addViews(added) {
+  views = [...views, ...added];
 }
 
 /**

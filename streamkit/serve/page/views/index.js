@@ -15,7 +15,8 @@ import { t } from "../strings.js";
 /** @typedef {{ open: (root: HTMLElement, params: URLSearchParams) => Opened }} ViewModule */
 /** @typedef {{ name: string, title: string, load: null | (() => Promise<ViewModule>) }} View */
 
-addViews(
+/** @type {View[]} */
+export const VIEWS = [
   { name: "live", title: t("live.title"), load: () => import("./live.js") },
   { name: "home", title: t("home.title"), load: null },
   { name: "events", title: t("events.title"), load: () => import("./events.js") },
@@ -27,4 +28,6 @@ addViews(
   { name: "config", title: t("config.title"), load: () => import("./config.js") },
   { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },
   { name: "access", title: t("access.title"), load: () => import("./access.js") },
-);
+];
+
+addViews(VIEWS);
