@@ -37,7 +37,7 @@ from streamkit.models.families.rules import (
     selected_rows,
     without_map,
 )
-from streamkit.models.families.yolov8 import PROTOTYPES, Masked
+from streamkit.models.families.yolo import PROTOTYPES, Masked
 from streamkit.ops.candidates import labeled_class
 
 _MAX_POINT_VALUES = 6 + 3 * 150

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLOv8, v9, v11 and v12: one output of columns, an anchor each, with a box and a score per class.
+"""YOLO with anchors: one output, an anchor each with a box and a score per class, before non-max suppression.
 
 | family | output | boxes |
 | --- | --- | --- |
-| `yolov8` | (N, 4 + C, A) | cx, cy, w, h in network pixels |
+| `yolox` | (N, A, 5 + C), objectness after the box | raw values of a feature pyramid with strides 8, 16 and 32 |
+| `yolov5` (and v7) | (N, A, 5 + C), objectness after the box | cx, cy, w, h in network pixels |
+| `yolov8`, v9, v11 and v12 | (N, 4 + C, A) | cx, cy, w, h in network pixels |
 | `yolov8_pose` | (N, 4 + C + 3 K, A), K points x, y, score after the scores | as in `yolov8` |
 | `yolov8_obb` | (N, 4 + C + 1, A), an angle after the scores | cx, cy, w, h in network pixels, rotated |
 | `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
@@ -15,6 +17,7 @@ applied to their scores; a mask is the sum of the prototypes times the coefficie
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +25,7 @@ import numpy as np
 
 from streamkit.core.data import Detections
 from streamkit.core.lazy_column import LazyColumn
+from streamkit.models.facts import CardFacts
 from streamkit.models.families.base import (
     CENTERED_ON_GRAY,
     Columns,
@@ -37,7 +41,24 @@ from streamkit.models.families.base import (
     authors_input,
     network_family,
 )
-from streamkit.models.families.rules import SINGLE, anchors, column_rows, doubt_of_columns, matrix, without_map
+from streamkit.models.families.rules import (
+    SINGLE,
+    STRIDES,
+    USUAL,
+    anchors,
+    are_corners,
+    best_rows,
+    cell_count,
+    column_rows,
+    doubt_of_columns,
+    first_rows,
+    grid_cells,
+    matrix,
+    not_scores,
+    rows_of,
+    without_map,
+)
+from streamkit.models.network_file import ModelInfo
 from streamkit.ops import masks
 from streamkit.ops.candidates import Coding, best_class, best_pairs
 from streamkit.ops.nms import Packed
@@ -46,6 +67,7 @@ from streamkit.ops.transfer import LateArray
 BOX = "cx, cy, w, h in network pixels"
 PROTOTYPES = "prototypes, whose sum by the coefficients is a mask"
 _LINE = authors_input("YOLOv8, v9, v11, v12", 0.25, 0.7, **CENTERED_ON_GRAY)
+_DECODED = ((1, USUAL), (1, (8, 16, 32, 64)), *((3, strides) for strides in STRIDES))
 
 
 @network_family(
@@ -63,7 +85,7 @@ class Yolov8(Family):
     """Columns of anchors, without objectness; an anchor may have further values after its scores.
 
     Attributes:
-        before: number of an anchor's values before its scores.
+        before, after: number of an anchor's values before its scores, and of those behind that `step` does not lay out.
         axis: dimension of an anchor's values in the output.
         coding: how the boxes are encoded.
         step: layout of the further values, as in `Candidates.step`; None if there are none.
@@ -73,12 +95,13 @@ class Yolov8(Family):
     suppress = True
     several = True
     before, axis = 4, 1
+    after = 0
     coding = Coding.CXCYWH
     step: int | None = None
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        self._check_classes(*self._only(outputs), self.axis, self.before, classes)
+        self._check_classes(*self._only(outputs), self.axis, self.before + self.after, classes)
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -247,12 +270,9 @@ class Yolov8Obb(Yolov8):
     """
 
     several = False
+    after = 1
     columns: Columns = {"corners": (4, 2)}  # noqa: RUF012  # never changed
     layout = "(N, 4 + classes + 1, anchors)"
-
-    def check(self, outputs: Shapes, classes: int) -> None:
-        """See `Family.check`."""
-        self._check_classes(*self._only(outputs), 1, 5, classes)
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -266,3 +286,100 @@ def _corners(box: np.ndarray, angle: float) -> np.ndarray:
     turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
     upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
     return np.asarray(upright @ turn + box[:2])
+
+
+class ObjectnessRows(Yolov8):
+    """Rows of anchors, with an objectness after the box: YOLOX and YOLOv5."""
+
+    layout = "(N, anchors, 5 + classes)"
+    before, axis = 5, 2
+
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`: older exports of YOLOv5 also have the raw values of each stride, before decoding."""
+        name, (_, anchors, values) = self._only(outputs)
+        raw = {key: shape[1:4] for key, shape in outputs.items() if len(shape) == 5 and shape[4] == values}
+        sizes = [size for shape in raw.values() for size in (*shape, anchors)]
+        closed = all(isinstance(size, int) for size in sizes)
+        same = not closed or sum(math.prod(shape) for shape in raw.values()) == anchors
+        return frozenset([name, *(raw if same else ())])
+
+
+def _not_raw(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if (np.abs(rows[:, :2]).max(axis=0, initial=0.0) > 0.75 * np.array(size)).all():
+        return "its box centers are in network pixels"
+    return not_scores(rows[:, 4:])
+
+
+def _reference_yolox(image: PlainImage) -> np.ndarray:
+    (values,) = image.outputs.values()
+    cells = np.concatenate([grid_cells(image.input_size, stride) for stride in USUAL])
+    strides = np.concatenate([np.full((len(grid_cells(image.input_size, stride)), 1), stride) for stride in USUAL])
+    center = (values[:, :2] + cells) * strides
+    return best_rows(center, np.exp(values[:, 2:4]) * strides, values[:, 4:5] * values[:, 5:])
+
+
+@network_family(
+    "yolox",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "(N, A, 5 + C)",
+                "cx, cy, w, h as raw values of the strides 8, 16 and 32; objectness; a score for each class",
+            ),
+        ),
+        line=authors_input("YOLOX", 0.25, 0.45, anchor="top_left", pad=114, color="bgr", scale=1),
+        plausible=without_map(anchors(1, ((1, USUAL),))),
+        doubt=_not_raw,
+        reference=_reference_yolox,
+    ),
+)
+class Yolox(ObjectnessRows):
+    """Raw values of a feature pyramid.
+
+    center = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and classes.
+    Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best
+    class.
+    """
+
+    several = False
+    coding = Coding.GRID
+
+
+def _not_decoded(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if not rows.any():
+        return ""
+    if (np.abs(rows[:, :2]).max(axis=0) < 0.25 * np.array(size)).all():
+        return "its box centers are raw offsets"
+    if are_corners(rows[:, :4]):
+        return "its boxes are corners, not center and size"
+    return not_scores(rows[:, 4:])
+
+
+def _reference_yolov5(image: PlainImage) -> np.ndarray:
+    values = matrix(image.outputs)
+    return best_rows(values[:, :2], values[:, 2:4], values[:, 4:5] * values[:, 5:])
+
+
+@network_family(
+    "yolov5",
+    FamilyTraits(
+        formats=(OutputFormat("(N, A, 5 + C)", f"{BOX}; objectness; a score for each class. YOLOv5 and v7"),),
+        line=authors_input("YOLOv5 and v7", 0.25, 0.45, **CENTERED_ON_GRAY),
+        plausible=without_map(anchors(1, _DECODED)),
+        doubt=_not_decoded,
+        input_hint="YOLOX exported with --decode_in_inference (bgr, scale 1, anchor top_left) and YOLOv6 (rgb, 1/255, "
+        "centered) have these outputs; ",
+        ultralytics=("detect", ""),
+        reference=_reference_yolov5,
+    ),
+)
+class Yolov5(ObjectnessRows):
+    """Boxes in network pixels."""
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`: with a box per cell, it may also be YOLOX or YOLOv6, which differ in their inputs."""
+        rows = rows_of(info)[1]
+        per_cell = size is not None and isinstance(rows, int) and rows == cell_count(size, USUAL)
+        return CardFacts() if per_cell else super().line(info, size)
