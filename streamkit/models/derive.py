@@ -211,7 +211,7 @@ def derive(
 def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None, family: str, labels: str) -> DerivedCard:
     """Derive the card of PP-OCR's recognizers, which name their characters in the file: line by line, and a space."""
     text = ""
-    if "character" not in info.metadata or family == "slots":
+    if "character" not in info.metadata or family not in ("", "ctc"):
         text = (
             "a network that reads text needs its alphabet, which its file does not name; write a card with task: read"
         )

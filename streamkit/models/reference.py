@@ -16,7 +16,6 @@ from streamkit.models.families.base import PlainImage
 
 if TYPE_CHECKING:
     from streamkit.models.families import Family
-    from streamkit.models.families.vectors import Vector
     from streamkit.ops.letterbox import InputSpec
 
 Outputs = Mapping[str, np.ndarray]
@@ -198,13 +197,9 @@ def _without_doubles(
     return np.array(best).reshape(-1, rows.shape[1])
 
 
-def answer(reads: Vector, outputs: Outputs) -> np.ndarray:
-    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1.
-
-    Features of places, (1, places, values), may be beside it.
-    """
-    (output,) = [value for value in outputs.values() if max(value.shape[2:], default=1) == 1]
-    return reads.reference_vector(np.asarray(output, np.float64).ravel())
+def answer(reads: Family, outputs: Outputs) -> np.ndarray:
+    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1."""
+    return reads.reference_rows(PlainImage({name: np.asarray(out[0], np.float64) for name, out in outputs.items()}))
 
 
 def mask(

@@ -98,10 +98,10 @@ class PlainImage(NamedTuple):
     """
 
     outputs: Values
-    input_size: Size
-    frame_size: Size
-    classes: int
-    select: str
+    input_size: Size = (0, 0)
+    frame_size: Size = (0, 0)
+    classes: int = 1
+    select: str = ""
 
 
 class OutputFormat(NamedTuple):
@@ -125,9 +125,9 @@ class FamilyTraits:
         plausible: how the shapes of its networks relate to the input, since a shape such as (N, 84, 8400) could also
             hold 84 anchors of 8,395 classes; None for no rule.
         doubt: the values that its networks do not output; None if nothing is known.
-        reference: reads an image plainly, for `models.reference`, and shares no code with `Family.read`: (n, 6 + c) x1,
-            y1, x2, y2 in network pixels, score and class of each candidate, and further values of the family. None for
-            families without objects.
+        reference: reads an image plainly, for `models.reference`, and shares no code with `Family.read`: the vector, or
+            (n, 6 + c) x1, y1, x2, y2 in network pixels, score and class of each candidate, and further values of the
+            family. None for maps and texts.
         by_shape: whether it may be chosen by shapes. If not, they are those of other families, and a source or the user
             must name it.
         meaning: what the outputs mean, where other networks have the same shapes and the user has to decide.
@@ -233,7 +233,7 @@ class Family:
 
     def reference_rows(self, image: PlainImage) -> np.ndarray:
         """Read one image plainly, see `FamilyTraits.reference`."""
-        assert self.traits.reference is not None, f"family {self.name} has no objects"
+        assert self.traits.reference is not None, f"family {self.name} has no objects and no vector"
         return self.traits.reference(image)
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:

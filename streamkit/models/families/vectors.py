@@ -13,6 +13,7 @@ from streamkit.models.families.base import (
     FamilyTraits,
     OutputFormat,
     Outputs,
+    PlainImage,
     Shapes,
     Size,
     Values,
@@ -59,10 +60,6 @@ class Vector(Family):
         """
         return vectors.astype(np.float32)
 
-    def reference_vector(self, vector: np.ndarray) -> np.ndarray:
-        """Return the same as `finish` for one vector, in float64, for `models.reference`."""
-        return vector
-
     def _vector(self, outputs: Any) -> tuple[str, Any]:
         """Return the only output of that layout: its name, and its shape or array."""
         return self._single(
@@ -87,6 +84,17 @@ def _is_long(info: ModelInfo, size: Size) -> bool:
     return not isinstance(length, int) or length >= _MIN_EMBEDDING
 
 
+def _plain_vector(image: PlainImage) -> np.ndarray:
+    """Return the vector; features of places, (places, values), may be beside it."""
+    (vector,) = [output for output in image.outputs.values() if max(output.shape[1:], default=1) == 1]
+    return vector.ravel()
+
+
+def _reference_embedding(image: PlainImage) -> np.ndarray:
+    vector = _plain_vector(image)
+    return np.asarray(vector / np.sqrt((vector**2).sum()))
+
+
 def _sum_to_1(values: Values) -> bool:
     vector = next(iter(values.values())).astype(np.float64).reshape(-1)
     return bool(vector.min() >= 0 and abs(vector.sum() - 1) < 1e-2)
@@ -98,6 +106,7 @@ def _sum_to_1(values: Values) -> bool:
         formats=(OutputFormat("(N, C)", "a value for each class, before the softmax"),),
         plausible=_is_single,
         doubt=lambda values, size, classes: "its outputs sum to 1" if _sum_to_1(values) else "",
+        reference=lambda image: softmax(_plain_vector(image)),
         hugging_face="ImageClassification",
     ),
 )
@@ -112,10 +121,6 @@ class Logits(Vector):
         wide = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-np.inf))
         return np.asarray(wide / wide.sum(axis=1, keepdims=True), np.float32)
 
-    def reference_vector(self, vector: np.ndarray) -> np.ndarray:
-        """See `Vector.reference_vector`."""
-        return softmax(vector)
-
 
 @network_family(
     "probabilities",
@@ -123,6 +128,7 @@ class Logits(Vector):
         formats=(OutputFormat("(N, C)", "a value for each class, after the softmax"),),
         plausible=_is_single,
         doubt=lambda values, size, classes: "" if _sum_to_1(values) else "its outputs do not sum to 1",
+        reference=_plain_vector,
         ultralytics=("classify",),
     ),
 )
@@ -134,7 +140,11 @@ class Probabilities(Vector):
 
 @network_family(
     "embedding",
-    FamilyTraits(formats=(OutputFormat("(N, D)", "a vector; it is scaled to length 1"),), plausible=_is_long),
+    FamilyTraits(
+        formats=(OutputFormat("(N, D)", "a vector; it is scaled to length 1"),),
+        plausible=_is_long,
+        reference=_reference_embedding,
+    ),
 )
 class Embedding(Vector):
     """(N, D), scaled to length 1, so that the dot product of two is their cosine."""
@@ -146,7 +156,3 @@ class Embedding(Vector):
         wide = vectors.astype(np.float32)
         length = np.linalg.norm(wide, axis=1, keepdims=True)
         return np.asarray(wide / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
-
-    def reference_vector(self, vector: np.ndarray) -> np.ndarray:
-        """See `Vector.reference_vector`."""
-        return np.asarray(vector / np.sqrt((vector**2).sum()))
