@@ -27,6 +27,7 @@ from streamkit.core.stage import (
     Sink,
     Source,
     StreamStage,
+    add_built_in,
     stage,
 )
 from streamkit.core.version import __version__ as __version__
@@ -59,6 +60,7 @@ def _frame_functions() -> delegation.FrameFunctions:
 
 
 delegation.set_functions(_frame_functions)
+add_built_in("streamkit.stages")
 
 
 def __getattr__(name: str) -> Any:

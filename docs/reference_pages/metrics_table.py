@@ -7,6 +7,7 @@ from typing import Any
 
 from reference_pages.idle_server import idle_server
 from reference_pages.markdown import table
+from streamkit.runtime.ingest.source_counts import NUMBERS, SourceNumber
 
 _EXAMPLE = """```yaml
 scrape_configs:
@@ -56,6 +57,14 @@ def _parts() -> Iterator[str]:
     yield "## Labels\n"
     yield table(("label", "value"), ((f"`{name}`", text) for name, text in _LABELS.items()))
     yield "Sums of histograms are estimates within 1 %.\n"
+    yield "## Numbers of a source\n"
+    yield "Where each number is; those with a name are shown by it if they are not zero.\n"
+    yield table(("number", "metric", "in report, API, page and `Pipeline.stats`"), map(_number, NUMBERS))
+
+
+def _number(number: SourceNumber) -> tuple[str, ...]:
+    metric = f"`streamkit_{number.metric}_total`" if number.metric else ""
+    return number.text, metric, f"`{number.name}`" if number.shown else ""
 
 
 def labels_of(family: Any) -> tuple[str, ...]:

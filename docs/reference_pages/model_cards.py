@@ -10,7 +10,6 @@ from reference_pages.markdown import table
 from streamkit.models.card import Card, list_cards, load_card
 from streamkit.models.card_keys import card_key_table
 from streamkit.models.families import FAMILIES
-from streamkit.models.families.formats import FORMATS
 from streamkit.ops.letterbox import InputSpec
 
 _EXAMPLE = """```yaml
@@ -74,10 +73,10 @@ def _default(value: Any) -> str:
 
 
 def _families() -> Iterator[tuple[str, ...]]:
-    tasks = list(dict.fromkeys(one.task for one in FAMILIES.values()))
-    for one in sorted(FAMILIES.values(), key=lambda family: tasks.index(family.task)):
-        for form in FORMATS[one.name]:
-            yield one.task, f"`{one.name}`", form.outputs, form.values, "yes" if one.suppress else "no"
+    tasks = list(dict.fromkeys(family.task for family in FAMILIES.values()))
+    for family in sorted(FAMILIES.values(), key=lambda family: tasks.index(family.task)):
+        for form in family.traits.formats:
+            yield family.task, f"`{family.name}`", form.outputs, form.values, "yes" if family.suppress else "no"
 
 
 def _card(card: Card) -> tuple[str, ...]:

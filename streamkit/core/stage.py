@@ -396,7 +396,7 @@ def _origin(kind: type[Stage]) -> tuple[str, str]:
 
 def ships(kind: type[Stage]) -> bool:
     """Whether a stage is built in."""
-    return kind.__module__.startswith("streamkit.stages.")
+    return kind.__module__.startswith(tuple(f"{package}." for package in _packages))
 
 
 def scope_of(kind: type[Stage]) -> Literal["source", "pipeline"] | None:
@@ -411,8 +411,14 @@ def scope_of(kind: type[Stage]) -> Literal["source", "pipeline"] | None:
 
 _decorated = Registry()
 _target: Registry = _decorated
+_packages: list[str] = []
 _installed: dict[tuple[str, str], Registry] = {}
 """What each entry point registers: Python imports its module once, and every registry needs it."""
+
+
+def add_built_in(package: str) -> None:
+    """Name a package whose modules declare built-in stages; `default_registry` imports them."""
+    _packages.append(package)
 
 
 def current_registry() -> Registry:
@@ -504,10 +510,10 @@ def default_registry() -> Registry:
     import pkgutil
     from importlib.metadata import entry_points
 
-    package = importlib.import_module("streamkit.stages")
     with Collecting(_decorated):  # a plugin that is being loaded may make the first call
-        for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
-            importlib.import_module(module.name)
+        for package in map(importlib.import_module, _packages):
+            for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+                importlib.import_module(module.name)
     registry = _decorated.copy()
     for entry in entry_points(group="streamkit.stages"):
         if (key := (entry.name, entry.value)) not in _installed:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,8 @@ class Broker:
         page: the page of docs/ that describes the emitter.
         example: an address; '' for an emitter without the option `url`.
         modules: the optional packages that the client imports. The extra of the stage's name installs them.
-        drops_repeats: whether a record that is sent twice is stored once.
+        id_in: where the receiver finds a record's id.
+        repeats: what the receiver does with a record that is sent twice; '' if it keeps both.
     """
 
     product: str
@@ -26,7 +27,8 @@ class Broker:
     page: str
     example: str = ""
     modules: tuple[str, ...] = ()
-    drops_repeats: bool = False
+    id_in: str = "key `id` of the record"
+    repeats: str = ""
 
     @property
     def scheme(self) -> str:
@@ -42,8 +44,11 @@ def brokers(stages: Mapping[str, type[Any]]) -> dict[str, Broker]:
 
 def broker_table(table: Mapping[str, Broker]) -> str:
     """Return the Markdown table of emitters."""
-    lines = ["| stage | sends to | a record is acknowledged by | extra |", "| --- | --- | --- | --- |"]
+    head = ("stage", "sends to", "a record is acknowledged by", "its id is in", "repeats", "extra")
+    rows: list[Sequence[str]] = [head, ["---"] * len(head)]
     for name, broker in sorted(table.items()):
         extra = f"`{name}`" if broker.modules else "none"
-        lines.append(f"| [`{name}`]({broker.page}) | {broker.product} | {broker.acknowledged_by} | {extra} |")
-    return "\n".join(lines)
+        repeats = broker.repeats or "discard them yourself"
+        link = f"[`{name}`]({broker.page})"
+        rows.append([link, broker.product, broker.acknowledged_by, broker.id_in, repeats, extra])
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)

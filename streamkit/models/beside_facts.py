@@ -17,12 +17,11 @@ from typing import Any
 from streamkit.core.errors import ConfigError
 from streamkit.core.yaml_tree import load_file
 from streamkit.models.facts import CardFact, CardFacts, need
+from streamkit.models.families import FAMILIES
 
 LABEL_FILES = ("labels.txt", "classes.txt", "class_names.txt", "data.yaml")
 _JSON_FILES = ("config.json", "preprocessor_config.json", "environment.json")
 
-_FAMILIES = {"ObjectDetection": ("detr",), "ImageClassification": ("logits",), "SemanticSegmentation": ("semantic",)}
-_TASKS = {"ObjectDetection": "detect", "ImageClassification": "classify", "SemanticSegmentation": "segment"}
 _SOFTMAX = ("detr", "yolos", "table-transformer")
 """Model types whose last class is no object, chosen by a softmax as in the first DETR."""
 _FILTERS = {0: "nearest", 1: "lanczos", 3: "bicubic", 4: "box", 5: "hamming"}
@@ -73,10 +72,11 @@ def from_hugging_face(file: Path) -> CardFacts:
 
 def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None:
     name = next(iter(config.get("architectures") or ()), "")
-    kind = next((kind for kind in _FAMILIES if name.endswith(f"For{kind}")), None)
-    if kind is not None:
-        facts.families = _FAMILIES[kind]
-        facts.add(f"{path.name} (architectures: {name})", task=_TASKS[kind])
+    kind = name.rpartition("For")[2]
+    families = [declared for declared in FAMILIES.values() if kind and declared.traits.hugging_face == kind]
+    if families:
+        facts.families = tuple(declared.name for declared in families)
+        facts.add(f"{path.name} (architectures: {name})", task=families[0].task)
         facts.about = name
     labels = config.get("id2label")
     if isinstance(labels, Mapping) and labels:
@@ -84,7 +84,7 @@ def _add_config(facts: CardFacts, path: Path, config: Mapping[str, Any]) -> None
         need(numbered, f"id2label in {path} must number the classes from 0 without gaps{_BY_HAND}")
         names = tuple(str(labels[str(number)]) for number in range(len(labels)))
         facts.add(f"{path.name} (id2label)", labels=names)
-    if kind in ("ObjectDetection", None) and config.get("model_type") in _SOFTMAX:
+    if (not families or families[0].name == "detr") and config.get("model_type") in _SOFTMAX:
         facts.add(f"{path.name} (model_type: {config['model_type']})", select="softmax")
 
 

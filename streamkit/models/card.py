@@ -246,3 +246,8 @@ def family_of(card: Card) -> Family:
     if card.decoder is not None:
         return card.decoder
     return families.family(card.family).selecting(card.select)
+
+
+def wrong(card: Card, *texts: str) -> ModelError:
+    """Return the error for problems with a card's network."""
+    return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])

@@ -17,13 +17,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamkit.core.data import Array, Detections, Device, Frame, Surface
+from streamkit.core.data import Array, Detections, Device, Frame
 from streamkit.core.errors import ModelError, needs
 from streamkit.core.yaml_tree import load_file
-from streamkit.models import families
 from streamkit.models.card import Card, family_of
+from streamkit.models.finder import decode, frame_tensor
 from streamkit.models.session import Session
-from streamkit.ops import preprocess
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.transfer import fetch
 
@@ -193,7 +192,7 @@ class _Network:
         self.session = Session(card.file, device, ignore_outputs=card.ignore_outputs)
 
     def outputs(self, frame: Frame) -> _Outputs:
-        feeds, geometry, sizes = self.feeds(frame)
+        feeds, geometry = self.feeds(frame)
         outputs, classes = self.session.run(feeds), len(self.card.labels)
         if self.reads.regions:
             return _Outputs(None, fetch([self.reads.maps(outputs, classes)])()[0][0])  # type: ignore[attr-defined]
@@ -203,29 +202,11 @@ class _Network:
         if self.card.task in ("classify", "embed"):
             vectors = fetch([self.reads.vectors(outputs)])()[0]  # type: ignore[attr-defined]
             return _Outputs(None, self.reads.finish(vectors)[0])  # type: ignore[attr-defined]
-        return _Outputs(self._table(outputs, geometry, sizes), None)
+        return _Outputs(decode(self.card, outputs, geometry, (frame.width, frame.height), _MIN_SCORE), None)
 
-    def feeds(self, frame: Frame) -> tuple[dict[str, Array], np.ndarray, np.ndarray]:
-        tensor, geometry, sizes = _input(self.card, frame, self.device)
-        return {self.session.image_input: tensor, **self.reads.extra_inputs(sizes, self.device.xp)}, geometry, sizes
-
-    def _table(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> Detections:
-        card, reads = self.card, self.reads
-        options = families.ReadOptions(np.full(max(1, len(card.labels)), _MIN_SCORE, np.float32), iou=card.iou)
-        packed = reads.read(outputs, geometry, sizes, card.input.size, options)
-        rows, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
-        return families.unpack(rows, counts, card.labels, reads.columns)
-
-
-def _input(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Return a frame's tensor on the device, which must be current; its geometry; and its (1, 2) width and height."""
-    surface = frame.surface
-    size = (frame.width, frame.height)
-    assert surface is not None
-    if device.kind != "cpu":
-        surface = Surface(device.xp.asarray(surface.data), surface.color)
-    tensor, geometry = preprocess.preprocess([surface], [size], card.input)
-    return tensor, geometry, np.array([size], np.int64)
+    def feeds(self, frame: Frame) -> tuple[dict[str, Array], np.ndarray]:
+        tensor, geometry, sizes = frame_tensor(self.card, frame, self.device)
+        return {self.session.image_input: tensor, **self.reads.extra_inputs(sizes, self.device.xp)}, geometry
 
 
 def calibration_feeds(card: Card, frames: Iterable[Frame]) -> Iterator[dict[str, np.ndarray]]:
@@ -233,7 +214,7 @@ def calibration_feeds(card: Card, frames: Iterable[Frame]) -> Iterator[dict[str,
     session = Session(card.file, Device())
     reads = family_of(card)
     for frame in frames:
-        tensor, _, sizes = _input(card, frame, Device())
+        tensor, _, sizes = frame_tensor(card, frame, Device())
         feeds = {session.image_input: tensor, **reads.extra_inputs(sizes, np)}
         yield {
             name: np.repeat(feed, session.fixed_batch or 1, axis=0)

@@ -138,11 +138,13 @@ def per_channel(value: Any, read: Callable[[Any], float] = number) -> tuple[floa
     return first, second, third
 
 
-def positive(value: Any) -> int:
-    """Validate a whole number of pixels, at least 1."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= 1, value, "a whole number of pixels, at least 1")
+def whole(value: Any, what: str, minimum: float = -math.inf) -> int:
+    """Validate a whole number; `what` says which, for the message."""
+    require(type(value) is int and value >= minimum, value, what)
     return int(value)
+
+
+positive = partial(whole, what="a whole number of pixels, at least 1", minimum=1)
 
 
 def yes_or_no(value: Any) -> bool:
@@ -242,13 +244,6 @@ def template(value: Any) -> str:
     return pattern
 
 
-def token(value: Any) -> int:
-    """Validate the number of a token, from 0."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= 0, value, "a whole number from 0")
-    return int(value)
-
-
 def alphabet(value: Any, info: Any) -> tuple[str, ...]:
     """Validate the characters of a reader: in one text, in a list, or in a file with one on each line."""
     if isinstance(value, list):
@@ -280,14 +275,6 @@ def output_names(value: Any) -> tuple[str, ...]:
     names = isinstance(value, list) and value and all(isinstance(name, str) and name for name in value)
     require(names and len(set(value)) == len(value), value, "a list of names of outputs, each once")
     return tuple(value)
-
-
-def blank(value: Any) -> int:
-    """Validate the number of a class, maybe from the end."""
-    require(
-        isinstance(value, int) and not isinstance(value, bool), value, "a whole number such as 0, or -1 for the last"
-    )
-    return int(value)
 
 
 # -------------------------------------------------------------------------------------------------------- the keys
@@ -350,7 +337,11 @@ class TextKeys(TypedDict, total=False):
     length: Annotated[
         int, _By(positive, "whole number from 1"), "tokens that a text is padded to; by default that of the file"
     ]
-    pad_id: Annotated[int, _By(token, "whole number from 0"), "the token that pads; by default that of the tokenizer"]
+    pad_id: Annotated[
+        int,
+        _By(partial(whole, what="a whole number from 0", minimum=0), "whole number from 0"),
+        "the token that pads; by default that of the tokenizer",
+    ]
 
 
 class CardKeys(TypedDict, total=False):
@@ -383,7 +374,7 @@ class CardKeys(TypedDict, total=False):
     ]
     blank: Annotated[
         int,
-        _By(blank, "whole number"),
+        _By(partial(whole, what="a whole number such as 0, or -1 for the last"), "whole number"),
         "with the task read: the class that is no character, the blank of ctc or the padding of slots; -1 is the last",
     ]
     score: Annotated[float, _SHARE, "default of a stage's min_score"]

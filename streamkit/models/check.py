@@ -19,7 +19,7 @@ from streamkit.core.errors import ModelError, SourceError
 from streamkit.io.image_file import IMAGE_SUFFIXES, MAX_MEGAPIXELS, PIXEL_LIMIT, read_rgb
 from streamkit.models import reference
 from streamkit.models.card import Card, family_of
-from streamkit.models.finder import decode
+from streamkit.models.finder import decode, frame_tensor
 from streamkit.models.network import check_model, not_run, wrong
 from streamkit.models.onnx_graph import is_quantized
 from streamkit.models.prompts import Prompts, check_prompts, prepare
@@ -139,8 +139,8 @@ def _check(card: Card, frames: Sequence[Frame], device: Device, prompts: Sequenc
     errors: list[tuple[float, float]] = []
     for frame in frames:
         size = (frame.width, frame.height)
-        sizes = np.array([size], np.int64)
-        images, tensor, geometry = _tensor(card, frame, device)
+        images, geometry, sizes = frame_tensor(card, frame, device)
+        tensor = fetch([images])()[0].copy()
         errors.append(_tensor_errors(card, frame, tensor))
         outputs = _run(session, card, {session.image_input: images, **reads.extra_inputs(sizes, device.xp)})
         answers = _run(plain, card, {plain.image_input: tensor, **reads.extra_inputs(sizes, np)})
@@ -164,16 +164,6 @@ def _run(session: Session, card: Card, feeds: Mapping[str, Array]) -> dict[str, 
         return session.run(feeds)
     except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception
         raise not_run(card.file, card.input.size, error) from error
-
-
-def _tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
-    """Return a frame's tensor, (1, ...), on the device, which must be current, and on the host; and its geometry."""
-    surface = frame.surface
-    assert surface is not None
-    if device.kind != "cpu":
-        surface = Surface(device.xp.asarray(surface.data), surface.color)
-    images, geometry = preprocess.preprocess([surface], [(frame.width, frame.height)], card.input)
-    return images, fetch([images])()[0].copy(), geometry
 
 
 def _tensor_errors(card: Card, frame: Frame, tensor: np.ndarray) -> tuple[float, float]:
@@ -218,7 +208,7 @@ class _Results(NamedTuple):
         """Return the reference's objects; `margin` is added to the card's minimum score."""
         card = self.card
         return reference.objects(
-            card.family,
+            self.reads,
             self.answers,
             self.transform,
             self.size,
@@ -227,7 +217,6 @@ class _Results(NamedTuple):
             iou=card.iou,
             select=card.select,
             classes=len(card.labels),
-            plugin=card.decoder,
         )[:_MAX_OBJECTS]
 
     def table(self) -> Detections:
@@ -316,7 +305,7 @@ def _shares(objects: int, same: float, worst: float, text: str) -> _Verdict:
 def _vectors(results: _Results) -> list[tuple[np.ndarray, np.ndarray]]:
     """Return the pipeline's vector and the reference's."""
     ours = results.reads.finish(fetch([results.reads.vectors(results.outputs)])()[0])[0]
-    return [(ours, reference.answer(results.card.family, results.answers))]
+    return [(ours, reference.answer(results.reads, results.answers))]
 
 
 def _judge_classes(card: Card, pairs: list[tuple[np.ndarray, np.ndarray]]) -> _Verdict:

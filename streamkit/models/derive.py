@@ -36,82 +36,22 @@ from streamkit.models.facts import (
     need,
     shown,
 )
-from streamkit.models.families import FAMILIES
+from streamkit.models.families import FAMILIES, Family
 from streamkit.models.families.base import ReadOptions, listed, unclaimed
 from streamkit.models.families.plugin import PluginFamily
 from streamkit.models.labels import LABEL_LISTS
 from streamkit.models.metadata_facts import from_metadata
-from streamkit.models.network_file import ModelInfo, TensorInfo, inspect, names_a_layer
+from streamkit.models.network_file import ModelInfo, TensorInfo, inspect
 from streamkit.models.run_facts import doubts, values_of, with_sizes
-from streamkit.models.shape_facts import Candidate, candidates, needs_no_decision
+from streamkit.models.shape_facts import Candidate, candidates
 
 _ORDER = [key for key in CardKeys.__annotations__ if key != "input"]
 _INPUT = [f"input.{key}" for key in InputKeys.__annotations__]
 _MUST = ("input.resize", "input.color", "input.scale", "input.mean", "input.std")
 """What a frame must be turned into is never left to a card's defaults."""
 _WIDTH = 110
-_READERS = ("ctc", "slots")
-_OTHER_FORMATS = (".pt", ".pth", ".engine", ".tflite", ".torchscript", ".safetensors", ".mlpackage", ".pb")
-
-
-# ------------------------------------------------------------------------------------------- inputs of network lines
-
-
-def _line(name: str, score: float, iou: float | None = None, **input_: Any) -> CardFacts:
-    """Return the input and thresholds of a network line."""
-    facts = CardFacts()
-    keys = {"resize": "letterbox", "color": "rgb", "scale": "1/255", "mean": 0, "std": 1} | input_
-    facts.add(f"{name}: the authors' input", **{f"input_{key}": value for key, value in keys.items()})
-    facts.add(f"{name}: the authors' threshold", score=score, **({} if iou is None else {"iou": iou}))
-    return facts
-
-
-_GRAY: dict[str, Any] = {"anchor": "center", "pad": 114}
-_LINES = {
-    "yolox": _line("YOLOX", 0.25, 0.45, anchor="top_left", pad=114, color="bgr", scale=1),
-    "yolov5": _line("YOLOv5 and v7", 0.25, 0.45, **_GRAY),
-    "yolov8": _line("YOLOv8, v9, v11, v12", 0.25, 0.7, **_GRAY),
-    "yolov8_seg": _line("YOLOv8-seg, v11-seg", 0.25, 0.7, **_GRAY),
-    "yolov8_pose": _line("YOLOv8-pose, v11-pose", 0.25, 0.7, **_GRAY),
-    "yolo_e2e": _line("YOLOv10, 26", 0.25, **_GRAY),
-    "yolo_e2e_seg": _line("YOLO26-seg", 0.25, **_GRAY),
-    "yolo_e2e_pose": _line("YOLO26-pose", 0.25, **_GRAY),
-    "rtdetr": _line("RT-DETR of Ultralytics", 0.25, resize="stretch"),
-    "rtdetr_e2e": _line("RT-DETR of Ultralytics", 0.25, resize="stretch"),
-    "yunet": _line("YuNet", 0.6, 0.3, anchor="top_left", pad=0, color="bgr", scale=1),
-    "movenet": _line("MoveNet", 0.2, anchor="center", pad=0, scale=1),
-}
-_END_TO_END = _line("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
-_DINOV3 = _line(
-    "DEIMv2 with DINOv3, by the names of its layers",
-    0.4,
-    resize="stretch",
-    antialias=True,
-    mean=IMAGENET_MEAN,
-    std=IMAGENET_STD,
-)
-_RF_DETR = _line("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
-_POINTS = {"yunet": "face", "movenet": "coco"}
-_INPUT_HINTS = {
-    "yolov5": "YOLOX exported with --decode_in_inference (bgr, scale 1, anchor top_left) and YOLOv6 (rgb, 1/255, "
-    "centered) have these outputs; ",
-    "yolo_world": "YOLO-World and YOLO-NAS have these outputs; ",
-}
 _WRITE_FAMILY = "write a family in a plugin"
-_MEANINGS = {
-    "rtdetr": "if each row is a box and the scores of all classes, not of one, as of RT-DETR",
-    "semantic": "if the map has the score of each class at each place",
-}
-"""What outputs mean in families whose shapes are those of other networks, too."""
-
-
-def _line_of(family: str, info: ModelInfo) -> CardFacts:
-    """Return the input of the line of networks that a family and the names of inputs and outputs identify."""
-    if family == "detr" and "orig_target_sizes" in info.inputs:
-        return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else _END_TO_END
-    if family == "detr" and {"dets", "labels"} <= info.outputs.keys():
-        return _RF_DETR
-    return _LINES.get("yolov8" if family == "yolov8_obb" else family, CardFacts())
+_OTHER_FORMATS = (".pt", ".pth", ".engine", ".tflite", ".torchscript", ".safetensors", ".mlpackage", ".pb")
 
 
 # ------------------------------------------------------------------------------------------------------------ result
@@ -263,7 +203,7 @@ def derive(
         kind = f"there is no file {file}"
         raise ModelError(f"{kind}{near or '; give the path of an ONNX file, relative to the YAML'}")
     info = inspect(file)
-    if family in _READERS or ("character" in info.metadata and not family):
+    if (family in FAMILIES and FAMILIES[family].task == "read") or ("character" in info.metadata and not family):
         return _reader(file, info, size, family, labels)
     return _Derivation(file, info, assume, families or {}).run(family, labels, size)
 
@@ -271,7 +211,7 @@ def derive(
 def _reader(file: Path, info: ModelInfo, size: tuple[int, int] | None, family: str, labels: str) -> DerivedCard:
     """Derive the card of PP-OCR's recognizers, which name their characters in the file: line by line, and a space."""
     text = ""
-    if "character" not in info.metadata or family == "slots":
+    if "character" not in info.metadata or family not in ("", "ctc"):
         text = (
             "a network that reads text needs its alphabet, which its file does not name; write a card with task: read"
         )
@@ -519,7 +459,7 @@ class _Derivation:
         return [
             candidate
             for candidate in fitting
-            if named or needs_no_decision(candidate, self.info, "labels" in self.facts)
+            if named or FAMILIES[candidate.family].certain(self.info, candidate.classes, "labels" in self.facts)
         ]
 
     def _outputs(self) -> str:
@@ -682,7 +622,7 @@ class _Derivation:
         if len(fitting) > 1:
             several = f"several families read its outputs {self._outputs()}: {read}"
             return f"{several}; decide with {self.new} --family F; {none}"
-        meaning = _MEANINGS[fitting[0].family]
+        meaning = FAMILIES[fitting[0].family].traits.meaning
         return (
             f"the shapes of its outputs {self._outputs()} do not say what they mean; {meaning}, decide with {self.new} "
             f"--family {fitting[0].family} --labels FILE{_lists_of(fitting[0].classes)}; {none}"
@@ -693,38 +633,28 @@ class _Derivation:
     def _complete(self) -> None:
         """Complete the input and thresholds with those of the network's line."""
         family = self.facts["family"].value
-        line = _line_of(family, self.info)
-        if self._decoded_yolox(family) or family == "yolo_world":
-            line = CardFacts()
+        reads = FAMILIES.get(family, Family())
+        line = reads.line(self.info, self._size if self.among is None else None)
         for key, fact in line.by_key.items():
             if key.startswith("input.") and key[6:] in ("anchor", "pad") and self._resize(line) != "letterbox":
                 continue
             self.facts.setdefault(key, fact)
-        if family in _POINTS:
-            self.facts["keypoints"] = CardFact(_POINTS[family], f"family {family}")
+        if reads.traits.keypoints:
+            self.facts["keypoints"] = CardFact(reads.traits.keypoints, f"family {family}")
         if family != "detr":
             self.facts.pop("select", None)
         missing = [key for key in _MUST if key not in self.facts]
         if missing:
-            self._assume(family, missing)
+            self._assume(family, reads.traits.input_hint, missing)
 
     def _resize(self, line: CardFacts) -> Any:
         return (self.facts.get("input.resize") or line.by_key["input.resize"]).value
 
-    def _decoded_yolox(self, family: str) -> bool:
-        """Whether the boxes are decoded, and one per cell: YOLOX's or YOLOv6's, which differ in their inputs."""
-        shapes = [output.dims for output in self.info.outputs.values() if len(output.dims) == 3]
-        size = self._size
-        if family != "yolov5" or self.among is not None or size is None or not shapes:
-            return False
-        rows = shapes[0][1]
-        return isinstance(rows, int) and rows == sum((size[0] // s) * (size[1] // s) for s in (8, 16, 32))
-
-    def _assume(self, family: str, missing: list[str]) -> None:
+    def _assume(self, family: str, input_hint: str, missing: list[str]) -> None:
         """Complete an unknown input with the most usual values, if the user has asked for it; else report it."""
         names = ", ".join(missing)
         if not self.assume:
-            hint = _INPUT_HINTS.get(family, "put preprocessor_config.json beside it, or ")
+            hint = input_hint or "put preprocessor_config.json beside it, or "
             self.problems.append(
                 f"no source says how an image becomes the input of this network ({names}), and family {family} has "
                 f"networks with different inputs; {hint}write a card and complete it: {self.new} --family {family}"
@@ -737,7 +667,7 @@ class _Derivation:
             "input.mean": IMAGENET_MEAN,
             "input.std": IMAGENET_STD,
         }
-        if family in _INPUT_HINTS:
+        if input_hint:
             usual |= {"input.resize": "letterbox", "input.mean": 0, "input.std": 1}
         for key in missing:
             self.facts[key] = CardFact(usual[key], "ASSUMED: no source says it")

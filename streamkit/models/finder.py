@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objects of single frames by a card, on the CPU: for `models check` to draw them and to try other cards."""
+"""Single frames through a card's network, from the tensor to the objects: for the commands that examine cards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ from streamkit.models import families
 from streamkit.models.card import Card, family_of
 from streamkit.models.network import check_model
 from streamkit.models.session import Session
-from streamkit.ops.preprocess import preprocess
+from streamkit.ops import preprocess
+
+
+def frame_tensor(card: Card, frame: Frame, device: Device) -> tuple[Array, np.ndarray, np.ndarray]:
+    """Return a frame's tensor on the device, which must be current; its geometry; and its (1, 2) width and height."""
+    surface = frame.surface
+    size = (frame.width, frame.height)
+    assert surface is not None
+    if device.kind != "cpu":
+        surface = Surface(device.xp.asarray(surface.data), surface.color)
+    tensor, geometry = preprocess.preprocess([surface], [size], card.input)
+    return tensor, geometry, np.array([size], np.int64)
 
 
 def decode(
@@ -50,12 +61,9 @@ def finds_objects(card: Card) -> bool:
 
 def run(card: Card, frame: Frame) -> tuple[Mapping[str, Any], np.ndarray]:
     """Return the network's outputs for one frame on the host, and the geometry (1, 4)."""
-    assert frame.surface is not None
-    size = (frame.width, frame.height)
     session = Session(card.file, Device(), ignore_outputs=card.ignore_outputs)
-    tensor, geometry = preprocess([frame.surface], [size], card.input)
-    extra = family_of(card).extra_inputs(np.array([size], np.int64), np)
-    return session.run({session.image_input: tensor, **extra}), geometry
+    tensor, geometry, sizes = frame_tensor(card, frame, Device())
+    return session.run({session.image_input: tensor, **family_of(card).extra_inputs(sizes, np)}), geometry
 
 
 def find(card: Card, frame: Frame, min_score: float | None = None) -> Detections:

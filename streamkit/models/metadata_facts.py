@@ -17,15 +17,6 @@ from streamkit.models.facts import CardFact, CardFacts, need
 from streamkit.models.families import FAMILIES
 from streamkit.models.network_file import ModelInfo
 
-_FAMILIES = {
-    "detect": ("yolov8", "yolo_e2e", "yolov5", "rtdetr", "rtdetr_e2e"),
-    "segment": ("yolov8_seg", "yolo_e2e_seg"),
-    "pose": ("yolov8_pose", "yolo_e2e_pose"),
-    "classify": ("probabilities",),
-    "obb": ("yolov8_obb",),
-    "semantic": ("semantic",),
-}
-"""The families of a task."""
 _RTDETR = ("rtdetr", "rtdetr_e2e")
 
 
@@ -45,7 +36,7 @@ def from_metadata(info: ModelInfo) -> CardFacts:
     if metadata.get("license"):
         facts.add(f"{origin} (license)", license=metadata["license"].split()[0])
     task = metadata.get("task")
-    facts.families = ("yolov5", "yolov8", "yolo_e2e") if task is None else _families(task, origin)
+    facts.families = _families(task or "", origin)
     if task == "detect" and "head" in metadata:  # exports before version 8.4 do not name it
         is_rtdetr = metadata["head"] == "RTDETRDecoder"
         facts.families = tuple(name for name in facts.families if (name in _RTDETR) == is_rtdetr)
@@ -69,10 +60,12 @@ def from_metadata(info: ModelInfo) -> CardFacts:
 
 
 def _families(task: str, origin: str) -> tuple[str, ...]:
-    families = _FAMILIES.get(task, ())
+    by_name = {name: declared.traits.ultralytics for name, declared in FAMILIES.items()}
+    tasks = sorted({task_of_family for tasks in by_name.values() for task_of_family in tasks if task_of_family})
+    families = tuple(name for name, tasks in by_name.items() if task in tasks)
     need(
         families,
-        f"task is {task!r} in {origin}, and no family reads it; the tasks are {', '.join(_FAMILIES)}; export "
+        f"task is {task!r} in {origin}, and no family reads it; the tasks are {', '.join(tasks)}; export "
         "a network of one of these, or write a family in a plugin",
     )
     return families

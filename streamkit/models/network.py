@@ -13,7 +13,7 @@ import numpy as np
 
 from streamkit.core.errors import ModelError
 from streamkit.core.text import did_you_mean
-from streamkit.models.card import Card
+from streamkit.models.card import Card, wrong
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.network_file import (
     ModelInfo,
@@ -23,7 +23,6 @@ from streamkit.models.network_file import (
     names_a_layer,
     not_run,
     short,
-    wrong,
 )
 from streamkit.models.prompts import prompt_input
 from streamkit.models.text_encoder import TextEncoder

@@ -14,8 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streamkit.core.errors import ModelError, Problem
-from streamkit.models.card import Card
+from streamkit.core.errors import ModelError
 from streamkit.models.file_version import FileVersion, file_version
 from streamkit.models.onnxruntime_package import need_onnxruntime
 
@@ -234,11 +233,6 @@ def _image_input(file: Path, inputs: Mapping[str, TensorInfo]) -> TensorInfo:
             f"for color images; its inputs are: {listed}; export it with such an input"
         )
     return images[0]
-
-
-def wrong(card: Card, *texts: str) -> ModelError:
-    """Return the error for problems with a card's network."""
-    return ModelError([Problem(str(card.path), 0, 0, text) for text in texts])
 
 
 def not_run(file: Path, size: tuple[int, int], error: Exception) -> ModelError:

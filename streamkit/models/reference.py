@@ -6,16 +6,16 @@ For `models check` and the tests. It follows the card, shares no code with the f
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from streamkit.core.data import Surface
+from streamkit.models.families.base import PlainImage
 
 if TYPE_CHECKING:
-    from streamkit.models.families.plugin import PluginFamily
+    from streamkit.models.families import Family
     from streamkit.ops.letterbox import InputSpec
 
 Outputs = Mapping[str, np.ndarray]
@@ -119,7 +119,7 @@ def _middle(room: int, size: int) -> int:
 
 
 def objects(
-    family: str,
+    reads: Family,
     outputs: Outputs,
     geometry: Geometry,
     size: Size,
@@ -129,7 +129,6 @@ def objects(
     iou: float,
     select: str = "",
     classes: int = 1,
-    plugin: PluginFamily | None = None,
 ) -> np.ndarray:
     """Return the objects of one frame: (n, 6 + c) float64, x1, y1, x2, y2 in source pixels, score, class; best first.
 
@@ -137,7 +136,7 @@ def objects(
     a rotated box in network pixels.
 
     Args:
-        family: a key of `READERS`.
+        reads: the network's family; its `reference_rows` read the outputs.
         outputs: the network's, for a batch of one.
         geometry: as from `tensor`.
         size: width, height of the frame.
@@ -146,20 +145,16 @@ def objects(
         iou: threshold of non-max suppression within a class.
         select: the card's `select`.
         classes: number of the card's labels; read for keypoints only, which follow the scores.
-        plugin: the family, if it is that of a plugin; its function reads the outputs then.
     """
-    read, suppress = READERS[family] if plugin is None else (plugin.reference_rows, plugin.suppress)
-    if family == "yolov8_pose" and plugin is None:
-        read = functools.partial(_yolov8, classes=classes)
-    if select:
-        read = functools.partial(_detr, select=select)
-    alone = plugin is None and "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
-    values = {name: np.asarray(value, np.float64) for name, value in outputs.items()}
-    rows = read(values if alone else {name: value[0] for name, value in values.items()}, spec, size)
+    values = {name: np.asarray(output, np.float64) for name, output in outputs.items()}
+    alone = "boxes" in outputs and outputs["boxes"].ndim == 2  # torchvision's export for one image
+    if not alone or reads.traits.reference is None:
+        values = {name: output[0] for name, output in values.items()}
+    rows = reads.reference_rows(PlainImage(values, spec.size, size, classes, select))
     rows = rows[rows[:, 4] >= min_score]
     rows = rows[np.argsort(-rows[:, 4], kind="stable")]
-    if suppress:
-        rows = _without_doubles(rows, iou, rotated_overlap if family == "yolov8_obb" and plugin is None else overlap)
+    if reads.suppress:
+        rows = _without_doubles(rows, iou, rotated_overlap if "corners" in reads.columns else overlap)
     scale_x, scale_y, offset_x, offset_y = geometry
     rows[:, [0, 2]] = (rows[:, [0, 2]] - offset_x) / scale_x
     rows[:, [1, 3]] = (rows[:, [1, 3]] - offset_y) / scale_y
@@ -202,154 +197,9 @@ def _without_doubles(
     return np.array(best).reshape(-1, rows.shape[1])
 
 
-def _rows(center: np.ndarray, size: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return rows of the best class of each anchor."""
-    best = scores.argmax(1)
-    return np.column_stack([center - size / 2, center + size / 2, scores.max(1), best])
-
-
-def _cells(spec: InputSpec, stride: int) -> np.ndarray:
-    across, down = spec.size[0] // stride, spec.size[1] // stride
-    return np.array([(x, y) for y in range(down) for x in range(across)], np.float64)
-
-
-def _yolox(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    (values,) = outputs.values()
-    cells = np.concatenate([_cells(spec, stride) for stride in (8, 16, 32)])
-    strides = np.concatenate([np.full((len(_cells(spec, stride)), 1), stride) for stride in (8, 16, 32)])
-    center, extent = (values[:, :2] + cells) * strides, np.exp(values[:, 2:4]) * strides
-    return _rows(center, extent, values[:, 4:5] * values[:, 5:])
-
-
-def _matrix(outputs: Outputs) -> np.ndarray:
-    """Return the output of two dimensions."""
-    return next(output for output in outputs.values() if output.ndim == 2)
-
-
-def _yolov5(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    values = _matrix(outputs)
-    return _rows(values[:, :2], values[:, 2:4], values[:, 4:5] * values[:, 5:])
-
-
-def _yolov8(outputs: Outputs, spec: InputSpec, size: Size, classes: int | None = None) -> np.ndarray:
-    """Read the boxes and scores, and the values behind the scores of `classes` classes; None for all values."""
-    values = _matrix(outputs).T
-    end = values.shape[1] if classes is None else 4 + classes
-    return np.column_stack([_rows(values[:, :2], values[:, 2:4], values[:, 4:end]), values[:, end:]])
-
-
-def _yolo_world(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    scores = next(output for name, output in outputs.items() if "score" in name.lower())
-    boxes = next(output for name, output in outputs.items() if "box" in name.lower())
-    return np.column_stack([boxes, scores.max(axis=1), scores.argmax(axis=1)])
-
-
-def _yolov8_obb(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    """Read rotated boxes: the hull of each, score and class, and the corners."""
-    values = _matrix(outputs).T
-    corners = np.array([_corners(row[:4], row[-1]) for row in values]).reshape(-1, 4, 2)
-    scores = values[:, 4:-1]
-    hull = np.column_stack([corners.min(axis=1), corners.max(axis=1)])
-    return np.column_stack([hull, scores.max(1), scores.argmax(1), corners.reshape(-1, 8)])
-
-
-def _corners(box: np.ndarray, angle: float) -> np.ndarray:
-    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
-    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
-    return np.asarray(upright @ turn + box[:2])
-
-
-def _yolov8_seg(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    coefficients = next(output for output in outputs.values() if output.ndim == 3).shape[0]
-    return _yolov8(outputs, spec, size, classes=len(_matrix(outputs)) - 4 - coefficients)
-
-
-def _yolo_e2e(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    return _matrix(outputs).copy()
-
-
-def _rtdetr_e2e(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    values = _matrix(outputs)
-    rows = _rows(values[:, :2], values[:, 2:4], values[:, 4:5])
-    rows[:, :4] *= (*spec.size, *spec.size)
-    return np.column_stack([rows[:, :5], values[:, 5]])
-
-
-def _rtdetr(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    values = _matrix(outputs)
-    rows = _rows(values[:, :2], values[:, 2:4], values[:, 4:])
-    rows[:, :4] *= (*spec.size, *spec.size)
-    return rows
-
-
-def _detr(outputs: Outputs, spec: InputSpec, size: Size, select: str = "top_k") -> np.ndarray:
-    if {"labels", "boxes", "scores"} <= outputs.keys():  # the network has stretched its whole input to the frame
-        boxes = outputs["boxes"] / (*size, *size) * (*spec.size, *spec.size)
-        return np.column_stack([boxes, outputs["scores"], outputs["labels"]])
-    if "logits" in outputs:  # others may be beside them
-        outputs = {name: output for name, output in outputs.items() if name in ("logits", "pred_boxes", "boxes")}
-    boxes, logits = sorted(outputs.values(), key=lambda output: output.shape[1] != 4)
-    scores = _softmax(logits)[:, :-1] if select == "softmax" else 1 / (1 + np.exp(-logits))
-    queries, classes = scores.shape
-    if select == "top_k":
-        boxes, scores = np.repeat(boxes, classes, axis=0), scores.reshape(-1, 1)
-    rows = _rows(boxes[:, :2], boxes[:, 2:], scores)
-    rows[:, :4] *= (*spec.size, *spec.size)
-    if select == "top_k":
-        rows[:, 5] = np.tile(np.arange(classes), queries)
-    return rows
-
-
-def _softmax(logits: np.ndarray) -> np.ndarray:
-    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(powers / powers.sum(axis=-1, keepdims=True))
-
-
-def _ssd(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    (wide, high), names = spec.size, outputs.keys()
-    if {"detection_boxes", "detection_scores", "detection_classes"} <= names:
-        boxes, scores, labels = (outputs[f"detection_{kind}"] for kind in ("boxes", "scores", "classes"))
-        count = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
-        top, left, bottom, right = boxes.T
-        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:count]
-    if {"bboxes", "scores", "labels"} <= names:
-        return np.column_stack([outputs["bboxes"] * (wide, high, wide, high), outputs["scores"], outputs["labels"]])
-    if {"boxes", "scores", "labels"} <= names:
-        return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
-    rows = next(output for output in outputs.values() if output.ndim == 3)[0]
-    ends = np.flatnonzero(rows[:, 0] < 0)  # OpenVINO's mark of the end
-    rows = rows[: ends[0]] if len(ends) else rows
-    return np.column_stack([rows[:, 3:] * (wide, high, wide, high), rows[:, 2], rows[:, 1]])
-
-
-def _yunet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    per_stride = []
-    for stride in (8, 16, 32):
-        cls, obj, box = (outputs[f"{kind}_{stride}"] for kind in ("cls", "obj", "bbox"))
-        center = (_cells(spec, stride) + box[:, :2]) * stride
-        extent = np.exp(box[:, 2:]) * stride
-        per_stride.append(_rows(center, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
-    return np.concatenate(per_stride)
-
-
-def answer(family: str, outputs: Outputs) -> np.ndarray:
-    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1.
-
-    Features of places, (1, places, values), may be beside it.
-    """
-    (output,) = [value for value in outputs.values() if max(value.shape[2:], default=1) == 1]
-    vector = np.asarray(output, np.float64).ravel()
-    if family == "logits":
-        return _softmax(vector)
-    return np.asarray(vector / np.sqrt((vector**2).sum())) if family == "embedding" else vector
-
-
-def _movenet(outputs: Outputs, spec: InputSpec, size: Size) -> np.ndarray:
-    (value,) = outputs.values()
-    points = value[0][:, [1, 0, 2]] * (*spec.size, 1)
-    seen = points[points[:, 2] >= 0.2] if (points[:, 2] >= 0.2).any() else points
-    box = (*seen[:, :2].min(axis=0), *seen[:, :2].max(axis=0))
-    return np.array([[*box, points[:, 2].mean(), 0, *points.ravel()]])
+def answer(reads: Family, outputs: Outputs) -> np.ndarray:
+    """Return a network's output vector for one image, float64: probabilities, or a vector of length 1."""
+    return reads.reference_rows(PlainImage({name: np.asarray(out[0], np.float64) for name, out in outputs.items()}))
 
 
 def mask(
@@ -363,24 +213,3 @@ def mask(
     down = (y * scale_y + offset_y) * high / spec.size[1] - 0.5
     inside = ((x >= box[0]) & (x < box[2])) & ((y >= box[1]) & (y < box[3]))[:, None]
     return np.asarray((_sample(logits, down, across) > 0) & inside)
-
-
-READERS: dict[str, tuple[Callable[[Outputs, InputSpec, Size], np.ndarray], bool]] = {
-    "yolox": (_yolox, True),
-    "yolov5": (_yolov5, True),
-    "yolov8": (_yolov8, True),
-    "yolo_world": (_yolo_world, True),
-    "yolo_e2e": (_yolo_e2e, False),
-    "yolo_e2e_pose": (_yolo_e2e, False),
-    "yolo_e2e_seg": (_yolo_e2e, False),
-    "detr": (_detr, False),
-    "rtdetr": (_rtdetr, False),
-    "rtdetr_e2e": (_rtdetr_e2e, False),
-    "ssd": (_ssd, False),
-    "yunet": (_yunet, True),
-    "yolov8_pose": (_yolov8, True),
-    "yolov8_seg": (_yolov8_seg, True),
-    "yolov8_obb": (_yolov8_obb, True),
-    "movenet": (_movenet, False),
-}
-"""How each family's output is read, and whether non-max suppression follows."""

@@ -13,7 +13,7 @@ import functools
 import io
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -22,25 +22,18 @@ from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, OutputError
 from streamkit.core.user_cache import user_cache
 from streamkit.io.outputs import write_cache_file
+from streamkit.models.families import FAMILIES
+from streamkit.models.families.base import Size, Values
 from streamkit.models.network import network_hash
 from streamkit.models.network_file import ModelInfo, not_run
 from streamkit.models.onnxruntime_package import need_onnxruntime
 from streamkit.models.session import Session
-from streamkit.models.shape_facts import Candidate, Size
-
-Values = Mapping[str, np.ndarray]
-Doubt = Callable[[Values, Size, int | None], str]
-"""Returns why outputs are not a family's, of values, size of the input and number of classes; empty if they may be."""
+from streamkit.models.shape_facts import Candidate
 
 logger = logging.getLogger(__name__)
 
 _FORMAT = 2
 _RUN = "in a run on a gray image"
-_SLACK = 0.01
-"""By how much a score may be outside of 0 to 1: f16 and int8 round."""
-_MAX_BOX_SHARE = 0.9
-_SHARES = 2.0
-"""Largest coordinate of boxes in shares of the input; in pixels, boxes of a network reach further."""
 
 
 def with_sizes(info: ModelInfo, size: Size) -> ModelInfo:
@@ -70,11 +63,10 @@ def doubts(info: ModelInfo, size: Size, candidates: Sequence[Candidate]) -> dict
     Raises:
         ModelError: the network cannot be run.
     """
-    families = {candidate.family for candidate in candidates}
-    open_vector = "embedding" in families and "logits" in families  # whether it is of classes is not yet known
-    doubted = [
-        candidate for candidate in candidates if not (open_vector and candidate.family in ("logits", "probabilities"))
-    ]
+    tasks = {FAMILIES[candidate.family].task for candidate in candidates}
+    doubted = list(candidates)
+    if tasks >= {"classify", "embed"}:  # whether the vector is of classes is not yet known
+        doubted = [candidate for candidate in candidates if FAMILIES[candidate.family].task != "classify"]
     reasons = {candidate.family: doubt(info, size, candidate.family, candidate.classes) for candidate in doubted}
     return {family: reason for family, reason in reasons.items() if reason}
 
@@ -85,7 +77,7 @@ def doubt(info: ModelInfo, size: Size, family: str, classes: int | None) -> str:
     Raises:
         ModelError: the network cannot be run.
     """
-    rule = _DOUBTS.get(family)
+    rule = FAMILIES[family].traits.doubt
     if rule is None or len(info.inputs) > 1:
         return ""
     reason = rule(values_of(info, size), size, classes)
@@ -139,153 +131,3 @@ def _run(file: Path, size: Size) -> Values:
         # ONNX Runtime's exceptions have no common base but Exception.
         raise not_run(file, size, error) from None
     return {name: np.asarray(value) for name, value in outputs.items()}
-
-
-# ------------------------------------------------------------------------------------------------------ by the family
-
-
-def _rows(values: Values) -> np.ndarray:
-    """Return the first image's rows of the only output of 3 dimensions, as float64."""
-    return np.asarray(next(array[0] for array in values.values() if array.ndim == 3), np.float64)
-
-
-def _not_scores(scores: np.ndarray) -> str:
-    outside = scores.size and (scores.min() < -_SLACK or scores.max() > 1 + _SLACK)
-    return "its scores are not from 0 to 1" if outside else ""
-
-
-def _not_classes(classes: np.ndarray) -> str:
-    return "its classes are not whole numbers" if (classes % 1 != 0).any() else ""
-
-
-def _corners(boxes: np.ndarray) -> bool:
-    """Whether boxes are x1, y1, x2, y2; a few with a score near 0 may be inside out."""
-    return bool((boxes[:, 2:] >= boxes[:, :2]).all(axis=1).mean() >= _MAX_BOX_SHARE)
-
-
-def _not_corners(boxes: np.ndarray) -> str:
-    return "" if _corners(boxes) else "its boxes are not corners"
-
-
-def _in_shares(boxes: np.ndarray) -> bool:
-    return bool(np.abs(boxes).max(initial=0.0) <= _SHARES)
-
-
-def _yolox(values: Values, size: Size, classes: int | None) -> str:
-    rows = _rows(values)
-    if (np.abs(rows[:, :2]).max(axis=0, initial=0.0) > 0.75 * np.array(size)).all():
-        return "its box centers are in network pixels"
-    return _not_scores(rows[:, 4:])
-
-
-def _yolov5(values: Values, size: Size, classes: int | None) -> str:
-    rows = _rows(values)
-    if not rows.any():
-        return ""
-    if (np.abs(rows[:, :2]).max(axis=0) < 0.25 * np.array(size)).all():
-        return "its box centers are raw offsets"
-    if _corners(rows[:, :4]):
-        return "its boxes are corners, not center and size"
-    return _not_scores(rows[:, 4:])
-
-
-def _columns(scores: Callable[[np.ndarray, int | None], np.ndarray]) -> Doubt:
-    """Return the doubt of columns of anchors: `scores` takes the values behind the box, and the number of classes."""
-
-    def doubt(values: Values, size: Size, classes: int | None) -> str:
-        rows = _rows(values).T
-        if not rows.any():
-            return ""
-        if _in_shares(rows[:, :4]):
-            return "its boxes are not in network pixels"
-        return _not_scores(scores(rows[:, 4:], classes))
-
-    return doubt
-
-
-def _without_coefficients(values: Values, size: Size, classes: int | None) -> str:
-    coefficients = next(array.shape[1] for array in values.values() if array.ndim == 4)
-    return _columns(lambda behind, _: behind[:, :-coefficients])(values, size, classes)
-
-
-def _point_scores(behind: np.ndarray, classes: int | None) -> np.ndarray:
-    """Return the scores of objects and of keypoints, (anchors, values); those of objects alone if it is unknown."""
-    if classes is None:
-        return behind[:, :1]
-    return np.concatenate([behind[:, :classes], behind[:, classes + 2 :: 3]], axis=1)
-
-
-def _end_to_end(values: Values, size: Size, classes: int | None) -> str:
-    rows = _rows(values)
-    if not rows.any():  # after non-max suppression, rows without an object are zeros
-        return ""
-    if _in_shares(rows[:, :4]):
-        return "its boxes are shares of the input"
-    return _not_scores(rows[:, 4]) or _not_classes(rows[:, 5]) or _not_corners(rows[:, :4])
-
-
-def _end_to_end_points(values: Values, size: Size, classes: int | None) -> str:
-    return _end_to_end(values, size, classes) or _not_scores(_rows(values)[:, 8::3])
-
-
-def _queries(values: Values, size: Size, classes: int | None) -> str:
-    rows = _rows(values)
-    if not rows.any():
-        return "it has no rows"
-    if rows.shape[1] == 6 and not _not_classes(rows[:, 5]):
-        return "its last column is the class"
-    return "" if _in_shares(rows[:, :4]) and not _not_scores(rows[:, 4:]) else "its rows are not shares and scores"
-
-
-def _selected_queries(values: Values, size: Size, classes: int | None) -> str:
-    rows = _rows(values)
-    if not rows.any():
-        return "it has no rows"
-    if not _in_shares(rows[:, :4]):
-        return "its boxes are in network pixels"
-    return _not_scores(rows[:, 4]) or _not_classes(rows[:, 5])
-
-
-def _anchors_apart(values: Values, size: Size, classes: int | None) -> str:
-    boxes = next(array[0] for name, array in values.items() if "box" in name.lower())
-    scores = next(array[0] for name, array in values.items() if "score" in name.lower())
-    if not boxes.any():
-        return ""
-    if _in_shares(boxes):
-        return "its boxes are shares of the input"
-    return _not_corners(boxes) or _not_scores(scores)
-
-
-def _class_maps(values: Values, size: Size, classes: int | None) -> str:
-    """Exclude heat maps and detectors on a grid: small values that are no probabilities of classes."""
-    name, array = next(iter(values.items()))
-    if array.dtype.kind != "f" or array.ndim != 4 or "logits" in name or not array.any():
-        return ""
-    scores = array[0].astype(np.float64)
-    probabilities = any(np.abs(scores.sum(axis=axis) - 1).max() < 0.05 for axis in (0, 2))
-    logits = np.abs(scores).max() > 1 + _SLACK
-    return "" if logits or probabilities else "its values are neither logits nor probabilities of classes"
-
-
-def _sum_to_1(values: Values) -> bool:
-    vector = next(iter(values.values())).astype(np.float64).reshape(-1)
-    return bool(vector.min() >= 0 and abs(vector.sum() - 1) < 1e-2)
-
-
-_DOUBTS: dict[str, Doubt] = {
-    "yolox": _yolox,
-    "yolov5": _yolov5,
-    "yolov8": _columns(lambda behind, _: behind),
-    "yolov8_pose": _columns(_point_scores),
-    "yolov8_seg": _without_coefficients,
-    "yolo_world": _anchors_apart,
-    "yolo_e2e": _end_to_end,
-    "yolo_e2e_pose": _end_to_end_points,
-    "yolo_e2e_seg": _end_to_end,
-    "rtdetr": _queries,
-    "rtdetr_e2e": _selected_queries,
-    "semantic": _class_maps,
-    "logits": lambda values, size, classes: "its outputs sum to 1" if _sum_to_1(values) else "",
-    "probabilities": lambda values, size, classes: "" if _sum_to_1(values) else "its outputs do not sum to 1",
-}
-"""By the family's name."""

@@ -16,9 +16,9 @@ import numpy as np
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, needs
-from streamkit.models.card import Card, TextSpec
+from streamkit.models.card import Card, TextSpec, wrong
 from streamkit.models.file_version import FileVersion, file_version
-from streamkit.models.network_file import TensorInfo, inspect_tensors, short, wrong
+from streamkit.models.network_file import TensorInfo, inspect_tensors, short
 from streamkit.models.providers import open_session, provider_options
 
 _EMBEDS = ("text_embeds", "text_features", "embeddings", "sentence_embedding")

@@ -181,7 +181,7 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
         bring_the_rest(options)
     frames_by_source, repeats = once(there.got())
     assert frames_by_source["gate"] == list(range(1500))
-    if not BROKERS[kind].drops_repeats:  # by its primary key, or its stream
+    if not BROKERS[kind].repeats:  # by its primary key, or its stream
         assert repeats > 0
 
 

@@ -154,15 +154,13 @@ BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4,
 def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
     arrays = {name: np.array(value) for name, value in outputs.items()}
     spec = InputSpec(size=(64, 48))
-    rows = reference.objects("ssd", arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
+    rows = reference.objects(FAMILIES["ssd"], arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
     np.testing.assert_allclose(rows, [[8, 40, 56, 96, 0.9, LABEL]])
 
 
-def test_every_family_that_finds_objects_has_a_plain_reference():
-    families_with_boxes = {
-        name for name, network_family in FAMILIES.items() if network_family.task in ("detect", "pose")
-    }
-    assert set(reference.READERS) == families_with_boxes | {"yolov8_seg", "yolo_e2e_seg"}
+def test_every_family_but_those_of_maps_and_texts_has_a_plain_reference():
+    without = {name for name, family in FAMILIES.items() if family.traits.reference is None}
+    assert without == {name for name, family in FAMILIES.items() if family.regions or family.task == "read"}
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])

@@ -9,7 +9,7 @@ from support.detector_forms import CLASSES, FORMS, random_outputs, reader_of
 
 from streamkit.core.data import Color, Surface
 from streamkit.models import reference
-from streamkit.models.families import ReadOptions
+from streamkit.models.families import FAMILIES, ReadOptions
 from streamkit.ops.color import from_rgb, to_rgb
 from streamkit.ops.letterbox import InputSpec
 from streamkit.ops.preprocess import preprocess, preprocess_reference
@@ -105,7 +105,7 @@ def test_objects_are_those_of_the_family(form, geometry, iou):
     rows = packed.rows[0, : packed.counts[0, 0]]
     select = getattr(reads, "select", "") or ("top_k" if form == "detr raw" else "")
     objects = reference.objects(
-        reads.name, outputs, geometry, FRAME, InputSpec(SIZE), min_score=0.3, iou=iou, select=select, classes=classes
+        reads, outputs, geometry, FRAME, InputSpec(SIZE), min_score=0.3, iou=iou, select=select, classes=classes
     )
     objects = objects[(objects[:, 5] >= 0) & (objects[:, 5] < classes)]
     assert len(rows) == len(objects) > 0
@@ -130,7 +130,13 @@ def test_boxes_and_scores_of_yolo_world():
     boxes = np.array([[[2, 2, 20, 20], [30, 8, 60, 40]]])
     scores = np.array([[[0.2, 0.9], [0.8, 0.1]]])
     objects = reference.objects(
-        "yolo_world", {"Scores": scores, "Boxes": boxes}, (1, 1, 0, 0), SIZE, InputSpec(SIZE), min_score=0.5, iou=0.5
+        FAMILIES["yolo_world"],
+        {"Scores": scores, "Boxes": boxes},
+        (1, 1, 0, 0),
+        SIZE,
+        InputSpec(SIZE),
+        min_score=0.5,
+        iou=0.5,
     )
     assert objects.tolist() == [[2, 2, 20, 20, 0.9, 1], [30, 8, 60, 40, 0.8, 0]]
 
@@ -139,7 +145,9 @@ def test_objects_are_clipped_and_those_outside_left_out():
     rows = np.array(
         [[[-9, -8, 20, 20, 0.9, 0], [50, 50, 400, 300, 0.8, 0], [-9, 2, 0, 9, 0.7, 0], [5, 200, 9, 220, 0.6, 0]]]
     )
-    objects = reference.objects("yolo_e2e", {"o": rows}, (1, 1, 0, 0), FRAME, InputSpec(SIZE), min_score=0.5, iou=0.5)
+    objects = reference.objects(
+        FAMILIES["yolo_e2e"], {"o": rows}, (1, 1, 0, 0), FRAME, InputSpec(SIZE), min_score=0.5, iou=0.5
+    )
     assert objects[:, :5].tolist() == [[0, 0, 20, 20, 0.9], [50, 50, 180, 110, 0.8]]
 
 
@@ -188,7 +196,7 @@ def test_rotated_overlap():
 )
 def test_the_vector_of_an_image(family, expected):
     outputs = {"o": np.array([[3.0, 4.0]]).reshape(1, 2, 1, 1), "last_hidden_state": np.zeros((1, 5, 2))}
-    assert reference.answer(family, outputs) == pytest.approx(expected)
+    assert reference.answer(FAMILIES[family], outputs) == pytest.approx(expected)
 
 
 def test_a_mask_is_where_the_logits_of_its_prototypes_are_above_0():

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from streamkit.models.families import FAMILIES
 from streamkit.models.network_file import ModelInfo, TensorInfo
-from streamkit.models.shape_facts import Candidate, candidates, needs_no_decision
+from streamkit.models.shape_facts import Candidate, candidates
 
 SIZE = (640, 480)
 """8, 16 and 32 pixels a cell give 6,300 cells; 16 and 32, 1,500; 4, 8 and 16, 25,200; 64 more, 6,370."""
@@ -305,20 +306,20 @@ def test_vectors_of_integers_are_neither_scores_nor_embeddings():
 
 
 @pytest.mark.parametrize(
-    ("candidate", "integers", "labeled", "decided"),
+    ("family", "classes", "integers", "labeled", "decided"),
     [
-        (Candidate("yolov8", 80), (), False, True),
-        (Candidate("rtdetr", 80), (), True, False),
-        (Candidate("semantic", 19), (), False, False),
-        (Candidate("semantic", 19), (), True, True),
-        (Candidate("semantic", 1), (), True, False),
-        (Candidate("semantic", None), (), True, False),
-        (Candidate("semantic", None), ("o",), False, True),
+        ("yolov8", 80, (), False, True),
+        ("rtdetr", 80, (), True, False),
+        ("semantic", 19, (), False, False),
+        ("semantic", 19, (), True, True),
+        ("semantic", 1, (), True, False),
+        ("semantic", None, (), True, False),
+        ("semantic", None, ("o",), False, True),
     ],
 )
-def test_shapes_that_need_no_decision(candidate, integers, labeled, decided):
+def test_shapes_that_need_no_decision(family, classes, integers, labeled, decided):
     info = network({"o": [1, 480, 640]}, integers=integers)
-    assert needs_no_decision(candidate, info, labeled) is decided
+    assert FAMILIES[family].certain(info, classes, labeled) is decided
 
 
 @pytest.mark.parametrize("family", ["yolov8", "yolox", "semantic", "embedding"])

@@ -52,6 +52,13 @@ def test_every_broker_has_a_place_in_tests():
     assert PLACES.keys() | WITHOUT_SERVER == BROKERS.keys()
 
 
+def test_the_readme_names_receivers_that_exist(root):
+    named = re.search(r"\[emitters\]\(docs/emitters.md\): ([^;]*);", (root / "README.md").read_text())[1]
+    receivers = [f"{name} {broker.product}".lower() for name, broker in BROKERS.items()]
+    unknown = [word for word in named.split(", ") if not any(word.lower().rstrip("s") in text for text in receivers)]
+    assert unknown == []
+
+
 def test_the_gate_installs_the_servers(root):
     script = next(line for line in (root / ".ci/run").read_text().splitlines() if "debian_packages" in line)
     command = re.search(r"\$\((.*)\)\)$", script)[1]

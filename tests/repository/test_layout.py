@@ -125,6 +125,19 @@ def test_a_package_imports_from_lower_layers_only():
     assert upward == {}
 
 
+def test_no_layer_names_a_module_of_a_higher_one():
+    """Modules that are imported by name: `streamkit/__init__.py`, which is above all layers, names the stages."""
+    upward = set()
+    for name in FILES:
+        level = LEVEL.get(name.split("/")[0], len(LAYERS))
+        for node in ast.walk(parse(name)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                texts = [part.value for part in ast.walk(node) if isinstance(part, ast.Constant)]
+                named = {text.split(".")[1] for text in texts if str(text).startswith("streamkit.")}
+                upward |= {(name, package) for package in named if LEVEL.get(package, 0) > level}
+    assert upward == set()
+
+
 def test_the_package_knows_no_benchmark_and_no_test():
     assert offenders({"benchmarks", "tests", "support", "samples"}, lambda name: imported(parse(name), False)) == {}
 

@@ -13,7 +13,6 @@ import pytest
 from streamkit.models.card import load_card
 from streamkit.models.derive import derive
 from streamkit.models.families import FAMILIES
-from streamkit.models.families.formats import FORMATS
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = (ROOT / "docs" / "tutorial-yolo.md").read_text()
@@ -97,7 +96,12 @@ def shapes(outputs: str, classes: int) -> dict[str, list[object]]:
 
 @pytest.mark.parametrize(
     ("name", "outputs"),
-    [(name, output) for name, forms in FORMATS.items() for form in forms for output in form.outputs.split(" or ")],
+    [
+        (name, output)
+        for name, family in FAMILIES.items()
+        for form in family.traits.formats
+        for output in form.outputs.split(" or ")
+    ],
 )
 def test_a_family_reads_the_outputs_of_the_reference(name, outputs):
     family = FAMILIES[name]

@@ -29,6 +29,19 @@ def test_every_module_passes_the_type_check(root):
     assert ran.returncode == 0, ran.stdout
 
 
+def test_no_modules_of_the_page_import_each_other(root):
+    imports = {}
+    for path in (root / PAGE).rglob("*.js"):
+        code = re.sub(r"/\*.*?\*/", "", path.read_text(), flags=re.DOTALL)
+        targets = re.findall(r"""(?:from|import|import\()\s*["'](\.[^"']+\.js)["']""", code)
+        imports[path.resolve()] = {(path.parent / target).resolve() for target in targets}
+    router = (root / PAGE / "router.js").resolve()
+    assert router in imports[(root / PAGE / "views/live.js").resolve()]
+    while leaves := {module for module, below in imports.items() if not below & imports.keys()}:
+        imports = {module: below for module, below in imports.items() if module not in leaves}
+    assert sorted(path.name for path in imports) == []
+
+
 def texts(root):
     """The keys of the texts, by file."""
     files = (root / PAGE / "strings/en").glob("*.js")

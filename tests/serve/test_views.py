@@ -172,6 +172,12 @@ def test_the_navigation_reaches_every_view(open_page, size):
             assert (box["x"], box["width"] < 240) == (0, True)
 
 
+def test_the_list_of_sources_shows_what_is_counted(open_page, server):
+    server.engine.state("gate").counters.add("frames concealed", 5)
+    row = go(open_page(viewport=SIZES["desk"]), "sources").locator("tr", has_text="gate")
+    expect(row.locator(".counts")).to_contain_text("frames concealed: 5")
+
+
 def test_a_phone_has_the_alarms_in_its_bar_with_the_number_of_problems(open_page):
     page = open_page(viewport=SIZES["phone"])
     link = page.locator('#views a[data-view="alarms"]')

@@ -132,8 +132,8 @@ def box_quality(truth: Boxes, found: Boxes) -> float:
 
 
 def scores(truth: Boxes, found: Boxes) -> dict[str, float]:
-    """MOTA, IDF1, identity switches and the number of ids of one sequence."""
-    from trackeval.metrics import CLEAR, Identity
+    """HOTA, MOTA, IDF1, identity switches and the number of ids of one sequence."""
+    from trackeval.metrics import CLEAR, HOTA, Identity
 
     numbers = [
         {i: n for n, i in enumerate(sorted(set(np.concatenate([ids for ids, _ in side]).tolist())))}
@@ -153,6 +153,7 @@ def scores(truth: Boxes, found: Boxes) -> dict[str, float]:
     clear = CLEAR(quiet).eval_sequence(data)
     identity = Identity(quiet).eval_sequence(data)
     return {
+        "HOTA": float(HOTA().eval_sequence(data)["HOTA"].mean()),
         "MOTA": float(clear["MOTA"]) if data["num_tracker_dets"] else 0.0,
         "IDF1": float(identity["IDF1"]),
         "switches": int(clear["IDSW"]),

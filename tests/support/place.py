@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from urllib.parse import quote
 
 from support.broker_servers import BrokerServer
+from support.poison import Poison
 
 
 class Gate:
@@ -84,6 +85,7 @@ class Place:
     has_gate: ClassVar[bool] = True
     freezes: ClassVar[bool] = True  # whether `freeze` stops what answers
     measured: ClassVar[bool] = True  # whether benchmarks/emitters.py measures it
+    poisons: ClassVar[tuple[Poison, ...]] = ()  # records that the broker never takes
     broker: BrokerServer | None = None
     gate: Gate | None = None
 

@@ -2,14 +2,17 @@
 """Decoders of network outputs, by family of networks.
 
 A card's `family` names it. A detector's `read` turns a batch's outputs into `Packed` tables on their device; the host
-makes `Detections` of them with `unpack`.
+makes `Detections` of them with `unpack`. Each module of this folder adds the families of a line of networks by
+`network_family`: how they are decoded, and all that is known of them. A new family needs only a new file.
 """
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 from streamkit.core.text import did_you_mean
-from streamkit.models.families import detr, movenet, semantic, ssd, text, vectors, yolo, yunet
-from streamkit.models.families.base import Columns, Family, ReadOptions, Rest, begin_table, unpack
+from streamkit.models.families.base import FAMILIES, Columns, Family, ReadOptions, Rest, begin_table, unpack
 from streamkit.ops.nms import CAUSES, Packed
 
 __all__ = [
@@ -25,18 +28,8 @@ __all__ = [
     "unpack",
 ]
 
-_ALL: tuple[Family, ...] = (
-    *yolo.FAMILIES,
-    *detr.FAMILIES,
-    ssd.Ssd(),
-    yunet.Yunet(),
-    movenet.Movenet(),
-    semantic.Semantic(),
-    *text.FAMILIES,
-    *vectors.FAMILIES,
-)
-FAMILIES = {family_of_task.name: family_of_task for family_of_task in _ALL}
-"""Every family, by its name in a card."""
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
 
 def family(name: str) -> Family:

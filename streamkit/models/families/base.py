@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base class of families: decoding of one line of networks from outputs to objects."""
+"""Base class of families: decoding of one line of networks from outputs to objects, and what is known of them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -13,10 +13,13 @@ import numpy as np
 
 from streamkit.core.data import Array, Detections, array_module
 from streamkit.core.lazy_column import LazyColumn
+from streamkit.models.facts import CardFacts
+from streamkit.models.network_file import ModelInfo
 from streamkit.ops.nms import Packed, select
 from streamkit.ops.transfer import LateArray, fetch
 
 T = TypeVar("T")
+FamilyClass = TypeVar("FamilyClass", bound="Family")
 
 Columns = Mapping[str, tuple[int, ...]]
 """Extra columns of a table: name and shape of one row's values; in the last column, -1 fills the row."""
@@ -26,6 +29,13 @@ Shapes = Mapping[str, Sequence[Any]]
 """The outputs' shapes by name; a text, None or a number below 1 is an open size."""
 Size = tuple[int, int]
 """Width and height in pixels."""
+ShapeRule = Callable[[ModelInfo, Size], bool]
+"""Whether the shapes of a network, which a family's `check` accepts, may be those of its networks."""
+Values = Mapping[str, np.ndarray]
+"""The outputs of one run, by name."""
+Doubt = Callable[[Values, Size, int | None], str]
+"""Returns why outputs are not a family's, of values, size of the input and number of classes; empty if they may be."""
+CENTERED_ON_GRAY: dict[str, Any] = {"anchor": "center", "pad": 114}
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +86,70 @@ class Rest(NamedTuple):
     columns: Callable[[Detections], tuple[dict[str, LazyColumn], int]]
 
 
+class PlainImage(NamedTuple):
+    """One image for `FamilyTraits.reference`.
+
+    Attributes:
+        outputs: the network's, float64, without the batch.
+        input_size: width and height of the network's input.
+        frame_size: width and height of the frame.
+        classes: number of the card's labels.
+        select: the card's `select`.
+    """
+
+    outputs: Values
+    input_size: Size = (0, 0)
+    frame_size: Size = (0, 0)
+    classes: int = 1
+    select: str = ""
+
+
+class OutputFormat(NamedTuple):
+    """One form of outputs that a family reads: their shapes, and what the values mean.
+
+    N is the batch, A anchors, C classes, Q queries, K objects, P keypoints, M mask coefficients, D values, h and w a
+    map, T places along a text. Outputs in backticks are found by name, the others by their shape.
+    """
+
+    outputs: str
+    values: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FamilyTraits:
+    """What is known of a family's networks.
+
+    Attributes:
+        formats: the outputs that it reads, in words.
+        line: the input and thresholds of its networks' authors.
+        plausible: how the shapes of its networks relate to the input, since a shape such as (N, 84, 8400) could also
+            hold 84 anchors of 8,395 classes; None for no rule.
+        doubt: the values that its networks do not output; None if nothing is known.
+        reference: reads an image plainly, for `models.reference`, and shares no code with `Family.read`: the vector, or
+            (n, 6 + c) x1, y1, x2, y2 in network pixels, score and class of each candidate, and further values of the
+            family. None for maps and texts.
+        by_shape: whether it may be chosen by shapes. If not, they are those of other families, and a source or the user
+            must name it.
+        meaning: what the outputs mean, where other networks have the same shapes and the user has to decide.
+        input_hint: which networks with different inputs have these outputs, for a message.
+        keypoints: the set of keypoints, a key of `labels.SKELETONS`.
+        ultralytics: the tasks that Ultralytics' exports with these outputs name; '' for exports that name none.
+        hugging_face: the end of the name of the architecture in Hugging Face's exports.
+    """
+
+    formats: tuple[OutputFormat, ...] = ()
+    line: CardFacts = field(default_factory=CardFacts)
+    plausible: ShapeRule | None = None
+    doubt: Doubt | None = None
+    reference: Callable[[PlainImage], np.ndarray] | None = None
+    by_shape: bool = True
+    meaning: str = ""
+    input_hint: str = ""
+    keypoints: str = ""
+    ultralytics: tuple[str, ...] = ()
+    hugging_face: str = ""
+
+
 class Family:
     """Decoder of one line of networks. Stateless: one instance is shared.
 
@@ -90,6 +164,7 @@ class Family:
         label: the label of the only class that it finds; empty for any classes.
         several: whether an anchor's box may be an object of several classes, see `pairs`.
         host_only: whether it decodes on the host only, so that outputs on a GPU are copied to the host.
+        traits: what is known of its networks.
     """
 
     name = ""
@@ -103,6 +178,7 @@ class Family:
     label = ""
     several = False
     host_only = False
+    traits = FamilyTraits()
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """Check the shapes of a network's outputs.
@@ -135,6 +211,30 @@ class Family:
         """Return the number of keypoints per object, by the outputs' shapes; None if there are none or it is open."""
         count = self.columns.get("keypoints", (0,))[0]
         return count if count > 0 else None
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """Return the input and thresholds of a network's authors; empty if they are unknown.
+
+        Args:
+            info: the network.
+            size: width and height of its input if only its outputs tell the family; None if a source names it.
+        """
+        return self.traits.line
+
+    def certain(self, info: ModelInfo, classes: int | None, labeled: bool) -> bool:
+        """Whether shapes that are plausible are of this family only, so that it may be chosen without the user.
+
+        Args:
+            info: the network.
+            classes: the number of classes that the shapes have; None if they leave it open.
+            labeled: whether a source names the classes.
+        """
+        return not self.traits.meaning
+
+    def reference_rows(self, image: PlainImage) -> np.ndarray:
+        """Read one image plainly, see `FamilyTraits.reference`."""
+        assert self.traits.reference is not None, f"family {self.name} has no objects and no vector"
+        return self.traits.reference(image)
 
     def extra_inputs(self, sizes_wh: np.ndarray, xp: Any) -> dict[str, Array]:
         """Return inputs that the network takes beside the images, for (B, 2) widths and heights; arrays of `xp`."""
@@ -253,6 +353,36 @@ class Family:
         if self.label and classes != 1:
             only = f"family {self.name} finds one class, and the label list has {classes}"
             raise ValueError(f"{only}; give it [{self.label}]")
+
+
+FAMILIES: dict[str, Family] = {}
+"""The built-in families, by their name in a card."""
+
+
+def network_family(name: str, traits: FamilyTraits) -> Callable[[type[FamilyClass]], type[FamilyClass]]:
+    """Add a built-in family: the class decorated decodes the outputs, and `traits` are what is known of its networks.
+
+    Args:
+        name: the name in a card.
+        traits: see `FamilyTraits`.
+    """
+
+    def decorate(decoder: type[FamilyClass]) -> type[FamilyClass]:
+        decoder.name = name
+        decoder.traits = traits
+        FAMILIES[name] = decoder()
+        return decoder
+
+    return decorate
+
+
+def authors_input(name: str, score: float, iou: float | None = None, **input_: Any) -> CardFacts:
+    """Return the input and thresholds of a line of networks; `input_` are keys of `input` in a card."""
+    facts = CardFacts()
+    keys = {"resize": "letterbox", "color": "rgb", "scale": "1/255", "mean": 0, "std": 1} | input_
+    facts.add(f"{name}: the authors' input", **{f"input_{key}": value for key, value in keys.items()})
+    facts.add(f"{name}: the authors' threshold", score=score, **({} if iou is None else {"iou": iou}))
+    return facts
 
 
 def shape_of(value: Any) -> tuple[Any, ...]:

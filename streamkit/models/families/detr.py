@@ -12,8 +12,9 @@
   - `softmax`: the best class of each query, by the softmax over C + 1 classes, the last of which is no object, as in
     the first DETR (github.com/facebookresearch/detr, models/detr.py, PostProcess).
 
-RT-DETR as exported by Ultralytics (https://github.com/ultralytics/ultralytics, RTDETRDecoder and RTDETRPredictor) has
-one output, with boxes cx, cy, w, h as shares of the input and scores after the sigmoid:
+RT-DETR as Ultralytics exports it: one output, boxes as shares of the input, scores after the sigmoid.
+
+See https://github.com/ultralytics/ultralytics, RTDETRDecoder and RTDETRPredictor. Boxes are cx, cy, w, h.
 
 - `rtdetr_e2e`, (N, K, 6): the best pairs of query and class, as box, score and class.
 - `rtdetr`, (N, Q, 4 + C), older exports: box and a score per class; the best class of each query is an object.
@@ -28,14 +29,103 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families.base import Family, Outputs, ReadOptions, Shapes, Size, is_inner, listed, shape_of
+from streamkit.models.facts import IMAGENET_MEAN, IMAGENET_STD, CardFacts
+from streamkit.models.families.base import (
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    PlainImage,
+    ReadOptions,
+    Shapes,
+    Size,
+    Values,
+    authors_input,
+    is_inner,
+    listed,
+    network_family,
+    shape_of,
+)
+from streamkit.models.families.rules import (
+    best_rows,
+    first_rows,
+    in_shares,
+    matrix,
+    not_classes,
+    not_scores,
+    selected_rows,
+    softmax,
+    without_map,
+)
+from streamkit.models.network_file import ModelInfo, names_a_layer
 from streamkit.ops.candidates import Coding, best_class, each_class, labeled_class, upload
 from streamkit.ops.nms import Packed
 
 _NAMES = ("labels", "boxes", "scores")
 _BOXES = ("pred_boxes", "boxes", "dets")
+_END_TO_END = authors_input("RT-DETR, D-FINE, DEIM, DEIMv2 without DINOv3", 0.4, resize="stretch", antialias=True)
+_DINOV3 = authors_input(
+    "DEIMv2 with DINOv3, by the names of its layers",
+    0.4,
+    resize="stretch",
+    antialias=True,
+    mean=IMAGENET_MEAN,
+    std=IMAGENET_STD,
+)
+_RF_DETR = authors_input("RF-DETR", 0.5, resize="stretch", mean=IMAGENET_MEAN, std=IMAGENET_STD)
+_SHARES = "cx, cy, w, h in shares of the input"
+_LINE = authors_input("RT-DETR of Ultralytics", 0.25, resize="stretch")
 
 
+def _are_logits(info: ModelInfo, size: Size) -> bool:
+    """Whether raw outputs are logits of queries: an output called scores has been through a sigmoid or softmax."""
+    raw = [name.lower() for name, dims in info.output_dims.items() if len(dims) == 3]
+    return len(raw) == 1 or not any("score" in name for name in raw)
+
+
+def _reference_detr(image: PlainImage) -> np.ndarray:
+    outputs = image.outputs
+    whole = (*image.input_size, *image.input_size)
+    if set(_NAMES) <= outputs.keys():  # the network has stretched its whole input to the frame
+        stretched = outputs["boxes"] / (*image.frame_size, *image.frame_size) * whole
+        return np.column_stack([stretched, outputs["scores"], outputs["labels"]])
+    if "logits" in outputs:  # others may be beside them
+        outputs = {name: output for name, output in outputs.items() if name in ("logits", "pred_boxes", "boxes")}
+    boxes, logits = sorted(outputs.values(), key=lambda output: output.shape[1] != 4)
+    scores = softmax(logits)[:, :-1] if image.select == "softmax" else 1 / (1 + np.exp(-logits))
+    queries, class_count = scores.shape
+    several = image.select in ("", "top_k")
+    if several:
+        boxes = np.repeat(boxes, class_count, axis=0)
+        scores = scores.reshape(-1, 1)
+    rows = best_rows(boxes[:, :2], boxes[:, 2:], scores)
+    rows[:, :4] *= whole
+    if several:
+        rows[:, 5] = np.tile(np.arange(class_count), queries)
+    return rows
+
+
+@network_family(
+    "detr",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "`labels` (N, Q), `boxes` (N, Q, 4), `scores` (N, Q)",
+                "x1, y1, x2, y2 in pixels of the frame, whose size the network takes as the input `orig_target_sizes`: "
+                "the authors' postprocessor",
+            ),
+            OutputFormat(
+                "logits (N, Q, C), boxes (N, Q, 4)",
+                "class logits; cx, cy, w, h in shares of the input, in an output called `pred_boxes`, `boxes` or "
+                "`dets`. The card's `select` says what is an object; with `softmax`, C + 1 logits. Features beside "
+                "them, called `..._embeds` or `...hidden_state`, and OWLv2's `objectness_logits` are not needed",
+            ),
+        ),
+        plausible=_are_logits,
+        hugging_face="ObjectDetection",
+        reference=_reference_detr,
+    ),
+)
 @dataclass(frozen=True)
 class Detr(Family):
     """Queries, each with a box and a score per class.
@@ -45,11 +135,16 @@ class Detr(Family):
     """
 
     select: str = ""
-    name = "detr"
 
     def selecting(self, select: str) -> Detr:
         """See `Family.selecting`."""
         return Detr(select)
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`: by the names of inputs, outputs and layers."""
+        if "orig_target_sizes" in info.inputs:
+            return _DINOV3 if names_a_layer(info.file, "backbone/dinov3", "backbone.dinov3") else _END_TO_END
+        return _RF_DETR if {"dets", "labels"} <= info.outputs.keys() else CardFacts()
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
@@ -129,10 +224,49 @@ class Detr(Family):
         return next(name for name in names if name != boxes), boxes
 
 
+def _not_queries(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if not rows.any():
+        return "it has no rows"
+    if rows.shape[1] == 6 and not not_classes(rows[:, 5]):
+        return "its last column is the class"
+    return "" if in_shares(rows[:, :4]) and not not_scores(rows[:, 4:]) else "its rows are not shares and scores"
+
+
+def _not_selected_queries(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if not rows.any():
+        return "it has no rows"
+    if not in_shares(rows[:, :4]):
+        return "its boxes are in network pixels"
+    return not_scores(rows[:, 4]) or not_classes(rows[:, 5])
+
+
+def _in_pixels(rows: np.ndarray, input_size: Size) -> np.ndarray:
+    rows[:, :4] *= (*input_size, *input_size)
+    return rows
+
+
+def _reference_rtdetr(image: PlainImage) -> np.ndarray:
+    values = matrix(image.outputs)
+    return _in_pixels(best_rows(values[:, :2], values[:, 2:4], values[:, 4:]), image.input_size)
+
+
+@network_family(
+    "rtdetr",
+    FamilyTraits(
+        formats=(OutputFormat("(N, Q, 4 + C)", f"{_SHARES}; a score for each class. RT-DETR of Ultralytics"),),
+        line=_LINE,
+        plausible=without_map(selected_rows(5, 1000, 50)),
+        doubt=_not_queries,
+        meaning="if each row is a box and the scores of all classes, not of one, as of RT-DETR",
+        ultralytics=("detect",),
+        reference=_reference_rtdetr,
+    ),
+)
 class RtdetrQueries(Family):
     """Queries in one output, each with a box as shares of the input and a score per class."""
 
-    name = "rtdetr"
     layout = "(N, queries, 4 + classes)"
 
     def check(self, outputs: Shapes, classes: int) -> None:
@@ -146,10 +280,26 @@ class RtdetrQueries(Family):
         return best_class(rows[:, :, :4], rows[:, :, 4:], min_score=min_score, **how)
 
 
+def _reference_rtdetr_e2e(image: PlainImage) -> np.ndarray:
+    values = matrix(image.outputs)
+    rows = _in_pixels(best_rows(values[:, :2], values[:, 2:4], values[:, 4:5]), image.input_size)
+    return np.column_stack([rows[:, :5], values[:, 5]])
+
+
+@network_family(
+    "rtdetr_e2e",
+    FamilyTraits(
+        formats=(OutputFormat("(N, K, 6)", f"{_SHARES}; score; class. RT-DETR of Ultralytics since version 8.4"),),
+        line=_LINE,
+        plausible=without_map(selected_rows(6, 6)),
+        doubt=_not_selected_queries,
+        ultralytics=("detect",),
+        reference=_reference_rtdetr_e2e,
+    ),
+)
 class RtdetrEndToEnd(Family):
     """Rows that the network itself has selected, with boxes as shares of the input."""
 
-    name = "rtdetr_e2e"
     layout = "(N, rows, 6)"
     sizes = ((2, 6, "cx, cy, w, h, score, class"),)
 
@@ -158,6 +308,3 @@ class RtdetrEndToEnd(Family):
         rows = self._only(outputs)[1][:n]
         how: dict[str, Any] = {"coding": Coding.CXCYWH, "unit": input_size}
         return labeled_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **how)
-
-
-FAMILIES: tuple[Family, ...] = (Detr(), RtdetrQueries(), RtdetrEndToEnd())

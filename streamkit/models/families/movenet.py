@@ -13,16 +13,42 @@ from typing import Any
 import numpy as np
 
 from streamkit.core.data import array_module
-from streamkit.models.families.base import Columns, Family, Outputs, Size
+from streamkit.models.families.base import (
+    Columns,
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    PlainImage,
+    Size,
+    authors_input,
+    network_family,
+)
 from streamkit.ops.candidates import labeled_class
 
 SEEN = np.float32(0.2)
 
 
+def _reference_movenet(image: PlainImage) -> np.ndarray:
+    (output,) = image.outputs.values()
+    points = output[0][:, [1, 0, 2]] * (*image.input_size, 1)
+    seen = points[points[:, 2] >= 0.2] if (points[:, 2] >= 0.2).any() else points
+    box = (*seen[:, :2].min(axis=0), *seen[:, :2].max(axis=0))
+    return np.array([[*box, points[:, 2].mean(), 0, *points.ravel()]])
+
+
+@network_family(
+    "movenet",
+    FamilyTraits(
+        formats=(OutputFormat("(N, 1, 17, 3)", "y, x in shares of the input, score; one person"),),
+        line=authors_input("MoveNet", 0.2, anchor="center", pad=0, scale=1),
+        keypoints="coco",
+        reference=_reference_movenet,
+    ),
+)
 class Movenet(Family):
     """One person per image; the column `keypoints`."""
 
-    name = "movenet"
     task = "pose"
     columns: Columns = {"keypoints": (17, 3)}  # noqa: RUF012  # never changed
     rank = 4

@@ -21,7 +21,7 @@ import numpy as np
 from streamkit.core.data import Array, array_module
 from streamkit.core.errors import describe
 from streamkit.core.stage import current_registry
-from streamkit.models.families.base import Family, Outputs, Shapes, Size, fits, listed
+from streamkit.models.families.base import Family, Outputs, PlainImage, Shapes, Size, fits, listed
 from streamkit.ops.candidates import Coding, best_class, labeled_class
 from streamkit.ops.transfer import fetch
 
@@ -155,10 +155,10 @@ class PluginFamily(Family):
                 raise ValueError(self._refusal(describe(error), self._line(error))) from error
         return self._checked(returned, n, classes, xp)
 
-    def reference_rows(self, outputs: Mapping[str, np.ndarray], spec: Any, size: Size) -> np.ndarray:
-        """Return (a, 6) x1, y1, x2, y2, score and class of one image, as a reader of `models.reference`."""
-        batch = {name: outputs[name][None] for name, _ in self.outputs}
-        decoded = self.call(batch, 1, spec.size, 0)
+    def reference_rows(self, image: PlainImage) -> np.ndarray:
+        """See `Family.reference_rows`: by the plugin's function."""
+        batch = {name: image.outputs[name][None] for name, _ in self.outputs}
+        decoded = self.call(batch, 1, image.input_size, 0)
         boxes = decoded.boxes[0].astype(np.float64)
         scores = decoded.scores[0].astype(np.float64)
         if decoded.labels is None:

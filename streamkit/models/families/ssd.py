@@ -19,7 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.models.families.base import Family, Outputs, Shapes, Size, shape_of
+from streamkit.models.families.base import (
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    PlainImage,
+    Shapes,
+    Size,
+    network_family,
+    shape_of,
+)
 from streamkit.ops.candidates import Coding, labeled_class
 
 _TENSORFLOW = ("detection_boxes", "detection_scores", "detection_classes")
@@ -31,10 +41,49 @@ _ZOO = ("bboxes", "scores", "labels")
 _TORCHVISION = ("boxes", "scores", "labels")
 
 
+def _reference_ssd(image: PlainImage) -> np.ndarray:
+    wide, high = image.input_size
+    outputs = image.outputs
+    names = outputs.keys()
+    if {"detection_boxes", "detection_scores", "detection_classes"} <= names:
+        boxes, scores, labels = (outputs[f"detection_{kind}"] for kind in ("boxes", "scores", "classes"))
+        count = int(outputs["num_detections"].item()) if "num_detections" in names else len(boxes)
+        top, left, bottom, right = boxes.T
+        return np.column_stack([left * wide, top * high, right * wide, bottom * high, scores, labels])[:count]
+    if {"bboxes", "scores", "labels"} <= names:
+        return np.column_stack([outputs["bboxes"] * (wide, high, wide, high), outputs["scores"], outputs["labels"]])
+    if {"boxes", "scores", "labels"} <= names:
+        return np.column_stack([outputs["boxes"], outputs["scores"], outputs["labels"]])
+    rows = next(output for output in outputs.values() if output.ndim == 3)[0]
+    ends = np.flatnonzero(rows[:, 0] < 0)  # OpenVINO's mark of the end
+    rows = rows[: ends[0]] if len(ends) else rows
+    return np.column_stack([rows[:, 3:] * (wide, high, wide, high), rows[:, 2], rows[:, 1]])
+
+
+@network_family(
+    "ssd",
+    FamilyTraits(
+        formats=(
+            OutputFormat("(N, 1, K, 7)", "image, class, score; x1, y1, x2, y2 in shares of the input. OpenVINO"),
+            OutputFormat(
+                "`detection_boxes` (N, K, 4), `detection_scores` (N, K), `detection_classes` (N, K)",
+                "y1, x1, y2, x2 in shares of the input. TensorFlow",
+            ),
+            OutputFormat(
+                "`bboxes` (N, K, 4), `scores` (N, K), `labels` (N, K)",
+                "x1, y1, x2, y2 in shares of the input. ONNX model zoo",
+            ),
+            OutputFormat(
+                "`boxes` (N, K, 4), `scores` (N, K), `labels` (N, K)",
+                "x1, y1, x2, y2 in network pixels. torchvision, which leaves out N",
+            ),
+        ),
+        reference=_reference_ssd,
+    ),
+)
 class Ssd(Family):
     """Rows that the network itself has selected; the number of classes is not in the shapes."""
 
-    name = "ssd"
     rank = 4
     layout = "(N, 1, rows, 7)"
     sizes = ((1, 1, "one list per frame"), (3, 7, "image, label, score, x1, y1, x2, y2"))

@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkit.core.data import Array, array_module
-from streamkit.models.families.base import Family, Outputs, Shapes, fits, listed, shape_of
+from streamkit.models.families.base import (
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    Shapes,
+    fits,
+    listed,
+    network_family,
+    shape_of,
+)
 
 
 class Reading(NamedTuple):
@@ -43,15 +53,12 @@ class Reading(NamedTuple):
 class TextFamily(Family):
     """One output with the scores of all classes for each place.
 
-    Args:
-        name: the name in a card.
+    Attributes:
         repeats: whether a character may fill several neighboring places.
     """
 
     task = "read"
-
-    def __init__(self, name: str, *, repeats: bool) -> None:
-        self.name, self.repeats = name, repeats
+    repeats = False
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`; `classes` is the length of the alphabet."""
@@ -154,5 +161,37 @@ def _probabilities(values: Array, picked: Array, xp: Any) -> Array:
     return xp.nan_to_num(xp.where(are_probabilities[:, None, None], picked, soft))
 
 
-FAMILIES = (TextFamily("ctc", repeats=True), TextFamily("slots", repeats=False))
-"""`ctc`: a CTC head, as of PP-OCR and CRNN; `slots`: a fixed number of characters, as of fast-plate-ocr."""
+@network_family(
+    "ctc",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "(N, T, C + 1) or (N, C + 1, T)",
+                "logits or probabilities of the blank and the C characters of the alphabet, for T columns. PP-OCR, "
+                "CRNN, LPRNet",
+            ),
+        ),
+        by_shape=False,
+    ),
+)
+class Ctc(TextFamily):
+    """A CTC head, as of PP-OCR and CRNN."""
+
+    repeats = True
+
+
+@network_family(
+    "slots",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "(N, T, C + 1)",
+                "logits or probabilities of the C characters of the alphabet and of the padding, for T characters; "
+                "also flat, as (N, values). fast-plate-ocr",
+            ),
+        ),
+        by_shape=False,
+    ),
+)
+class CharacterSlots(TextFamily):
+    """A fixed number of characters, as of fast-plate-ocr."""

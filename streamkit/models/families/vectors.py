@@ -3,27 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from streamkit.core.data import Array
-from streamkit.models.families.base import Family, Outputs, Shapes
+from streamkit.models.families.base import (
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    PlainImage,
+    Shapes,
+    Size,
+    Values,
+    is_inner,
+    network_family,
+)
+from streamkit.models.families.rules import softmax
+from streamkit.models.network_file import ModelInfo
+
+_MIN_EMBEDDING = 16
 
 
 class Vector(Family):
-    """One output with a vector for each image.
-
-    Attributes:
-        finish: interprets (m, d) vectors as float32, on the host for both devices: the probability of each class, or
-            vectors of length 1.
-    """
+    """One output with a vector for each image."""
 
     layout = "(N, values), maybe with sizes of 1 behind"
-
-    def __init__(self, name: str, task: str, finish: Callable[[np.ndarray], np.ndarray]) -> None:
-        self.name, self.task, self.finish = name, task, finish
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
@@ -46,6 +52,14 @@ class Vector(Family):
         output = self._vector(outputs)[1]
         return output.reshape(output.shape[:2])
 
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """Return the probability of each class, or vectors of length 1, as float32, on the host for both devices.
+
+        Args:
+            vectors: (m, d).
+        """
+        return vectors.astype(np.float32)
+
     def _vector(self, outputs: Any) -> tuple[str, Any]:
         """Return the only output of that layout: its name, and its shape or array."""
         return self._single(
@@ -55,26 +69,90 @@ class Vector(Family):
         )
 
 
-def _softmax(vectors: np.ndarray) -> np.ndarray:
-    wide = vectors.astype(np.float32)
-    wide = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-np.inf))
-    return np.asarray(wide / wide.sum(axis=1, keepdims=True), np.float32)
+def _is_single(info: ModelInfo, size: Size) -> bool:
+    """Whether the only output is a vector of several numbers."""
+    vectors = list(info.outputs.values())
+    return len(vectors) == 1 and vectors[0].dtype.kind == "f" and vectors[0].dims[1] != 1
 
 
-def _unchanged(vectors: np.ndarray) -> np.ndarray:
-    return vectors.astype(np.float32)
+def _is_long(info: ModelInfo, size: Size) -> bool:
+    """Whether the vector is long enough; the features of places that it is made of may stand beside it."""
+    vectors = [output for output in info.outputs.values() if not is_inner(output.name) or len(output.dims) == 2]
+    if len(vectors) > 1 or vectors[0].dtype.kind != "f":
+        return False
+    length = vectors[0].dims[1]
+    return not isinstance(length, int) or length >= _MIN_EMBEDDING
 
 
-def _length_1(vectors: np.ndarray) -> np.ndarray:
-    wide = vectors.astype(np.float32)
-    length = np.linalg.norm(wide, axis=1, keepdims=True)
-    return np.asarray(wide / np.maximum(length, np.finfo(np.float32).tiny), np.float32)
+def _plain_vector(image: PlainImage) -> np.ndarray:
+    """Return the vector; features of places, (places, values), may be beside it."""
+    (vector,) = [output for output in image.outputs.values() if max(output.shape[1:], default=1) == 1]
+    return vector.ravel()
 
 
-FAMILIES = (
-    Vector("logits", "classify", _softmax),
-    Vector("probabilities", "classify", _unchanged),
-    Vector("embedding", "embed", _length_1),
+def _reference_embedding(image: PlainImage) -> np.ndarray:
+    vector = _plain_vector(image)
+    return np.asarray(vector / np.sqrt((vector**2).sum()))
+
+
+def _sum_to_1(values: Values) -> bool:
+    vector = next(iter(values.values())).astype(np.float64).reshape(-1)
+    return bool(vector.min() >= 0 and abs(vector.sum() - 1) < 1e-2)
+
+
+@network_family(
+    "logits",
+    FamilyTraits(
+        formats=(OutputFormat("(N, C)", "a value for each class, before the softmax"),),
+        plausible=_is_single,
+        doubt=lambda values, size, classes: "its outputs sum to 1" if _sum_to_1(values) else "",
+        reference=lambda image: softmax(_plain_vector(image)),
+        hugging_face="ImageClassification",
+    ),
 )
-"""`logits`: (N, C) without a final softmax, as exported by most training code; `probabilities`: (N, C) with one;
-`embedding`: (N, D), scaled to length 1, so that the dot product of two is their cosine."""
+class Logits(Vector):
+    """(N, C) without a final softmax, as exported by most training code."""
+
+    task = "classify"
+
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """See `Vector.finish`."""
+        wide = vectors.astype(np.float32)
+        wide = np.exp(wide - wide.max(axis=1, keepdims=True, initial=-np.inf))
+        return np.asarray(wide / wide.sum(axis=1, keepdims=True), np.float32)
+
+
+@network_family(
+    "probabilities",
+    FamilyTraits(
+        formats=(OutputFormat("(N, C)", "a value for each class, after the softmax"),),
+        plausible=_is_single,
+        doubt=lambda values, size, classes: "" if _sum_to_1(values) else "its outputs do not sum to 1",
+        reference=_plain_vector,
+        ultralytics=("classify",),
+    ),
+)
+class Probabilities(Vector):
+    """(N, C) after a softmax."""
+
+    task = "classify"
+
+
+@network_family(
+    "embedding",
+    FamilyTraits(
+        formats=(OutputFormat("(N, D)", "a vector; it is scaled to length 1"),),
+        plausible=_is_long,
+        reference=_reference_embedding,
+    ),
+)
+class Embedding(Vector):
+    """(N, D), scaled to length 1, so that the dot product of two is their cosine."""
+
+    task = "embed"
+
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """See `Vector.finish`."""
+        wide = vectors.astype(np.float32)
+        length = np.linalg.norm(wide, axis=1, keepdims=True)
+        return np.asarray(wide / np.maximum(length, np.finfo(np.float32).tiny), np.float32)

@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The YOLO line: one output of anchors, each with a box and a score per class.
+"""YOLO with anchors: one output, an anchor each with a box and a score per class, before non-max suppression.
 
 | family | output | boxes |
 | --- | --- | --- |
 | `yolox` | (N, A, 5 + C), objectness after the box | raw values of a feature pyramid with strides 8, 16 and 32 |
 | `yolov5` (and v7) | (N, A, 5 + C), objectness after the box | cx, cy, w, h in network pixels |
-| `yolov8`, v9 and v11 | (N, 4 + C, A) | cx, cy, w, h in network pixels |
+| `yolov8`, v9, v11 and v12 | (N, 4 + C, A) | cx, cy, w, h in network pixels |
 | `yolov8_pose` | (N, 4 + C + 3 K, A), K points x, y, score after the scores | as in `yolov8` |
 | `yolov8_obb` | (N, 4 + C + 1, A), an angle after the scores | cx, cy, w, h in network pixels, rotated |
 | `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
-| `yolo_world` | (N, A, C) scores; (N, A, 4) boxes | x1, y1, x2, y2 in network pixels |
-| `yolo_e2e` (v10, v26) | (N, K, 6) rows with score and class, no NMS | x1, y1, x2, y2 in network pixels |
-| `yolo_e2e_pose` | (N, K, 6 + 3 K), points x, y, score after the class | as in `yolo_e2e` |
-| `yolo_e2e_seg` | (N, K, 6 + M), M mask coefficients after the class; (N, M, h, w) prototypes | as in `yolo_e2e` |
 
-YOLOX: center = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and
-classes. Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best
-class. YOLOv8-pose and -seg follow https://github.com/ultralytics/ultralytics: points are in network pixels with sigmoid
+YOLOv8-pose and -seg follow https://github.com/ultralytics/ultralytics: points are in network pixels with sigmoid
 applied to their scores; a mask is the sum of the prototypes times the coefficients, cut at the box, as in
 `process_mask_native`.
 """
@@ -31,34 +25,83 @@ import numpy as np
 
 from streamkit.core.data import Detections
 from streamkit.core.lazy_column import LazyColumn
-from streamkit.models.families.base import Columns, Family, Outputs, Rest, Shapes, Size, listed, shape_of
+from streamkit.models.facts import CardFacts
+from streamkit.models.families.base import (
+    CENTERED_ON_GRAY,
+    Columns,
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    PlainImage,
+    Rest,
+    Shapes,
+    Size,
+    Values,
+    authors_input,
+    network_family,
+)
+from streamkit.models.families.rules import (
+    SINGLE,
+    STRIDES,
+    USUAL,
+    anchors,
+    are_corners,
+    best_rows,
+    cell_count,
+    column_rows,
+    doubt_of_columns,
+    first_rows,
+    grid_cells,
+    matrix,
+    not_scores,
+    rows_of,
+    without_map,
+)
+from streamkit.models.network_file import ModelInfo
 from streamkit.ops import masks
-from streamkit.ops.candidates import Coding, best_class, best_pairs, labeled_class
+from streamkit.ops.candidates import Coding, best_class, best_pairs
 from streamkit.ops.nms import Packed
 from streamkit.ops.transfer import LateArray
 
+BOX = "cx, cy, w, h in network pixels"
+PROTOTYPES = "prototypes, whose sum by the coefficients is a mask"
+_LINE = authors_input("YOLOv8, v9, v11, v12", 0.25, 0.7, **CENTERED_ON_GRAY)
+_DECODED = ((1, USUAL), (1, (8, 16, 32, 64)), *((3, strides) for strides in STRIDES))
 
+
+@network_family(
+    "yolov8",
+    FamilyTraits(
+        formats=(OutputFormat("(N, 4 + C, A)", f"{BOX}; a score for each class. YOLOv8, v9, v11 and v12"),),
+        line=_LINE,
+        plausible=without_map(anchors(2, SINGLE)),
+        doubt=doubt_of_columns(lambda behind, _: behind),
+        ultralytics=("detect", ""),
+        reference=lambda image: column_rows(image.outputs),
+    ),
+)
 class Yolov8(Family):
     """Columns of anchors, without objectness; an anchor may have further values after its scores.
 
     Attributes:
-        before: number of an anchor's values before its scores.
+        before, after: number of an anchor's values before its scores, and of those behind that `step` does not lay out.
         axis: dimension of an anchor's values in the output.
         coding: how the boxes are encoded.
         step: layout of the further values, as in `Candidates.step`; None if there are none.
     """
 
-    name = "yolov8"
     layout = "(N, 4 + classes, anchors)"
     suppress = True
     several = True
     before, axis = 4, 1
+    after = 0
     coding = Coding.CXCYWH
     step: int | None = None
 
     def check(self, outputs: Shapes, classes: int) -> None:
         """See `Family.check`."""
-        self._check_classes(*self._only(outputs), self.axis, self.before, classes)
+        self._check_classes(*self._only(outputs), self.axis, self.before + self.after, classes)
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -81,29 +124,29 @@ class Yolov8(Family):
         return anchors, None if end is None else rows[:, :, end:]
 
 
-class ObjectnessRows(Yolov8):
-    """Rows of anchors, with an objectness after the box: YOLOX and YOLOv5."""
-
-    layout = "(N, anchors, 5 + classes)"
-    before, axis = 5, 2
-
-    def __init__(self, name: str, coding: Coding) -> None:
-        self.name, self.coding, self.several = name, coding, coding != Coding.GRID
-
-    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
-        """See `Family.claims`: older exports of YOLOv5 also have the raw values of each stride, before decoding."""
-        name, (_, anchors, values) = self._only(outputs)
-        raw = {key: shape[1:4] for key, shape in outputs.items() if len(shape) == 5 and shape[4] == values}
-        sizes = [size for shape in raw.values() for size in (*shape, anchors)]
-        closed = all(isinstance(size, int) for size in sizes)
-        same = not closed or sum(math.prod(shape) for shape in raw.values()) == anchors
-        return frozenset([name, *(raw if same else ())])
+def _point_scores(behind: np.ndarray, classes: int | None) -> np.ndarray:
+    """Return the scores of objects and of keypoints, (anchors, values); those of objects alone if it is unknown."""
+    if classes is None:
+        return behind[:, :1]
+    return np.concatenate([behind[:, :classes], behind[:, classes + 2 :: 3]], axis=1)
 
 
+@network_family(
+    "yolov8_pose",
+    FamilyTraits(
+        formats=(
+            OutputFormat("(N, 4 + C + 3 P, A)", "as yolov8, then x, y in network pixels and a score for each keypoint"),
+        ),
+        line=authors_input("YOLOv8-pose, v11-pose", 0.25, 0.7, **CENTERED_ON_GRAY),
+        plausible=without_map(anchors(2, SINGLE)),
+        doubt=doubt_of_columns(_point_scores),
+        ultralytics=("pose",),
+        reference=lambda image: column_rows(image.outputs, image.classes),
+    ),
+)
 class Yolov8Pose(Yolov8):
     """Columns of anchors; the column `keypoints`."""
 
-    name = "yolov8_pose"
     task = "pose"
     columns: Columns = {"keypoints": (-1, 3)}  # noqa: RUF012  # never changed
     layout = "(N, 4 + classes + 3 x points, anchors)"
@@ -126,7 +169,7 @@ class Yolov8Pose(Yolov8):
         return (size - 4 - classes) // 3 if isinstance(size, int) and size > 0 else None
 
 
-class _Masked(Family):
+class Masked(Family):
     """Objects with mask coefficients, and a map of prototypes; the column `mask`, COCO's run-length encoding.
 
     Masks are in source pixels.
@@ -162,10 +205,32 @@ class _Masked(Family):
         return self._only(outputs, 4, "(N, coefficients, height, width)")
 
 
-class Yolov8Seg(_Masked, Yolov8):
+def _without_coefficients(values: Values, size: Size, classes: int | None) -> str:
+    coefficients = next(array.shape[1] for array in values.values() if array.ndim == 4)
+    return doubt_of_columns(lambda behind, _: behind[:, :-coefficients])(values, size, classes)
+
+
+def _reference_yolov8_seg(image: PlainImage) -> np.ndarray:
+    coefficients = next(output for output in image.outputs.values() if output.ndim == 3).shape[0]
+    return column_rows(image.outputs, len(matrix(image.outputs)) - 4 - coefficients)
+
+
+@network_family(
+    "yolov8_seg",
+    FamilyTraits(
+        formats=(
+            OutputFormat("(N, 4 + C + M, A) and (N, M, h, w)", f"as yolov8, then mask coefficients; {PROTOTYPES}"),
+        ),
+        line=authors_input("YOLOv8-seg, v11-seg", 0.25, 0.7, **CENTERED_ON_GRAY),
+        plausible=anchors(2, SINGLE),
+        doubt=_without_coefficients,
+        ultralytics=("segment",),
+        reference=_reference_yolov8_seg,
+    ),
+)
+class Yolov8Seg(Masked, Yolov8):
     """Columns of anchors with masks."""
 
-    name = "yolov8_seg"
     layout = "(N, 4 + classes + coefficients, anchors)"
     step = 0
 
@@ -177,6 +242,25 @@ class Yolov8Seg(_Masked, Yolov8):
             self._check_classes(*anchors, 1, 4 + prototypes[1], classes)
 
 
+def _reference_yolov8_obb(image: PlainImage) -> np.ndarray:
+    values = matrix(image.outputs).T
+    corners = np.array([_corners(row[:4], row[-1]) for row in values]).reshape(-1, 4, 2)
+    scores = values[:, 4:-1]
+    hull = np.column_stack([corners.min(axis=1), corners.max(axis=1)])
+    return np.column_stack([hull, scores.max(1), scores.argmax(1), corners.reshape(-1, 8)])
+
+
+@network_family(
+    "yolov8_obb",
+    FamilyTraits(
+        formats=(OutputFormat("(N, 4 + C + 1, A)", "as yolov8, then the angle in radians"),),
+        line=_LINE,
+        plausible=without_map(anchors(2, SINGLE)),
+        by_shape=False,
+        ultralytics=("obb",),
+        reference=_reference_yolov8_obb,
+    ),
+)
 class Yolov8Obb(Yolov8):
     """Columns of anchors with rotated boxes; the column `corners`, (4, 2) source pixels. A box is the corners' hull.
 
@@ -185,14 +269,10 @@ class Yolov8Obb(Yolov8):
     are suppressed suppress others too.
     """
 
-    name = "yolov8_obb"
     several = False
+    after = 1
     columns: Columns = {"corners": (4, 2)}  # noqa: RUF012  # never changed
     layout = "(N, 4 + classes + 1, anchors)"
-
-    def check(self, outputs: Shapes, classes: int) -> None:
-        """See `Family.check`."""
-        self._check_classes(*self._only(outputs), 1, 5, classes)
 
     def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
         """See `Family.candidates`."""
@@ -202,118 +282,104 @@ class Yolov8Obb(Yolov8):
         return best_class(boxes, scores, min_score=min_score, angle=angle, **how)
 
 
-class YoloWorld(Family):
-    """Scores and boxes of anchors in two outputs, as YOLO-World's authors export it without non-max suppression.
+def _corners(box: np.ndarray, angle: float) -> np.ndarray:
+    turn = np.array([[np.cos(angle), np.sin(angle)], [-np.sin(angle), np.cos(angle)]])
+    upright = np.array([(-1, -1), (1, -1), (1, 1), (-1, 1)]) * box[2:] / 2
+    return np.asarray(upright @ turn + box[:2])
 
-    See https://github.com/AILab-CVC/YOLO-World, deploy/export_onnx.py. The boxes are the output whose last dimension is
-    4 and whose name has `box` in it.
-    """
 
-    name = "yolo_world"
-    suppress = True
-    several = True
+class ObjectnessRows(Yolov8):
+    """Rows of anchors, with an objectness after the box: YOLOX and YOLOv5."""
 
-    def check(self, outputs: Shapes, classes: int) -> None:
-        """See `Family.check`."""
-        scores, boxes = self._pair(outputs)
-        self._check_size(boxes[0], shape_of(boxes[1]), 2, 4, "x1, y1, x2, y2")
-        self._check_classes(scores[0], shape_of(scores[1]), 2, 0, classes)
+    layout = "(N, anchors, 5 + classes)"
+    before, axis = 5, 2
 
     def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
-        """See `Family.claims`."""
-        scores, boxes = self._pair(outputs)
-        return frozenset([scores[0], boxes[0]])
-
-    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
-        """See `Family.candidates`."""
-        (_, scores), (_, boxes) = self._pair(outputs)
-        return best_class(boxes[:n], scores[:n], min_score=min_score, coding=Coding.XYXY, input_size=input_size)
-
-    def pairs(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
-        """See `Family.pairs`."""
-        (_, scores), (_, boxes) = self._pair(outputs)
-        return best_pairs(boxes[:n], scores[:n], None, min_score=min_score, coding=Coding.XYXY)
-
-    def _pair(self, outputs: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]:
-        """Return the scores and the boxes, each with its name."""
-        rank_3 = [(name, output) for name, output in outputs.items() if len(shape_of(output)) == 3]
-        boxes = [output for output in rank_3 if "box" in output[0].lower()]
-        scores = [output for output in rank_3 if "score" in output[0].lower()]
-        if len(boxes) != 1 or len(scores) != 1:
-            raise ValueError(
-                f"family {self.name} reads scores (N, anchors, classes) and boxes (N, anchors, 4), by these names; the "
-                f"network has {listed(outputs)}"
-            )
-        return scores[0], boxes[0]
+        """See `Family.claims`: older exports of YOLOv5 also have the raw values of each stride, before decoding."""
+        name, (_, anchors, values) = self._only(outputs)
+        raw = {key: shape[1:4] for key, shape in outputs.items() if len(shape) == 5 and shape[4] == values}
+        sizes = [size for shape in raw.values() for size in (*shape, anchors)]
+        closed = all(isinstance(size, int) for size in sizes)
+        same = not closed or sum(math.prod(shape) for shape in raw.values()) == anchors
+        return frozenset([name, *(raw if same else ())])
 
 
-class YoloEndToEnd(Family):
-    """Rows that the network itself has selected; the number of classes is not in the shapes.
+def _not_raw(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if (np.abs(rows[:, :2]).max(axis=0, initial=0.0) > 0.75 * np.array(size)).all():
+        return "its box centers are in network pixels"
+    return not_scores(rows[:, 4:])
 
-    Attributes:
-        step: layout of the values behind the class, as in `Candidates.step`; None if there are none.
+
+def _reference_yolox(image: PlainImage) -> np.ndarray:
+    (values,) = image.outputs.values()
+    cells = np.concatenate([grid_cells(image.input_size, stride) for stride in USUAL])
+    strides = np.concatenate([np.full((len(grid_cells(image.input_size, stride)), 1), stride) for stride in USUAL])
+    center = (values[:, :2] + cells) * strides
+    return best_rows(center, np.exp(values[:, 2:4]) * strides, values[:, 4:5] * values[:, 5:])
+
+
+@network_family(
+    "yolox",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "(N, A, 5 + C)",
+                "cx, cy, w, h as raw values of the strides 8, 16 and 32; objectness; a score for each class",
+            ),
+        ),
+        line=authors_input("YOLOX", 0.25, 0.45, anchor="top_left", pad=114, color="bgr", scale=1),
+        plausible=without_map(anchors(1, ((1, USUAL),))),
+        doubt=_not_raw,
+        reference=_reference_yolox,
+    ),
+)
+class Yolox(ObjectnessRows):
+    """Raw values of a feature pyramid.
+
+    center = (value + cell) x stride, size = exp(value) x stride; sigmoid is already applied to objectness and classes.
+    Follows the authors' `demo_postprocess` (https://github.com/Megvii-BaseDetection/YOLOX), with an anchor's best
+    class.
     """
 
-    name = "yolo_e2e"
-    layout = "(N, rows, 6)"
-    sizes = ((2, 6, "x1, y1, x2, y2, score, class"),)
-    step: int | None = None
-
-    def candidates(self, outputs: Outputs, n: int, input_size: Size, min_score: np.ndarray) -> Any:
-        """See `Family.candidates`."""
-        rows = self._only(outputs)[1][:n]
-        more: dict[str, Any] = {} if self.step is None else {"points": rows[:, :, 6:], "step": self.step}
-        return labeled_class(rows[:, :, :4], rows[:, :, 4], rows[:, :, 5], min_score=min_score, **more)
+    several = False
+    coding = Coding.GRID
 
 
-class YoloEndToEndPose(YoloEndToEnd):
-    """Rows that the network itself has selected, with keypoints."""
-
-    name = "yolo_e2e_pose"
-    task = "pose"
-    columns: Columns = {"keypoints": (-1, 3)}  # noqa: RUF012  # never changed
-    layout = "(N, rows, 6 + 3 x points)"
-    step = 3
-
-    def check(self, outputs: Shapes, classes: int) -> None:
-        """See `Family.check`."""
-        name, shape = self._only(outputs)
-        if isinstance(shape[2], int) and shape[2] > 0 and (shape[2] < 9 or shape[2] % 3):
-            raise ValueError(
-                f"family {self.name}: output {name!r} of shape {tuple(shape)} has {shape[2]} values per row, which are "
-                "not box, score and class, and 3 per point"
-            )
-
-    def points(self, outputs: Shapes, classes: int) -> int | None:
-        """See `Family.points`."""
-        size = self._only(outputs)[1][2]
-        return (size - 6) // 3 if isinstance(size, int) and size > 0 else None
+def _not_decoded(values: Values, size: Size, classes: int | None) -> str:
+    rows = first_rows(values)
+    if not rows.any():
+        return ""
+    if (np.abs(rows[:, :2]).max(axis=0) < 0.25 * np.array(size)).all():
+        return "its box centers are raw offsets"
+    if are_corners(rows[:, :4]):
+        return "its boxes are corners, not center and size"
+    return not_scores(rows[:, 4:])
 
 
-class YoloEndToEndSeg(_Masked, YoloEndToEnd):
-    """Rows that the network itself has selected, with masks."""
-
-    name = "yolo_e2e_seg"
-    layout = "(N, rows, 6 + coefficients)"
-    step = 0
-
-    def check(self, outputs: Shapes, classes: int) -> None:
-        """See `Family.check`."""
-        name, shape = self._only(outputs)
-        prototypes = self._prototypes(outputs)[1]
-        if isinstance(prototypes[1], int) and prototypes[1] > 0:
-            self._check_size(name, shape, 2, 6 + prototypes[1], "box, score, class and mask coefficients")
+def _reference_yolov5(image: PlainImage) -> np.ndarray:
+    values = matrix(image.outputs)
+    return best_rows(values[:, :2], values[:, 2:4], values[:, 4:5] * values[:, 5:])
 
 
-FAMILIES = (
-    ObjectnessRows("yolox", Coding.GRID),
-    ObjectnessRows("yolov5", Coding.CXCYWH),
-    Yolov8(),
-    YoloWorld(),
-    YoloEndToEnd(),
-    YoloEndToEndPose(),
-    YoloEndToEndSeg(),
-    Yolov8Pose(),
-    Yolov8Obb(),
-    Yolov8Seg(),
+@network_family(
+    "yolov5",
+    FamilyTraits(
+        formats=(OutputFormat("(N, A, 5 + C)", f"{BOX}; objectness; a score for each class. YOLOv5 and v7"),),
+        line=authors_input("YOLOv5 and v7", 0.25, 0.45, **CENTERED_ON_GRAY),
+        plausible=without_map(anchors(1, _DECODED)),
+        doubt=_not_decoded,
+        input_hint="YOLOX exported with --decode_in_inference (bgr, scale 1, anchor top_left) and YOLOv6 (rgb, 1/255, "
+        "centered) have these outputs; ",
+        ultralytics=("detect", ""),
+        reference=_reference_yolov5,
+    ),
 )
+class Yolov5(ObjectnessRows):
+    """Boxes in network pixels."""
+
+    def line(self, info: ModelInfo, size: Size | None) -> CardFacts:
+        """See `Family.line`: with a box per cell, it may also be YOLOX or YOLOv6, which differ in their inputs."""
+        rows = rows_of(info)[1]
+        per_cell = size is not None and isinstance(rows, int) and rows == cell_count(size, USUAL)
+        return CardFacts() if per_cell else super().line(info, size)

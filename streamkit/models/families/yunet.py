@@ -13,16 +13,51 @@ from typing import Any
 
 import numpy as np
 
-from streamkit.models.families.base import Columns, Family, Outputs, Shapes, Size
+from streamkit.models.families.base import (
+    Columns,
+    Family,
+    FamilyTraits,
+    OutputFormat,
+    Outputs,
+    PlainImage,
+    Shapes,
+    Size,
+    authors_input,
+    network_family,
+)
+from streamkit.models.families.rules import best_rows, grid_cells
 from streamkit.ops.candidates import FACE_OUTPUTS, faces
 
 _WIDTHS = {"cls": 1, "obj": 1, "bbox": 4, "kps": 10}
 
 
+def _reference_yunet(image: PlainImage) -> np.ndarray:
+    per_stride = []
+    for stride in (8, 16, 32):
+        cls, obj, box = (image.outputs[f"{kind}_{stride}"] for kind in ("cls", "obj", "bbox"))
+        center = (grid_cells(image.input_size, stride) + box[:, :2]) * stride
+        extent = np.exp(box[:, 2:]) * stride
+        per_stride.append(best_rows(center, extent, np.sqrt(cls.clip(0, 1) * obj.clip(0, 1))))
+    return np.concatenate(per_stride)
+
+
+@network_family(
+    "yunet",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "`cls_S` (N, A, 1), `obj_S` (N, A, 1), `bbox_S` (N, A, 4), `kps_S` (N, A, 10), with S = 8, 16 and 32",
+                "faces: two parts of the score; dx, dy, log w, log h in strides from the cell; five landmarks",
+            ),
+        ),
+        line=authors_input("YuNet", 0.6, 0.3, anchor="top_left", pad=0, color="bgr", scale=1),
+        keypoints="face",
+        reference=_reference_yunet,
+    ),
+)
 class Yunet(Family):
     """One class, face, and the column `keypoints`."""
 
-    name = "yunet"
     columns: Columns = {"keypoints": (5, 3)}  # noqa: RUF012  # never changed
     suppress = True
     label = "face"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers of a source, each declared once: report, metrics, API and `Pipeline.stats` read the declarations."""
+"""The numbers of a source, each declared once: report, metrics, API, page, docs and `Pipeline.stats` follow."""
 
 from __future__ import annotations
 
@@ -13,38 +13,29 @@ from streamkit.core.counters import Counters, slug
 _RECONNECTS = "reconnects"
 
 
-_SHOWN = {"shown": True}
-"""A number that report, API and `Pipeline.stats` show by the name of its field, if it is not zero."""
+def _number(text: str, *, metric: str = "", shown: bool = False) -> Mapping[str, Any]:
+    """Declare a number.
 
-
-def _exported(metric: str, text: str) -> Mapping[str, str]:
-    """A number with a metric, `streamkit_<metric>`, for Prometheus and OpenTelemetry; the text is its help."""
-    return {"metric": metric, "text": text}
+    Args:
+        text: what it counts, for the docs and as the help of its metric.
+        metric: its metric for Prometheus and OpenTelemetry is `streamkit_<metric>`; '' for none.
+        shown: whether report, API, page and `Pipeline.stats` show it by the name of its field, if it is not zero.
+    """
+    return {"text": text, "metric": metric, "shown": shown}
 
 
 @dataclass(slots=True)
 class SourceCounts:
-    """What is counted of one source, or of several together.
+    """What is counted of one source, or of several together; `Counters` have a number for each cause or name."""
 
-    Attributes:
-        frames: frames that the source has produced.
-        out: its frames that reached the end of the graph.
-        drops: dropped frames, by cause.
-        failed: its frames that reached the first end of the graph as failed.
-        failures: number of times a stage failed on one of its frames, on any branch.
-        objects: objects detected on its frames; counted only if the run asks for it.
-        reconnects: number of reconnections.
-        counters: what else was counted, by name.
-    """
-
-    frames: int = field(default=0, metadata=_exported("frames", "Frames delivered by a source"))
-    out: int = 0
-    drops: Counters = field(default_factory=Counters, metadata=_exported("frames_dropped", "Frames dropped"))
-    failed: int = 0
-    failures: int = 0
-    objects: int = 0
-    reconnects: int = field(default=0, metadata=_SHOWN)
-    counters: Counters = field(default_factory=Counters)
+    frames: int = field(default=0, metadata=_number("Frames delivered by a source", metric="frames"))
+    out: int = field(default=0, metadata=_number("Frames that reached the end of the graph"))
+    drops: Counters = field(default_factory=Counters, metadata=_number("Frames dropped", metric="frames_dropped"))
+    failed: int = field(default=0, metadata=_number("Frames that reached the first end of the graph as failed"))
+    failures: int = field(default=0, metadata=_number("Failures of stages on its frames, on any branch"))
+    objects: int = field(default=0, metadata=_number("Objects on its frames, if the run asks for it"))
+    reconnects: int = field(default=0, metadata=_number("Reconnects", shown=True))
+    counters: Counters = field(default_factory=Counters, metadata=_number("What else is counted, by name"))
 
     def merge(self, other: SourceCounts) -> None:
         """Add the counts of the same source in another process, or of another source."""
@@ -62,8 +53,7 @@ class SourceCounts:
 
     def shown(self) -> dict[str, int]:
         """The numbers that are shown by name, if they are not zero."""
-        names = [declared.name for declared in fields(SourceCounts) if declared.metadata.get("shown")]
-        return {name: number for name in names if (number := getattr(self, name))}
+        return {number.name: count for number in NUMBERS if number.shown and (count := getattr(self, number.name))}
 
     def further(self, besides: Collection[str]) -> dict[str, int]:
         """All counts by name, except for those in `besides`, which have a place of their own."""
@@ -79,20 +69,20 @@ class SourceCounts:
         return by_cause or ({"unknown": self.reconnects} if self.reconnects else {})
 
 
-class ExportedNumber(NamedTuple):
-    """A number that has a metric.
+class SourceNumber(NamedTuple):
+    """A declared number.
 
     Attributes:
-        metric: its name, without `streamkit_`.
-        text: what it counts.
-        by_cause: whether it has a series for each cause.
         name: the field of `SourceCounts`.
+        by_cause: whether it is a number for each cause.
+        text, metric, shown: see `_number`.
     """
 
-    metric: str
-    text: str
-    by_cause: bool
     name: str
+    by_cause: bool
+    text: str
+    metric: str
+    shown: bool
 
     def rows(self, id_: str, counts: SourceCounts) -> Iterator[tuple[Any, ...]]:
         """The label values and the number of each series of a source."""
@@ -103,14 +93,11 @@ class ExportedNumber(NamedTuple):
             yield id_, number
 
 
-EXPORTED = tuple(
-    ExportedNumber(
-        declared.metadata["metric"], declared.metadata["text"], declared.default_factory is Counters, declared.name
-    )
+NUMBERS = tuple(
+    SourceNumber(declared.name, declared.default_factory is Counters, **declared.metadata)
     for declared in fields(SourceCounts)
-    if declared.metadata.get("metric")
 )
-"""The numbers of a source that have a metric, in the order of their declaration."""
+"""The numbers of a source, in the order of their declaration."""
 
 
 def short(drops: Mapping[str, int]) -> dict[str, int]:

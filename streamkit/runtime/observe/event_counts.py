@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from streamkit.config.plan import Graph
@@ -77,11 +77,3 @@ class EventCounter:
 def shaped_stages(graph: Graph) -> frozenset[str]:
     """The ids of the stages that count at lines or in zones."""
     return frozenset(id_ for id_, node in graph.nodes.items() if issubclass(node.type, ShapeAnalytics))
-
-
-def sum_event_counts(parts: Iterable[EventCounts]) -> dict[EventSeries, int]:
-    """Sum the counts of several processes or machines."""
-    total: Counter[EventSeries] = Counter()
-    for part in parts:
-        total.update(part)
-    return dict(total)

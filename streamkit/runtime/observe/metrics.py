@@ -18,7 +18,7 @@ from prometheus_client.registry import Collector, CollectorRegistry
 
 from streamkit.core.counters import slug
 from streamkit.runtime.execution.meters import Histogram
-from streamkit.runtime.ingest.source_counts import EXPORTED, SourceCounts
+from streamkit.runtime.ingest.source_counts import NUMBERS, SourceCounts
 from streamkit.runtime.ingest.source_status import STATES
 from streamkit.runtime.observe import nvml
 from streamkit.runtime.observe.alarms import WHOLE
@@ -154,7 +154,7 @@ def registry(running: Run, *, by_source: bool = True) -> CollectorRegistry:
 
 def _numbers(counts_by_source: Mapping[str, SourceCounts]) -> Iterator[Metric]:
     """The metrics of the numbers that `SourceCounts` declares."""
-    for number in EXPORTED:
+    for number in (number for number in NUMBERS if number.metric):
         rows = [row for id_, counts in counts_by_source.items() for row in number.rows(id_, counts)]
         yield counter(number.metric, number.text, "source cause" if number.by_cause else "source", rows)
 

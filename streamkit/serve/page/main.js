@@ -8,6 +8,7 @@ import { showEvents } from "./events.js";
 import { begin as beginRouting, everyMs, update } from "./router.js";
 import { askToken, begin, lost, onSession } from "./session.js";
 import { fill, t } from "./strings.js";
+import "./views/index.js"; // adds the views to the router
 import { showSources } from "./wall.js";
 
 /** @typedef {import("./types").Status} Status */

@@ -4,13 +4,24 @@ import { $, make } from "./dom.js";
 import { icon } from "./icons.js";
 import { t } from "./strings.js";
 import { stylesheet } from "./stylesheet.js";
-import { VIEWS } from "./views/index.js";
 
+/** @typedef {import("./views/index.js").View} View */
+
+/** @type {View[]} */
+let views = [];
 /** @type {import("./views/index.js").Opened | null} */
 let opened = null;
 /** @type {import("./views/index.js").State | null} */
 let state = null;
 let turn = 0;
+
+/**
+ * Adds views to the page, in the order of the navigation.
+ * @param {View[]} added
+ */
+export function addViews(added) {
+  views = [...views, ...added];
+}
 
 /**
  * The address of a view, for links.
@@ -24,7 +35,7 @@ export function address(name, params = {}) {
 
 async function show() {
   const [path, query = ""] = location.hash.replace(/^#\/?/, "").split("?");
-  const view = VIEWS.find(({ name }) => name === path) ?? VIEWS[0];
+  const view = views.find(({ name }) => name === path) ?? views[0];
   const thisTurn = turn += 1;
   opened?.close?.();
   opened = null;
@@ -32,7 +43,7 @@ async function show() {
     if (link.dataset.view === view.name) link.setAttribute("aria-current", "page");
     else link.removeAttribute("aria-current");
   }
-  document.title = view === VIEWS[0] ? "streamkit" : `${view.title} · streamkit`;
+  document.title = view === views[0] ? "streamkit" : `${view.title} · streamkit`;
   unfold(false);
   const root = $("view");
   root.replaceChildren();
@@ -76,12 +87,12 @@ export function update(now) {
 export const everyMs = () => opened?.everyMs ?? 1000;
 
 export function begin() {
-  $("views").append(...VIEWS.map((view) => make("li", {}, make("a", { href: address(view.name), "data-view": view.name },
+  $("views").append(...views.map((view) => make("li", {}, make("a", { href: address(view.name), "data-view": view.name },
     icon(view.name), make("span", {}, view.title)))));
   const more = $("more");
   more.append(icon("more"), make("span", {}, t("page.more")));
-  more.hidden = VIEWS.length <= 5;
-  $("nav").classList.toggle("many", VIEWS.length > 5);
+  more.hidden = views.length <= 5;
+  $("nav").classList.toggle("many", views.length > 5);
   more.addEventListener("click", () => unfold(more.getAttribute("aria-expanded") === "false"));
   addEventListener("keydown", (event) => {
     if (event.key === "Escape" && more.getAttribute("aria-expanded") === "true") {

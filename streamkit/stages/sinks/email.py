@@ -34,6 +34,7 @@ class EmailSink(Emitter):
         acknowledged_by="SMTP 250",
         page="email.md",
         example="smtp://127.0.0.1",
+        id_in="header `Message-ID`",
     )
 
     url: Annotated[

@@ -34,7 +34,8 @@ class ParquetSink(Emitter):
         acknowledged_by="the complete file on disk",
         page="record-formats.md",
         modules=("pyarrow",),
-        drops_repeats=True,
+        id_in="column `id`",
+        repeats="each record is stored exactly once",
     )
 
     more_variables: ClassVar[tuple[str, ...]] = ("date",)

@@ -13,7 +13,7 @@ def test_every_family_is_found_under_its_name(name):
 
 
 def test_an_unknown_family_is_named_with_what_was_meant():
-    with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are yolox, "):
+    with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are detr, "):
         family("yolo8")
 
 

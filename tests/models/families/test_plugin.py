@@ -181,7 +181,7 @@ def test_the_commands_write_cards_of_a_plugin_s_family(root, tmp_path, monkeypat
         return done.exit_code, done.output + str(done.exception or "")
 
     new = ("new", "mine.onnx", "--family", "nanodet", "--labels", "names.txt")
-    assert "embedding; --plugins FILE adds a plugin's" in models(*new, plugin="tripwire")[1]
+    assert "yunet; --plugins FILE adds a plugin's" in models(*new, plugin="tripwire")[1]
     assert "no source names the classes, for family nanodet" in models(*new[:4])[1]
     code, text = models(*new)
     assert (code, text.splitlines()[0]) == (0, "mine.yaml: detect, family nanodet, 128x96, 2 classes")

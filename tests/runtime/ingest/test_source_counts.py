@@ -1,12 +1,15 @@
 """The numbers of a source, each declared once."""
 
+import json
+import os
+import subprocess
+import sys
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from streamkit.core.counters import Counters
-from streamkit.runtime.ingest.source_counts import EXPORTED, SourceCounts
+from streamkit.runtime.ingest.source_counts import SourceCounts
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 
@@ -60,8 +63,37 @@ def test_a_number_with_a_place_of_its_own_is_not_repeated():
     assert state.further({"reconnects"}) == {"frames concealed": 5}
 
 
-def test_every_exported_number_is_documented_with_its_labels():
-    page = Path("docs/serving-metrics.md").read_text()
-    for number in EXPORTED:
-        labels = "source, cause" if number.by_cause else "source"
-        assert f"`streamkit_{number.metric}_total{{{labels}}}`" in page
+WITH_ANOTHER_NUMBER = """
+import importlib.util, json, sys
+
+NAME = "streamkit.runtime.ingest.source_counts"
+spec = importlib.util.find_spec(NAME)
+code = open(spec.origin).read()
+place = next(line for line in code.splitlines() if line.strip().startswith("reconnects: int"))
+number = '    stalls: int = field(default=0, metadata=_number("Stalls of a source", metric="stalls", shown=True))'
+module = sys.modules[NAME] = importlib.util.module_from_spec(spec)
+exec(compile(code.replace(place, place + chr(10) + number), spec.origin, "exec"), vars(module))
+
+from reference_pages.metrics_table import page
+from streamkit.runtime.ingest.source_status import SourceState
+from streamkit.runtime.observe.run_stats import SourceStats
+from streamkit.serve.api_models import SourceView
+
+state = SourceState(stalls=3)
+state.merge(SourceState(stalls=4))
+counts = [state.further(kind.__slots__) for kind in (SourceView, SourceStats)]
+print(json.dumps([state.report(), *counts, [line for line in page().splitlines() if "stalls" in line]]))
+"""
+
+
+def test_another_declared_number_is_in_report_api_stats_metrics_and_docs(root):
+    ran = subprocess.run(
+        [sys.executable, "-c", WITH_ANOTHER_NUMBER], cwd=root, env={**os.environ, "PYTHONPATH": "docs"},
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    report, api, stats, docs = json.loads(ran.stdout.splitlines()[-1])
+    assert report["stalls"] == api["stalls"] == stats["stalls"] == 7
+    assert docs == [
+        "| `streamkit_stalls_total` | counter | `source` | Stalls of a source |",
+        "| Stalls of a source | `streamkit_stalls_total` | `stalls` |",
+    ]

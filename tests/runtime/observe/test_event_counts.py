@@ -5,7 +5,7 @@ import pytest
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Event
-from streamkit.runtime.observe.event_counts import ALL_FILES, EventCounter, EventSeries, shaped_stages, sum_event_counts
+from streamkit.runtime.observe.event_counts import ALL_FILES, EventCounter, EventSeries, shaped_stages
 
 TEXT = """
 sources: {gate: "test://"}
@@ -66,8 +66,3 @@ def test_events_of_removed_sources_are_counted_together(counter):
     assert counter.counts() == {together: 5, together._replace(source="c"): 4}
     counter.add(event("crossed", "path", "a", direction="in", label="car"))  # another source has that id now
     assert counter.counts() == {together: 5, together._replace(source="c"): 4, together._replace(source="a"): 1}
-
-
-def test_counts_of_processes_are_summed():
-    first, second = EventSeries("a", "path", "crossed"), EventSeries("b", "path", "crossed")
-    assert sum_event_counts([{first: 1, second: 2}, {}, {second: 3}]) == {first: 1, second: 5}

@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from streamkit.emit.sender import POISON
 from support.broker_servers import BrokerServer, free_port, listens
 from support.place import Gate, Place
+from support.poison import Poison
 
 
 class RabbitMqServer(BrokerServer):
@@ -100,10 +102,16 @@ class RabbitMqServer(BrokerServer):
         return {"env": {**os.environ, **self._ports, **variables}}
 
 
+def _closed_exchange(place: AmqpPlace) -> None:
+    with place.channel() as channel:
+        channel.exchange_declare("closed", "topic", internal=True)
+
+
 class AmqpPlace(Place):
     """RabbitMQ takes seconds to start, so all tests of a process share one; each has a queue of its own."""
 
     kind = "amqp"
+    poisons = (Poison(POISON, "ACCESS_REFUSED", key=b"closed", prepare=_closed_exchange),)
     shared_server = "rabbitmq"
     server = RabbitMqServer
 

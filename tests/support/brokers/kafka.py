@@ -10,8 +10,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from streamkit.emit.sender import REFUSED
 from support.broker_servers import BrokerServer
 from support.place import Place
+from support.poison import Poison
 
 _KAFKA = """
 import confluent_kafka, sys, time
@@ -59,6 +61,7 @@ class KafkaPlace(Place):
     """The mock tells everybody its own port, so there is no gate; it keeps the newest only, so it is read along."""
 
     kind = "kafka"
+    poisons = (Poison(REFUSED, "too large", {"text": "x" * 2_000_000}),)
     has_gate = False
     server = KafkaServer
 

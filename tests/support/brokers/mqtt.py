@@ -8,8 +8,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from streamkit.emit.sender import POISON, REFUSED
 from support.broker_servers import BrokerServer
 from support.place import Place
+from support.poison import Poison
 
 
 class MosquittoServer(BrokerServer):
@@ -33,6 +35,21 @@ class MosquittoServer(BrokerServer):
         return [str(self.path()), "-c", str(self.folder / "mosquitto.conf")]
 
 
+def _limited(place: Place) -> None:
+    """Let the broker reject packets above 5,000 bytes."""
+    assert place.broker is not None
+    command = place.broker.command
+
+    def with_limit() -> list[str]:
+        arguments = command()
+        with open(arguments[-1], "a") as file:
+            file.write("max_packet_size 5000\n")
+        return arguments
+
+    place.broker.command = with_limit  # type: ignore[method-assign]
+    place.restart()
+
+
 class MqttPlace(Place):
     """A subscriber is connected whenever the gate is open: MQTT drops messages of topics without one.
 
@@ -40,6 +57,10 @@ class MqttPlace(Place):
     """
 
     kind = "mqtt"
+    poisons = (
+        Poison(REFUSED, "bytes, and the broker accepts 5000", {"text": "x" * 6000}, prepare=_limited, name="too large"),
+        Poison(POISON, "the connection is lost", topic=b"streamkit/a\x1bb", name="topic"),
+    )
     server = MosquittoServer
 
     def __init__(self, folder: Path) -> None:

@@ -7,8 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
+from streamkit.emit.sender import POISON
 from support.broker_servers import BrokerServer
 from support.place import Place
+from support.poison import Poison
 
 
 class NatsServer(BrokerServer):
@@ -52,6 +54,7 @@ class NatsPlace(Place):
     """A stream that takes the records, and drops repeats by their ids."""
 
     kind = "nats"
+    poisons = (Poison(POISON, "the connection is lost", topic=b"streamkit." + b"x" * 5000),)
     server = NatsServer
 
     def __init__(self, folder: Path) -> None:

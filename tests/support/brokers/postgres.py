@@ -11,8 +11,10 @@ from typing import Any
 
 import psutil
 
+from streamkit.emit.sender import REFUSED
 from support.broker_servers import BrokerServer
 from support.place import Place
+from support.poison import Poison
 
 
 class PostgresServer(BrokerServer):
@@ -71,8 +73,25 @@ class PostgresServer(BrokerServer):
         return {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
 
 
+def _strict(place: Place) -> None:
+    """Create the table with a constraint."""
+    import psycopg
+
+    assert place.broker is not None
+    options: dict[str, Any] = {"user": "streamkit", "password": place.broker.password, "dbname": "postgres"}
+    with psycopg.connect(host="127.0.0.1", port=place.broker.port, **options) as client:
+        client.execute(
+            "CREATE TABLE frames (id text PRIMARY KEY, source text, frame bigint, pts_s double precision, "
+            "time timestamptz, error text, record jsonb, CHECK (error IS NULL))"
+        )
+
+
 class PostgresPlace(Place):
     kind = "postgres"
+    poisons = (
+        Poison(REFUSED, "violates check constraint", {"error": "no"}, prepare=_strict, name="constraint"),
+        Poison(REFUSED, "Unicode", {"error": "a\0b"}, name="text"),
+    )
     path = "/postgres"
     freezes = False  # the process of a connection has a process group of its own
     server = PostgresServer

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from streamkit.emit.sender import POISON
 from support.broker_servers import BrokerServer
 from support.place import Place
+from support.poison import Poison
 
 
 class RedisServer(BrokerServer):
@@ -23,8 +25,17 @@ class RedisServer(BrokerServer):
         return [str(self.path()), *(text for key, value in options.items() for text in (f"--{key}", str(value)))]
 
 
+def _limited(place: Place) -> None:
+    import redis
+
+    assert place.broker is not None
+    with redis.Redis(port=place.broker.port, password=place.broker.password) as client:
+        client.config_set("proto-max-bulk-len", 1_048_576)
+
+
 class RedisPlace(Place):
     kind = "redis"
+    poisons = (Poison(POISON, "the records are not accepted", {"text": "x" * 2_000_000}, prepare=_limited),)
     user = ""
     server = RedisServer
 

@@ -8,11 +8,22 @@ import time
 from pathlib import Path
 from typing import Any
 
+from streamkit.emit.sender import REFUSED
 from support.place import Place
+from support.poison import Poison
+
+
+def _strict(place: Place) -> None:
+    """Create the table with a constraint."""
+    connection = sqlite3.connect(place.folder / "out.db")
+    columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
+    connection.execute(f"CREATE TABLE frames ({columns}, CHECK (error IS NULL))")
+    connection.close()
 
 
 class SqlitePlace(Place):
     kind = "sqlite"
+    poisons = (Poison(REFUSED, "CHECK constraint failed", {"error": "no"}, prepare=_strict),)
 
     def options(self, password: str | None = None) -> dict[str, Any]:
         return self.options_at(self.folder, 0, "")

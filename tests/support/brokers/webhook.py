@@ -7,8 +7,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from streamkit.emit.sender import POISON
 from support.broker_servers import BrokerServer
 from support.place import Place
+from support.poison import Poison
 
 HOOK = """
 import http.server, sys
@@ -41,6 +43,7 @@ class Hook(BrokerServer):
 
 class WebhookPlace(Place):
     kind = "webhook"
+    poisons = (Poison(POISON, "no answer: ", {"text": "poison"}),)
     measured = False
     server = Hook
 

@@ -7,6 +7,7 @@
 // `update` is called with each new state of the pipeline, `close` when the user leaves the view; `everyMs` is how often it
 // needs the state, unless once a second. `params` are those after `?` in the address, as in #/events?source=gate.
 
+import { addViews } from "../router.js";
 import { t } from "../strings.js";
 
 /** @typedef {{ status: import("../types").Status, sources: import("../types").SourceView[] }} State */
@@ -28,3 +29,5 @@ export const VIEWS = [
   { name: "logs", title: t("logs.title"), load: () => import("./logs.js") },
   { name: "access", title: t("access.title"), load: () => import("./access.js") },
 ];
+
+addViews(VIEWS);

@@ -14,7 +14,7 @@ const COLUMNS = ["name", "state", "fps", "latency", "dropped", "reconnects", "ad
 /** @param {Record<string, number>} counts */
 const sum = (counts) => Object.values(counts).reduce((a, b) => a + b, 0);
 /** @param {Record<string, number>} counts */
-const told = (counts) => Object.entries(counts).map(([name, n]) => `${name.replaceAll("_", " ")}: ${number(n)}`).join(", ");
+const listed = (counts) => Object.entries(counts).map(([name, n]) => `${name.replaceAll("_", " ")}: ${number(n)}`).join(", ");
 
 class Row {
   /** @param {string} id */
@@ -28,7 +28,8 @@ class Row {
     this.badge = make("span", { class: "badge" });
     this.message = make("p", { class: "message" });
     this.error = make("p", { class: "error", role: "alert" });
-    this.cells.state.append(this.badge, this.message, this.error);
+    this.counts = make("p", { class: "message counts" });
+    this.cells.state.append(this.badge, this.message, this.counts, this.error);
     this.cells.name.append(id);
     this.pause = /** @type {HTMLButtonElement} */ (make("button", { type: "button", onclick: () => this.order() }));
     this.cells.actions.append(make("div", { class: "do", "data-needs": "operator" }, this.pause,
@@ -45,12 +46,13 @@ class Row {
     this.badge.className = `badge ${source.state}`;
     this.badge.title = ago(source.since_s);
     text(this.message, source.state === "running" ? "" : source.message);
+    text(this.counts, listed(source.counts));
     text(this.cells.fps, source.fps.toFixed(1));
     text(this.cells.latency, source.latency.p50_ms === undefined ? "–" : t("sources.ms", { n: Math.round(source.latency.p50_ms) }));
     text(this.cells.dropped, number(sum(source.dropped)));
-    this.cells.dropped.title = told(source.dropped);
+    this.cells.dropped.title = listed(source.dropped);
     text(this.cells.reconnects, number(sum(source.reconnects)));
-    this.cells.reconnects.title = told(source.reconnects);
+    this.cells.reconnects.title = listed(source.reconnects);
     text(this.cells.address, source.address || source.kind);
     const paused = source.state === "paused";
     text(this.pause, t(paused ? "sources.resume" : "sources.pause"));

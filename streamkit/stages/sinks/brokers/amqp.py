@@ -283,6 +283,7 @@ class AmqpSink(Emitter):
         page="emitters-rabbitmq.md",
         example="amqp://127.0.0.1",
         modules=("pika",),
+        id_in="property `message-id`",
     )
 
     unsafe: ClassVar[str] = r"\."

@@ -168,6 +168,7 @@ class KafkaSink(Emitter):
         page="emitters-kafka.md",
         example="kafka://127.0.0.1",
         modules=("confluent_kafka",),
+        id_in="message header `id`, and the record",
     )
 
     template_options: ClassVar[tuple[str, ...]] = ("topic", "key")

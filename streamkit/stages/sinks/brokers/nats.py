@@ -295,7 +295,8 @@ class NatsSink(Emitter):
         page="emitters-nats.md",
         example="nats://127.0.0.1",
         modules=("nats", "nkeys"),
-        drops_repeats=True,
+        id_in="header `Nats-Msg-Id`",
+        repeats="the stream discards them within its duplicate window",
     )
 
     template_options: ClassVar[tuple[str, ...]] = ("subject",)

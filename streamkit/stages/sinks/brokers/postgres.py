@@ -126,7 +126,8 @@ class PostgresSink(Emitter):
         page="emitters-databases.md",
         example="postgres://127.0.0.1/cameras",
         modules=("psycopg",),
-        drops_repeats=True,
+        id_in="primary key",
+        repeats="each record is stored exactly once",
     )
 
     url: Annotated[str, 'the database, such as "postgres://${USER}:${PASSWORD}@host:5432/cameras".']

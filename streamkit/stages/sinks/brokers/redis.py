@@ -91,6 +91,7 @@ class RedisSink(Emitter):
         page="emitters-redis.md",
         example="redis://127.0.0.1",
         modules=("redis",),
+        id_in="field `id` of the entry",
     )
 
     template_options: ClassVar[tuple[str, ...]] = ("stream",)

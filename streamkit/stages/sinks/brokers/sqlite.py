@@ -63,7 +63,8 @@ class SqliteSink(Emitter):
         product="a table in a SQLite file",
         acknowledged_by="the commit",
         page="emitters-databases.md",
-        drops_repeats=True,
+        id_in="primary key",
+        repeats="each record is stored exactly once",
     )
 
     path: Annotated[str, "the file, such as out/results.db."]
