@@ -139,3 +139,8 @@ def test_the_pages_list_every_metric_and_every_cause(root: Path) -> None:
     pages = {"evaluate.md": METRICS, "evaluate-report.md": CAUSES}
     texts = {page: (root / "docs" / page).read_text() for page in pages}
     assert [name for page, names in pages.items() for name in names if f"`{name}`" not in texts[page]] == []
+
+
+def test_the_earlier_spelling_of_only_labeled_is_accepted(here: Here, tmp_path: Path) -> None:
+    assert here("eval", "--only-labelled", "--help", cwd=tmp_path).returncode == 0
+    assert here("eval", "--only-labeld", "--help", cwd=tmp_path).returncode == 2

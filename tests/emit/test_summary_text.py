@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from streamkit.emit.mail_format import summary as told
-from streamkit.emit.mail_format import title, when
+from streamkit.emit.mail_format import summary, title, when
 
 OF = {"stage": "line", "kind": "crossed"}
 CAR = {"label": "car", "class_id": 2}
@@ -44,7 +43,7 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
     ],
 )  # fmt: skip
 def test_a_record_in_one_line(record, text, titled):
-    assert (told({**HEAD, **record}), title({**HEAD, **record})) == (text, titled)
+    assert (summary({**HEAD, **record}), title({**HEAD, **record})) == (text, titled)
 
 
 def test_the_time_is_that_of_the_clock_or_the_place_in_a_recording():

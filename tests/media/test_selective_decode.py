@@ -315,7 +315,7 @@ def test_whose_damage_is_counted(damaged_clip, how, counted):
 
 @pytest.mark.parametrize("live", [True, False])
 def test_a_live_decoder_waits_for_a_keyframe_behind_what_cannot_be_decoded(tmp_path, live):
-    """What refers to a frame that is lost would be grey; a file's frames are counted as damaged, and come."""
+    """What refers to a frame that is lost would be gray; a file's frames are counted as damaged, and come."""
     path = write(tmp_path / "a.mp4", 128, 96, 60, options={"g": "20", "bf": "0", "sc_threshold": "0"})
     demuxer, counters = Demuxer(str(path)), Counters()
     demuxer.info = replace(demuxer.info, live=live)

@@ -79,7 +79,7 @@ family: yolov9
 file: net.onnx
 url: ftp://example.org/x
 sha256: 12
-input: {size: [640], anchor: centre, scales: 2, pad: 300, std: 0, resize_to: 9}
+input: {size: [640], anchor: centr, scales: 2, pad: 300, std: 0, resize_to: 9}
 labels: cocoa
 score: 2
 license: Apache-2.0
@@ -91,7 +91,7 @@ license: Apache-2.0
         "4:6: url must begin with https:// or http://, got 'ftp://example.org/x'",
         "5:9: sha256 must be text: put quotes around it",
         "6:15: input.size must be [width, height] in pixels, got [640]",
-        "6:30: input.anchor must be one of center, top_left, got 'centre'; did you mean 'center'?",
+        "6:30: input.anchor must be one of center, top_left, got 'centr'; did you mean 'center'?",
         "6:38: a card has no key 'input.scales'; did you mean 'scale'?",
         "6:54: input.pad must be 0 to 255, got 300",
         "6:64: input.std must be above 0, got 0",
@@ -201,8 +201,8 @@ def test_a_wrong_mean_and_a_wrong_std_are_two_problems(tmp_path):
 
 
 def test_a_mean_that_is_no_number_is_one_problem(tmp_path):
-    (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/128, mean: [127, grey, 127]"))
-    assert "input.mean must be a number, or a fraction such as 1/255, got 'grey'" in problem
+    (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/128, mean: [127, gray, 127]"))
+    assert "input.mean must be a number, or a fraction such as 1/255, got 'gray'" in problem
 
 
 @pytest.mark.parametrize("names", ["masks", "[]", "[masks, masks]", "[1]", "['']"])

@@ -186,11 +186,11 @@ def test_too_few_frames_are_told_with_the_number(demo, frames, tmp_path):
         quantize_card(request_of(demo, tmp_path / "x.yaml", frames[:8]))
 
 
-def test_a_quantised_network_is_told(int8_demo, frames, tmp_path):
+def test_a_quantized_network_is_told(int8_demo, frames, tmp_path):
     _, card = int8_demo
-    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised already; name the card of the float network"):
+    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantized already; name the card of the float network"):
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
-    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised; f16 is made from the float network"):
+    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantized; f16 is made from the float network"):
         convert_card(request_of(card, tmp_path / "x.yaml", frames))
 
 
@@ -200,14 +200,14 @@ def test_a_network_without_convolutions_to_gain_from_is_told(root, frames, tmp_p
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
 
 
-def test_a_network_that_the_quantiser_cannot_take_is_told(frames, tmp_path, monkeypatch):
+def test_a_network_that_the_quantizer_cannot_take_is_told(frames, tmp_path, monkeypatch):
     card = classifier(tmp_path)
 
     def broken(*_, **__):
         raise ValueError("a\nreason")
 
     monkeypatch.setattr("onnxruntime.quantization.quantize_static", broken)
-    with pytest.raises(ModelError, match=r"ONNX Runtime cannot quantise small\.onnx: a reason; keep the float network"):
+    with pytest.raises(ModelError, match=r"ONNX Runtime cannot quantize small\.onnx: a reason; keep the float network"):
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
 
 

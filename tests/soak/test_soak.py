@@ -13,7 +13,7 @@ from soak import SHORT, run
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["restarts", "neighbours", "soak"])
+@pytest.mark.parametrize("name", ["restarts", "neighbors", "soak"])
 def test_promises_about_cameras(name, tmp_path, test_data, rtsp_there):
     promises = run(name, tmp_path, **SHORT[name])
     assert promises.hold, str(promises)

@@ -474,7 +474,7 @@ def totals(run_pipeline, device, what, *kinds):
     return sums, outcome.report["counts"].get(COPIED, 0)
 
 
-def invert_colour_only(frame):
+def invert_color_only(frame):
     frame.surface = Surface(frame.surface.data, Color("bt601"))
 
 
@@ -488,7 +488,7 @@ def test_replaced_pixels_arrive_whole(run_pipeline, monkeypatch, device, kinds):
     whole = 255 * 640 * 720
     assert inverted == [(index, whole - total if len(kinds) % 2 else total) for index, total in plain]
     assert copied == 0
-    again, copied = totals(run_pipeline, device, invert_colour_only, *kinds)
+    again, copied = totals(run_pipeline, device, invert_color_only, *kinds)
     assert again == plain
     assert copied == 200 * len(kinds)
 

@@ -277,7 +277,7 @@ def test_many_events_make_few_messages():
     assert len(got) <= 8
 
 
-class Colour(enum.StrEnum):
+class Paint(enum.StrEnum):
     RED = "red"
 
 
@@ -289,13 +289,13 @@ class Silent:
 def test_events_are_sent_in_values_that_every_process_has():
     got = []
     remote = RemoteGallery(got.append)
-    data = {"at": np.float32(0.5), "colour": Colour.RED, "own": [SimpleNamespace(x=1)]}
-    unusual_event = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
+    data = {"at": np.float32(0.5), "paint": Paint.RED, "own": [SimpleNamespace(x=1)]}
+    unusual_event = Event(Paint.RED, "line", "gate", 0, 0.0, Paint.RED, data)
     remote.add_events(1.0, [unusual_event, event(3, bad=Silent())], None)
     remote.close()
     (_, sent, _), (_, other, _) = (gallery_event for message in got for gallery_event in message.events)
-    assert sent.data == {"at": np.float32(0.5), "colour": "red", "own": ["namespace(x=1)"]}
-    assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
+    assert sent.data == {"at": np.float32(0.5), "paint": "red", "own": ["namespace(x=1)"]}
+    assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["paint"])] == [str] * 3
     assert sent.key is None
     assert (other.frame, other.data) == (3, {"bad": "(no text: __str__ raises ValueError)"})
 

@@ -249,8 +249,8 @@ def test_pixels_beside_the_roi_are_not_seen(card, street):
     """An object that another picture has beside the roi changes nothing."""
     frame = street[0]
     other = Surface(frame.surface.data.copy(), frame.surface.color)
-    grey = from_rgb(np.full((frame.height, frame.width, 3), 90, np.uint8), Color())
-    other.data[:, : frame.width // 2] = grey[:, : frame.width // 2]
+    gray = from_rgb(np.full((frame.height, frame.width, 3), 90, np.uint8), Color())
+    other.data[:, : frame.width // 2] = gray[:, : frame.width // 2]
     right = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0))
     plain, changed = tables(card, [frame, dataclasses.replace(frame, surface=other)], roi=right, units="share")
     np.testing.assert_array_equal(plain.xyxy, changed.xyxy)

@@ -24,7 +24,7 @@ BARE = {"labels": False, "scores": False, "tracks": False}
 
 
 def pictured(footage, value=100):
-    """Frames with grey pixels."""
+    """Frames with gray pixels."""
     for frame in footage:
         data = np.full((frame.height * 3 // 2, frame.width), value, np.uint8)
         frame.surface = Surface(data, Color())
