@@ -22,24 +22,24 @@ def settings(out, look=FrameSelection()):  # noqa: B008  # a frozen value
     return BatchSettings(ROOT / "pipeline.yaml", (), out, ("parquet",), look)
 
 
-def told(files, out, look=FrameSelection(), **how):  # noqa: B008
+def run_dry(files, out, look=FrameSelection(), **how):  # noqa: B008
     return of(settings(out, look), files, **how)
 
 
-def of(given, files, **how):
+def of(batch_settings, files, **how):
     shown = []
-    code = dry_run(config_for(given, "cpu"), given, files, shown.append, **how)
+    code = dry_run(config_for(batch_settings, "cpu"), batch_settings, files, shown.append, **how)
     return code, shown
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, test_data):
+def video_corpus(tmp_path_factory, test_data):
     return corpus.make(tmp_path_factory.mktemp("corpus"), test_data / "videos", 12, 5, seed=2)
 
 
-def test_what_would_be_done(made, tmp_path):
-    code, shown = told(find([str(made.folder)]), tmp_path / "out")
-    good = sum(made.good.values()) / 25
+def test_what_would_be_done(video_corpus, tmp_path):
+    code, shown = run_dry(find([str(video_corpus.folder)]), tmp_path / "out")
+    good = sum(video_corpus.good.values()) / 25
     text = "\n".join(shown)
     assert code == 1
     # two that are broken within, the header alone and a cut one, are taken for good by their headers
@@ -59,7 +59,7 @@ def test_what_would_be_done(made, tmp_path):
 
 
 def test_only_good_files(tmp_path):
-    code, shown = told(
+    code, shown = run_dry(
         find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", FrameSelection(1.0, 9.0, keyframes=True)
     )
     assert code == 0
@@ -69,7 +69,7 @@ def test_only_good_files(tmp_path):
 
 def test_nothing_that_can_be_read(tmp_path):
     (tmp_path / "a.mp4").touch()
-    code, shown = told(find([str(tmp_path)]), tmp_path / "out")
+    code, shown = run_dry(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
     assert shown == [
         "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
@@ -80,12 +80,12 @@ def test_nothing_that_can_be_read(tmp_path):
 def test_files_that_are_over_before_the_start(tmp_path):
     street = str(ROOT / "samples" / "street.mp4")
     short = str(clip(tmp_path / "v" / "short.mp4"))
-    code, shown = told(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
+    code, shown = run_dry(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert code == 0
     assert shown[0].startswith("to do          2 files   6.0 s of video, ")
     assert shown[1] == "  shorter than --start 10 s, so that none of their frames is processed: 1"
     assert shown[-1].startswith("about ")
-    code, shown = told(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
+    code, shown = run_dry(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert (code, shown[-1]) == (0, "no estimate: no file has frames to process")
 
 
@@ -94,10 +94,10 @@ def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
         clip(tmp_path / "v" / f"{name}.mp4")
     files = find([str(tmp_path / "v")])
     for workers, words in ((1, "one worker at"), (2, "2 workers, each at")):
-        _, shown = told(files, tmp_path / "out", workers=workers)
-        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", shown[-1])
-        assert float(found[1]) >= float(found[2]) > 0.1
-    _, shown = told(files, tmp_path / "out", cluster=True)
+        _, shown = run_dry(files, tmp_path / "out", workers=workers)
+        estimate = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", shown[-1])
+        assert float(estimate[1]) >= float(estimate[2]) > 0.1
+    _, shown = run_dry(files, tmp_path / "out", cluster=True)
     assert shown[-1].startswith("no estimate: the speed of the cluster is unknown; without --ray")
 
 
@@ -143,9 +143,9 @@ def test_a_data_set_that_cannot_be_made_is_refused_as_a_run_would(tmp_path):
     (tmp_path / "p.yaml").write_text(
         "stages: {detect: {model: demo}, video: {path: 'a/{source}.mp4', encoder: none}}\n"
     )
-    given = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), FrameSelection())
+    batch_settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), FrameSelection())
     with pytest.raises(ConfigError, match="the format video needs encoded frames"):
-        of(given, find([str(clip(tmp_path / "a.mp4"))]))
+        of(batch_settings, find([str(clip(tmp_path / "a.mp4"))]))
 
 
 def test_a_long_list_is_cut():
@@ -175,7 +175,7 @@ def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
     memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
     for number in range(12):
         memory.pipe_file(f"/gates/{number}.mp4", data)
-    code, shown = told(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
+    code, shown = run_dry(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
     memory.rm("/gates", recursive=True)
     assert code == 0
     assert shown[0] == "the headers of 4 of 12 files were read; the following lines are about these"

@@ -21,7 +21,7 @@ def graph_of(folder, detect="{model: demo}"):
     return config_for(BatchSettings(file, (), folder / "out", ("jsonl",), FrameSelection()))
 
 
-def begun_with(folder, engine, precision):
+def dataset_with(folder, engine, precision):
     """Make the description of a data set that was begun in an arithmetic."""
     folder.mkdir()
     identity = {"stages": {"detect": {"engine": engine, "precision": precision}}}
@@ -51,7 +51,7 @@ def test_what_the_card_says_holds_where_the_yaml_does_not(tmp_path, root):
 
 
 def test_a_data_set_goes_on_as_it_began(tmp_path):
-    begun_with(tmp_path / "out", "onnxruntime", "tf32")
+    dataset_with(tmp_path / "out", "onnxruntime", "tf32")
     assert overrides(graph_of(tmp_path), tmp_path, GPU) == TF32
     assert overrides(graph_of(tmp_path, "{model: demo, precision: f32}"), tmp_path, GPU) == F32
 

@@ -119,7 +119,7 @@ def test_the_row_says_how_large_the_parts_are(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
         row(tmp_path, KEYS[1], "failed")
-    rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
+    rows = {file_row["key"]: file_row["parts_bytes"] for file_row in pq.read_table(tmp_path / "files").to_pylist()}
     assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
 
 
@@ -132,9 +132,9 @@ def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
         }  # fmt: skip
         job = BatchJob(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
         commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
-    (found,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
-    assert abs(found.pop("finished_at").timestamp() - time.time()) < 60
-    assert found == {
+    (file_row,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
+    assert abs(file_row.pop("finished_at").timestamp() - time.time()) < 60
+    assert file_row == {
         "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
         "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
         "processed_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
@@ -160,7 +160,7 @@ def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_pat
 def test_what_a_crash_left_is_swept(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
-    kept = tree(tmp_path)
+    whole_tree = tree(tmp_path)
     for name in (
         f"objects/{KEYS[1]}.parquet", f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part", f"video/.{KEYS[2]}.mp4.part",
         f"video/{KEYS[2]}-2.mp4", f"files/.{KEYS[1]}.parquet.00000000.part", ".streamkit.json.12345678.part",
@@ -173,15 +173,15 @@ def test_what_a_crash_left_is_swept(tmp_path):
         assert (folder.swept, folder.done()) == (8, {KEYS[0]})
     after = tree(tmp_path)
     assert after.pop("notes.txt") == b"mine"
-    assert {**after, LOCK: None} == {**kept, LOCK: None}
+    assert {**after, LOCK: None} == {**whole_tree, LOCK: None}
 
 
 def test_the_data_set_of_another_pipeline_is_refused_with_what_differs(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
     before = tree(tmp_path)
-    told = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--overwrite"
-    with pytest.raises(ConfigError, match=told):
+    message = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--overwrite"
+    with pytest.raises(ConfigError, match=message):
         Folder(tmp_path, OTHER)
     assert tree(tmp_path) == before
     (tmp_path / "coco.json").write_text("{}")

@@ -8,10 +8,10 @@ from streamkit.core.errors import OutputError
 
 @pytest.fixture
 def part(tmp_path):
-    made = TextPart(path=str(tmp_path / "x" / "key.txt"), names={"key": "a.mp4"})
-    made.open()
-    yield made
-    made.close()
+    text_part = TextPart(path=str(tmp_path / "x" / "key.txt"), names={"key": "a.mp4"})
+    text_part.open()
+    yield text_part
+    text_part.close()
 
 
 def sizes(folder):

@@ -30,9 +30,9 @@ def names(*patterns):
 
 
 def test_a_folder_is_searched_to_its_depths(archive):
-    found = find(["videos"])
-    assert [file.name for file in found] == ["clip9.avi", "clip10.avi", "gate 2/a.mp4", "gate 2/b.MKV", "gate 10/a.mp4"]
-    first = found[0]
+    files = find(["videos"])
+    assert [file.name for file in files] == ["clip9.avi", "clip10.avi", "gate 2/a.mp4", "gate 2/b.MKV", "gate 10/a.mp4"]
+    first = files[0]
     path = archive / "videos" / "clip9.avi"
     assert (first.uri, first.size, first.version) == (str(path), 16, str(path.stat().st_mtime_ns))
 
@@ -63,9 +63,9 @@ def test_each_file_once_whatever_leads_to_it(archive):
 
 
 def test_two_files_never_have_one_name(archive):
-    found = find(["videos/gate 2/a.mp4", "other/a.mp4", "videos/clip9.avi"])
+    files = find(["videos/gate 2/a.mp4", "other/a.mp4", "videos/clip9.avi"])
     whole = str(archive)[1:]
-    assert [file.name for file in found] == ["clip9.avi", f"{whole}/other/a.mp4", f"{whole}/videos/gate 2/a.mp4"]
+    assert [file.name for file in files] == ["clip9.avi", f"{whole}/other/a.mp4", f"{whole}/videos/gate 2/a.mp4"]
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
     folder = Path(out.format(archive))
     assert len(find(patterns, folder)) > 5, "it is no data set: whoever opens it refuses it"
     (archive / "videos" / "out" / "streamkit.json").touch()
-    found = find(patterns, folder)
-    assert {file.name.rpartition("/")[2] for file in found} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
-    assert len(found) == 5
+    files = find(patterns, folder)
+    assert {file.name.rpartition("/")[2] for file in files} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
+    assert len(files) == 5
     count = 1 + ("again.mp4" in patterns)
     assert logged == [f"{count} file{'s' * (count > 1)} in {folder} skipped: it is the output folder of this run"]
     with pytest.raises(ConfigError, match=r"all files found are in .*out, the output folder of this run"):
@@ -118,9 +118,9 @@ def test_what_is_broken_is_among_the_files(archive):
     (archive / "videos" / "link.mp4").symlink_to("nowhere.mp4")
     (archive / "videos" / "self.mp4").symlink_to("self.mp4")
     for pattern in ("videos", "videos/**/*.mp4", "videos/*.mp4"):
-        found = {file.name: file for file in find([pattern])}
-        assert {"folder.mp4", "link.mp4", "self.mp4"} <= set(found)
-        assert found["link.mp4"].size == found["folder.mp4"].size == 0
+        files = {file.name: file for file in find([pattern])}
+        assert {"folder.mp4", "link.mp4", "self.mp4"} <= set(files)
+        assert files["link.mp4"].size == files["folder.mp4"].size == 0
     assert names("videos/folder.mp4") == ["folder.mp4"]
     (archive / "videos" / "folder.mp4" / "z.mp4").touch()
     assert names("videos/folder.mp4") == ["z.mp4"]
@@ -143,7 +143,7 @@ def test_what_is_no_file_is_among_the_files(archive):
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "message"),
     [
         ("videos", "clip9.avi clip10.avi gate 2/a.mp4 gate 2/b.MKV gate 10/a.mp4 shut"),
         ("videos/", "clip9.avi clip10.avi gate 2/a.mp4 gate 2/b.MKV gate 10/a.mp4 shut"),
@@ -155,7 +155,7 @@ def test_what_is_no_file_is_among_the_files(archive):
         ("videos/shut/deep/a.mp4", "videos/shut/deep/a.mp4: no permission to read the folder videos/shut"),
     ],
 )
-def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told):
+def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, message):
     (archive / "videos" / "shut").mkdir(mode=0)
     code = (
         "import sys; from streamkit.batch.inputs import find; from streamkit.core.errors import ConfigError\n"
@@ -163,7 +163,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told
         "except ConfigError as error: print(error)"
     )
     done = without_rights("-c", code, pattern, cwd=archive)
-    assert (done.stdout.rstrip(), done.stderr) == (told, "")
+    assert (done.stdout.rstrip(), done.stderr) == (message, "")
 
 
 @pytest.mark.parametrize(
@@ -233,9 +233,9 @@ def stored(s3, bucket):  # noqa: F811
     ],
 )
 def test_files_of_a_bucket(stored, pattern, expected):
-    found = find([pattern])
-    assert [file.name for file in found] == expected
-    assert all(file.uri.startswith("s3://gates/") for file in found)
+    files = find([pattern])
+    assert [file.name for file in files] == expected
+    assert all(file.uri.startswith("s3://gates/") for file in files)
 
 
 def test_a_file_of_a_bucket_is_known_by_its_etag(stored):

@@ -17,12 +17,12 @@ def job(name: str, size: int | None = 100) -> BatchJob:
     return BatchJob(VideoFile(f"/v/{name}", name, size, "1"), name)
 
 
-def done(one: BatchJob, **told: Any) -> Outcome:
-    return Outcome(one, "done", frames=10, objects=3, duration_s=2.0, seconds=0.1, **told)
+def done(file_job: BatchJob, **fields: Any) -> Outcome:
+    return Outcome(file_job, "done", frames=10, objects=3, duration_s=2.0, seconds=0.1, **fields)
 
 
-def failed(one: BatchJob, kind: str = "lost", again: bool = True) -> Outcome:
-    return Outcome(one, "failed", f"{kind}: no luck", kind, again)
+def failed(file_job: BatchJob, kind: str = "lost", again: bool = True) -> Outcome:
+    return Outcome(file_job, "failed", f"{kind}: no luck", kind, again)
 
 
 class FakePool:
@@ -30,7 +30,7 @@ class FakePool:
 
     def __init__(self, what: Callable[[BatchJob, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
         self.slots, self.what = slots, what
-        self.given: list[tuple[str, int, bool]] = []
+        self.submitted: list[tuple[str, int, bool]] = []
         self.queue: list[tuple[BatchJob, bool]] = []
         self.in_hand: list[tuple[BatchJob, bool]] = []
         self.open = self.aborted = self.stopping = False
@@ -39,7 +39,7 @@ class FakePool:
         self.open = True
 
     def submit(self, *jobs: BatchJob, alone: bool = False) -> None:
-        self.given += [(job.key, job.attempt, alone) for job in jobs]
+        self.submitted += [(job.key, job.attempt, alone) for job in jobs]
         self.queue += [(job, alone) for job in jobs]
 
     def fill(self) -> None:
@@ -74,8 +74,8 @@ def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[BatchCoun
 def test_the_largest_goes_first():
     pool = FakePool(slots=3)
     counts, committed = run(pool, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
-    assert [key for key, _, _ in pool.given] == ["b", "c", "d", "a"]
-    assert [one.job.key for one in committed] == ["b", "c", "d", "a"]
+    assert [key for key, _, _ in pool.submitted] == ["b", "c", "d", "a"]
+    assert [outcome.job.key for outcome in committed] == ["b", "c", "d", "a"]
     assert (counts.files, counts.done, counts.failed, counts.left) == (4, 4, 0, 0)
     assert (counts.video_s, counts.frames, counts.objects) == (8.0, 40, 12)
 
@@ -83,7 +83,7 @@ def test_the_largest_goes_first():
 def test_a_file_of_unknown_size_goes_before_all_others():
     pool = FakePool(slots=1)
     run(pool, [job("a", 1), job("b", None), job("c", 20), job("d", None)])
-    assert [key for key, _, _ in pool.given] == ["b", "d", "c", "a"]
+    assert [key for key, _, _ in pool.submitted] == ["b", "d", "c", "a"]
 
 
 def test_nothing_to_do_is_done_at_once():
@@ -95,38 +95,38 @@ def test_nothing_to_do_is_done_at_once():
 def test_a_failure_that_may_pass_is_tried_again_so_often(retries, tries):
     pool = FakePool(lambda job, alone: failed(job))
     counts, committed = run(pool, [job("a")], retries=retries)
-    assert pool.given == [("a", n + 1, False) for n in range(tries)]
-    assert [one.job.attempt for one in committed] == [tries]  # only the last word is written down
+    assert pool.submitted == [("a", n + 1, False) for n in range(tries)]
+    assert [outcome.job.attempt for outcome in committed] == [tries]  # only the last word is written down
     assert (counts.failed, counts.retries, dict(counts.causes)) == (1, tries - 1, {"lost": 1})
 
 
 def test_a_second_try_comes_after_the_others_and_may_go_well():
     pool = FakePool(lambda job, alone: failed(job) if job.key == "b" and job.attempt == 1 else done(job), slots=1)
     counts, _ = run(pool, [job("a", 1), job("b", 9)])
-    assert pool.given == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
+    assert pool.submitted == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
     assert (counts.done, counts.failed, counts.exit_code) == (2, 0, 0)
 
 
 def test_a_broken_file_is_not_tried_again():
     pool = FakePool(lambda job, alone: failed(job, "damaged", again=False))
     counts, committed = run(pool, [job("a")], retries=5)
-    assert len(pool.given) == 1
+    assert len(pool.submitted) == 1
     assert committed[0].cause_kind == "damaged"
     assert counts.exit_code == 1
 
 
 def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_to_blame():
-    def what(one: BatchJob, alone: bool) -> Any:
-        if one.key == "killer":
-            return WorkerDied((one,), "the worker was killed by SIGSEGV")
+    def what(job: BatchJob, alone: bool) -> Any:
+        if job.key == "killer":
+            return WorkerDied((job,), "the worker was killed by SIGSEGV")
         return (
-            WorkerDied((one,), "the worker was killed by SIGSEGV") if one.key == "beside" and not alone else done(one)
+            WorkerDied((job,), "the worker was killed by SIGSEGV") if job.key == "beside" and not alone else done(job)
         )
 
     pool = FakePool(what)
     counts, committed = run(pool, [job("killer", 9), job("beside", 8), job("other", 1)], retries=0)
-    assert [given for given in pool.given if given[2]] == [("killer", 2, True), ("beside", 2, True)]
-    outcomes = {one.job.key: one for one in committed}
+    assert [submitted for submitted in pool.submitted if submitted[2]] == [("killer", 2, True), ("beside", 2, True)]
+    outcomes = {outcome.job.key: outcome for outcome in committed}
     assert outcomes["killer"].cause_kind == "killed"
     assert outcomes["killer"].cause == "the worker was killed by SIGSEGV, also when processed alone"
     assert {outcomes["beside"].status, outcomes["other"].status} == {"done"}
@@ -137,7 +137,7 @@ def test_a_file_that_hangs_twice_has_timed_out():
     counts, committed = run(
         FakePool(lambda job, alone: WorkerDied((job,), "no frame of a for 600 s", "timeout")), [job("a")]
     )
-    assert [one.cause_kind for one in committed] == ["timeout"]
+    assert [outcome.cause_kind for outcome in committed] == ["timeout"]
     assert counts.exit_code == 1
 
 
@@ -145,7 +145,7 @@ def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
     first = iter([WorkerDied((), "the worker was killed by SIGKILL")])
     pool = FakePool()
     wait = pool.wait
-    pool.wait = lambda timeout_s: [one] if (one := next(first, None)) else wait(timeout_s)
+    pool.wait = lambda timeout_s: [died] if (died := next(first, None)) else wait(timeout_s)
     counts, _ = run(pool, [job("a")])
     assert (counts.done, counts.retries, sum(counts.workers_lost.values())) == (1, 0, 1)
 
@@ -178,7 +178,7 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
 
     manager = Manager(pool, [job(name) for name in "abcdef"], commit)
     counts = manager.run()
-    assert [one.job.key for one in committed] == ["a", "b"]  # c had been given, and nobody had begun it
+    assert [outcome.job.key for outcome in committed] == ["a", "b"]  # c had been given, and nobody had begun it
     assert (counts.done, counts.left) == (2, 4)
     assert not pool.aborted
     manager.stop()
@@ -196,11 +196,14 @@ def test_the_summary_says_all_that_happened():
     assert "1 files   before; --retry-failed" in text
     assert "left          1 files" in text
     assert "night/b.mp4: damaged: damaged: no luck" in text
-    told = report(counts, 1)
-    assert told["failures"] == [
+    summary = report(counts, 1)
+    assert summary["failures"] == [
         {"file": "night/b.mp4", "cause_kind": "damaged", "cause": "damaged: no luck", "attempts": 1}
     ]
-    assert told["files"] == told["done"] + told["failed"] + told["skipped"] + told["failed_before"] + told["left"] + 1
+    assert (
+        summary["files"]
+        == summary["done"] + summary["failed"] + summary["skipped"] + summary["failed_before"] + summary["left"] + 1
+    )
 
 
 def test_frames_that_failed_in_a_file_that_is_done_are_told():
@@ -217,8 +220,8 @@ def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
     counts.add(failed(job("d"), "damaged"))
     assert counts.exit_code == 1
     assert "damaged frames: 1,003, in 2 done files; --strict fails these files" in lines(counts)
-    told = report(counts, 1)
-    assert (told["damaged_files"], told["damaged_frames"]) == (2, 1003)
+    summary = report(counts, 1)
+    assert (summary["damaged_files"], summary["damaged_frames"]) == (2, 1003)
     clean = BatchCounts(files=1)
     clean.add(done(job("a"), facts={"damaged_frames": 4}))
     assert clean.exit_code == 0
@@ -226,15 +229,15 @@ def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
+    ("seconds", "text"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
 )  # fmt: skip
-def test_times_as_people_read_them(seconds, told):
-    assert duration(seconds) == told
+def test_times_as_people_read_them(seconds, text):
+    assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(48.13, "48.1 s"), (750, "12.5 min"), (11520, "3.2 h")])
-def test_hours_of_video(seconds, told):
-    assert hours(seconds) == told
+@pytest.mark.parametrize(("seconds", "text"), [(48.13, "48.1 s"), (750, "12.5 min"), (11520, "3.2 h")])
+def test_hours_of_video(seconds, text):
+    assert hours(seconds) == text
 
 
 class Clock:
@@ -248,9 +251,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr("streamkit.batch.manager.time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr("streamkit.batch.manager.time", fake_clock)
+    return fake_clock
 
 
 class Halfway(FakePool):
@@ -262,7 +265,7 @@ class Halfway(FakePool):
 
     def workers(self) -> list[WorkerState]:
         doing = [(FileProgress(job.key, job.key, 5, 0.5),) for job, _ in self.in_hand]
-        return [WorkerState("cpu worker 1", 0, one, True) for one in (*doing, ())]
+        return [WorkerState("cpu worker 1", 0, files, True) for files in (*doing, ())]
 
 
 def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock):

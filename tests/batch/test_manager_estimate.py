@@ -37,17 +37,17 @@ def test_a_file_of_unknown_size_counts_as_the_others_do():
 
 
 def test_by_seconds_as_soon_as_they_are_known_with_what_was_done_before():
-    some, told = jobs(6000, 300, 100), threading.Event()
+    some, may_read = jobs(6000, 300, 100), threading.Event()
     seconds = {"0.mp4": 10.0, "1.mp4": 30.0, "2.mp4": 20.0}
 
     def read(file: VideoFile) -> float:
-        told.wait(10)
+        may_read.wait(10)
         return seconds[file.name]
 
     lengths = WorkEstimate(some, read)
     lengths.add(some[0])
     assert lengths.done == 6000
-    told.set()
+    may_read.set()
     settled(lengths)
     assert (lengths.total, lengths.done) == (pytest.approx(60.0), pytest.approx(10.0))
     lengths.add(some[2])

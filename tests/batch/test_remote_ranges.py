@@ -81,12 +81,12 @@ def test_thousands_of_objects_are_listed_without_a_request_for_each(s3, bucket, 
     for number in range(1001):
         server.put_object(bucket, f"2026/cam{number % 7}/{number}.mp4", b"x" * (number % 5))
     calls.clear()
-    found = find(["s3://gates/2026/**/*.mp4"])
-    assert len(found) == 1001
-    assert all(file.version and file.size is not None for file in found)
+    files = find(["s3://gates/2026/**/*.mp4"])
+    assert len(files) == 1001
+    assert all(file.version and file.size is not None for file in files)
     assert calls == {"list_objects_v2": 2}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": one["Key"]} for one in page["Contents"]]})
+        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": entry["Key"]} for entry in page["Contents"]]})
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "moov last.mp4", "mkv", "avi", "ts", "h264", "mov"])
@@ -137,10 +137,10 @@ def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_
         packets = demuxer.packets()
         first = [bytes(next(packets)) for _ in range(50)]
         assert demuxer.read_bytes(100, 70_000) == STREET.read_bytes()[100:70_000]
-        mine = [*first, *map(bytes, packets)]
+        packet_bytes = [*first, *map(bytes, packets)]
     with closing(Demuxer(str(STREET))) as demuxer:
         assert demuxer.read_bytes(100, 200) == STREET.read_bytes()[100:200]
-        assert mine == [bytes(packet) for packet in demuxer.packets()]
+        assert packet_bytes == [bytes(packet) for packet in demuxer.packets()]
 
 
 @pytest.mark.parametrize(
@@ -196,16 +196,16 @@ def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkey
 
 def test_a_failed_read_is_reported_even_if_the_video_looks_complete():
     class Fails:
-        asked = 0
+        reads = 0
 
         def read(self, size):
-            self.asked += 1
+            self.reads += 1
             raise TimeoutError
 
     file = remote.RangeFile("s3://gates/a.h264", Fails())
     with pytest.raises(SourceError, match=r"s3://gates/a\.h264: the server cannot be reached"), file.checked():
         assert file.read(10) == file.read(10) == b""
-    assert file._file.asked == 1
+    assert file._file.reads == 1
 
 
 def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noqa: F811
@@ -219,29 +219,29 @@ def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noq
 
 
 def test_a_worker_goes_on_with_the_other_files(s3, bucket, calls, tmp_path):  # noqa: F811
-    made = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
-    there, gone = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
+    batch_settings = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
+    there, absent = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
     s3.delete_object(Bucket="gates", Key="gone.mp4")
-    worker = BatchWorker(made, "cpu")
+    worker = BatchWorker(batch_settings, "cpu")
     try:
-        first = worker.process(BatchJob(gone, "gone-0"))
+        first = worker.process(BatchJob(absent, "gone-0"))
         then = worker.process(BatchJob(there, "street-0"))
     finally:
         assert worker.close()
     assert (first.status, first.cause_kind) == ("failed", "missing")
     assert (then.status, then.frames, then.facts["codec"]) == ("done", 25, "h264")
     assert "copied" not in then.facts
-    assert (made.out / "jsonl" / "street-0.jsonl").read_bytes().count(b"\n") == 25
-    run(made, graph_of(made), {"local-0": there}, uri=STREET, limit=25)
-    texts = [(made.out / "jsonl" / f"{key}-0.jsonl").read_text() for key in ("street", "local")]
+    assert (batch_settings.out / "jsonl" / "street-0.jsonl").read_bytes().count(b"\n") == 25
+    run(batch_settings, graph_of(batch_settings), {"local-0": there}, uri=STREET, limit=25)
+    texts = [(batch_settings.out / "jsonl" / f"{key}-0.jsonl").read_text() for key in ("street", "local")]
     assert texts[0] == texts[1]
 
 
 def test_the_cause_of_a_lost_connection_begins_without_the_address(s3, bucket, tmp_path, monkeypatch):  # noqa: F811
-    made = settings(tmp_path, COUNT, "jsonl")
+    batch_settings = settings(tmp_path, COUNT, "jsonl")
     monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=BLOCK))
     monkeypatch.setattr(remote.RangeFile, "read", fails_after(remote.RangeFile.read, 3 * BLOCK))
-    worker = BatchWorker(made, "cpu")
+    worker = BatchWorker(batch_settings, "cpu")
     try:
         outcome = worker.process(BatchJob(stored(s3, STREET), "street-0"))
     finally:

@@ -28,11 +28,11 @@ def tables(folder, text):
 
 
 def test_a_detector_alone_has_the_plain_columns(tmp_path):
-    made = tables(tmp_path, PLAIN)
-    schemas = made.schemas()
+    dataset_tables = tables(tmp_path, PLAIN)
+    schemas = dataset_tables.schemas()
     assert schemas["objects"].names == ALWAYS
     assert list(schemas) == ["objects", "events", "frames"]
-    assert made.labels == ("car", "person", "bike")
+    assert dataset_tables.labels == ("car", "person", "bike")
 
 
 WHERE = {"key": "string", "source": "string", "frame": "int32", "pts_s": "double"}
@@ -68,7 +68,7 @@ def test_every_table_has_the_types_that_readers_rely_on():
 
 
 def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
-    made = tables(
+    dataset_tables = tables(
         tmp_path,
         TRACKED.replace(
             "  line_counter",
@@ -76,7 +76,7 @@ def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
             "  direction: {}\n  line_counter",
         ),
     )
-    objects = made.schemas()["objects"]
+    objects = dataset_tables.schemas()["objects"]
     assert objects.names == [*ALWAYS, "track_id", "predicted", "speed_kmh", "heading_deg"]
     types = [objects.field(name).type for name in ("track_id", "predicted", "speed_kmh")]
     assert types == [pa.int64(), pa.bool_(), pa.float32()]
@@ -106,9 +106,9 @@ class Tall(FrameStage):
 
 def test_a_plugin_may_say_a_type_and_else_its_columns_go_into_extra(tmp_path):
     (tmp_path / "tall.py").write_text(PLUGIN)
-    made = tables(tmp_path, "plugins: [tall.py]\nstages:\n  detect: {model: demo}\n  tall: {}\n")
-    assert made.schemas()["objects"].names == [*ALWAYS, "height_m", "extra"]
-    assert "frames" in made.schemas()  # it may say something of whole frames
+    dataset_tables = tables(tmp_path, "plugins: [tall.py]\nstages:\n  detect: {model: demo}\n  tall: {}\n")
+    assert dataset_tables.schemas()["objects"].names == [*ALWAYS, "height_m", "extra"]
+    assert "frames" in dataset_tables.schemas()  # it may say something of whole frames
 
 
 def array(kind, values, **more):
@@ -122,19 +122,19 @@ def test_values_become_arrays_that_say_where_there_is_none():
     points = np.full((3, 2, 3), np.nan, np.float32)
     points[0] = [[1.004, 2, 0.5], [3, 4, 0.25]]
     points[2, 0] = [5, 6, 1]
-    found = array("points", points)
-    found.validate(full=True)
-    assert [one and [p["x"] for p in one] for one in found.to_pylist()][:2] == [[1.0, 3.0], None]
-    assert found.to_pylist()[2][0] == {"x": 5.0, "y": 6.0, "score": 1.0}
+    column = array("points", points)
+    column.validate(full=True)
+    assert [row_points and [p["x"] for p in row_points] for row_points in column.to_pylist()][:2] == [[1.0, 3.0], None]
+    assert column.to_pylist()[2][0] == {"x": 5.0, "y": 6.0, "score": 1.0}
     vectors = array("vector", np.array([[np.nan, np.nan], [0.6, 0.8]], np.float32))
     vectors.validate(full=True)
     assert vectors.to_pylist()[0] is None
     assert vectors[1].values.to_numpy() == pytest.approx([0.6, 0.8])
     mask = {"size": [2, 2], "counts": "04"}
     assert array("mask", np.array([None, mask], object)).to_pylist() == [None, mask]
-    one = {"color": {"label": "red", "score": 0.75}}
-    found = array("attributes", np.array([one, None], object), fields=("color", "make"))
-    assert found.to_pylist() == [{**one, "make": None}, None]
+    colors = {"color": {"label": "red", "score": 0.75}}
+    column = array("attributes", np.array([colors, None], object), fields=("color", "make"))
+    assert column.to_pylist() == [{**colors, "make": None}, None]
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))

@@ -74,15 +74,15 @@ def settings(tmp_path):
 @pytest.fixture
 def work(settings):
     """A worker, closed at the end."""
-    made: list[BatchWorker] = []
+    workers: list[BatchWorker] = []
 
     def make(*args, **options) -> BatchWorker:
-        made.append(BatchWorker(*args, **options))
-        return made[-1]
+        workers.append(BatchWorker(*args, **options))
+        return workers[-1]
 
     yield make
-    for one in made:
-        assert one.close()
+    for worker in workers:
+        assert worker.close()
     assert not [
         thread.name for thread in threading.enumerate() if thread.name.startswith(("warm", "opened", "batcher"))
     ]
@@ -97,10 +97,10 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
         for n, path in enumerate([street, tmp_path / "gone.mp4", tmp_path / "text.mp4", street])
     )
     assert (tmp_path / "opened.txt").read_text() == "opened\n" * len(os.sched_getaffinity(0))
-    for one in (first, again):
-        assert (one.status, one.cause, one.frames, one.objects) == ("done", "", 400, 400)
-        assert one.duration_s == pytest.approx(16.0)
-        facts = dict(one.facts)
+    for outcome in (first, again):
+        assert (outcome.status, outcome.cause, outcome.frames, outcome.objects) == ("done", "", 400, 400)
+        assert outcome.duration_s == pytest.approx(16.0)
+        facts = dict(outcome.facts)
         assert facts.pop("fps") == pytest.approx(25.0)
         assert facts == {
             "codec": "h264", "width": 640, "height": 360, "frames": 400, "expected_frames": 400, "duration_s": 16.0,
@@ -117,26 +117,28 @@ def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root
     for place in range(data.index(b"mdat") + 20_000, len(data), 9973):
         data[place] ^= 0xFF
     (tmp_path / "flipped.mp4").write_bytes(data)
-    made = settings()
-    with opened(graph_for(made, "cpu"), made, list(find([str(tmp_path / "flipped.mp4")]))) as todo:
-        outcome = work(made, "cpu").process(todo.jobs[0])
+    batch_settings = settings()
+    with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(tmp_path / "flipped.mp4")]))) as todo:
+        outcome = work(batch_settings, "cpu").process(todo.jobs[0])
         todo.commit(outcome)
-    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
+    (row,) = [row for row in pq.read_table(batch_settings.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
     assert outcome.facts["concealed_errors"] > 0
     assert (row["concealed_errors"], row["frames_failed"]) == (outcome.facts["concealed_errors"], 0)
 
 
 def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_many_are_bad(settings, work, tmp_path):
     path = with_a_gap(tmp_path / "gap.ts")
-    made = settings(stages__jsonl__path="unused/{source}.jsonl")
-    with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
-        (one,) = todo.jobs
-        outcome = work(made, "cpu").process(one)
+    batch_settings = settings(stages__jsonl__path="unused/{source}.jsonl")
+    with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(path)]))) as todo:
+        (batch_job,) = todo.jobs
+        outcome = work(batch_settings, "cpu").process(batch_job)
         todo.commit(outcome)
     assert (outcome.status, outcome.cause, outcome.again) == ("done", "", False)
-    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
+    (row,) = [row for row in pq.read_table(batch_settings.out / "files").to_pylist() if row["key"] == batch_job.key]
     assert (row["status"], row["frames"], row["frames_damaged"], row["frames_failed"]) == ("done", 20, 1, 0)
-    records = [json.loads(line) for line in (made.out / "jsonl" / f"{one.key}.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (batch_settings.out / "jsonl" / f"{batch_job.key}.jsonl").read_text().splitlines()
+    ]
     assert len(records) == 20
     assert [len(record["objects"]) for record in records] == [1] * 20
     assert sum("damaged" in record for record in records) == 1
@@ -144,16 +146,16 @@ def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_ma
 
 def test_strict_puts_a_file_with_damaged_frames_aside_as_a_whole(settings, work, tmp_path):
     path = with_a_gap(tmp_path / "gap.ts")
-    made = replace(settings(), strict=True)
-    with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
-        (one,) = todo.jobs
-        outcome = work(made, "cpu").process(one)
+    batch_settings = replace(settings(), strict=True)
+    with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(path)]))) as todo:
+        (batch_job,) = todo.jobs
+        outcome = work(batch_settings, "cpu").process(batch_job)
         todo.commit(outcome)
     assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "damaged", False)
     assert outcome.cause == "is damaged: 1 frame was lost or concealed"
     assert outcome.facts["damaged_frames"] == 1
-    assert not list((made.out / "jsonl").glob("*.jsonl"))
-    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
+    assert not list((batch_settings.out / "jsonl").glob("*.jsonl"))
+    (row,) = [row for row in pq.read_table(batch_settings.out / "files").to_pylist() if row["key"] == batch_job.key]
     assert (row["status"], row["frames_damaged"]) == ("failed", 1)
 
 
@@ -216,7 +218,7 @@ def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, w
     assert read.wait(60)
     outcomes.append(worker.process(job(street, 2)))
     first.join()
-    assert [one.frames for one in outcomes] == [400, 400]
+    assert [outcome.frames for outcome in outcomes] == [400, 400]
 
 
 def test_several_files_side_by_side_have_their_own_results(settings, work, root):
@@ -232,7 +234,9 @@ def test_several_files_side_by_side_have_their_own_results(settings, work, root)
         thread.start()
     for thread in threads:
         thread.join()
-    assert {n: (one.status, one.frames) for n, one in outcomes.items()} == dict.fromkeys(range(5), ("done", 50))
+    assert {n: (outcome.status, outcome.frames) for n, outcome in outcomes.items()} == dict.fromkeys(
+        range(5), ("done", 50)
+    )
     texts = {path.read_text().replace(path.stem, "KEY") for path in (settings().out / "jsonl").iterdir()}
     assert len({text.replace("KEY", "") for text in texts}) == 1
 
@@ -258,10 +262,10 @@ def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
 
 
 def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
-    made = settings(FrameSelection(end_s=1.0))
-    worker = work(made, "cpu")
-    made.out.mkdir(exist_ok=True)
-    (made.out / "jsonl").write_text("in the way")
+    batch_settings = settings(FrameSelection(end_s=1.0))
+    worker = work(batch_settings, "cpu")
+    batch_settings.out.mkdir(exist_ok=True)
+    (batch_settings.out / "jsonl").write_text("in the way")
     outcome = worker.process(job(root / "samples" / "street.mp4"))
     assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "output", False)
     assert "cannot write" in outcome.cause
@@ -275,13 +279,13 @@ def test_a_pipeline_that_cannot_be_made_is_told_at_once(settings):
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
-    made = replace(settings(), formats=("parquet", "jsonl"))
-    worker, path, process = work(made, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
+    batch_settings = replace(settings(), formats=("parquet", "jsonl"))
+    worker, path, process = work(batch_settings, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
     (tmp_path / "text.mp4").write_text("no video\n" * 50)
     rss: list[int] = []
     for number in range(2300):
-        one = job(tmp_path / "text.mp4" if number % 20 == 0 else path, number)
-        assert worker.process(one).status == ("failed" if number % 20 == 0 else "done")
+        batch_job = job(tmp_path / "text.mp4" if number % 20 == 0 else path, number)
+        assert worker.process(batch_job).status == ("failed" if number % 20 == 0 else "done")
         if number % 100 == 99:
             rss.append(process.memory_info().rss >> 20)
     print("MiB after each 100 files:", *rss)
@@ -308,7 +312,7 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     """An order that is missing would be waited for."""
     done = []
 
-    class Told:
+    class Connection:
         def send(self, message):
             match message:
                 case FileRead(key):
@@ -328,8 +332,8 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     class Works:
         over = worker.get("over", False)
 
-        def __init__(self, *given):
-            assert given == (settings, "cpu", 3, 2, (1, 4))
+        def __init__(self, *arguments):
+            assert arguments == (settings, "cpu", 3, 2, (1, 4))
 
         def process(self, job, read):
             done.append(f"do {job.key}")
@@ -351,5 +355,5 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     monkeypatch.setattr(worker_module, "start", lambda name, call: call())
     monkeypatch.setattr(worker_module, "end_at_once", end_at_once)
     with suppress(SystemExit):
-        worker_module.work(Told(), settings, "cpu", 3, 2, (1, 4))
+        worker_module.work(Connection(), settings, "cpu", 3, 2, (1, 4))
     assert done == steps

@@ -9,7 +9,7 @@ import sys
 import cv2
 import pyarrow.parquet as pq
 import pytest
-from support.archives import archive, made_archive  # noqa: F401  fixtures
+from support.archives import archive, shared_archive  # noqa: F401  fixtures
 
 WHERE = "count_of('person') >= 9 AND count_of('bike') = 3"
 
@@ -71,7 +71,7 @@ def test_a_query_that_fails_leaves_no_file(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
-def test_pictures_are_those_of_the_result(run, tmp_path, made_archive):  # noqa: F811
+def test_pictures_are_those_of_the_result(run, tmp_path, shared_archive):  # noqa: F811
     done = run("query", "--where", "frame IN (3, 8)", "--pictures", "plain")
     assert (done.returncode, "2 images in plain" in done.stderr) == (0, True)
     plain = sorted((tmp_path / "plain").iterdir())

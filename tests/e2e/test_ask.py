@@ -69,7 +69,7 @@ def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_n
     assert len(vlm.calls) == counts["ask calls"] == len(raised) + 1
     assert counts["ask calls"] - counts["ask retries"] <= 1.02 * len(raised)
     assert (counts["ask retries"], counts["ask calls failed: HTTP 503"]) == (1, 1)
-    assert vlm.most_at_once == 2
+    assert vlm.peak_at_once == 2
     for track, (at, event) in answered.items():
         label = "yes" if event["data"]["answer"]["injured"] else "no"
         for record in records:

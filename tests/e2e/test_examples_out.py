@@ -64,8 +64,8 @@ def test_home_assistant(example, mosquitto):
         assert [text for name, text in before.passed if name == topic] == ["online", "offline"]
 
     later = Listener(mosquitto)  # Home Assistant, which starts afterwards
-    later.listen(lambda: len(later.kept) >= 6, later.kept)
-    configs = {topic: json.loads(text) for topic, text in later.kept.items() if topic.startswith("homeassistant/")}
+    later.listen(lambda: len(later.retained) >= 6, later.retained)
+    configs = {topic: json.loads(text) for topic, text in later.retained.items() if topic.startswith("homeassistant/")}
     assert configs.keys() == {
         "homeassistant/sensor/streamkit_street/person/config",
         "homeassistant/sensor/streamkit_street/car/config",
@@ -77,10 +77,10 @@ def test_home_assistant(example, mosquitto):
         assert discovery["device"]["name"] == "street"
         assert discovery["device"]["identifiers"]
         assert discovery["origin"]["name"] == "streamkit"
-        assert later.kept[discovery["availability"][0]["topic"]] == "offline"
+        assert later.retained[discovery["availability"][0]["topic"]] == "offline"
 
     sent = [text for topic, text in before.passed if topic == "streamkit/street"]
-    assert later.kept["streamkit/street"] == sent[-1], "the last numbers are kept"
+    assert later.retained["streamkit/street"] == sent[-1], "the last numbers are kept"
     assert len(sent) > 2
     for label in ("person", "car"):
         config = configs[f"homeassistant/sensor/streamkit_street/{label}/config"]

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from support.messages import collect
-from support.noting import EXTRA, LOG, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
+from support.noting import EXTRA, LOG, _nothing_is_left_behind, entries_of, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Collecting, Registry, Sink, stage
@@ -22,7 +22,7 @@ def test_every_frame_of_every_source_in_order(run):
         "find: {run: {instances: 2}}", "in_order: {}", "collect: {}", head="batch: 4",
     )  # fmt: skip
     assert result.code == 0
-    assert kept("out of order") == []
+    assert entries_of("out of order") == []
     for name, (width, height, frames) in sizes.items():
         records = result.records[name]
         assert [record["frame"] for record in records] == list(range(frames))
@@ -83,7 +83,7 @@ def test_branches_see_the_same_frames_and_no_drawing_of_each_other(run):
     )
     assert result.code == 0
     for id_, level in (("k1", 1), ("k2", 250), ("k3", 128), ("k4", 1)):
-        assert kept(id_) == [("a", i, level, 0, None) for i in range(9)], id_
+        assert entries_of(id_) == [("a", i, level, 0, None) for i in range(9)], id_
 
 
 def test_draw_shows_in_its_own_branch_alone(run):
@@ -163,9 +163,9 @@ def test_the_report(run):
     assert report["sources"] == {"a": {"frames": 6}, "b": {"frames": 4}}
     assert report["latency"] == {}  # nothing had a due time
     assert report["detections"] == {"find": sum(i % 3 for i in (0, 1, 2, 4, 5)) + 3}
-    errors = [entry for entry in kept() if entry[4]]
+    errors = [entry for entry in entries_of() if entry[4]]
     assert sorted(entry[:2] for entry in errors) == [("a", 3), ("b", 3)]
-    assert [entry[1] for entry in kept(source="a")] == list(range(6))  # failed frames in their place
+    assert [entry[1] for entry in entries_of(source="a")] == list(range(6))  # failed frames in their place
     assert sum("find failed on" in text for text in result.logged) <= 2
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support.clips import write
-from support.noting import LOG, WAIT_S, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
+from support.noting import LOG, WAIT_S, _nothing_is_left_behind, entries_of, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, OutputError, StreamkitError
@@ -27,8 +27,8 @@ from streamkit.runtime.run import RunConfig
 def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
     result = run({"bad": f"{{stage: gray, {options}}}", "good": "{stage: gray, frames_: 8}"}, "find: {}", "keep: {}")
     assert result.code == 1
-    assert [entry[1] for entry in kept(source="good")] == list(range(8))
-    assert [entry[1] for entry in kept(source="bad")] == list(range(frames))
+    assert [entry[1] for entry in entries_of(source="good")] == list(range(8))
+    assert [entry[1] for entry in entries_of(source="bad")] == list(range(frames))
     assert result.report["sources"]["bad"] == {"frames": frames, "error": error}
     assert result.logged == [f"source bad failed: {error}"]
     closed = [entry[1] for entry in LOG if isinstance(entry, tuple) and entry[0] == "close"]
@@ -47,7 +47,7 @@ def test_on_error_stop_ends_the_run(run):
     with pytest.raises(StreamkitError, match=r"find failed on a frame 3 \(0\.12 s\): ValueError: a bad one"):
         run({"a": "{stage: gray, frames_: 5000}"}, "find: {bad: 3, run: {on_error: stop}}", "keep: {}")
     assert ("close", "a") in LOG
-    assert 4 <= len(kept()) < 1000  # what was decoded goes to the outputs, and no more is
+    assert 4 <= len(entries_of()) < 1000  # what was decoded goes to the outputs, and no more is
 
 
 def test_an_error_of_the_run_itself_ends_it(run):
@@ -59,7 +59,7 @@ def test_an_error_of_the_run_itself_ends_it(run):
 def test_an_error_of_a_close_is_told_and_costs_no_frame(run):
     result = run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: close}", "keep: {}")
     assert result.code == 1
-    assert len(kept()) == 200
+    assert len(entries_of()) == 200
     assert any("trouble failed as it was closed: RuntimeError: it does not work" in text for text in result.logged)
 
 
@@ -91,10 +91,12 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, whe
             f"unwritable: {{where: {where}, path: 'x', from: decode}}", "find: {from: decode}", "keep: {}",
         )  # fmt: skip
     if where == "open":
-        assert kept() == []
+        assert entries_of() == []
     else:
-        for source in {entry[0] for entry in kept()}:  # what was decoded has gone to the other output, without a gap
-            indices = [entry[1] for entry in kept(source=source)]
+        for source in {
+            entry[0] for entry in entries_of()
+        }:  # what was decoded has gone to the other output, without a gap
+            indices = [entry[1] for entry in entries_of(source=source)]
             assert indices == list(range(len(indices)))
 
 
@@ -107,13 +109,13 @@ def test_stop_lets_through_what_is_decoded():
     thread = threading.Thread(target=lambda: codes.append(running.run()))
     thread.start()
     until = time.monotonic() + WAIT_S
-    while len(kept()) < 30 and time.monotonic() < until:
+    while len(entries_of()) < 30 and time.monotonic() < until:
         time.sleep(0.005)
     running.stop()
     thread.join(WAIT_S)
     assert codes == [130]
     for name in "abc":
-        indices = [entry[1] for entry in kept(source=name)]
+        indices = [entry[1] for entry in entries_of(source=name)]
         assert indices == list(range(running.states[name].frames))  # all that was handed over, in order
         assert ("close", name) in LOG
     assert sum(state.frames for state in running.states.values()) >= 30
@@ -143,7 +145,7 @@ def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monk
     thread = threading.Thread(target=running.run)
     thread.start()
     until = time.monotonic() + WAIT_S
-    while not kept() and time.monotonic() < until:
+    while not entries_of() and time.monotonic() < until:
         time.sleep(0.005)
     meanwhile = count()
     running.stop()
@@ -176,7 +178,7 @@ def test_networks_are_tuned_once_the_first_frames_have_passed():
     run.device = Device("cuda")
     future = run._future()
     run.device = Device("cpu")
-    later = future(lambda dropped: len(kept()))
+    later = future(lambda dropped: len(entries_of()))
     time.sleep(0.2)
     assert not later.ready
     thread = threading.Thread(target=run.run)

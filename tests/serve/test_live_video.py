@@ -202,10 +202,10 @@ def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
 def test_a_session_that_ends_ends_its_videos(server):
     with httpx.Client(base_url=server.url) as browser:
         browser.post("/api/v1/session", json={"token": TOKEN})
-        own_headers = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
-        with videos(server, "loop", headers=own_headers) as opened:
+        session_headers = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
+        with videos(server, "loop", headers=session_headers) as opened:
             opened.watch("loop", lambda watch: watch.fragments)
-            browser.delete("/api/v1/session", headers={"Origin": own_headers["Origin"]})
+            browser.delete("/api/v1/session", headers={"Origin": session_headers["Origin"]})
             with suppress(ConnectionClosed):
                 for _ in opened.opened:  # what was under way; the video would never end
                     pass

@@ -164,7 +164,7 @@ def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
                 instance.open.get("/api/v1/sources/none")
             scraped = samples(instance.open.get("/metrics").text)
         requests = [span for span in collector.spans if span.name.startswith("GET") and "ready" not in span.name]
-        live, source = sorted(requests, key=lambda span: span.begun_ns)
+        live, source = sorted(requests, key=lambda span: span.start_ns)
         assert (live.name, live.trace.hex(), live.parent.hex()) == (
             "GET /live",
             "0af7651916cd43dd8448eb211c80319c",

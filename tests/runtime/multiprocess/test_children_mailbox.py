@@ -25,13 +25,13 @@ def test_messages_come_in_the_order_in_which_they_were_sent():
 
 
 def test_fetching_waits_until_there_is_something():
-    box, found = Mailbox(), []
-    thread = start("fetch", lambda: found.extend(box.fetch()))
+    box, fetched = Mailbox(), []
+    thread = start("fetch", lambda: fetched.extend(box.fetch()))
     time.sleep(0.05)
-    assert not found
+    assert not fetched
     box.send(("ready", None))
     thread.join(5)
-    assert found == [("ready", None)]
+    assert fetched == [("ready", None)]
 
 
 def test_an_outcome_is_sent_when_it_has_arrived():

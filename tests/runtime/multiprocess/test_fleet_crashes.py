@@ -48,8 +48,8 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_n
         until(lambda: live.run.states["a"].state == "running")
         assert live.run.states["a"].frames > state.frames - 1  # the earlier ones are among its counts
     a, b = live.indices("a"), live.indices("b")
-    for found in (a, b):
-        assert found == sorted(set(found))  # no index is repeated
+    for indices in (a, b):
+        assert indices == sorted(set(indices))  # no index is repeated
     times = [record["pts_s"] for record in live.records("all", "a")]
     assert times == sorted(times)
     gap = max(second - first for first, second in itertools.pairwise(a))
@@ -63,7 +63,7 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_n
     assert who == "a"
     assert FAILURE in data
     assert '"frames_lost":' in data
-    assert any(told.startswith(f"{FAILURE}: its sources restart in another process (a);") for told in live.logged)
+    assert any(text.startswith(f"{FAILURE}: its sources restart in another process (a);") for text in live.logged)
 
 
 @pytest.mark.long
@@ -185,9 +185,9 @@ def test_ctrl_c_while_new_processes_start_leaves_none(runs: Runs) -> None:
     running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
     until(lambda: (runs.out / ".all.jsonl.part").exists() and (runs.out / ".all.jsonl.part").stat().st_size)
     before = shares_of(running)
-    for one in before:
-        one.kill()
-    until(lambda: [one for one in shares_of(running) if one not in before])
+    for process in before:
+        process.kill()
+    until(lambda: [process for process in shares_of(running) if process not in before])
     running.send_signal(signal.SIGINT)
     time.sleep(0.3)
     running.send_signal(signal.SIGINT)
@@ -225,9 +225,9 @@ def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
             live.more(source)
         pid = live.worker_of("a").child.pid
         live.kill("a", number=signal.SIGSTOP)
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         until(lambda: live.run.restarted == 1)
-        assert time.monotonic() - begun_s > 2
+        assert time.monotonic() - start_s > 2
         live.more("a")
         live.more("b")
         assert not psutil.pid_exists(pid)
@@ -252,7 +252,7 @@ class Deadly(Live):
     PLUGIN = Live.PLUGIN + deadly("bad", 10)
 
 
-def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbours_go_on(tmp_path: Path) -> None:
+def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbors_go_on(tmp_path: Path) -> None:
     names = ["bad", "a", "b", "c", "d", "e"]
     live = Deadly(tmp_path, dict.fromkeys(names, LOOP), STAGES.replace("tag: {}", "deadly: {}"))
     with live.running():

@@ -41,24 +41,24 @@ def test_a_file_of_a_process_that_is_killed_is_read_again_and_no_shared_record_i
     until(lambda: (runs.out / ".all.jsonl.part").read_bytes().count(b'"source":"a"') > 21)
     time.sleep(0.6)  # the end of `early` is reported
     shares_of(running)[0].kill()
-    _, told = running.communicate(timeout=60)
-    assert running.returncode == 0, told
-    assert "Traceback" not in told
+    _, log = running.communicate(timeout=60)
+    assert running.returncode == 0, log
+    assert "Traceback" not in log
     failure = "its process on cpu was killed by SIGKILL"
-    assert f"{failure}: its sources restart in another process (a); 0 frames are lost" in told
+    assert f"{failure}: its sources restart in another process (a); 0 frames are lost" in log
     report = runs.report
     assert (report["devices"][0]["error"], report["restarted"]) == (failure, 1)
     shared = runs.records("all")
     for source, count in (("a", 120), ("b", 120), ("early", 20)):
         dropped = sum(report["sources"][source].get("dropped", {}).values())  # on a busy machine
-        own = [r["frame"] for r in runs.records(source)]
-        assert own == sorted(set(own))
-        assert len(own) == count - dropped == report["sources"][source]["frames"] - dropped
-        mine = [r["frame"] for r in shared if r["source"] == source]
-        assert mine == sorted(set(mine))
-        assert set(own) <= set(mine)
+        file_indices = [r["frame"] for r in runs.records(source)]
+        assert file_indices == sorted(set(file_indices))
+        assert len(file_indices) == count - dropped == report["sources"][source]["frames"] - dropped
+        shared_indices = [r["frame"] for r in shared if r["source"] == source]
+        assert shared_indices == sorted(set(shared_indices))
+        assert set(file_indices) <= set(shared_indices)
         with av.open(str(runs.out / f"{source}.mp4")) as container:
-            assert sum(1 for _ in container.decode(video=0)) == len(own)
+            assert sum(1 for _ in container.decode(video=0)) == len(file_indices)
     assert len(list(runs.out.glob("[!.]*"))) == 7
 
 
@@ -69,8 +69,8 @@ def test_an_output_that_cannot_be_written_ends_the_run(runs: Runs, where: str) -
     assert done.returncode == 1, done.stderr
     assert f"cannot write {runs.out}/{where}: it is a folder" in done.stderr
     if where == "b.jsonl":  # the other source's file is whole
-        begun = (runs.out / "a.jsonl").exists()  # it may have been stopped before its first frame
-        frames = [r["frame"] for r in runs.records("a")] if begun else []
+        has_file = (runs.out / "a.jsonl").exists()  # it may have been stopped before its first frame
+        frames = [r["frame"] for r in runs.records("a")] if has_file else []
         assert frames == list(range(runs.report["sources"]["a"]["frames"]))
 
 
@@ -88,7 +88,7 @@ def test_on_error_stop_ends_all_processes(runs: Runs) -> None:
 # ----------------------------------------------------------------------------------------------------------- signals
 
 
-def begun(runs: Runs, running: subprocess.Popen[str]) -> None:
+def wait_for_outputs(runs: Runs, running: subprocess.Popen[str]) -> None:
     until(lambda: all(size(runs.out / f".{name}.jsonl.part") for name in ("a", "b", "all")) or running.poll())
     assert running.poll() is None, running.communicate()
 
@@ -96,12 +96,12 @@ def begun(runs: Runs, running: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) -> None:
     running = runs.start(BOTH + OUTPUTS)
-    begun(runs, running)
+    wait_for_outputs(runs, running)
     os.killpg(running.pid, number)  # as a terminal does: every process gets it
-    _, told = running.communicate(timeout=30)
-    assert running.returncode == 130, told
-    assert "Traceback" not in told
-    assert told.count("stopping: decoded frames are processed") == 1
+    _, log = running.communicate(timeout=30)
+    assert running.returncode == 130, log
+    assert "Traceback" not in log
+    assert log.count("stopping: decoded frames are processed") == 1
     report = runs.report
     shared = runs.records("all")
     for source in ("a", "b"):
@@ -116,23 +116,23 @@ def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) ->
 def test_a_second_signal_leaves_no_process_and_no_half_file(runs: Runs) -> None:
     sources = "".join(f"  {name}: '{PATTERN.format(frames=3000)}'\n" for name in "ab")
     running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
-    begun(runs, running)
+    wait_for_outputs(runs, running)
     running.send_signal(signal.SIGINT)
     assert running.stderr is not None
     while not (line := running.stderr.readline()).startswith("stopping: "):
         assert line, "it ended"
     running.send_signal(signal.SIGINT)
-    asked = time.monotonic()
+    signal_s = time.monotonic()
     running.wait(timeout=10)
     assert running.returncode == 130
-    assert time.monotonic() - asked < 6  # the rest of the queue takes half a minute
+    assert time.monotonic() - signal_s < 6  # the rest of the queue takes half a minute
     until(lambda: not children_of(running.pid), 5)
     assert not list(runs.out.glob(".*"))  # what is there is whole
 
 
 def test_processes_end_when_their_parent_is_killed(runs: Runs) -> None:
     running = runs.start(BOTH + OUTPUTS)
-    begun(runs, running)
+    wait_for_outputs(runs, running)
     assert len(shares_of(running)) == 2
     running.kill()
     until(lambda: not children_of(running.pid), 10)

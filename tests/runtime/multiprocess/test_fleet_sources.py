@@ -66,25 +66,27 @@ class Fleet:
     """Sources of two processes."""
 
     def __init__(self, *, keep_running: bool = True, **sources: str) -> None:
-        self.one, self.two, self.reported = Process(), Process(), RemovedSources()
-        made = configs(**sources)
-        self.sources = FleetSources(made, made, self.totals, keep_running)
-        for process, ids in ((self.one, list(sources)[::2]), (self.two, list(sources)[1::2])):
+        self.first, self.second, self.reported = Process(), Process(), RemovedSources()
+        source_configs = configs(**sources)
+        self.sources = FleetSources(source_configs, source_configs, self.totals, keep_running)
+        for process, ids in ((self.first, list(sources)[::2]), (self.second, list(sources)[1::2])):
             self.sources.add_process(process)
             self.sources.assign(process, ids)
             self.sources.first_orders(process)
 
     def totals(self) -> RemovedSources:
-        found = RemovedSources()
-        found.add_totals(self.reported)
-        return found
+        totals = RemovedSources()
+        totals.add_totals(self.reported)
+        return totals
 
     def report(
         self, process: Process, *, removed: RemovedSources | None = None, numbers: Any = None, **states: Any
     ) -> None:
-        known = self.sources._numbers if numbers is None else numbers
-        own = {id_: known[id_] for id_ in states if id_ in known}
-        self.sources.update(process, WorkerReport(states=states, numbers=own, removed=removed or RemovedSources()))
+        numbers_by_source = self.sources._numbers if numbers is None else numbers
+        sent_numbers = {id_: numbers_by_source[id_] for id_ in states if id_ in numbers_by_source}
+        self.sources.update(
+            process, WorkerReport(states=states, numbers=sent_numbers, removed=removed or RemovedSources())
+        )
 
 
 def state(frames: int, out: int | None = None, last: Any = None, **more: Any) -> SourceState:
@@ -100,36 +102,40 @@ def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     for at_s, frames in ((0.0, 0), (1.0, 5)):
         slow._samples.append((at_s, frames, 0))
         fast._samples.append((at_s, frames * 20, 0))
-    fleet.report(fleet.one, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
-    fleet.report(fleet.two, b=fast)  # 100
-    for id_, expected in (("d", fleet.one), ("e", fleet.one), ("f", fleet.one), ("g", fleet.two)):
+    fleet.report(fleet.first, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
+    fleet.report(fleet.second, b=fast)  # 100
+    for id_, expected in (("d", fleet.first), ("e", fleet.first), ("f", fleet.first), ("g", fleet.second)):
         fleet.sources.add(configs(**{id_: CAMERA})[0])
         assert fleet.sources.owner(id_) is expected
-    fleet.one.takes_sources = False
+    fleet.first.takes_sources = False
     fleet.sources.add(configs(h=CAMERA)[0])
-    assert fleet.sources.owner("h") is fleet.two
-    order = fleet.two.last_added
+    assert fleet.sources.owner("h") is fleet.second
+    order = fleet.second.last_added
     assert (order.id, order.paused, order.after) == ("h", False, None)
     assert order.entry is not None
 
 
 def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() -> None:
     fleet = Fleet(a=CAMERA)
-    known = fleet.sources._configs["a"]
+    config = fleet.sources._configs["a"]
     fleet.sources.remove("a")
-    fleet.sources.add(known)  # a worker knows only those that it started with
+    fleet.sources.add(config)  # a worker knows only those that it started with
     assert fleet.sources._owners["a"].last_added.entry is not None  # type: ignore[attr-defined]
 
 
 def test_the_state_file_may_have_removed_and_added_sources() -> None:
-    made = configs(a=CAMERA, c=CAMERA)
-    sources, one, two = FleetSources(made, configs(a=CAMERA, b=CAMERA), RemovedSources, True), Process(), Process()
-    for process, ids in ((one, ["a"]), (two, ["b"])):
+    current = configs(a=CAMERA, c=CAMERA)
+    sources, first, second = (
+        FleetSources(current, configs(a=CAMERA, b=CAMERA), RemovedSources, True),
+        Process(),
+        Process(),
+    )
+    for process, ids in ((first, ["a"]), (second, ["b"])):
         sources.add_process(process)
         sources.assign(process, ids)
     sources.assign_rest()
-    assert (sources.of(one), sources.of(two)) == (["a"], ["c"])
-    assert sources.first_orders(two)[0].entry is not None
+    assert (sources.of(first), sources.of(second)) == (["a"], ["c"])
+    assert sources.first_orders(second)[0].entry is not None
 
 
 def test_a_report_from_before_a_source_was_replaced_does_not_end_the_new_one() -> None:
@@ -137,11 +143,11 @@ def test_a_report_from_before_a_source_was_replaced_does_not_end_the_new_one() -
     before = dict(fleet.sources._numbers)
     fleet.sources.remove("a")
     fleet.sources.add(configs(a=FILE)[0])
-    assert fleet.sources.owner("a") is fleet.one
-    fleet.report(fleet.one, numbers=before, a=state(5, error="no such camera", done=True))
-    fleet.report(fleet.two, b=state(5, done=True))
+    assert fleet.sources.owner("a") is fleet.first
+    fleet.report(fleet.first, numbers=before, a=state(5, error="no such camera", done=True))
+    fleet.report(fleet.second, b=state(5, done=True))
     assert (fleet.sources.states["a"].frames, fleet.sources.over) == (0, False)
-    fleet.report(fleet.one, a=state(3, done=True))
+    fleet.report(fleet.first, a=state(3, done=True))
     assert (fleet.sources.states["a"].frames, fleet.sources.over) == (3, True)
     with pytest.raises(ConfigError, match="source c cannot be added: the run has ended"):
         fleet.sources.add(configs(c=CAMERA)[0])
@@ -165,13 +171,13 @@ def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
 
 def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_others() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
-    fleet.one.takes_sources = fleet.two.takes_sources = False
+    fleet.first.takes_sources = fleet.second.takes_sources = False
     fleet.sources.add(configs(c=CAMERA)[0])
     new = Process()
-    lost = [*fleet.sources.remove_process(fleet.one), *fleet.sources.remove_process(fleet.two)]
+    lost = [*fleet.sources.remove_process(fleet.first), *fleet.sources.remove_process(fleet.second)]
     assert sorted(lost) == ["a", "b", "c"]
     fleet.sources.add_process(new)
-    assert [one.id for one in fleet.sources.restart(lost, Sinks())] == lost
+    assert [restarted.id for restarted in fleet.sources.restart(lost, Sinks())] == lost
     assert fleet.sources.of(new) == ["a", "b", "c"]
 
 
@@ -181,29 +187,29 @@ def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_o
 def test_a_removed_source_is_counted_once_whoever_counts_it() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA, d=CAMERA, e=CAMERA)
     for id_ in "ace":
-        fleet.report(fleet.one, **{id_: state(10, 7)})
+        fleet.report(fleet.first, **{id_: state(10, 7)})
     fleet.sources.remove("a")
     fleet.sources.remove("c")
-    assert [order for order in fleet.one.sent if isinstance(order, messages.Remove)] == [
+    assert [order for order in fleet.first.sent if isinstance(order, messages.Remove)] == [
         messages.Remove("a"), messages.Remove("c"),
     ]  # fmt: skip
     fleet.reported = RemovedSources(sources=1, frames=12, out=12)  # the process has counted one of them
-    fleet.report(fleet.one, removed=fleet.reported, e=state(10, 7))
+    fleet.report(fleet.first, removed=fleet.reported, e=state(10, 7))
     assert fleet.sources.removed.sources == 1
-    fleet.sources.remove_process(fleet.one)  # and dies with the other one in flight
+    fleet.sources.remove_process(fleet.first)  # and dies with the other one in flight
     fleet.sources.remove("e")  # whose process is gone
-    gone = fleet.sources.removed
-    assert (gone.sources, gone.frames, gone.out, gone.drops.values[LOST]) == (3, 32, 26, 6)
+    removed = fleet.sources.removed
+    assert (removed.sources, removed.frames, removed.out, removed.drops.values[LOST]) == (3, 32, 26, 6)
     assert fleet.sources.lost == 6
 
 
 def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
-    fleet.report(fleet.one, a=state(10, 8, last=LastFrame(9, 1.0, 0.0)))
-    assert fleet.sources.remove_process(fleet.one) == ["a"]
+    fleet.report(fleet.first, a=state(10, 8, last=LastFrame(9, 1.0, 0.0)))
+    assert fleet.sources.remove_process(fleet.first) == ["a"]
     (restarted,) = fleet.sources.restart(["a"], Sinks())
     assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0, None))
-    fleet.report(fleet.two, a=state(5))
+    fleet.report(fleet.second, a=state(5))
     whole = fleet.sources.states["a"]
     assert (whole.frames, whole.out, whole.dropped) == (
         15,
@@ -212,28 +218,28 @@ def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> N
     )
     fleet.sources.remove("a")
     fleet.reported = RemovedSources(sources=1, frames=6, out=6)
-    fleet.report(fleet.two, removed=fleet.reported)
-    gone = fleet.sources.removed
-    assert (gone.sources, gone.frames, gone.out, gone.drops.values[LOST]) == (1, 16, 14, 2)
+    fleet.report(fleet.second, removed=fleet.reported)
+    removed = fleet.sources.removed
+    assert (removed.sources, removed.frames, removed.out, removed.drops.values[LOST]) == (1, 16, 14, 2)
 
 
 def test_a_source_whose_end_has_come_but_was_not_reported_is_over() -> None:
     fleet = Fleet(keep_running=False, a=FILE)
-    fleet.report(fleet.one, a=state(10, 8))
-    fleet.sources.passed_on(fleet.one, ["a", "nobody"])
-    assert fleet.sources.remove_process(fleet.one) == []
+    fleet.report(fleet.first, a=state(10, 8))
+    fleet.sources.passed_on(fleet.first, ["a", "nobody"])
+    assert fleet.sources.remove_process(fleet.first) == []
     assert fleet.sources.states["a"].complete
     assert fleet.sources.over
 
 
 def test_the_end_of_an_earlier_source_of_that_id_says_nothing_about_an_added_one() -> None:
     fleet = Fleet(a=FILE)
-    fleet.sources.passed_on(fleet.one, ["a"])
+    fleet.sources.passed_on(fleet.first, ["a"])
     fleet.sources.remove("a")
-    fleet.two.takes_sources = False
+    fleet.second.takes_sources = False
     fleet.sources.add(configs(a=FILE)[0])
-    fleet.sources.passed_on(fleet.one, ["a"])
-    assert fleet.sources.remove_process(fleet.one) == ["a"]
+    fleet.sources.passed_on(fleet.first, ["a"])
+    assert fleet.sources.remove_process(fleet.first) == ["a"]
 
 
 # ----------------------------------------------------------------------------------------------------------- restarts
@@ -245,26 +251,26 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
 ) -> None:
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 102.0))
     fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
-    fleet.report(fleet.one, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
-    fleet.sources.remove_process(fleet.one)
+    fleet.report(fleet.first, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
+    fleet.sources.remove_process(fleet.first)
     assert fleet.sources.restart(["a"], sinks)
-    order = fleet.two.last_added
+    order = fleet.second.last_added
     assert order.id == "a"
     assert fleet.sources.states["a"].state == "reconnecting"
     if continues:  # 3 s at 90 frames a second
         assert (order.after, sinks.skipped) == ((99 + 270, 4.0, 100.0, (320, 240)), [])
         assert fleet.sources.states["a"].frames == 90
     else:
-        assert (order.after, sinks.skipped) == (None, [("a", fleet.one, fleet.two)])
+        assert (order.after, sinks.skipped) == (None, [("a", fleet.first, fleet.second)])
         assert fleet.sources.states["a"].frames == 0
 
 
 def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     fleet, after = Fleet(a=LOOP, b=CAMERA), -1
-    processes = [fleet.one, fleet.two, Process(), Process()]
-    for one in processes[2:]:
-        fleet.sources.add_process(one)
+    processes = [fleet.first, fleet.second, Process(), Process()]
+    for added in processes[2:]:
+        fleet.sources.add_process(added)
     for had, frames in ((5000, 100), (20, 0), (50_000, 10)):
         process = fleet.sources.owner("a")
         assert isinstance(process, Process)
@@ -300,9 +306,9 @@ class Apart:
     """Sources whose processes the test ends; further ones start up to a limit."""
 
     def __init__(self, limit: int, processes: Sequence[str]) -> None:
-        made = configs(**dict.fromkeys("".join(processes), CAMERA))
+        source_configs = configs(**dict.fromkeys("".join(processes), CAMERA))
         self.limit, self.alive = limit, list[Process]()
-        self.sources = FleetSources(made, made, RemovedSources, True, start_another=self.start)
+        self.sources = FleetSources(source_configs, source_configs, RemovedSources, True, start_another=self.start)
         for ids in processes:
             process = self.start(9)
             assert process is not None
@@ -324,16 +330,16 @@ class Apart:
         ids = self.sources.remove_process(process)
         if not self.alive:
             self.start(0)
-        again = [one.id for one in self.sources.restart(ids, Sinks(), of_source=of_source)]
+        again = [restarted.id for restarted in self.sources.restart(ids, Sinks(), of_source=of_source)]
         self.restarts.update(again)
-        gone = [id_ for id_ in ids if id_ not in again]
-        for one in gone:
-            self.sources.give_up(one, "its process died")
-        return gone
+        failed = [id_ for id_ in ids if id_ not in again]
+        for failed_id in failed:
+            self.sources.give_up(failed_id, "its process died")
+        return failed
 
     @property
     def groups(self) -> list[str]:
-        return sorted("".join(self.sources._running(one)) for one in self.alive)
+        return sorted("".join(self.sources._running(process)) for process in self.alive)
 
 
 @pytest.mark.parametrize("bad", "aceg")
@@ -342,9 +348,9 @@ def test_the_source_that_ends_its_process_is_found_by_halving(bad: str) -> None:
     assert fleet.die(bad) == []
     assert fleet.groups == ["abcdefghxy"]
     sizes = []
-    while not (gone := fleet.die(bad)):
+    while not (failed := fleet.die(bad)):
         sizes.append(next(len(group) for group in fleet.groups if bad in group))
-    assert (gone, sizes) == ([bad], [4, 2, 1])
+    assert (failed, sizes) == ([bad], [4, 2, 1])
     assert [fleet.restarts[id_] for id_ in "xy"] == [1, 1]
     assert set("".join(fleet.groups)) == set("abcdefghxy") - {bad}
 
@@ -471,11 +477,11 @@ def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
     sources = configs(a=CAMERA, b=CAMERA, c=CAMERA)
     refusing = FleetSources(sources, sources, RemovedSources, keep_running=False)
-    refusing.add_process(fleet.one)
-    refusing.assign(fleet.one, ["a", "b"])
+    refusing.add_process(fleet.first)
+    refusing.assign(fleet.first, ["a", "b"])
     refusing.give_up("c", "no session")
     refusing.assign_rest()
-    assert [order.id for order in refusing.first_orders(fleet.one)] == ["a", "b"]
+    assert [order.id for order in refusing.first_orders(fleet.first)] == ["a", "b"]
     assert refusing.owner("c") is None
     state = refusing.states["c"]
     assert (state.done, state.error, state.state) == (True, "no session", "failed")
@@ -486,4 +492,4 @@ def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
     assert "c" not in refusing.states
     assert refusing.removed.sources == 1
     refusing.add(sources[2])
-    assert refusing.owner("c") is fleet.one, "once there is room, it may be added again"
+    assert refusing.owner("c") is fleet.first, "once there is room, it may be added again"

@@ -82,7 +82,7 @@ class Placed:
 
     def add(self, id_: str, load: float = 0.4) -> str:
         self.sources.add(source(id_, load))
-        (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
+        (process,) = [candidate for candidate in self.processes if id_ in self.sources.of(candidate)]
         order = process.orders[-1]
         assert isinstance(order, messages.Add)
         assert order.source.id == id_
@@ -90,7 +90,7 @@ class Placed:
 
     def reported(self, id_: str, state: SourceState) -> str:
         """Let the process of a source report its state; return the state that is shown."""
-        (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
+        (process,) = [candidate for candidate in self.processes if id_ in self.sources.of(candidate)]
         numbers = {id_: self.sources._numbers[id_]}
         self.sources.update(process, WorkerReport(states={id_: state}, numbers=numbers))
         return self.sources.states[id_].state
@@ -236,10 +236,10 @@ def going(running: Any) -> Any:
 
 def until(true: Any, seconds: float = 60.0) -> Any:
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (outcome := true()):
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.05)
-    return found
+    return outcome
 
 
 def added(running: WorkerFleet, *ids: str) -> None:
@@ -277,8 +277,8 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
         added(running, "c")
         until(lambda: flows(running, "c"))
         assert "c" in running.sources.of(second)
-    found = running.report(130)
-    assert [one["device"] for one in found["devices"]] == ["cpu", "cpu"]
+    report = running.report(130)
+    assert [device["device"] for device in report["devices"]] == ["cpu", "cpu"]
     for id_ in "abcde":
         assert (tmp_path / f"{id_}.jsonl").read_text().count("\n") > 3
     assert not list(tmp_path.glob(".*"))
@@ -310,11 +310,11 @@ def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, mo
         added(running, "b", "c", "d", "e")
         until(lambda: flows(running, *"abcde"))
         first, second, third = running.processes.workers
-        assert [running.sources.of(one) for one in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
+        assert [running.sources.of(worker) for worker in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
         os.kill(first.child.pid, signal.SIGKILL)
         until(lambda: running.restarted == 2)
         fourth = running.processes.workers[3]
-        assert [running.sources.of(one) for one in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
+        assert [running.sources.of(worker) for worker in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
         for id_ in "ab":
             before = running.states[id_].out
             until(lambda id_=id_, before=before: running.states[id_].out > before)
@@ -329,12 +329,12 @@ def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
     running = watching(path, lambda: build(read(path, may_be_empty=True)), None)
     with going(running):
         until(lambda: flows(running._running, "a"))
-        one = running._running
+        fleet = running._running
         yaml(tmp_path, "a", "b", "c")
-        until(lambda: len(one.states) == 3 and flows(one, "b", "c"))
-        assert running._running is one
-        assert len(one.pids) == 3
-        assert os.getpid() == one.pids[0]
+        until(lambda: len(fleet.states) == 3 and flows(fleet, "b", "c"))
+        assert running._running is fleet
+        assert len(fleet.pids) == 3
+        assert os.getpid() == fleet.pids[0]
 
 
 @pytest.mark.parametrize(("keep_running", "limit", "kind"), [(True, 1, PipelineRun), (False, 3, PipelineRun)])
@@ -372,7 +372,7 @@ def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_p
     with going(running) as logged:
         until(lambda: flows(running, "a"))
 
-        def refuse(*given: Any, **_: Any) -> Any:
+        def refuse(*args: Any, **_: Any) -> Any:
             raise OSError(11, "no more processes")
 
         monkeypatch.setattr(worker_processes, "Child", refuse)
@@ -386,6 +386,6 @@ def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypat
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
-    monkeypatch.setattr(worker_processes, "Child", lambda *given, **_: (tmp_path / "nothing").read_bytes())
+    monkeypatch.setattr(worker_processes, "Child", lambda *args, **_: (tmp_path / "nothing").read_bytes())
     with pytest.raises(StreamkitError, match=r"a process of the run cannot be started: .*check memory and `ulimit"):
         running.run()

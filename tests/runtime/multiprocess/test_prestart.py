@@ -134,12 +134,12 @@ def early(tmp_path, monkeypatch):
 
 
 def heard(child: Child) -> list[tuple[str, object]]:
-    found, until = [], time.monotonic() + 60
+    messages, until = [], time.monotonic() + 60
     while not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)
-        found += child.receive()
-    return found
+        messages += child.receive()
+    return messages
 
 
 def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatch, capfd):
@@ -152,15 +152,15 @@ def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatc
     monkeypatch.delenv("GONE")
     monkeypatch.setattr(sys, "argv", ["another"])
     monkeypatch.syspath_prepend("/not/there/before")
-    mine, theirs = Pipe()
+    ours, theirs = Pipe()
     child = Child("worker/cuda:0/1", early.tell, theirs, idle=idle)
     theirs.close()
     assert child.pid == idle.interpreter.process.pid
-    assert mine.recv() == "here"
-    ((_, told),) = heard(child)
-    assert told == (("worker", False), "worker/cuda:0/1", "now", None, "/tmp", ["another"], sys.path)
+    assert ours.recv() == "here"
+    ((_, facts),) = heard(child)
+    assert facts == (("worker", False), "worker/cuda:0/1", "now", None, "/tmp", ["another"], sys.path)
     child.join(0.0)
-    mine.close()
+    ours.close()
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "said while it loads\n")
 
@@ -179,7 +179,7 @@ def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early,
 
 def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
     monkeypatch.setattr(prestart, "_idle", [IdleChild("worker") for _ in range(3)])
-    first, second, third = (one.interpreter.process for one in prestart._idle)
+    first, second, third = (idle.interpreter.process for idle in prestart._idle)
     third.kill()
     third.reap()
     taken = take_prestarted()
@@ -225,13 +225,13 @@ def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypat
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 3)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
-    pids = [one.interpreter.process.pid for one in prestart._idle]
+    pids = [idle.interpreter.process.pid for idle in prestart._idle]
     running = prepare.prepare(build(read(path)), path, {})
     assert running.run() == 0
     assert len(pids) == 3
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
     assert not prestart._idle
-    assert not [one for one in psutil.Process().children() if CHILD_MODULE in one.cmdline()]
+    assert not [process for process in psutil.Process().children() if CHILD_MODULE in process.cmdline()]
     assert {len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab"} == {5}
 
 
@@ -242,7 +242,7 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 2)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
-    (first, second) = (one.interpreter.process for one in prestart._idle)
+    (first, second) = (idle.interpreter.process for idle in prestart._idle)
     daemon = prestart._daemon[0].result()
     prepare.prepare(build(read(path)), path, {})
     assert None not in (first.poll(), second.poll())
@@ -253,7 +253,7 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "driver", "set_", "started"),
+    ("sources_yaml", "driver", "set_", "started"),
     [
         (FILES, True, {}, 3),
         (FILES, False, {}, 0),
@@ -265,15 +265,15 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
     ],
 )
 def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
-    given, driver, set_, started, tmp_path, monkeypatch
+    sources_yaml, driver, set_, started, tmp_path, monkeypatch
 ):
-    made: list[tuple[str, str]] = []
+    ahead_calls: list[tuple[str, str]] = []
     path = tmp_path / "pipeline.yaml"
-    if given is not None:
-        path.write_text(f"sources:\n{given}")
+    if sources_yaml is not None:
+        path.write_text(f"sources:\n{sources_yaml}")
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: driver)
     monkeypatch.setattr(prestart, "cores", lambda: 16)
-    child = SimpleNamespace(do_ahead=lambda *args: made.append(args))
+    child = SimpleNamespace(do_ahead=lambda *args: ahead_calls.append(args))
     monkeypatch.setattr(prestart, "IdleChild", lambda name: child)
     monkeypatch.setattr(prestart, "_idle", [])
     monkeypatch.setattr(prestart, "_daemon", [])
@@ -283,7 +283,7 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
     assert (daemon is not None) == bool(started)
     ahead = [("streamkit.runtime.multiprocess.worker", "preload")] * started
     clients = [("streamkit.runtime.multiprocess.mps", "become_client", {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0)] * started
-    assert made == [*ahead, *clients]
+    assert ahead_calls == [*ahead, *clients]
 
 
 def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):

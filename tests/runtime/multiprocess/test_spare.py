@@ -46,8 +46,8 @@ class Spared(Live):
     def spare(self) -> WorkerHandle:
         """The spare process, once it is ready."""
         until(lambda: self.spares and self.spares[0].ready)
-        (found,) = self.spares
-        return found
+        (spare,) = self.spares
+        return spare
 
     def owners(self, sources: str) -> dict[str, str]:
         """The sources of each process that has some of these, by its name."""
@@ -72,7 +72,7 @@ def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_get
         spare = live.spare()
         assert live.owners("abcdef") == {"worker 0": "ad", "worker 1": "be", "worker 2": "cf"}
         assert live.fleet.pids == (os.getpid(), *(worker.child.pid for worker in live.fleet.processes.workers))
-        assert [one.get("spare") for one in live.run.report(0)["devices"]] == [None, None, None, True]
+        assert [device.get("spare") for device in live.run.report(0)["devices"]] == [None, None, None, True]
         pid = spare.child.pid
         kill(live.worker_of("a"))
         until(lambda: live.run.restarted == 2)
@@ -96,7 +96,7 @@ def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_get
         assert live.indices(source) == sorted(set(live.indices(source)))
         counted = report["sources"][source]
         assert counted["frames"] == counted.get("out", counted["frames"]) + sum(counted.get("dropped", {}).values())
-    assert [(one["sources"], one.get("spare")) for one in report["devices"]] == [
+    assert [(device["sources"], device.get("spare")) for device in report["devices"]] == [
         ([], None), (["b", "e"], None), (["c", "f"], None), (["a", "d"], None), ([], True),
     ]  # fmt: skip
     assert report["devices"][4]["frames"] == 0
@@ -112,7 +112,7 @@ def test_a_live_addition_that_needs_a_process_gets_the_spare_one(
         live.run.add(live.source("e", CAMERA))
         assert live.worker_of("e") is spare
         assert len(live.fleet.processes.workers) == 3
-        assert any("would overload the processes: process 3 was kept ready on cpu" in told for told in live.logged)
+        assert any("would overload the processes: process 3 was kept ready on cpu" in text for text in live.logged)
         live.more("e")
         if follows:
             assert live.spare().number == 3
@@ -149,8 +149,8 @@ def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
         kill(live.spare(), signal.SIGSTOP)
         until(lambda: len(live.fleet.processes.workers) == 5)
         kill(live.spare())
-        told = "no spare process is kept on cpu: 3 have died within ten minutes"
-        until(lambda: told in live.logged)
+        message = "no spare process is kept on cpu: 3 have died within ten minutes"
+        until(lambda: message in live.logged)
         time.sleep(AFTER_S + 1)
         assert not live.spares
         assert len(live.fleet.processes.workers) == 5
@@ -164,7 +164,7 @@ def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
         assert live.owners("ab") == {"worker 1": "ab"}
     assert live.logged.count("the spare process on cpu was killed by SIGKILL") == 2
     assert "the spare process on cpu has not reported for 5 s and was killed" in live.logged
-    assert live.logged.count(told) == 1
+    assert live.logged.count(message) == 1
 
 
 class Picky(Spared):

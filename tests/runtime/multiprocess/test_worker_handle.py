@@ -29,8 +29,8 @@ def test_a_handle_has_a_deadline_once_it_is_to_drop_everything() -> None:
 
 def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
     for make in (lambda: WorkerHandle(device="cpu"), SupervisedWorker):
-        one, other = make(), make()
-        assert one != other
-        assert len({one, other}) == 2
+        first, other = make(), make()
+        assert first != other
+        assert len({first, other}) == 2
         with pytest.raises(AttributeError):
-            one.reddy = True
+            first.reddy = True

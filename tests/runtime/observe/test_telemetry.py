@@ -146,8 +146,8 @@ def test_a_batch_is_a_tree_of_its_source_its_stages_and_its_sinks(tmp_path, coll
         parts = {span.name: span for span in collector.below(batch)}
         assert parts.keys() == {"source", "stage draw", "sink jsonl", "sink copy"}
         source, draw, jsonl = parts["source"], parts["stage draw"], parts["sink jsonl"]
-        assert batch.begun_ns == source.begun_ns < source.ended_ns <= draw.begun_ns
-        assert draw.begun_ns < draw.ended_ns <= jsonl.begun_ns < jsonl.ended_ns
+        assert batch.start_ns == source.start_ns < source.ended_ns <= draw.start_ns
+        assert draw.start_ns < draw.ended_ns <= jsonl.start_ns < jsonl.ended_ns
         assert batch.ended_ns >= max(span.ended_ns for span in parts.values())
         assert source.about == {"streamkit.source": "bars", "streamkit.frames": 4}
         assert draw.about == {"streamkit.stage": "draw", "streamkit.stage.type": "draw", "streamkit.frames": 4}
@@ -168,7 +168,7 @@ def test_spans_name_what_failed(tmp_path, collector):
     exported = telemetry.open_telemetry()
     with telemetry.exporting(exported):
         PipelineRun(build(read(path)), Device()).run()
-    assert [span.failed for span in sorted(collector.named("stage odd"), key=lambda span: span.begun_ns)] == [
+    assert [span.failed for span in sorted(collector.named("stage odd"), key=lambda span: span.start_ns)] == [
         True, False, False, False, False,
     ]  # fmt: skip
     assert len(collector.named("sink jsonl")) == len(collector.named("batch")) == 5, "its trace goes on"
@@ -212,7 +212,7 @@ def test_operations_are_recorded_only_meanwhile(collector):
     (span,) = collector.spans
     assert span.about == {"streamkit.source": "b"}
     assert span.failed
-    assert span.ended_ns - span.begun_ns > 1.9e9
+    assert span.ended_ns - span.start_ns > 1.9e9
 
 
 def test_attempts_to_connect_a_camera(tmp_path, collector):
@@ -225,13 +225,13 @@ def test_attempts_to_connect_a_camera(tmp_path, collector):
     exported = telemetry.open_telemetry()
     with telemetry.exporting(exported):
         assert PipelineRun(build(read(path)), Device()).run() == 1
-    first, second = sorted(collector.spans, key=lambda span: span.begun_ns)
+    first, second = sorted(collector.spans, key=lambda span: span.start_ns)
     assert (first.name, second.name) == ("connect source", "reconnect source")
     for span in (first, second):
         assert span.about == {"streamkit.source": "cam", "error.type": "refused"}
         assert span.failed
-        assert span.begun_ns < span.ended_ns
-    assert first.ended_ns <= second.begun_ns
+        assert span.start_ns < span.ended_ns
+    assert first.ended_ns <= second.start_ns
 
 
 def test_a_delivery_has_its_stage(tmp_path, collector, monkeypatch):

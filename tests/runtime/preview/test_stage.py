@@ -57,10 +57,10 @@ def batch_of(*batch_frames):
 
 
 def preview(gallery, *draw):
-    stage = Preview(gallery, draw)
-    stage.context = Context("preview")
-    stage.open()
-    return stage
+    preview_stage = Preview(gallery, draw)
+    preview_stage.context = Context("preview")
+    preview_stage.open()
+    return preview_stage
 
 
 # ------------------------------------------------------------------------------------------------------ where it sits
@@ -171,9 +171,9 @@ def test_the_first_image_is_drawn_before_the_first_frame(monkeypatch):
     monkeypatch.setattr(
         thumbnail, "draw_small", lambda image, tables, *rest: drawn.append(tables) or draw_small(image, tables, *rest)
     )
-    stage = preview(Gallery(), "detect", "other")
+    preview_stage = preview(Gallery(), "detect", "other")
     assert [[table.labels for table in tables] for tables in drawn] == [[("object",), ("object",)]]
-    assert not stage.context.counters.values
+    assert not preview_stage.context.counters.values
 
 
 def test_a_stage_opens_where_no_image_can_be_made(monkeypatch):
@@ -283,13 +283,13 @@ def slow(monkeypatch):
     go, draw_small = threading.Event(), thumbnail.draw_small
     gallery = Gallery()
     gallery.request("cam")
-    stage = Preview(gallery)
-    stage.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
-    stage.open()
+    preview_stage = Preview(gallery)
+    preview_stage.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
+    preview_stage.open()
     monkeypatch.setattr(thumbnail, "draw_small", lambda *arguments: go.wait(20) and draw_small(*arguments))
-    yield stage, gallery, go
+    yield preview_stage, gallery, go
     go.set()
-    stage.close()
+    preview_stage.close()
 
 
 def with_event(index):
@@ -303,76 +303,76 @@ def kinds(gallery):
 
 
 def test_no_frame_waits_for_a_slow_image_and_no_event_is_lost(slow):
-    stage, gallery, go = slow
+    preview_stage, gallery, go = slow
     for index in range(20):
-        stage.process(with_event(index))
+        preview_stage.process(with_event(index))
     assert not gallery.events(5)  # their order is kept
-    assert stage.context.counters["event images left out"] == 18
+    assert preview_stage.context.counters["event images left out"] == 18
     go.set()
-    stage.close()
+    preview_stage.close()
     assert kinds(gallery) == [f"event {index}" for index in range(20)]
     assert [entry.jpeg is not None for entry in gallery.events(50)][::-1] == [True] * 2 + [False] * 18
     assert gallery.newest("cam") is not None
 
 
 def test_events_come_without_an_image_that_takes_too_long(slow):
-    stage, gallery, go = slow
+    preview_stage, gallery, go = slow
     for index in range(3):
-        stage.process(with_event(index))
+        preview_stage.process(with_event(index))
     time.sleep(1.05)
-    stage.process(Batch(frames(1, source="other", pixels=True)))
+    preview_stage.process(Batch(frames(1, source="other", pixels=True)))
     assert [(entry.event.kind, entry.jpeg) for entry in gallery.events(5)][::-1] == [
         (f"event {n}", None) for n in range(3)
     ]
     go.set()
-    stage.close()
+    preview_stage.close()
     assert len(gallery.events(50)) == 3
 
 
 def test_events_whose_image_is_not_made_at_the_end_are_told_without_it(slow, monkeypatch):
-    stage, gallery, _ = slow
+    preview_stage, gallery, _ = slow
     monkeypatch.setattr(module, "_CLOSE_S", 0.1)
     for index in range(3):
-        stage.process(with_event(index))
-    stage.close()
+        preview_stage.process(with_event(index))
+    preview_stage.close()
     assert [(entry.event.kind, entry.jpeg) for entry in gallery.events(5)][::-1] == [
         (f"event {n}", None) for n in range(3)
     ]
 
 
 def test_a_batch_has_images_of_sixteen_events(slow):
-    stage, gallery, go = slow
+    preview_stage, gallery, go = slow
     go.set()
     batch_frames = [frames(1, source=f"s{index}", pixels=True)[0] for index in range(20)]
     for frame in batch_frames:
         frame.emit("crossed")
-    stage.process(Batch(batch_frames))
-    stage.close()
+    preview_stage.process(Batch(batch_frames))
+    preview_stage.close()
     assert sum(entry.jpeg is not None for entry in gallery.events(50)) == 16
-    assert stage.context.counters["event images left out"] == 4
+    assert preview_stage.context.counters["event images left out"] == 4
 
 
 def test_a_watched_source_has_one_image_under_way(slow, monkeypatch):
-    stage, _, go = slow
+    preview_stage, _, go = slow
     started, images = [], Preview._images
     monkeypatch.setattr(Preview, "_images", lambda self, *arguments: started.append(1) or images(self, *arguments))
     for _ in range(5):
-        stage.process(Batch(frames(1, source="cam", pixels=True)))
+        preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
     assert len(started) == 1
     go.set()
     until = time.monotonic() + 10
     while len(started) < 2 and time.monotonic() < until:
-        stage.process(Batch(frames(1, source="cam", pixels=True)))
+        preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
         time.sleep(0.01)
     assert len(started) == 2
 
 
 def test_a_source_that_is_removed_leaves_no_image(slow):
-    stage, gallery, go = slow
-    stage.process(Batch(frames(1, source="cam", pixels=True)))
+    preview_stage, gallery, go = slow
+    preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
     gallery.forget("cam")
     go.set()
-    stage.close()
+    preview_stage.close()
     assert gallery.newest("cam") is None
 
 
@@ -399,12 +399,12 @@ def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
 def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
     gallery, logged = Gallery(), collect()
     gallery.request("cam")
-    stage = preview(gallery)
+    preview_stage = preview(gallery)
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
     batch = Batch(frames(2, source="cam", pixels=True))
-    assert stage.process(batch) is batch
+    assert preview_stage.process(batch) is batch
     assert not batch.failed
-    assert stage.context.counters["previews failed"] == 1
+    assert preview_stage.context.counters["previews failed"] == 1
     assert "ZeroDivisionError" in logged[0]
 
 

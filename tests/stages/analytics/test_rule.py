@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.ruled import MONDAY, ZONE, nodes, people, scene, shown, told
+from support.ruled import MONDAY, ZONE, nodes, people, rule_events, scene, shown
 
 from streamkit.core.data import Batch, EventFilter
 from streamkit.core.errors import MissingPackage
@@ -15,14 +15,14 @@ from streamkit.testing.kit import frames, run_nodes, run_stage
 
 
 def test_a_crowd():
-    assert told(
+    assert rule_events(
         'when: "count(person) > 2 for 2s", clear: "count(person) < 2", cooldown: 3s',
         people(3, 3, 2, 3, 3, 3, 2, 1, 3, 3, 3, 3),
     ) == [(5, "r", "raised", None), (7, "r", "cleared", None), (10, "r", "raised", None)]
 
 
 def test_nobody_is_there():
-    assert told('when: "absent(person) for 2s"', people(1, 0, 0, 0, 0, 1)) == [
+    assert rule_events('when: "absent(person) for 2s"', people(1, 0, 0, 0, 0, 1)) == [
         (3, "r", "raised", None),
         (5, "r", "cleared", None),
     ]
@@ -65,7 +65,7 @@ def test_an_event_has_the_label_that_its_track_has_now():
 
 def test_each_track_has_its_own_state_and_is_forgotten():
     footage = scene([("car", 1, 50)], [("car", 1, 50), ("car", 2, 90)], [("car", 2, 90)], [], [], [], [("car", 1, 50)])
-    changes = told('when: class == "car" and age_s >= 1, track_ttl: 1500ms', footage)
+    changes = rule_events('when: class == "car" and age_s >= 1, track_ttl: 1500ms', footage)
     assert changes == [
         (1, "r", "raised", 1),
         (2, "r", "raised", 2),
@@ -89,12 +89,12 @@ def test_a_pause_and_a_loop_begin_anew():
     footage = people(1, 1, 1, 1, 1)
     for frame, at_s in zip(footage, (0, 2, 13, 15, 16), strict=True):
         frame.pts_s = at_s
-    assert told('when: "present(person) for 3s"', footage) == [(16, "r", "raised", None)]
-    assert told('when: "present(person) for 3s", max_frame_gap: 20s', footage) == [(13, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 3s"', footage) == [(16, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 3s", max_frame_gap: 20s', footage) == [(13, "r", "raised", None)]
     footage = people(1, 1, 1, 1, 1)
     for frame in footage[2:]:
         frame._state.epoch = 1
-    assert told('when: "present(person) for 2s"', footage) == [(4, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 2s"', footage) == [(4, "r", "raised", None)]
 
 
 def at(footage, *times):
@@ -106,13 +106,13 @@ def at(footage, *times):
 @pytest.mark.parametrize("batch", [1, 32])
 def test_time_that_goes_back_takes_nothing_off_a_cool_down(batch):
     footage = at(people(1, 0, 0, 1, 1, 1), 100, 101, 103, 1, 8.9, 9)
-    changes = told('when: "present(person)", cooldown: 10s', footage, batch=batch)
+    changes = rule_events('when: "present(person)", cooldown: 10s', footage, batch=batch)
     assert changes == [(100, "r", "raised", None), (101, "r", "cleared", None), (9, "r", "raised", None)]
 
 
 def test_where_time_goes_back_what_must_last_begins_anew_and_what_is_raised_stays():
     footage = at(people(1, 1, 1, 1, 0), 100, 102, 1, 3, 4)
-    assert told('when: "present(person) for 3s"', footage) == []
+    assert rule_events('when: "present(person) for 3s"', footage) == []
     stages = "  r: {stage: rule, when: present(person), max_frame_gap: 20s}\n"
     events = [event for frame in run_nodes(nodes(stages), footage) for event in frame.events]
     assert [(event.kind, event.pts_s, event.data.get("lasted_s")) for event in events] == [
@@ -163,21 +163,24 @@ def test_a_frame_that_nobody_looked_at_says_nothing():
     footage = people(2, 0, 0, 2, 0, 0)
     for frame in footage:
         frame._state.skipped_detectors = frozenset({"detect"}) if frame.index in (1, 2, 4) else frozenset()
-    assert told('when: "count(person) > 1 for 3s"', footage) == [(3, "r", "raised", None), (5, "r", "cleared", None)]
+    assert rule_events('when: "count(person) > 1 for 3s"', footage) == [
+        (3, "r", "raised", None),
+        (5, "r", "cleared", None),
+    ]
 
 
 def test_what_is_predicted_counts_unless_told():
     footage = scene([("car", 1, 50, {"predicted": True}), ("car", 2, 90, {"predicted": False})])
-    assert told("when: count(car) == 2", footage)
-    assert told("when: count(car) == 1, predicted: false", footage)
-    assert told("when: car, predicted: false", footage) == [(0, "r", "raised", 2)]
+    assert rule_events("when: count(car) == 2", footage)
+    assert rule_events("when: count(car) == 1, predicted: false", footage)
+    assert rule_events("when: car, predicted: false", footage) == [(0, "r", "raised", 2)]
 
 
 def test_the_source_and_states_of_their_own():
     both = [frame for pair in zip(people(3, 3, 3), scene([], [], [], source="b"), strict=True) for frame in pair]
-    assert told('when: "count(person) > 2 for 1s"', both) == [(1, "r", "raised", None)]
-    assert told('when: "absent(person) for 1s"', both) == [(1, "r", "raised", None)]
-    assert told('when: source == "b" and absent(person)'.replace('"', "'"), both) == [(0, "r", "raised", None)]
+    assert rule_events('when: "count(person) > 2 for 1s"', both) == [(1, "r", "raised", None)]
+    assert rule_events('when: "absent(person) for 1s"', both) == [(1, "r", "raised", None)]
+    assert rule_events('when: source == "b" and absent(person)'.replace('"', "'"), both) == [(0, "r", "raised", None)]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, [3, 1, 5]])
@@ -232,7 +235,7 @@ def test_memory_is_bounded():
 
 
 def test_nothing_to_look_at():
-    assert told("when: absent(car)", frames(2, "a")) == [(0, "r", "raised", None)]
+    assert rule_events("when: absent(car)", frames(2, "a")) == [(0, "r", "raised", None)]
     assert run_stage(RuleStage(when="present(car)"), []) == []
 
 
@@ -281,14 +284,16 @@ def test_the_report():
 def test_a_pause_is_longer_than_the_longest():
     footage = people(1, 1)
     footage[1].pts_s = 10.0
-    assert told('when: "present(person) for 10s"', footage) == [(10, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 10s"', footage) == [(10, "r", "raised", None)]
     footage[1].pts_s = 10.25
-    assert told('when: "present(person) for 10s"', footage) == []
+    assert rule_events('when: "present(person) for 10s"', footage) == []
 
 
 def test_what_must_last_and_cool_down_counts_to_the_very_time():
     footage = people(3, 3, 3, 0, 0, 0, 3, 3, 3, 3, 3)
-    assert told('when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', footage) == [
+    assert rule_events(
+        'when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', footage
+    ) == [
         (2, "r", "raised", None),
         (5, "r", "cleared", None),
         (9, "r", "raised", None),
@@ -300,7 +305,7 @@ def test_a_schedule_opens_and_closes_at_its_minute():
     for frame, minute in zip(footage, (29, 29.99, 30, 39, 39.99, 40), strict=True):
         frame.time_s = MONDAY + minute * 60
     rule = "when: present(person), schedule: {hours: '00:30-00:40', zone: UTC}"
-    assert told(rule, footage) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
+    assert rule_events(rule, footage) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
 
 
 @pytest.mark.parametrize(
@@ -316,4 +321,4 @@ def test_a_schedule_opens_and_closes_at_its_minute():
     ],
 )
 def test_what_is_divided_by_nothing_is_not_known(when, raised):
-    assert bool(told(f'when: "{when}"', people(3))) is raised
+    assert bool(rule_events(f'when: "{when}"', people(3))) is raised

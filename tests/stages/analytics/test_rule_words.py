@@ -4,7 +4,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from support.ruled import MONDAY, ROOT, ZONE, nodes, people, scene, shown, told
+from support.ruled import MONDAY, ROOT, ZONE, nodes, people, rule_events, scene, shown
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -49,10 +49,14 @@ def test_who_is_in_a_zone_is_what_the_zone_says(zone):
 
 def test_who_is_in_a_zone_by_class_and_for_how_long():
     footage = scene(*[[("person", 1, 200), ("car", 2, 210), ("person", 3, 400)]] * 4)
-    assert told("when: count(person in zone.door) == 1 and count(car in zone.door) == 1", footage, ZONE)[0][0] == 0
-    assert told("when: count(in_zone(zone.door)) == 2 and count(not in_zone(zone.door)) == 1", footage, ZONE)
-    assert told("when: person in zone.door and dwell_s(zone.door) >= 2", footage, ZONE) == [(2, "r", "raised", 1)]
-    assert told('when: \'"person" in "zone.door" for 1s\'', footage, ZONE) == [(1, "r", "raised", 1)]
+    assert (
+        rule_events("when: count(person in zone.door) == 1 and count(car in zone.door) == 1", footage, ZONE)[0][0] == 0
+    )
+    assert rule_events("when: count(in_zone(zone.door)) == 2 and count(not in_zone(zone.door)) == 1", footage, ZONE)
+    assert rule_events("when: person in zone.door and dwell_s(zone.door) >= 2", footage, ZONE) == [
+        (2, "r", "raised", 1)
+    ]
+    assert rule_events('when: \'"person" in "zone.door" for 1s\'', footage, ZONE) == [(1, "r", "raised", 1)]
 
 
 LINE = "  line: {stage: line_counter, line: [[200, 0], [200, 360]]}\n"
@@ -62,19 +66,22 @@ def test_events():
     footage = scene(*[[("person", 1, x), ("car", 2, 500 - x)] for x in (100, 150, 190, 230, 260, 400)])
     first = (3, "raised")
     last = (5, "raised")
-    assert [(at, kind) for at, _, kind, _ in told("when: event(line.crossed)", footage, LINE)] == [
+    assert [(at, kind) for at, _, kind, _ in rule_events("when: event(line.crossed)", footage, LINE)] == [
         first,
         (4, "cleared"),
         last,
     ]
     ways = {
-        way: told(f"when: 'event(line.crossed, direction == \"{way}\")'", footage, LINE)[0] for way in ("in", "out")
+        way: rule_events(f"when: 'event(line.crossed, direction == \"{way}\")'", footage, LINE)[0]
+        for way in ("in", "out")
     }
     assert sorted((at, kind) for at, _, kind, _ in ways.values()) == [first, last]
-    assert told("when: 'events(line.crossed, label == \"car\") == 1'", footage, LINE) == [(5, "r", "raised", None)]
-    assert told("when: 'event(line.crossed, label == \"dog\" or number > 3)'", footage, LINE) == []
-    assert told("when: car and event(line.crossed)", footage, LINE) == [(5, "r", "raised", 2)]
-    assert told("when: count(person and event(line)) == 1", footage, LINE)[0] == (3, "r", "raised", None)
+    assert rule_events("when: 'events(line.crossed, label == \"car\") == 1'", footage, LINE) == [
+        (5, "r", "raised", None)
+    ]
+    assert rule_events("when: 'event(line.crossed, label == \"dog\" or number > 3)'", footage, LINE) == []
+    assert rule_events("when: car and event(line.crossed)", footage, LINE) == [(5, "r", "raised", 2)]
+    assert rule_events("when: count(person and event(line)) == 1", footage, LINE)[0] == (3, "r", "raised", None)
 
 
 def test_speed_and_heading_and_further_columns():
@@ -181,6 +188,6 @@ def test_without_a_wall_clock_the_schedule_goes_by_the_machine_s():
     names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
     today = datetime.now().astimezone().weekday()
     near = [names[(today + i) % 7] for i in (-1, 0, 1)]  # should midnight come meanwhile
-    assert told(f"when: present(person), schedule: {{days: {near}}}", people(1))
+    assert rule_events(f"when: present(person), schedule: {{days: {near}}}", people(1))
     far = [name for name in names if name not in near]
-    assert told(f"when: present(person), schedule: {{days: {far}}}", people(1)) == []
+    assert rule_events(f"when: present(person), schedule: {{days: {far}}}", people(1)) == []
