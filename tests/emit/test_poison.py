@@ -129,7 +129,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow, request):  # noqa: F811
+def test_a_record_that_is_always_refused_is_the_only_loss(name, place, flow, request):  # noqa: F811
     kind, prepare, poison, count, why = KINDS[name]
     there = place(kind)
     if prepare is not None:
@@ -146,7 +146,7 @@ def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow, requ
     assert first == [n for n in range(COUNT) if n != BAD]
 
 
-def test_a_mail_over_which_the_server_hangs_up_is_given_up(mail_server, mailing):  # noqa: F811
+def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.hang_up_at = b"poison"
     mailer = mailing(server, batch_window=0.0)
