@@ -149,7 +149,7 @@ def archive(tmp_path, test_data):
 
 @pytest.mark.timeout(600)
 @pytest.mark.long
-def test_killed_and_gone_on_with_it_is_the_same(archive, tmp_path, here):
+def test_a_killed_and_resumed_run_gives_the_same_data_set(archive, tmp_path, here):
     video_archive = archive(8, 2, "--keyframes", "--workers", "2")
     video_archive.here = here
     prove(video_archive, tmp_path, kills=2, seed=1)
@@ -157,7 +157,7 @@ def test_killed_and_gone_on_with_it_is_the_same(archive, tmp_path, here):
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_number_of_workers_and_the_order_change_nothing(archive, tmp_path, here):
+def test_the_data_set_does_not_depend_on_workers_and_order(archive, tmp_path, here):
     video_archive = archive(4, 0, "--fps", "2")
     video_archive.here = here
     video_archive.run(tmp_path / "one", "--workers", "1")
@@ -175,13 +175,13 @@ def test_the_number_of_workers_and_the_order_change_nothing(archive, tmp_path, h
 
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
-def test_500_files_killed_20_times(archive, tmp_path):
+def test_a_run_of_500_files_killed_20_times_is_complete(archive, tmp_path):
     prove(archive(500, 20, "--fps", "1", "--workers", "2"), tmp_path, kills=20, seed=2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_five_times_as_fast_as_a_loop_that_starts_a_run_for_each_file(archive, tmp_path):
+def test_a_batch_is_five_times_as_fast_as_a_run_per_file(archive, tmp_path):
     """All files at once, against what the loop takes for every twelfth of them."""
     video_archive = archive(500, 0, "--keyframes", "--workers", str(len(os.sched_getaffinity(0))))
     start_s = time.monotonic()
@@ -227,7 +227,7 @@ if __name__ == "__main__":
 
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
-def test_whole_files_take_what_they_take_in_a_warm_process(archive, tmp_path):
+def test_whole_files_take_the_time_of_a_warm_process(archive, tmp_path):
     """What the files take one after the other in a warm process, each core busy with one; and shared out to all cores.
 
     Cores slow each other down, whoever works on them: one process alone would be 11 to 12 % quicker (two cores).

@@ -54,20 +54,20 @@ def wired(folder, text, *formats):
     ],
     ids=["last stages", "behind a drawing", "a branch", "two branches", "no record"],
 )  # fmt: skip
-def test_it_reads_where_records_are_made(tmp_path, more, inputs):
+def test_the_sink_reads_the_stage_whose_records_are_written(tmp_path, more, inputs):
     places, graph = wired(tmp_path, BRANCHES + more.replace("to:", "url:"))
     assert places == {"dataset.parquet": inputs}
     assert not {"draw", "show", "jsonl"} & set(graph.nodes)
     assert all(node.readers for node in graph.nodes.values() if node.id not in places)
 
 
-def test_without_a_stage_it_reads_the_decoded_frames(tmp_path):
+def test_the_sink_reads_decoded_frames_without_a_stage(tmp_path):
     places, graph = wired(tmp_path, 'stages:\n  video: {path: "a/{source}.mp4"}\n')
     assert places == {"dataset.parquet": ["decode"]}
     assert graph.outputs == ["dataset.parquet"]
 
 
-def test_a_video_is_that_of_the_yaml_or_is_drawn_by_default(tmp_path):
+def test_the_video_is_that_of_the_yaml_or_drawn_by_default(tmp_path):
     places, graph = wired(tmp_path / "a", BRANCHES, "parquet", "video")
     assert places["dataset.video"] == ["draw"]
     assert graph.nodes["dataset.video"].options["quality"] == 30
@@ -82,7 +82,7 @@ def test_a_video_is_that_of_the_yaml_or_is_drawn_by_default(tmp_path):
 @pytest.mark.parametrize(
     ("paths", "name"), [(("x.mkv", "x.mp4"), "{source}.mkv"), (("x.mp4", "x.mkv"), "{source}.mp4")]
 )
-def test_of_several_videos_the_first_one_of_the_yaml_is_made(tmp_path, paths, name):
+def test_the_first_of_several_videos_of_the_yaml_is_written(tmp_path, paths, name):
     text = f"""
 stages:
   detect: {{model: demo}}
@@ -97,7 +97,7 @@ stages:
     }  # fmt: skip
 
 
-def test_what_it_takes_the_place_of_is_said(tmp_path):
+def test_replaced_sinks_are_reported(tmp_path):
     assert ignored(graph_of(settings(tmp_path / "a", PLAIN))) == (
         "batch writes the data set in place of the sinks video, jsonl"
     )
@@ -135,14 +135,14 @@ def test_formats_are_checked():
         (b"", False),
     ],
 )
-def test_a_parquet_file_is_whole_when_it_ends_with_a_footer_that_fits_in(tmp_path, data, whole):
+def test_a_parquet_file_is_complete_if_its_footer_fits(tmp_path, data, whole):
     for suffix, complete in [("parquet", whole), ("jsonl", True)]:
         path = tmp_path / f"a.{suffix}"
         path.write_bytes(data)
         assert is_complete(path) is complete
 
 
-def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path):
+def test_an_unfinished_video_leaves_no_file(tmp_path):
     batch_settings, sink = sink_of(tmp_path)
     for frame in frames(5):
         frame.tables = {"d": detections([[1, 2, 3, 4]])}
@@ -153,7 +153,7 @@ def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path):
     assert tree(batch_settings.out / "objects") == {}
 
 
-def test_a_file_is_there_when_its_row_is_and_its_parts_were_before(tmp_path, monkeypatch):
+def test_parts_are_written_before_the_row_of_their_file(tmp_path, monkeypatch):
     batch_settings = settings(tmp_path, PLAIN)
     order = []
     monkeypatch.setattr(
@@ -176,7 +176,7 @@ def test_a_file_is_there_when_its_row_is_and_its_parts_were_before(tmp_path, mon
     assert row["pipeline"] == json.loads((batch_settings.out / "streamkit.json").read_text())["pipeline"]
 
 
-def test_a_file_that_failed_has_its_cause_and_nothing_else(tmp_path):
+def test_a_failed_file_has_a_row_with_its_cause_only(tmp_path):
     batch_settings = settings(tmp_path, PLAIN, "parquet", "jsonl", "video")
     (key,) = do(batch_settings, limit=10)
     assert len([path for other, path in all_parts(batch_settings.out) if other == key]) == 4
@@ -208,7 +208,7 @@ def small_disk(folder: Path, size: str):
 
 
 @pytest.mark.parametrize("format_", ["parquet", "jsonl", "csv", "coco", "mot"])
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path, format_):
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(tmp_path, format_):
     batch_settings = settings(tmp_path, PLAIN, format_)
     small_disk(batch_settings.out, "64k")
     try:
@@ -228,7 +228,7 @@ def free(folder):
     return about.f_bavail * about.f_bsize
 
 
-def test_a_part_file_is_written_by_nobody_else(tmp_path):
+def test_two_writers_never_share_a_part_file(tmp_path):
     first, second = AtomicFile(tmp_path / "x.json", unique=True), AtomicFile(tmp_path / "x.json", unique=True)
     assert first.part != second.part
     assert first.part.name.startswith(".x.json.")
@@ -244,7 +244,7 @@ def readers():
     return [line for line in DOCS.splitlines() if line.startswith(("duckdb.", "polars.", "pandas."))]
 
 
-def test_one_line_reads_it_whole_also_when_there_is_nothing_yet(tmp_path, monkeypatch):
+def test_a_line_of_code_reads_the_data_set_also_when_empty(tmp_path, monkeypatch):
     lines = readers()
     assert len(lines) == 3
     for name, folder in (("full", tmp_path / "a"), ("empty", tmp_path / "b")):
@@ -269,7 +269,7 @@ def test_one_line_reads_it_whole_also_when_there_is_nothing_yet(tmp_path, monkey
     assert not len(whole)
 
 
-def test_the_page_names_every_column_and_no_other(tmp_path):
+def test_the_docs_page_names_every_column(tmp_path):
     batch_settings = settings(tmp_path, TRACKED)
     do(batch_settings, limit=1)
     for table in ("objects", "events", "files"):

@@ -39,7 +39,7 @@ def flat(records):
     ]  # fmt: skip
 
 
-def test_its_rows_are_those_of_the_records(tmp_path, run_pipeline):
+def test_rows_equal_the_records(tmp_path, run_pipeline):
     batch_settings = settings(tmp_path, TRACKED)
     (key,) = do(batch_settings, limit=60)
     text = TRACKED.replace('jsonl: {path: "a/{source}.jsonl"}', "collect: {}")
@@ -84,7 +84,7 @@ stages:
 """
 
 
-def test_everything_that_records_have_is_in_the_tables(tmp_path, test_data):
+def test_the_tables_have_all_fields_of_records(tmp_path, test_data):
     card_of("seg", test_data, tmp_path)
     tiny_pose(tmp_path)
     batch_settings = settings(tmp_path, EVERYTHING, "parquet", "jsonl")
@@ -125,7 +125,7 @@ def approx(value):
     return np.float32(value).item() if isinstance(value, float) else value
 
 
-def test_its_bytes_do_not_depend_on_batches_or_on_neighbors(tmp_path):
+def test_the_bytes_do_not_depend_on_batches_or_other_files(tmp_path):
     alone = settings(tmp_path / "a", TRACKED)
     do(alone)
     other = settings(tmp_path / "b", "batch: 3\n" + TRACKED)
@@ -137,7 +137,7 @@ def test_its_bytes_do_not_depend_on_batches_or_on_neighbors(tmp_path):
         assert len(list((other.out / name).glob("second-*"))) == 1
 
 
-def test_a_frame_that_failed_leaves_its_events_and_no_row(tmp_path):
+def test_a_failed_frame_has_events_and_no_row(tmp_path):
     batch_settings, sink = sink_of(tmp_path)
     three = frames(3)
     for frame in three:
@@ -149,7 +149,7 @@ def test_a_frame_that_failed_leaves_its_events_and_no_row(tmp_path):
     assert pq.read_table(batch_settings.out / "events")["data"].to_pylist() == ['{"line":"a"}'] * 3
 
 
-def test_several_detectors_stand_frame_by_frame(tmp_path):
+def test_rows_of_several_detectors_are_ordered_by_frame(tmp_path):
     batch_settings, sink = sink_of(tmp_path)
     table = detections([[1, 2, 3, 4]] * 4, labels=("car",)).with_columns(batch_row=np.array([0, 1, 1, 2], np.int32))
     other = detections([[5, 6, 7, 8]] * 2, labels=("face",)).with_columns(batch_row=np.array([0, 2], np.int32))
@@ -164,7 +164,7 @@ def test_several_detectors_stand_frame_by_frame(tmp_path):
     ]  # fmt: skip
 
 
-def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
+def test_columns_may_appear_and_disappear_and_unknown_ones_are_stored(tmp_path):
     tables = DatasetTables((ObjectColumn("track_id", "int"), ObjectColumn("speed_kmh", "float")), others=True)
     batch_settings, sink = sink_of(tmp_path, tables)
     four = frames(4)
@@ -191,7 +191,7 @@ def test_columns_come_and_go_and_unknown_ones_are_kept(tmp_path):
     [("float", np.array(["tall"], object), "object"), ("points", np.zeros((1, 4), np.float32), r"float32\[4\]"),
      ("attributes", np.array(["red"], object), "object"), ("vector", np.zeros(1, np.float32), "float32")],
 )  # fmt: skip
-def test_a_column_of_another_form_than_it_says_is_one_clear_error(tmp_path, kind, values, problem):
+def test_a_column_of_the_wrong_type_is_an_error(tmp_path, kind, values, problem):
     _, sink = sink_of(tmp_path, DatasetTables((ObjectColumn("mine", kind, ("color",)),)))
     (frame,) = frames(1)
     frame.tables = {"d": detections([[1, 2, 3, 4]], mine=values)}
@@ -202,7 +202,7 @@ def test_a_column_of_another_form_than_it_says_is_one_clear_error(tmp_path, kind
     assert not list(tmp_path.rglob("*key*"))
 
 
-def test_numbers_of_other_widths_are_taken(tmp_path):
+def test_numbers_of_other_widths_are_converted(tmp_path):
     batch_settings, sink = sink_of(
         tmp_path, DatasetTables((ObjectColumn("a", "float"), ObjectColumn("b", "int"), ObjectColumn("c", "double")))
     )
@@ -234,7 +234,7 @@ def test_row_groups_are_bounded(tmp_path):
     [((), 7), ((ObjectColumn("a", "float"),), 7), ((ObjectColumn("a", "float"), ObjectColumn("b", "mask")), 3),
      ((ObjectColumn("b", "points"),), 3)],
 )  # fmt: skip
-def test_a_file_is_full_when_it_has_a_row_group_s_rows(monkeypatch, columns, row_limit):
+def test_a_file_is_written_once_it_has_a_row_group(monkeypatch, columns, row_limit):
     monkeypatch.setattr(dataset, "ROWS", 7)
     monkeypatch.setattr(dataset, "HEAVY_ROWS", 3)
     collector = objects(DatasetTables(columns))
@@ -253,7 +253,7 @@ def objects(tables):
     return ObjectCollector(tables, tables.schemas()["objects"], "key", "a.mp4")
 
 
-def test_files_whose_frames_take_turns_in_a_batch_have_their_own_rows():
+def test_files_interleaved_in_a_batch_have_separate_rows():
     """Frames 0, 2 and 3 are of one file; frame 3 has two objects, frame 4 none."""
     rows = np.array([0, 1, 2, 3, 3], np.int32)
     table = detections([[n, 2, 30, 40] for n in range(5)], track_id=range(5)).with_columns(batch_row=rows)
@@ -275,7 +275,7 @@ def test_files_whose_frames_take_turns_in_a_batch_have_their_own_rows():
     assert collector.take().num_rows == 0
 
 
-def test_an_object_has_the_label_of_its_class_or_none():
+def test_an_object_has_the_label_of_its_class_if_any():
     (frame,) = frames(1)
     frame.tables = {"d": detections([[1, 2, 3, 4]] * 5, class_id=[-2, -1, 0, 1, 2], labels=("car", "bike"))}
     collector = objects(DatasetTables())
@@ -307,7 +307,7 @@ def test_times_have_six_digits_in_every_table():
     }  # fmt: skip
 
 
-def test_a_file_holds_no_more_of_shared_batches_than_its_own_rows(tmp_path):
+def test_a_file_retains_only_its_rows_of_shared_batches(tmp_path):
     """On a GPU a batch has frames of many files: what is held of it for one file must not be the whole batch."""
     tables, batches = DatasetTables(), []
     collector = ObjectCollector(tables, tables.schemas()["objects"], "key", "a.mp4")
@@ -328,7 +328,7 @@ def write(sink, batch_frames):
     sink.close()
 
 
-def test_the_records_of_a_frame_and_the_rows_of_a_batch_are_alike(tmp_path):
+def test_records_of_frames_and_rows_of_batches_are_equal(tmp_path):
     rng = np.random.default_rng(1)
     xyxy = np.sort(rng.uniform(-5, 700, (6, 4)).astype(np.float32))
     rows = np.array([2, 0, 2, 1, 0, 2], np.int32)  # not rising, as a plugin may leave it

@@ -58,7 +58,7 @@ def scene():
     return scene_frames
 
 
-def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
+def test_jsonl_equals_the_output_of_the_stage_except_the_name(tmp_path):
     path = written(JsonlPart, tmp_path, scene())
     sink = JsonlSink(path=str(tmp_path / "plain.jsonl"))
     sink.context = Context(id="jsonl")
@@ -70,7 +70,7 @@ def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
     assert [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] == want
 
 
-def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
+def test_csv_equals_the_output_of_the_stage_except_the_name(tmp_path):
     path = written(CsvPart, tmp_path, scene())
     sink = CsvSink(path=str(tmp_path / "plain.csv"))
     sink.context = Context(id="csv")
@@ -82,7 +82,7 @@ def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
     assert list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) == want
 
 
-def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_against_that(tmp_path):
+def test_file_names_are_escaped_as_formulas_if_the_csv_stage_does(tmp_path):
     for guard in (True, False):
         text = f"sources: {{a: 'test://'}}\nstages: {{csv: {{path: x.csv, escape_formulas: {str(guard).lower()}}}}}"
         batch_settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path, ("csv",), FrameSelection())
@@ -100,7 +100,7 @@ def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_agains
 
 
 @pytest.mark.parametrize("kind", list(SUFFIX))
-def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path, kind):
+def test_an_unfinished_video_leaves_no_file(tmp_path, kind):
     sink = kind(path=str(tmp_path / f"key.{SUFFIX[kind]}"))
     sink.context = Context(id="x")
     sink.open()
@@ -126,7 +126,7 @@ def coco(path):
         return COCO(str(path))
 
 
-def test_coco_is_read_by_its_own_tools(tmp_path):
+def test_pycocotools_reads_coco(tmp_path):
     dataset = coco(written(CocoPart, tmp_path, scene(), labels=("person", "car")))
     assert [dataset.imgs[i]["frame_id"] for i in dataset.getImgIds()] == [10, 11, 12]
     assert dataset.imgs[1]["file_name"] == f"{NAME}#10"
@@ -172,7 +172,7 @@ def test_coco_has_the_polygon_of_a_rotated_box_and_its_area(tmp_path):
     assert other["area"] == 6
 
 
-def test_coco_files_of_several_videos_are_put_together(tmp_path):
+def test_coco_files_of_several_videos_are_merged(tmp_path):
     first = written(CocoPart, tmp_path / "a", scene(), labels=("car",))
     second = written(CocoPart, tmp_path / "b", scene(), labels=("bus", "bike"))
     whole = tmp_path / "all.json"
@@ -191,7 +191,7 @@ def test_coco_files_of_several_videos_are_put_together(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "all.json", "b"]
 
 
-def test_coco_scores_a_detector_against_itself(tmp_path, test_data):
+def test_coco_of_a_detector_scores_1_against_itself(tmp_path, test_data):
     """The whole way, with masks: what a network finds, scored by COCO's own tool against the same, is perfect."""
     from pycocotools.cocoeval import COCOeval
 
@@ -217,7 +217,7 @@ def test_coco_scores_a_detector_against_itself(tmp_path, test_data):
 # --------------------------------------------------------------------------------------------------------------- mot
 
 
-def test_mot_is_read_by_its_own_tools(tmp_path):
+def test_trackeval_reads_mot(tmp_path):
     trackeval = pytest.importorskip("trackeval")
     batch_settings = settings(tmp_path, TRACKED, "mot")
     (key,) = do(batch_settings, limit=30)
@@ -239,7 +239,7 @@ def test_mot_is_read_by_its_own_tools(tmp_path):
     assert trackeval.metrics.CLEAR({"PRINT_CONFIG": False}).eval_sequence(data)["MOTA"] == 1.0
 
 
-def test_mot_of_tracks_leaves_out_and_counts_what_has_none(tmp_path):
+def test_mot_of_tracks_omits_and_counts_untracked_objects(tmp_path):
     path = written(MotPart, tmp_path, scene(), tracked=True)
     assert [text.split(",")[:2] for text in path.read_text().splitlines()] == [["11", "7"], ["11", "8"]]
 
@@ -256,7 +256,7 @@ def test_mot_of_detections_has_no_ids(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- video
 
 
-def test_an_annotated_video_for_each_file(tmp_path):
+def test_each_file_gets_an_annotated_video(tmp_path):
     batch_settings = settings(tmp_path, PLAIN, "video", "jsonl")
     keys = do(batch_settings, HERE, VideoFile("u", "second.mp4", 3, "4"), limit=20)
     for key in keys:

@@ -46,7 +46,7 @@ def key(batch_settings):
     ],
     ids=["other paths", "other drawing, device and batch", "other sinks", "sources"],
 )
-def test_what_changes_no_answer_changes_no_key(tmp_path, text):
+def test_options_without_effect_on_results_do_not_change_the_key(tmp_path, text):
     assert key(settings(tmp_path / "a", PLAIN)) == key(settings(tmp_path / "b" / "c", text))
 
 
@@ -61,21 +61,21 @@ def test_what_changes_no_answer_changes_no_key(tmp_path, text):
     ],
     ids=["option", "format", "look", "stage"],
 )  # fmt: skip
-def test_what_changes_the_answer_is_told(tmp_path, text, formats, look, difference):
+def test_differences_that_change_results_are_named(tmp_path, text, formats, look, difference):
     before = settings(tmp_path / "a", PLAIN)
     after = settings(tmp_path / "b", text, *formats, look=look)
     assert key(before) != key(after)
     assert difference in differences(identity(before), identity(after))
 
 
-def test_an_override_counts_as_what_it_sets(tmp_path):
+def test_an_override_counts_as_the_value_it_sets(tmp_path):
     by_hand = settings(tmp_path / "a", PLAIN.replace("model: demo", "model: demo, min_score: 0.6"))
     before = settings(tmp_path / "b", PLAIN)
     override = dataclasses.replace(before, overrides=(("stages.detect.min_score", "0.6"),))
     assert key(override) == key(by_hand) != key(before)
 
 
-def test_how_a_video_is_drawn_counts_where_videos_are_made(tmp_path):
+def test_drawing_options_count_only_if_videos_are_written(tmp_path):
     other = PLAIN.replace("draw: {}", "draw: {thickness: 4}")
     first, second = settings(tmp_path / "a", PLAIN, "video"), settings(tmp_path / "b", other, "video")
     assert differences(identity(first), identity(second)) == ["stages.draw.thickness is 4 and was not set"]
@@ -88,7 +88,7 @@ def custom_model(folder: Path) -> str:
     return PLAIN.replace("model: demo", "model: mine")
 
 
-def test_another_network_or_card_is_noticed(tmp_path):
+def test_a_changed_network_or_card_is_noticed(tmp_path):
     batch_settings = settings(tmp_path, custom_model(tmp_path))
     first = identity(batch_settings)
     moved = tmp_path / "elsewhere"
@@ -105,7 +105,7 @@ def test_another_network_or_card_is_noticed(tmp_path):
         identity(batch_settings)
 
 
-def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
+def test_a_changed_blank_of_a_text_reader_is_noticed(tmp_path):
     for file in (ROOT / "models").glob("plates.*"):
         (tmp_path / file.name.replace("plates.yaml", "mine.yaml")).write_bytes(file.read_bytes())
     batch_settings = settings(
@@ -124,7 +124,7 @@ def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
         "rules: {a: {when: '!(class in file(\"known.txt\")) for 2s'}}",
     ],
 )
-def test_another_list_of_a_condition_is_noticed(tmp_path, rule):
+def test_a_changed_list_of_a_condition_is_noticed(tmp_path, rule):
     listed = tmp_path / "known.txt"
     listed.write_text("car\n")
     batch_settings = settings(
@@ -137,7 +137,7 @@ def test_another_list_of_a_condition_is_noticed(tmp_path, rule):
     assert change.startswith("lists.known.txt was ")
 
 
-def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeypatch):
+def test_a_changed_plugin_or_module_beside_it_is_noticed(tmp_path, monkeypatch):
     def with_plugin(folder, helper='NAME = "found"\n', plugin=PLUGIN):
         folder.mkdir()
         (folder / "mine.py").write_text(plugin)
@@ -188,7 +188,7 @@ class Watch(FrameStage):
 """
 
 
-def test_options_that_are_sets_have_one_order(tmp_path):
+def test_set_options_have_a_fixed_order(tmp_path):
     (tmp_path / "watch.py").write_text(SET_PLUGIN)
     names = [f"name {number}" for number in range(40)]
 
@@ -217,14 +217,14 @@ def test_an_identity_is_plain_json(tmp_path):
         ("bad\udcff.mp4", "bad"),
     ],
 )
-def test_a_files_key_is_a_name_for_every_file_system(name, stem):
+def test_a_files_key_is_a_valid_name_on_every_file_system(name, stem):
     key_text = file_key(VideoFile("u", name, 1, "1"), "0" * 16)
     assert key_text.rpartition("-")[0] == stem
     assert len(key_text.rpartition("-")[2]) == 16
     assert key_text.isascii()
 
 
-def test_a_files_key_stands_for_its_name_size_and_version_and_for_the_pipeline():
+def test_a_files_key_depends_on_name_size_version_and_pipeline():
     file = VideoFile("u", "a/x.mp4", 1, "1")
     changes = [{"name": "b/x.mp4"}, {"size": 2}, {"version": "2"}]
     keys = {file_key(dataclasses.replace(file, **change), "p") for change in [{}, *changes]} | {file_key(file, "q")}

@@ -71,7 +71,7 @@ def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[BatchCoun
     return counts, committed
 
 
-def test_the_largest_goes_first():
+def test_the_largest_file_is_submitted_first():
     pool = FakePool(slots=3)
     counts, committed = run(pool, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
     assert [key for key, _, _ in pool.submitted] == ["b", "c", "d", "a"]
@@ -80,19 +80,19 @@ def test_the_largest_goes_first():
     assert (counts.video_s, counts.frames, counts.objects) == (8.0, 40, 12)
 
 
-def test_a_file_of_unknown_size_goes_before_all_others():
+def test_files_of_unknown_size_are_submitted_first():
     pool = FakePool(slots=1)
     run(pool, [job("a", 1), job("b", None), job("c", 20), job("d", None)])
     assert [key for key, _, _ in pool.submitted] == ["b", "d", "c", "a"]
 
 
-def test_nothing_to_do_is_done_at_once():
+def test_a_run_without_files_ends_at_once():
     counts, committed = run(FakePool(), [], skipped=7)
     assert (counts.files, counts.skipped, committed) == (7, 7, [])
 
 
 @pytest.mark.parametrize(("retries", "tries"), [(0, 1), (1, 2), (3, 4)])
-def test_a_failure_that_may_pass_is_tried_again_so_often(retries, tries):
+def test_a_temporary_failure_is_retried_up_to_the_limit(retries, tries):
     pool = FakePool(lambda job, alone: failed(job))
     counts, committed = run(pool, [job("a")], retries=retries)
     assert pool.submitted == [("a", n + 1, False) for n in range(tries)]
@@ -100,14 +100,14 @@ def test_a_failure_that_may_pass_is_tried_again_so_often(retries, tries):
     assert (counts.failed, counts.retries, dict(counts.causes)) == (1, tries - 1, {"lost": 1})
 
 
-def test_a_second_try_comes_after_the_others_and_may_go_well():
+def test_a_retry_comes_last_and_may_succeed():
     pool = FakePool(lambda job, alone: failed(job) if job.key == "b" and job.attempt == 1 else done(job), slots=1)
     counts, _ = run(pool, [job("a", 1), job("b", 9)])
     assert pool.submitted == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
     assert (counts.done, counts.failed, counts.exit_code) == (2, 0, 0)
 
 
-def test_a_broken_file_is_not_tried_again():
+def test_a_broken_file_is_not_retried():
     pool = FakePool(lambda job, alone: failed(job, "damaged", again=False))
     counts, committed = run(pool, [job("a")], retries=5)
     assert len(pool.submitted) == 1
@@ -115,7 +115,7 @@ def test_a_broken_file_is_not_tried_again():
     assert counts.exit_code == 1
 
 
-def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_to_blame():
+def test_files_of_a_dead_worker_are_retried_alone_to_identify_the_cause():
     def what(job: BatchJob, alone: bool) -> Any:
         if job.key == "killer":
             return WorkerDied((job,), "the worker was killed by SIGSEGV")
@@ -141,7 +141,7 @@ def test_a_file_that_hangs_twice_has_timed_out():
     assert counts.exit_code == 1
 
 
-def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
+def test_an_idle_worker_that_dies_fails_no_file():
     first = iter([WorkerDied((), "the worker was killed by SIGKILL")])
     pool = FakePool()
     wait = pool.wait
@@ -150,14 +150,14 @@ def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
     assert (counts.done, counts.retries, sum(counts.workers_lost.values())) == (1, 0, 1)
 
 
-def test_what_cannot_be_written_ends_the_run_and_is_no_files_fault():
+def test_an_output_error_ends_the_run_and_fails_no_file():
     pool = FakePool(lambda job, alone: failed(job, "output", again=False))
     with pytest.raises(OutputError, match="no luck"):
         run(pool, [job("a"), job("b")])
     assert not pool.open
 
 
-def test_a_row_that_cannot_be_written_ends_the_run():
+def test_a_row_that_cannot_be_written_ends_the_run_at_once():
     def commit(outcome: Outcome) -> None:
         raise OutputError("cannot write files/a.parquet: the disk is full")
 
@@ -167,7 +167,7 @@ def test_a_row_that_cannot_be_written_ends_the_run():
     assert not pool.open
 
 
-def test_stopped_it_finishes_what_is_in_hand_and_no_more():
+def test_a_stop_finishes_only_the_files_in_progress():
     pool = FakePool(slots=3)
     committed: list[Outcome] = []
 
@@ -185,7 +185,7 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
     assert pool.aborted
 
 
-def test_the_summary_says_all_that_happened():
+def test_the_summary_lists_all_outcomes():
     counts = BatchCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
     counts.add(done(job("a")))
     counts.add(failed(job("night/b.mp4"), "damaged"))
@@ -206,14 +206,14 @@ def test_the_summary_says_all_that_happened():
     )
 
 
-def test_frames_that_failed_in_a_file_that_is_done_are_told():
+def test_failed_frames_of_done_files_are_reported():
     counts = BatchCounts(files=1)
     counts.add(done(job("a"), facts={"failed_frames": 2}))
     assert counts.exit_code == 1
     assert any("in done files: 2" in text for text in lines(counts))
 
 
-def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
+def test_damaged_frames_of_done_files_are_reported_and_not_a_failure():
     counts = BatchCounts(files=3)
     for name, damaged in (("a", 1), ("b", 1002), ("c", 0)):
         counts.add(done(job(name), facts={"damaged_frames": damaged}))
@@ -231,12 +231,12 @@ def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
 @pytest.mark.parametrize(
     ("seconds", "text"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
 )  # fmt: skip
-def test_times_as_people_read_them(seconds, text):
+def test_times_are_formatted_for_people(seconds, text):
     assert duration(seconds) == text
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(48.13, "48.1 s"), (750, "12.5 min"), (11520, "3.2 h")])
-def test_hours_of_video(seconds, text):
+def test_hours_of_video_are_formatted(seconds, text):
     assert hours(seconds) == text
 
 
@@ -268,7 +268,7 @@ class Halfway(FakePool):
         return [WorkerState("cpu worker 1", 0, files, True) for files in (*doing, ())]
 
 
-def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock):
+def test_the_time_left_depends_on_bytes_and_the_longest_file(clock):
     looks = []
 
     def look(manager: Manager) -> None:
@@ -287,7 +287,7 @@ def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock
     assert looks[1][2] == "2 of 3 files, 4.0 s of video, 0.4 times real time, about 6.7 s left"
 
 
-def test_files_that_no_worker_has_yet_are_part_of_the_time_left(clock):
+def test_the_time_left_includes_waiting_files(clock):
     def look(manager: Manager) -> None:
         lefts.append(manager.left_s)
         clock.now_s += 5.0
@@ -298,7 +298,7 @@ def test_files_that_no_worker_has_yet_are_part_of_the_time_left(clock):
     assert lefts[1:3] == [pytest.approx(5.0), pytest.approx(10.0 / 3)]
 
 
-def test_the_last_large_file_is_one_workers_work(clock):
+def test_the_time_left_counts_the_last_large_file_for_a_single_worker(clock):
     def look(manager: Manager) -> None:
         lefts.append(manager.left_s)
         clock.now_s += 5.0
@@ -315,7 +315,7 @@ def test_the_last_large_file_is_one_workers_work(clock):
     ("share", "elapsed_s", "left_s"),
     [(0.01, 3.0, 297.0), (0.0099, 3.0, None), (0.5, 2.99, None), (0.5, 10.0, 10.0), (1.0, 10.0, 0.0)],
 )
-def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share, elapsed_s, left_s):
+def test_the_time_left_is_shown_after_1_percent_and_three_seconds(clock, share, elapsed_s, left_s):
     pool = FakePool()
     manager = Manager(pool, [job("a", 1000)], lambda outcome: None)
     assert (manager.elapsed_s, manager.left_s) == (0.0, None)
@@ -328,7 +328,7 @@ def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share
     assert Manager(pool, [], lambda outcome: None).share == 1.0
 
 
-def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_ready(clock):
+def test_the_time_left_counts_from_the_first_ready_worker(clock):
     pool, looks = FakePool(), []
     ready = False
     pool.workers = lambda: [  # type: ignore[method-assign]
@@ -343,7 +343,7 @@ def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_r
     assert manager.elapsed_s == 0.5
 
 
-def test_a_workers_line():
+def test_the_line_of_a_worker_names_its_files_and_progress():
     doing = (
         FileProgress("k1", "gate.mp4", 40, 0.42),
         FileProgress("k2", "hall.mp4", 0, 0.0),

@@ -22,7 +22,7 @@ def video_corpus(tmp_path_factory, test_data):
     return corpus.make(folder, videos, 18 + len(WAYS), len(WAYS), seed=3)
 
 
-def test_a_header(monkeypatch):
+def test_a_header_is_read(monkeypatch):
     import av
 
     def refused(*arguments):
@@ -32,7 +32,7 @@ def test_a_header(monkeypatch):
     assert probe(str(SAMPLE)) == STREET
 
 
-def test_a_header_elsewhere(s3, bucket):  # noqa: F811
+def test_a_remote_header_is_read(s3, bucket):  # noqa: F811
     s3.put_object(Bucket=bucket, Key="street.mp4", Body=SAMPLE.read_bytes())
     s3.put_object(Bucket=bucket, Key="text.mp4", Body=b"no video " * 100)
     assert probe("s3://gates/street.mp4") == STREET
@@ -41,7 +41,7 @@ def test_a_header_elsewhere(s3, bucket):  # noqa: F811
     assert probe("s3://gates/gone.mp4").kind == "missing"
 
 
-def test_of_a_file_elsewhere_only_the_header_is_read(monkeypatch):
+def test_only_the_header_of_a_remote_file_is_read(monkeypatch):
     memory = MemoryFileSystem()
     memory.pipe_file("/gates/street.mp4", SAMPLE.read_bytes() + bytes(50_000_000))
     blocks = []
@@ -57,13 +57,13 @@ def test_of_a_file_elsewhere_only_the_header_is_read(monkeypatch):
     memory.rm("/gates", recursive=True)
 
 
-def test_a_pipe_is_told_and_not_waited_for(tmp_path):
+def test_a_pipe_is_refused_without_waiting(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     header = probe(str(tmp_path / "pipe.mp4"))
     assert (header.kind, header.problem) == ("no_video", "this is a named pipe, not a video file")
 
 
-def test_good_files(video_corpus):
+def test_good_files_have_valid_headers(video_corpus):
     assert len({Path(name).suffix for name in video_corpus.good}) >= 5
     headers = {name: probe(str(video_corpus.folder / name)) for name in video_corpus.good}
     assert {header.codec for header in headers.values()} == set(corpus.FORMS)
@@ -75,7 +75,7 @@ def test_good_files(video_corpus):
         assert header.duration_s == pytest.approx(video_corpus.good[name] / 25, abs=0.05), name
 
 
-def test_headers_that_are_wrong_are_told(video_corpus):
+def test_wrong_headers_are_reported(video_corpus):
     for name, kind in video_corpus.broken.items():
         header = probe(str(video_corpus.folder / name))
         assert header.kind in (kind, ""), name
@@ -85,7 +85,7 @@ def test_headers_that_are_wrong_are_told(video_corpus):
     assert sum(map(bool, seen)) >= 12
 
 
-def test_every_way_of_breaking_is_known_by_its_cause(video_corpus):
+def test_each_kind_of_damage_has_its_cause(video_corpus):
     wrong = {}
     for name, kind in video_corpus.broken.items():
         source = VideoSource(uri=str(video_corpus.folder / name))
@@ -148,11 +148,11 @@ def test_the_corpus_is_the_same_each_time(tmp_path, video_corpus, test_data):
     ],
     ids=repr,
 )
-def test_causes(error, expected):
+def test_errors_map_to_causes(error, expected):
     assert cause(error) == expected
 
 
-def test_every_cause_of_a_source_has_a_word():
+def test_every_source_error_has_a_cause():
     causes = set(SourceError.CAUSES)
     words = {cause(SourceError("a", cause=source_cause))[0] for source_cause in causes}
     assert words <= causes | {"permission", "missing", "lost"}

@@ -119,7 +119,7 @@ def batch(root: Path, place: Path, here) -> Callable[..., subprocess.CompletedPr
     return run_it
 
 
-def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_path):
+def test_a_cluster_gives_the_same_data_set_as_a_local_run(ray_nodes, batch, at_home, tmp_path):
     done = batch(tmp_path / "out", "--ray", ray_nodes.address, new_process=True)
     assert done.returncode == 1, done.stderr  # one is broken
     assert re.search(r"done +6 files", done.stderr)
@@ -133,7 +133,7 @@ def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_
 
 
 @pytest.mark.long
-def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_home, tmp_path):
+def test_a_run_survives_lost_workers_and_nodes_and_uses_a_new_node(ray_nodes, place, at_home, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     lost = []
 
@@ -161,7 +161,7 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
     assert same(at_home, tmp_path / "out")
 
 
-def test_a_cluster_that_is_not_there(batch, tmp_path):
+def test_an_unreachable_cluster_is_reported(batch, tmp_path):
     done = batch(tmp_path / "out", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
     assert re.search(r"^--ray 127.0.0.1:9: no server answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
@@ -177,20 +177,20 @@ def test_a_cluster_that_is_not_there(batch, tmp_path):
         ("127.0.0.1:99999", "no server answers "),
     ],
 )
-def test_addresses_that_are_none(tmp_path, address, message):
+def test_invalid_addresses_are_refused(tmp_path, address, message):
     start_s = time.monotonic()
     with pytest.raises(ConfigError, match=f"--ray {address}: .*{message}"):
         join(address, tmp_path)
     assert time.monotonic() - start_s < 8
 
 
-def test_ray_is_not_installed(tmp_path, monkeypatch):
+def test_missing_ray_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackage, match=r"--ray needs the package ray; .*\[ray\]"):
         join("auto", tmp_path)
 
 
-def test_how_many_workers_nodes_have_room_for():
+def test_the_number_of_workers_fits_the_nodes():
     nodes = {"head": {"memory": 1e9}, "a": {"CPU": 16.0, "GPU": 2.0}, "b": {"CPU": 4.0}}
     assert capacity(nodes, 1, 0) == 20
     assert capacity(nodes, 3, 0) == 6
@@ -198,7 +198,7 @@ def test_how_many_workers_nodes_have_room_for():
     assert capacity({"a": {"CPU": 2.0, "GPU": 8.0}}, 1, 1 / 3) == 2
 
 
-def test_something_else_answers(tmp_path, monkeypatch):
+def test_a_server_that_is_not_ray_is_reported(tmp_path, monkeypatch):
     """A server of another kind, that takes the connection and says nothing."""
     monkeypatch.setattr(ray_cluster, "_ANSWER_S", 1.0)
     with socket.create_server(("", 0)) as server:
@@ -207,13 +207,13 @@ def test_something_else_answers(tmp_path, monkeypatch):
             join(address, tmp_path)
 
 
-def test_a_gpu_is_asked_for_and_no_node_has_one(ray_nodes, place, tmp_path):
+def test_a_missing_gpu_is_reported(ray_nodes, place, tmp_path):
     with pytest.raises(DeviceError, match="no node of the Ray cluster has a GPU"):
         RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, device="cuda")
 
 
 @pytest.mark.long
-def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
+def test_workers_are_requested_up_to_the_number_of_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     pool = RayWorkerPool(settings, ray_nodes.address)
     try:
@@ -230,7 +230,7 @@ def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
         pool.close()
 
 
-def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, monkeypatch):
+def test_a_node_with_another_version_or_folder_is_reported(place, tmp_path, monkeypatch):
     settings = settings_of(place, tmp_path)
     link = ParentConnection.__new__(ParentConnection)  # nothing is logged on it
     with pytest.raises(ConfigError, match=r"streamkit is .* there, and 0\.0 where"):
@@ -270,7 +270,7 @@ def unfit(pool: RayWorkerPool) -> None:
     pool._args = mark, "0.0", *rest
 
 
-def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
+def test_a_run_without_a_usable_node_ends(pool, place):
     unfit(pool)
     pool.submit(jobs(place)[0])
     with pytest.raises(ConfigError, match=r"on \S+: streamkit is \S+ there, and 0\.0 where the run was started"):
@@ -278,7 +278,7 @@ def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
 
 
 @pytest.mark.long
-def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
+def test_an_unusable_node_is_skipped(pool, place):
     first, *more = jobs(place)
     pool.submit(first)
     await_(pool, lambda: any(worker.ready for worker in pool.workers()))
@@ -293,7 +293,7 @@ def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
 
 
 @pytest.mark.long
-def test_a_worker_that_is_frozen_is_ended(pool, ray_nodes, place):
+def test_a_frozen_worker_is_killed(pool, ray_nodes, place):
     pool._timeout_s = 3.0
     pool.submit(jobs(place)[0])
     await_(pool, lambda: any(worker.ready for worker in pool.workers()))
@@ -329,7 +329,7 @@ def only_a(ray_nodes) -> Iterator[None]:
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(1500)
-def test_two_nodes_of_one_core_against_one(ray_nodes, only_a, place, tmp_path):
+def test_two_nodes_are_faster_than_one(ray_nodes, only_a, place, tmp_path):
     """72 files of four seconds, from the moment on when the first worker is ready.
 
     It wants a machine that does nothing else. The second worker is ready about a second after the first, and the test

@@ -130,25 +130,25 @@ def run(tmp_path):
     return call
 
 
-def test_a_pattern(web):
+def test_a_remote_pattern_matches_files(web):
     files = find([f"{web.address}/v/**/*.mp4"])
     assert [(file.name, file.size) for file in files] == [("d1/a.mp4", 4), ("d1/b.mp4", len(SAMPLE)), ("d2/a.mp4", 2)]
     assert {file.version for file in files} == {web.changed}
     assert "/v/notes.txt" not in web.requested, "only what is wanted is asked for"
 
 
-def test_a_file_has_the_name_that_it_has_below_its_folder(web):
+def test_a_remote_file_is_named_relative_to_its_folder(web):
     (file,) = find([f"{web.address}/v/d1/b.mp4"])
     assert (file.name, file.size, file.uri) == ("b.mp4", len(SAMPLE), f"{web.address}/v/d1/b.mp4")
 
 
-def test_a_pattern_that_finds_nothing(web):
+def test_a_remote_pattern_without_matches_is_refused(web):
     with pytest.raises(ConfigError, match=r"^http://127\.0\.0\.1:\d+/v/\*\.mkv: the pattern matches no video$"):
         find([f"{web.address}/v/*.mkv"])
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, tells, tmp_path):
+def test_files_are_copied_completely_with_and_without_content_length(web, tells, tmp_path):
     web.tells = tells
     for pattern in ("d1/b.mp4", "d1/b*.mp4"):
         (file,) = find([f"{web.address}/v/{pattern}"])
@@ -158,7 +158,7 @@ def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, 
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_server_that_sends_only_whole_files_has_them_copied(web, tells, tmp_path, monkeypatch):
+def test_files_of_a_server_without_ranges_are_copied(web, tells, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=1 << 16))
     web.tells = tells
     (file,) = find([f"{web.address}/v/d1/b*.mp4"])
@@ -176,14 +176,14 @@ def test_a_server_that_sends_only_whole_files_has_them_copied(web, tells, tmp_pa
     assert (outcome.status, outcome.frames, outcome.facts["copied"]) == ("done", 5, True)
 
 
-def test_a_file_that_has_changed_is_told_where_its_size_was_known(web, tmp_path):
+def test_a_changed_size_of_a_file_is_reported(web, tmp_path):
     (file,) = find([f"{web.address}/v/d1/b*.mp4"])
     web.files["/v/d1/b.mp4"] = b"shorter"
     with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when"), remote.local(file, tmp_path):
         pass
 
 
-def test_thousands_of_files_are_asked_about_some_at_a_time(web):
+def test_headers_of_thousands_of_files_are_requested_in_parallel(web):
     web.files = {f"/v/{n}.mp4": b"x" * n for n in range(1, 201)}
     web.slow_s = 0.01
     assert [file.size for file in find([f"{web.address}/v/*.mp4"])] == list(range(1, 201))
@@ -193,7 +193,7 @@ def test_thousands_of_files_are_asked_about_some_at_a_time(web):
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_what_is_done_stays_done(web, tells, run):
+def test_finished_remote_files_are_not_processed_again(web, tells, run):
     web.tells = tells
     names = ["d1/a.mp4", "d1/b.mp4", "d2/a.mp4"]
     assert run(f"{web.address}/v/**/*.mp4") == (0, names)
@@ -202,7 +202,7 @@ def test_what_is_done_stays_done(web, tells, run):
     assert sizes == ([4, len(SAMPLE), 2] if tells else [None] * 3)
 
 
-def test_a_file_that_has_changed_is_done_anew_and_one_that_tells_nothing_now_is_not(web, run):
+def test_a_changed_remote_file_is_processed_again(web, run):
     pattern = f"{web.address}/v/d*/a.mp4"
     assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
     web.refuses = {"/v/d1/a.mp4"}
@@ -211,7 +211,7 @@ def test_a_file_that_has_changed_is_done_anew_and_one_that_tells_nothing_now_is_
     assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
 
 
-def test_a_file_that_is_listed_and_not_there_fails_alone(web, tmp_path):
+def test_a_listed_but_missing_file_fails_alone(web, tmp_path):
     web.refuses = {"/v/d1/a.mp4"}
     absent, there, _ = find([f"{web.address}/v/**/*.mp4"])
     assert (absent.size, there.size) == (None, len(SAMPLE))
@@ -219,20 +219,20 @@ def test_a_file_that_is_listed_and_not_there_fails_alone(web, tmp_path):
         pass
 
 
-def test_a_size_that_is_not_known_is_not_one_of_nothing(web):
+def test_an_unknown_size_is_not_zero(web):
     web.tells = False
     (file,) = find([f"{web.address}/v/d1/b.mp4"])
     assert file_key(file, "p") == file_key(find([f"{web.address}/v/d1/b*.mp4"])[0], "p")
     assert file_key(file, "p") != file_key(replace(file, size=0), "p")
 
 
-def test_a_header_is_read_only_where_a_part_of_the_file_can_be_asked_for(web):
+def test_headers_are_read_only_from_servers_with_ranges(web):
     assert probe(f"{web.address}/v/d1/b.mp4").codec == "h264"
     web.tells = False
     assert probe(f"{web.address}/v/d1/b.mp4") == Probe()
 
 
-def test_a_dry_run_says_what_it_cannot_know(web, tmp_path, monkeypatch):
+def test_a_dry_run_lists_unknown_facts(web, tmp_path, monkeypatch):
     monkeypatch.setattr(dryrun, "_REMOTE", 2)
     web.tells, shown = False, list[str]()
     batch_settings = settings(tmp_path / "set", PLAIN)

@@ -27,7 +27,7 @@ def tables(folder, text):
     return tables_of(graph_of(settings(folder, text)))
 
 
-def test_a_detector_alone_has_the_plain_columns(tmp_path):
+def test_a_detector_has_the_basic_columns(tmp_path):
     dataset_tables = tables(tmp_path, PLAIN)
     schemas = dataset_tables.schemas()
     assert schemas["objects"].names == ALWAYS
@@ -42,7 +42,7 @@ def types_in(schema):
     return {name: str(type_) for name, type_ in zip(schema.names, schema.types, strict=True)}
 
 
-def test_every_table_has_the_types_that_readers_rely_on():
+def test_every_table_has_the_documented_types():
     schemas = DatasetTables((ObjectColumn("speed_kmh", "float"),), others=True).schemas()
     objects = {
         **WHERE, "stage": "string", "label": "string", "class_id": "int32", "score": "float", "damaged": "bool",
@@ -82,7 +82,7 @@ def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
     assert types == [pa.int64(), pa.bool_(), pa.float32()]
 
 
-def test_networks_bring_their_columns(tmp_path, test_data):
+def test_networks_add_their_columns(tmp_path, test_data):
     card_of("seg", test_data, tmp_path)
     tiny_pose(tmp_path)
     text = "stages:\n  segment: {model: seg}\n  points: {stage: pose, model: tiny, from: decode}\n"
@@ -104,7 +104,7 @@ class Tall(FrameStage):
 '''
 
 
-def test_a_plugin_may_say_a_type_and_else_its_columns_go_into_extra(tmp_path):
+def test_plugin_columns_without_a_type_go_into_extra(tmp_path):
     (tmp_path / "tall.py").write_text(PLUGIN)
     dataset_tables = tables(tmp_path, "plugins: [tall.py]\nstages:\n  detect: {model: demo}\n  tall: {}\n")
     assert dataset_tables.schemas()["objects"].names == [*ALWAYS, "height_m", "extra"]
@@ -115,7 +115,7 @@ def array(kind, values, **more):
     return ObjectColumn("one", kind, **more).array(values)
 
 
-def test_values_become_arrays_that_say_where_there_is_none():
+def test_missing_values_become_nulls():
     assert array("float", np.array([1.5, np.nan], np.float32)).to_pylist() == [1.5, None]
     assert array("int", np.array([7, -1])).to_pylist() == [7, None]
     assert array("flag", np.array([True, False])).to_pylist() == [True, False]
@@ -138,13 +138,13 @@ def test_values_become_arrays_that_say_where_there_is_none():
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_has_arrays_of_its_type_for_rows_without_the_column(kind):
+def test_rows_without_a_column_get_nulls_of_its_type(kind):
     column = ObjectColumn("one", kind, ("color",))
     assert column.nulls(3).type == column.type
     assert len(column.nulls(3)) == 3
 
 
-def test_arrays_are_of_their_columns_type_also_without_a_row():
+def test_empty_arrays_have_the_type_of_their_column():
     for kind, shape, dtype in (
         ("points", (0, 5, 3), np.float32), ("vector", (0, 8), np.float32), ("mask", (0,), object),
         ("float", (0,), np.float32), ("int", (0,), np.int64), ("flag", (0,), bool),
@@ -158,7 +158,7 @@ def test_columns_of_unknown_types_are_json():
     assert others_of(extra, ["c"], 2).tolist() == ['{"a":1.25,"b":"x"}', None]
 
 
-def test_tables_are_compared_without_what_is_of_the_run():
+def test_tables_are_compared_without_run_specific_columns():
     def rows(*seconds):
         plain = [{"key": key, "status": "done", "seconds": s} for key, s in zip("ba", seconds, strict=True)]
         return pa.Table.from_pylist(plain, files_schema())
@@ -168,7 +168,7 @@ def test_tables_are_compared_without_what_is_of_the_run():
     assert not set(RUN_COLUMNS) & set(comparable(rows(1.0, 2.0)).column_names)
 
 
-def test_without_pyarrow_it_is_said_what_to_install(monkeypatch):
+def test_missing_pyarrow_is_reported_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingPackage, match=r"streamkit batch needs the package pyarrow.*\[batch\]"):
         files_schema()

@@ -54,7 +54,7 @@ def video(path: Path, content: bytes = b"video", time_s: int = 1_700_000_000) ->
     return path
 
 
-def test_a_share_that_is_not_mounted_costs_nothing_that_is_done(run, tmp_path):
+def test_an_unmounted_share_does_not_invalidate_done_files(run, tmp_path):
     for name in ("a.mp4", "b.mp4"):
         (tmp_path / "links").mkdir(exist_ok=True)
         (tmp_path / "links" / name).symlink_to(video(tmp_path / "share" / name))
@@ -71,7 +71,7 @@ def test_a_share_that_is_not_mounted_costs_nothing_that_is_done(run, tmp_path):
     assert (len(done_keys(run.out)), len(statuses(run.out))) == (3, 3)
 
 
-def test_a_part_that_was_cut_off_is_done_again_whichever_files_the_run_is_of(run, tmp_path):
+def test_a_truncated_part_is_processed_again_in_any_run(run, tmp_path):
     run(video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4"))
     keys = done_keys(run.out)
     assert (len(keys), run.broken()) == (2, [0])
@@ -84,7 +84,7 @@ def test_a_part_that_was_cut_off_is_done_again_whichever_files_the_run_is_of(run
     assert (run.broken(), done_keys(run.out)) == ([0], keys)
 
 
-def test_a_failed_file_is_left_aside_until_it_is_asked_for(run, tmp_path):
+def test_a_failed_file_is_skipped_until_requested(run, tmp_path):
     good, bad = video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4")
     assert run(bad, status="failed") == (0, 0, ["b.mp4"])
     assert run(good, bad) == (0, 1, ["a.mp4"])
@@ -95,7 +95,7 @@ def test_a_failed_file_is_left_aside_until_it_is_asked_for(run, tmp_path):
     assert run(good, bad, retry_failed=True) == (2, 0, [])
 
 
-def test_with_another_pipeline_it_is_refused_and_again_begins_from_nothing(run, tmp_path):
+def test_another_pipeline_is_refused_and_again_starts_over(run, tmp_path):
     file = video(tmp_path / "v" / "a.mp4")
     run(file)
     before = done_keys(run.out)
@@ -108,7 +108,7 @@ def test_with_another_pipeline_it_is_refused_and_again_begins_from_nothing(run, 
     assert run(file, overwrite=True) == (1, 0, [])
 
 
-def test_copies_that_a_killed_run_left_are_gone_at_the_next_start(run, tmp_path):
+def test_copies_of_a_killed_run_are_removed_at_the_next_start(run, tmp_path):
     left = run.out / ".fetch-abc"
     left.mkdir(parents=True)
     (left / "a.mp4").write_bytes(b"half")
@@ -116,7 +116,7 @@ def test_copies_that_a_killed_run_left_are_gone_at_the_next_start(run, tmp_path)
         run(video(tmp_path / "v" / "a.mp4"))
 
 
-def test_a_list_whose_file_was_moved_costs_nothing_that_is_done(run, tmp_path):
+def test_a_moved_list_does_not_invalidate_done_files(run, tmp_path):
     files = [video(tmp_path / "v" / name) for name in ("a.mp4", "b.mp4")]
     (tmp_path / "list.txt").write_text("\n".join(map(str, files)))
     assert run(tmp_path / "list.txt") == (0, 0, ["a.mp4", "b.mp4"])
@@ -126,7 +126,7 @@ def test_a_list_whose_file_was_moved_costs_nothing_that_is_done(run, tmp_path):
     assert done_keys(run.out) == before
 
 
-def test_a_file_in_another_version_is_done_anew_and_of_the_old_one_nothing_is_left(run, tmp_path):
+def test_a_changed_file_replaces_its_earlier_results(run, tmp_path):
     run(video(tmp_path / "v" / "a.mp4"))
     before = done_keys(run.out)
     assert run(video(tmp_path / "v" / "a.mp4", b"another")) == (0, 0, ["a.mp4"])
@@ -134,7 +134,7 @@ def test_a_file_in_another_version_is_done_anew_and_of_the_old_one_nothing_is_le
     assert done_keys(run.out) != before
 
 
-def test_two_files_that_are_the_same_but_for_their_folder_are_two(run, tmp_path):
+def test_equal_files_in_two_folders_are_separate(run, tmp_path):
     first, second = video(tmp_path / "d1" / "cam.mp4", b"first"), video(tmp_path / "d2" / "cam.mp4", b"other")
     assert run(first) == (0, 0, ["cam.mp4"])
     assert run(second) == (0, 0, ["cam.mp4"])
@@ -146,7 +146,7 @@ def test_two_files_that_are_the_same_but_for_their_folder_are_two(run, tmp_path)
     assert len(done_keys(run.out)) == 2
 
 
-def test_a_folder_that_was_moved_as_a_whole_is_known_again(run, tmp_path):
+def test_a_moved_folder_is_recognized(run, tmp_path):
     for name in ("a.mp4", "deep/b.mp4"):
         video(tmp_path / "before" / name)
     run(tmp_path / "before")
@@ -157,7 +157,7 @@ def test_a_folder_that_was_moved_as_a_whole_is_known_again(run, tmp_path):
     assert run(tmp_path / "linked")[0] == 1  # the very same file by another way
 
 
-def test_a_folder_that_can_be_read_again_fails_no_more(run, tmp_path):
+def test_a_folder_that_becomes_readable_is_processed(run, tmp_path):
     video(tmp_path / "v" / "a.mp4")
     (tmp_path / "v" / "sub.mp4").mkdir()
     run(tmp_path / "v" / "a.mp4")
@@ -167,14 +167,14 @@ def test_a_folder_that_can_be_read_again_fails_no_more(run, tmp_path):
     assert sorted(statuses(run.out).values()) == ["done", "done"]
 
 
-def test_a_name_that_is_no_utf_8_is_done_and_known_again(run, tmp_path):
+def test_a_file_name_that_is_not_utf_8_is_processed_once(run, tmp_path):
     video(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
     assert run(tmp_path / "v") == (0, 0, ["caf\\xe9.mp4"])
     assert run(tmp_path / "v") == (1, 0, [])
 
 
 @pytest.mark.parametrize("formats", [("parquet", "coco"), ("parquet",)])
-def test_the_files_of_coco_are_put_together_at_the_end_in_the_order_of_their_names(tmp_path, formats):
+def test_coco_files_are_merged_at_the_end_in_order_of_names(tmp_path, formats):
     batch_settings = settings(tmp_path / "set", PLAIN, *formats)
     with opened(graph_of(batch_settings), batch_settings, find([str(video(tmp_path / "a.mp4"))])) as work:
         (batch_settings.out / "coco").mkdir()

@@ -88,7 +88,7 @@ def work(settings):
     ]
 
 
-def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root, tmp_path):
+def test_a_pipeline_processes_all_files_and_reports_each_outcome(settings, work, root, tmp_path):
     worker = work(settings(), "cpu")
     street = root / "samples" / "street.mp4"
     (tmp_path / "text.mp4").write_text("no video at all\n" * 100)
@@ -112,7 +112,7 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
     assert worker.progress() == []
 
 
-def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root, tmp_path):
+def test_frames_concealed_by_the_decoder_are_in_the_files_row(settings, work, root, tmp_path):
     data = bytearray((root / "samples" / "street.mp4").read_bytes())
     for place in range(data.index(b"mdat") + 20_000, len(data), 9973):
         data[place] ^= 0xFF
@@ -126,7 +126,7 @@ def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root
     assert (row["concealed_errors"], row["frames_failed"]) == (outcome.facts["concealed_errors"], 0)
 
 
-def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_many_are_bad(settings, work, tmp_path):
+def test_a_file_with_damaged_frames_has_all_rows_and_their_count(settings, work, tmp_path):
     path = with_a_gap(tmp_path / "gap.ts")
     batch_settings = settings(stages__jsonl__path="unused/{source}.jsonl")
     with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(path)]))) as todo:
@@ -144,7 +144,7 @@ def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_ma
     assert sum("damaged" in record for record in records) == 1
 
 
-def test_strict_puts_a_file_with_damaged_frames_aside_as_a_whole(settings, work, tmp_path):
+def test_strict_fails_a_file_with_damaged_frames(settings, work, tmp_path):
     path = with_a_gap(tmp_path / "gap.ts")
     batch_settings = replace(settings(), strict=True)
     with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(path)]))) as todo:
@@ -159,7 +159,7 @@ def test_strict_puts_a_file_with_damaged_frames_aside_as_a_whole(settings, work,
     assert (row["status"], row["frames_damaged"]) == ("failed", 1)
 
 
-def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_path):
+def test_a_damaged_file_without_frames_fails(settings, work, tmp_path):
     data = bytearray(clip(tmp_path / "whole.mp4").read_bytes())
     begin, end = data.index(b"mdat") + 4, data.index(b"moov") - 4
     data[begin:end] = bytes(end - begin)
@@ -168,7 +168,7 @@ def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_pa
     assert (outcome.status, outcome.cause_kind, outcome.frames) == ("failed", "damaged", 0)
 
 
-def test_what_is_looked_at(settings, work, root):
+def test_only_the_selected_part_is_processed(settings, work, root):
     look = FrameSelection(start_s=2.0, end_s=4.0, every=5)
     done = work(settings(look), "cpu").process(job(root / "samples" / "street.mp4"))
     assert (done.frames, done.duration_s) == (10, 2.0)
@@ -176,7 +176,7 @@ def test_what_is_looked_at(settings, work, root):
     assert sum(path.read_text().count("\n") for path in lines) == 10
 
 
-def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, work, tmp_path):
+def test_the_readable_part_of_a_truncated_file_is_processed(settings, work, tmp_path):
     data = clip(tmp_path / "whole.mkv", 200).read_bytes()
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) // 2])
     cut = work(settings(FrameSelection(every=40)), "cpu").process(job(tmp_path / "cut.mkv"))
@@ -186,7 +186,7 @@ def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, wor
     assert "processed_s" not in cut.facts
 
 
-def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, work, root, tmp_path):
+def test_a_file_shorter_than_the_start_is_done_without_frames(settings, work, root, tmp_path):
     worker = work(settings(FrameSelection(start_s=10.0)), "cpu")
     short = worker.process(job(clip(tmp_path / "short.mp4")))
     assert (short.status, short.frames, short.duration_s, short.facts["codec"]) == ("done", 0, 0.0, "h264")
@@ -196,7 +196,7 @@ def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, wo
     assert (cut.status, cut.frames) == ("failed", 0)  # its header says that there is something
 
 
-def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
+def test_a_pipe_fails_without_waiting(settings, work, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     done = work(settings(), "cpu").process(job(tmp_path / "pipe.mp4"))
     assert (done.status, done.cause_kind, done.cause) == (
@@ -204,13 +204,13 @@ def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
     )  # fmt: skip
 
 
-def test_a_cause_can_be_printed_whatever_names_are_in_it(settings, work, tmp_path):
+def test_a_cause_is_printable_with_any_file_name(settings, work, tmp_path):
     (tmp_path / "link.mp4").symlink_to(os.fsdecode(b"caf\xe9.mp4"))
     done = work(settings(), "cpu").process(job(tmp_path / "link.mp4"))
     assert done.cause == "there is no such file: the link points to caf\\xe9.mp4, which does not exist"
 
 
-def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, work, root):
+def test_a_file_is_read_while_the_previous_one_ends(settings, work, root):
     worker = work(settings(), "cpu", 1, 1)
     street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()
     first = threading.Thread(target=lambda: outcomes.append(worker.process(job(street, 1), read.set)))
@@ -221,7 +221,7 @@ def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, w
     assert [outcome.frames for outcome in outcomes] == [400, 400]
 
 
-def test_several_files_side_by_side_have_their_own_results(settings, work, root):
+def test_concurrent_files_have_separate_results(settings, work, root):
     worker = work(settings(FrameSelection(every=8)), "cpu", slots=3)
     outcomes = dict[int, Outcome]()
     threads = [
@@ -241,7 +241,7 @@ def test_several_files_side_by_side_have_their_own_results(settings, work, root)
     assert len({text.replace("KEY", "") for text in texts}) == 1
 
 
-def test_frames_that_fail_are_counted_and_all_of_them_are_a_failure(settings, work, root):
+def test_failed_frames_are_counted_and_a_file_of_failed_frames_fails(settings, work, root):
     street = root / "samples" / "street.mp4"
     some = work(settings(stages__opened__fail="[3, 7]"), "cpu").process(job(street))
     assert (some.status, some.frames, some.facts["failed_frames"]) == ("done", 400, 2)
@@ -261,7 +261,7 @@ def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
     assert (after.status, after.cause_kind) == ("failed", "stage")
 
 
-def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
+def test_an_unwritable_output_is_reported_as_such(settings, work, root):
     batch_settings = settings(FrameSelection(end_s=1.0))
     worker = work(batch_settings, "cpu")
     batch_settings.out.mkdir(exist_ok=True)
@@ -271,7 +271,7 @@ def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
     assert "cannot write" in outcome.cause
 
 
-def test_a_pipeline_that_cannot_be_made_is_told_at_once(settings):
+def test_a_pipeline_that_cannot_be_built_is_reported_at_once(settings):
     with pytest.raises(ConfigError, match="min_scor"):
         BatchWorker(settings(stages__opened__min_scor="1"), "cpu")
 
@@ -308,7 +308,7 @@ ORDERS = {"end": Finish(), "now": Now()}
         (["job a", "now"], {}, ["ready", *(f"{step} a" for step in DONE), "end at once"]),
     ],
 )
-def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker, steps):
+def test_a_worker_obeys_each_order(settings, monkeypatch, orders, worker, steps):
     """An order that is missing would be waited for."""
     done = []
 

@@ -76,7 +76,7 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wo
     ("cores", "workers", "files", "count", "each"),
     [(4, None, 100, 4, 1), (4, None, 2, 2, 2), (4, 3, 100, 3, 1), (4, 8, 100, 8, 1), (1, None, 5, 1, 1)],
 )
-def test_a_core_for_each_worker(planned, cores, workers, files, count, each):
+def test_the_cpu_gets_a_worker_per_core(planned, cores, workers, files, count, each):
     shares = planned("cpu", video_files(files), workers, cores=cores)
     assert shares == WorkerPlan(["cpu"] * count, 1, each, ())
 
@@ -104,7 +104,7 @@ def test_a_core_for_each_worker(planned, cores, workers, files, count, each):
         ("hevc", 100, {"workers": 1}, 1, 32, "1 process on cuda:0: set by --workers"),
     ],
 )
-def test_workers_of_a_gpu_are_as_many_as_its_files_need(planned, codecs, files, options, count, slots, reason):
+def test_a_gpu_gets_as_many_workers_as_its_files_need(planned, codecs, files, options, count, slots, reason):
     plan = planned("cuda:0", video_files(files), codecs=codecs, **options)
     assert (plan.devices, plan.slots, plan.cores) == (["cuda:0"] * count, slots, None)
     (line,) = plan.reasons
@@ -120,7 +120,7 @@ def test_several_gpus_share_the_files(planned):
     assert planned(["cuda:0", "cuda:1"], video_files(9), 3).devices == ["cuda:0", "cuda:1", "cuda:0"]
 
 
-def test_the_choice_is_made_from_an_even_sample(planned):
+def test_the_plan_is_based_on_an_even_sample_of_files(planned):
     planned("cuda:0", video_files(320))
     assert planned.uris == [f"/v/{n}.mp4" for n in range(0, 320, 10)]
     remote = planned("cuda:0", video_files(14, "s3://bucket/{}.mp4"), codecs="hevc")
@@ -192,7 +192,7 @@ def test_workers_that_share_a_gpu_use_mps(pool):
 
 
 @pytest.mark.parametrize("devices", [["cpu", "cpu"], ["cuda:0"], ["cuda:0", "cuda:1"]])
-def test_no_mps_where_no_gpu_is_shared(pool, devices):
+def test_mps_is_not_used_without_a_shared_gpu(pool, devices):
     gpu_workers = pool(devices)
     gpu_workers.start()
     assert [worker.child.env for worker in gpu_workers.pooled] == [{}] * len(devices)

@@ -94,7 +94,7 @@ def jobs_of(tmp_path: Path, *names: str) -> list[BatchJob]:
     return [job(clip(tmp_path / "v" / f"{name}.mp4"), n) for n, name in enumerate(names)]
 
 
-def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings, pools, tmp_path):
+def test_a_file_that_kills_its_worker_is_identified_and_the_worker_replaced(settings, pools, tmp_path):
     names, threads = ["a", "b", "c", "d", "killer"], threading.active_count()
     counts, outcomes = run(pools(settings), jobs_of(tmp_path, *names), retries=0)
     assert {name: outcome.status for name, outcome in outcomes.items() if outcome.status == "failed"} == {
@@ -109,7 +109,7 @@ def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings,
     assert threading.active_count() == threads
 
 
-def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, pools, tmp_path):
+def test_a_file_of_a_worker_that_died_once_is_done_by_the_next(settings, pools, tmp_path):
     counts, outcomes = run(pools(settings, 1), jobs_of(tmp_path, "a", "b", "once"), retries=0)
     assert {outcome.status for outcome in outcomes.values()} == {"done"}
     assert outcomes["once.mp4"].frames == 8
@@ -118,14 +118,14 @@ def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, pools,
     assert {name: text.count("\n") for name, text in records(settings).items()} == {"a": 8, "b": 8, "once": 8}
 
 
-def test_a_file_that_hangs_ends_its_worker_alone(settings, pools, tmp_path):
+def test_a_file_that_hangs_ends_only_its_worker(settings, pools, tmp_path):
     counts, outcomes = run(pools(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
     assert outcomes["hangs.mp4"].cause_kind == "timeout"
     assert "no frame of hangs.mp4 for 2 s" in outcomes["hangs.mp4"].cause
     assert (counts.done, counts.failed) == (2, 1)
 
 
-def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(settings, pools, tmp_path):
+def test_a_killed_worker_is_replaced_and_its_file_done(settings, pools, tmp_path):
     pool = pools(settings, 1)
     killed: list[int] = []
 
@@ -142,7 +142,7 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
     assert {name: text.count("\n") for name, text in records(settings).items()} == {"slow": 8, "a": 8}
 
 
-def test_stopped_it_finishes_what_workers_have(settings, pools, tmp_path):
+def test_a_stop_finishes_the_files_in_progress(settings, pools, tmp_path):
     def look(manager: Manager) -> None:
         if (tmp_path / "slow").exists() and not manager.stopping:
             manager.stop()
@@ -165,7 +165,7 @@ def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, pools, tmp_path
         run(pools(settings, 1), jobs)
 
 
-def test_workers_that_die_as_they_open_end_the_run(settings, pools, tmp_path):
+def test_workers_that_die_while_opening_end_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(StreamkitError, match=r"repeatedly die before they .*: .* killed by SIGKILL"):
         run(pools(settings, 1), jobs_of(tmp_path, "a"))

@@ -51,7 +51,7 @@ def value(config, payload):
     return jinja2.Environment().from_string(config["value_template"]).render(value_json=json.loads(payload))
 
 
-def test_home_assistant(example, mosquitto):
+def test_the_example_home_assistant_publishes_entities(example, mosquitto):
     before = Listener(mosquitto)
     before.listen(lambda: before.there, "it listens")
     user = f"streamkit:{quote(mosquitto.password, safe='')}"
@@ -115,7 +115,7 @@ def as_grafana_asks(text, span):
     return text
 
 
-def test_postgres_grafana(example, place):  # noqa: F811
+def test_the_example_postgres_grafana_fills_its_tables(example, place):  # noqa: F811
     import psycopg
 
     there = place("postgres")
