@@ -86,7 +86,7 @@ def heard(child: Child, within_s: float = 60.0) -> list[tuple[str, Any]]:
     return messages
 
 
-def test_it_has_the_state_of_its_parent_and_a_main_module_of_its_own(start, tmp_path, monkeypatch):
+def test_a_child_has_its_parents_state_and_a_separate_main_module(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "plugins")
     (tmp_path / "random.py").write_text("raise SystemExit('the working folder is not a place for modules')")
@@ -97,7 +97,7 @@ def test_it_has_the_state_of_its_parent_and_a_main_module_of_its_own(start, tmp_
     assert (command[0], command[-1]) == (sys.executable, "worker/cuda:0/1")
 
 
-def test_its_environment_is_its_parents_and_what_is_added(start, monkeypatch):
+def test_a_child_gets_its_parents_environment_plus_additions(start, monkeypatch):
     monkeypatch.setenv("GIVEN", "before")
     monkeypatch.delenv("ADDED", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/some/where")
@@ -125,14 +125,14 @@ def test_connections_in_its_arguments_are_inherited(start):
         connection.close()
 
 
-def test_signals_that_come_before_it_has_begun_are_not_its_business(start):
+def test_signals_before_the_start_of_the_job_are_ignored(start):
     child = start("teller", tell, "signals", "blocked")
     for number in STOP_SIGNALS:
         os.kill(child.pid, number)
     assert heard(child) == [("told", [{signal.SIG_IGN}, set()])]
 
 
-def test_a_crash_in_native_code_leaves_the_stacks(start, capfd):
+def test_a_native_crash_logs_the_stacks(start, capfd):
     child = start("crash", crash)
     assert heard(child) == []
     assert child.exit_text == "was killed by SIGSEGV"
@@ -142,7 +142,7 @@ def test_a_crash_in_native_code_leaves_the_stacks(start, capfd):
     assert " in crash" in stacks
 
 
-def test_one_that_dies_before_it_has_read_its_job_does_not_block_its_parent(start, monkeypatch, capfd):
+def test_a_child_that_dies_before_reading_its_job_does_not_block_the_parent(start, monkeypatch, capfd):
     monkeypatch.setattr(children, "CHILD_MODULE", "streamkit.no_such_module")
     child = start("teller", tell, "x" * 10_000_000)
     assert heard(child) == []
@@ -150,7 +150,7 @@ def test_one_that_dies_before_it_has_read_its_job_does_not_block_its_parent(star
     assert "No module named streamkit.no_such_module" in capfd.readouterr().err
 
 
-def test_a_job_that_it_cannot_read_is_an_error_of_the_run(start, monkeypatch, capfd):
+def test_an_unreadable_job_is_an_error_of_the_run(start, monkeypatch, capfd):
     monkeypatch.setattr(sys.modules[__name__], "tell", Vanishing, raising=True)
     monkeypatch.setattr(Vanishing, "__module__", "no_such_module")
     monkeypatch.setitem(sys.modules, "no_such_module", sys.modules[__name__])
@@ -166,7 +166,7 @@ def test_arguments_that_cannot_be_sent_start_no_process(start):
     assert psutil.Process().children() == before
 
 
-def test_a_process_that_outlives_it_does_not_hide_its_end(start):
+def test_a_surviving_grandchild_does_not_hide_the_end_of_a_child(start):
     frames, out = Pipe(duplex=False)
     child = start("leaver", leave_a_process, out)
     out.close()
@@ -181,7 +181,7 @@ def test_a_process_that_outlives_it_does_not_hide_its_end(start):
         os.kill(left, signal.SIGKILL)
 
 
-def test_a_signal_handler_may_join_it_while_its_exit_code_is_read(start, monkeypatch):
+def test_a_signal_handler_may_join_a_child_while_its_exit_code_is_read(start, monkeypatch):
     child, interrupted, waitpid = start("leaver", leave_at_once), [], os.waitpid
 
     def interrupted_waitpid(pid: int, options: int) -> tuple[int, int]:
@@ -199,7 +199,7 @@ def test_a_signal_handler_may_join_it_while_its_exit_code_is_read(start, monkeyp
     assert child.exit_text == "ended early, with exit code 3"
 
 
-def test_all_are_killed_together(start):
+def test_children_are_killed_together(start):
     started = [start("teller", tell, "name") for _ in range(2)]
     children.kill_all()
     for child in started:
@@ -207,7 +207,7 @@ def test_all_are_killed_together(start):
         assert child.exit_text == "was killed by SIGKILL"
 
 
-def test_without_a_parent_it_exits_without_a_word():
+def test_a_child_without_a_parent_exits_silently():
     closed_end, control = Pipe()
     closed_end.close()
     with control:

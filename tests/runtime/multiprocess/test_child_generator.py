@@ -42,7 +42,7 @@ def on_cores(requests):
         yield repr(sorted(os.sched_getaffinity(0))).encode()
 
 
-def test_requests_and_messages_of_any_size():
+def test_requests_and_messages_may_have_any_size():
     generator = ChildGenerator(doubled, b"")
     assert bytes(generator.receive()) == b""
     for size in (0, 1, 70_000, 5_000_000):
@@ -56,7 +56,7 @@ def test_requests_and_messages_of_any_size():
     assert not psutil.pid_exists(pid)
 
 
-def test_a_child_that_is_not_read_waits_and_ends_with_its_parent_s_end():
+def test_an_unread_child_waits_and_ends_with_its_parent():
     generator = ChildGenerator(endless)
     generator.send(b"")
     assert len(generator.receive()) == 1 << 20
@@ -69,7 +69,7 @@ def test_a_child_that_is_not_read_waits_and_ends_with_its_parent_s_end():
     assert generator._child._process.returncode == 0
 
 
-def test_an_error_is_passed_on():
+def test_an_error_of_the_child_is_reported():
     logged = collect()
     generator = ChildGenerator(failing)
     generator.send(b"")
@@ -80,7 +80,7 @@ def test_an_error_is_passed_on():
     generator.close()
 
 
-def test_a_child_that_logs_much_between_two_messages_is_received():
+def test_a_message_after_much_log_output_is_received():
     logged = collect()
     generator = ChildGenerator(talkative)
     generator.send(b"")
@@ -104,7 +104,7 @@ def test_a_wait_is_stopped_by_another_thread():
     generator.close()
 
 
-def test_a_killed_child():
+def test_a_killed_child_is_reported():
     generator = ChildGenerator(endless)
     os.kill(generator._child.pid, signal.SIGKILL)
     generator.send(b"")
@@ -116,7 +116,7 @@ def test_a_killed_child():
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
-def test_it_runs_on_all_cores_of_the_process():
+def test_a_child_runs_on_all_cores_of_the_process():
     cores = []
 
     def pinned():

@@ -64,7 +64,7 @@ def heard(child: Child, count: int = 1) -> list[object]:
     return messages
 
 
-def test_it_does_what_it_is_told_and_ends(child):
+def test_a_worker_obeys_its_orders_and_ends(child):
     assert heard(child) == [("ready", "hello")]
     child.send(("note", [1, 2]))
     child.send(("signals", None))  # are not its business
@@ -77,7 +77,7 @@ def test_it_does_what_it_is_told_and_ends(child):
     child.send(("note", "nobody there"))
 
 
-def test_what_it_said_before_it_was_killed_is_heard(child):
+def test_messages_sent_before_a_kill_are_received(child):
     child.send(("note", "last words"))
     child.send(("die", None))
     assert heard(child, 99) == [("ready", "hello"), ("note", "last words")]
@@ -85,7 +85,7 @@ def test_what_it_said_before_it_was_killed_is_heard(child):
     assert child.exit_text == "was killed by SIGKILL"
 
 
-def test_an_error_comes_over_as_what_it_was(child):
+def test_an_error_keeps_its_type(child):
     child.send(("raise", None))
     fatal = heard(child, 2)[1]
     assert fatal == Fatal("ConfigError", "no such thing")
@@ -97,11 +97,11 @@ def test_an_error_comes_over_as_what_it_was(child):
     ("code", "text"),
     [(3, "ended early, with exit code 3"), (-11, "was killed by SIGSEGV"), (-99, "was killed by signal 99")],
 )
-def test_exit_text(code, text):
+def test_exit_codes_are_described(code, text):
     assert exit_text(code) == text
 
 
-def test_any_error_of_ours_can_be_told():
+def test_any_error_of_the_package_can_be_sent():
     class CameraError(SourceError):
         pass
 
@@ -165,7 +165,7 @@ def test_a_supervisor_kills_a_worker_that_is_overdue_and_lets_the_owner_replace_
     assert [message for _, message in polled(supervisor, 1)] == [("ready", "new")]
 
 
-def test_a_supervisor_waits_for_all_together_and_kills_what_does_not_end(supervised):
+def test_a_supervisor_waits_for_all_and_kills_those_that_do_not_end(supervised):
     supervisor, (first, second), _ = supervised
     polled(supervisor, 2)
     first.child.send(("end", None))
@@ -206,7 +206,7 @@ def test_exiting_children_are_not_polled_without_a_pause():
     ours.close()
 
 
-def test_it_ends_when_its_parent_is_killed(tmp_path):
+def test_a_child_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(
         textwrap.dedent("""
             import sys, time

@@ -45,7 +45,7 @@ stages:
 """
 
 
-def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
+def test_two_processes_give_the_results_of_a_single_process(runs: Runs, tmp_path: Path) -> None:
     done = {}
     for processes in (1, 2):
         runs.out = tmp_path / str(processes)
@@ -91,7 +91,7 @@ def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
         assert "1 of 4 sources failed: gone" in log
 
 
-def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -> None:
+def test_new_messages_of_workers_are_logged_after_thousands_of_others(tmp_path: Path) -> None:
     """Messages of cameras that come and go carry the time, so that each is a new one."""
     graph = build(
         read_text(
@@ -115,7 +115,7 @@ def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -
     assert logged[-1] == "the disk is full"
 
 
-def test_standard_output_has_the_records_alone(runs: Runs) -> None:
+def test_standard_output_has_only_records(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=40)}'\n" for i in range(3))
     done = runs.run(f"sources:\n{sources}stages:\n  jsonl: {{path: '-'}}\n")
     assert done.returncode == 0, done.stderr
@@ -124,7 +124,7 @@ def test_standard_output_has_the_records_alone(runs: Runs) -> None:
         assert [r["frame"] for r in records if r["source"] == f"s{i}"] == list(range(40))
 
 
-def test_latency_and_progress_are_of_all_processes(runs: Runs) -> None:
+def test_latency_and_progress_cover_all_processes(runs: Runs) -> None:
     paced = "{uri: 'test://?width=96&height=64&fps=20&frames=120', pace: realtime}"
     done = runs.run(f"sources:\n  a: {paced}\n  b: {paced}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n")
     assert done.returncode == 0, done.stderr
@@ -152,7 +152,7 @@ def test_a_slow_shared_sink_makes_the_sources_wait(runs: Runs) -> None:
 # ------------------------------------------------------------------------------------------------ choice of devices
 
 
-def test_devices_without_a_source_are_said_and_not_used(runs: Runs) -> None:
+def test_devices_without_a_source_are_reported_and_unused(runs: Runs) -> None:
     text = f"sources: {{a: '{PATTERN.format(frames=5)}'}}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n"
     done = runs.run(text, device="cpu,cuda:9")
     assert done.returncode == 0, done.stderr
@@ -160,7 +160,7 @@ def test_devices_without_a_source_are_said_and_not_used(runs: Runs) -> None:
     assert runs.report["device"] == "cpu"
 
 
-def test_a_device_that_is_not_there_is_exit_2(runs: Runs) -> None:
+def test_a_missing_device_exits_with_code_2(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
     done = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
                     device="cpu,cuda:7", processes=1)  # fmt: skip
@@ -180,7 +180,7 @@ def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> N
         assert (completed.returncode, "shots reads pixels" in completed.stderr) == (2, True)
 
 
-def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
+def test_the_graph_shows_the_process_of_each_source(runs: Runs, root: Path) -> None:
     (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
     line = [
         sys.executable,

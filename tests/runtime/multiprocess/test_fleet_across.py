@@ -161,7 +161,7 @@ def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_pa
             assert stage.get(key) == reports[2]["stages"][id_].get(key)
 
 
-def test_the_parent_s_stages_are_on_the_timeline_and_in_the_graph(runs: Runs, root: Path) -> None:
+def test_stages_of_the_parent_are_on_the_timeline_and_in_the_graph(runs: Runs, root: Path) -> None:
     plugin(runs.folder)
     done = runs.run(WHOLE, "--limit", 10, "--profile", runs.folder / "profile.json")
     assert done.returncode == 1, done.stderr
@@ -179,7 +179,7 @@ def test_the_parent_s_stages_are_on_the_timeline_and_in_the_graph(runs: Runs, ro
     assert completed.stdout.splitlines()[-1] == "parent process, for all sources: across, left, right, all, own"
 
 
-def test_a_stage_below_it_that_needs_pixels_is_refused_with_the_fix(runs: Runs, root: Path) -> None:
+def test_a_stage_that_needs_pixels_below_a_parent_stage_is_refused_with_the_fix(runs: Runs, root: Path) -> None:
     plugin(runs.folder)
     text = WHOLE.replace("from: across}\n  right", "from: across}\n  draw: {from: across}\n  right", 1)
     done = runs.run(text)
@@ -196,7 +196,7 @@ def test_a_stage_below_it_that_needs_pixels_is_refused_with_the_fix(runs: Runs, 
         assert subprocess.run(line, capture_output=True, text=True, cwd=root).returncode == 0
 
 
-def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> None:
+def test_options_alarms_watchdog_and_viewers_reach_parent_stages(tmp_path: Path) -> None:
     detect = "\n  detect: {model: demo}" + LIVE
     live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, detect, "watchdog: 1s\nalarms: {stuck: stage_call_s > 1}\n")
     gallery = Gallery()
@@ -223,7 +223,7 @@ def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> Non
         run.set("across", {"pause_s": 0})
 
 
-def test_it_keeps_its_state_if_a_process_dies(tmp_path: Path) -> None:
+def test_a_parent_stage_keeps_its_state_if_a_worker_dies(tmp_path: Path) -> None:
     live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, "\n  detect: {model: demo}" + LIVE)
     with live.running():
         live.more("a")

@@ -130,7 +130,7 @@ def live(tmp_path: Path, test_data: Path) -> OnGpu:
     return OnGpu(tmp_path, test_data)
 
 
-def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(live: OnGpu) -> None:
+def test_sources_of_a_killed_process_resume_within_5_s_and_others_continue(live: OnGpu) -> None:
     with live.running():
         live.begin()
         dead = live.worker_of("a")
@@ -155,7 +155,7 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(li
     assert {id_ for id_, _ in restarts_in(live.out / "events.db")} == set(lost)
 
 
-def test_after_a_gpu_fault_every_source_delivers_again_within_15_s(live: OnGpu) -> None:
+def test_every_source_resumes_within_15_s_after_a_gpu_fault(live: OnGpu) -> None:
     with live.running():
         live.begin()
         start_s = time.monotonic()
@@ -171,7 +171,7 @@ def test_after_a_gpu_fault_every_source_delivers_again_within_15_s(live: OnGpu) 
 
 
 @pytest.mark.parametrize("how", ["stopped", "endless"])
-def test_a_process_that_hangs_is_replaced(live: OnGpu, how: str) -> None:
+def test_a_hanging_process_is_replaced(live: OnGpu, how: str) -> None:
     with live.running():
         live.begin()
         if how == "stopped":
@@ -189,7 +189,7 @@ def test_a_process_that_hangs_is_replaced(live: OnGpu, how: str) -> None:
     assert why in hanging.failure
 
 
-def test_nothing_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path) -> None:
+def test_no_process_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path) -> None:
     folder = tempfile.mkdtemp(prefix="left-", dir="/tmp")  # a short path: sockets of MPS are in it
     line = [sys.executable, str(root / "run.py"), str(live.path)]
     parent = subprocess.Popen(line, env={**os.environ, "TMPDIR": folder}, cwd=root, start_new_session=True)

@@ -12,7 +12,7 @@ from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, children_of, runs_fixtu
 # ---------------------------------------------------------------------------------------------------------- failures
 
 
-def test_a_process_that_cannot_begin_stops_the_others(runs: Runs) -> None:
+def test_a_process_that_cannot_start_stops_the_others(runs: Runs) -> None:
     done = runs.run(f"{BOTH}  once: {{file: {runs.folder}/once, what: refuse}}\n{OUTPUTS}")
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("this process is not to be") == 1
@@ -20,7 +20,7 @@ def test_a_process_that_cannot_begin_stops_the_others(runs: Runs) -> None:
     assert runs.report["frames"] == 0
 
 
-def test_the_sources_of_a_process_that_dies_before_the_start_are_read_by_another(runs: Runs) -> None:
+def test_sources_of_a_process_that_dies_before_the_start_move_to_another(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=20)}'\n" for i in range(2))
     text = f"sources:\n{sources}stages:\n  once: {{file: {runs.folder}/once, what: die}}\n{OUTPUTS}"
     done = runs.run(text)
@@ -33,7 +33,7 @@ def test_the_sources_of_a_process_that_dies_before_the_start_are_read_by_another
         assert [r["frame"] for r in runs.records("all") if r["source"] == source] == list(range(20))
 
 
-def test_a_file_of_a_process_that_is_killed_is_read_again_and_no_shared_record_is_twice(runs: Runs) -> None:
+def test_a_file_of_a_killed_process_is_read_again_without_duplicate_shared_records(runs: Runs) -> None:
     short, long = (f"{{uri: 'test://?width=96&height=64&fps=20&frames={n}', pace: realtime}}" for n in (20, 120))
     sources = f"sources:\n  a: {long}\n  b: {long}\n  early: {short}\n"
     running = runs.start(f"{sources}stages:\n{OUTPUTS}  video: {{path: 'OUT/{{source}}.mp4'}}\n")
@@ -94,7 +94,7 @@ def wait_for_outputs(runs: Runs, running: subprocess.Popen[str]) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) -> None:
+def test_a_signal_drains_and_closes_all_processes(runs: Runs, number: int) -> None:
     running = runs.start(BOTH + OUTPUTS)
     wait_for_outputs(runs, running)
     os.killpg(running.pid, number)  # as a terminal does: every process gets it
@@ -113,7 +113,7 @@ def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) ->
 
 
 @pytest.mark.alone
-def test_a_second_signal_leaves_no_process_and_no_half_file(runs: Runs) -> None:
+def test_a_second_signal_leaves_no_process_and_no_partial_file(runs: Runs) -> None:
     sources = "".join(f"  {name}: '{PATTERN.format(frames=3000)}'\n" for name in "ab")
     running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
     wait_for_outputs(runs, running)

@@ -10,7 +10,7 @@ from support.live_fleets import CAMERA, LOOP, STAGES, Live
 from streamkit.core.errors import ConfigError
 
 
-def test_sources_come_go_and_pause_in_their_processes(tmp_path: Path) -> None:
+def test_sources_are_added_removed_and_paused_in_their_processes(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": CAMERA, "b": CAMERA})
     with live.running():
         run = live.run
@@ -92,7 +92,7 @@ def test_a_recorder_is_triggered_in_the_process_of_the_source(tmp_path: Path) ->
     assert [path.name for path in live.out.glob("*.mp4")] == ["b-manual.mp4"]
 
 
-def test_a_paused_source_stays_paused_where_it_restarts(tmp_path: Path) -> None:
+def test_a_paused_source_stays_paused_after_a_restart(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():
         for source in "ab":

@@ -122,7 +122,7 @@ def played() -> Played:
 # ------------------------------------------------------------------------------------------------------ whole runs
 
 
-def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None:
+def test_a_run_starts_its_processes_and_merges_their_reports(played: Played) -> None:
     fleet = played.fleet
     assert (fleet.stopping, fleet.fatal, fleet.seconds, fleet.frames) == (False, None, 0.0, 0)
     assert fleet.pids == (os.getpid(),)
@@ -180,7 +180,7 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
     assert "alarms" not in report
 
 
-def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
+def test_workers_start_once_all_are_ready_and_the_sinks_are_open(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(played.fleet.sources, "live", lambda worker: worker.part)
@@ -202,7 +202,7 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_files_of_a_ready_process_do_not_wait_for_another_one(
+def test_files_of_a_ready_process_do_not_wait_for_other_processes(
     keep_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = Played(keep_running=keep_running)
@@ -224,7 +224,7 @@ def test_files_of_a_ready_process_do_not_wait_for_another_one(
     assert [process.orders for process in played.processes] == [["go", last], ["go", last]]
 
 
-def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: Played) -> None:
+def test_frames_reach_shared_sinks_and_a_failure_there_exits_with_1(played: Played) -> None:
     def send(indices: list[int], process: int) -> None:
         sender = played.processes[process]
         source = sender.job.sources[0].id
@@ -244,7 +244,7 @@ def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: 
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
+def test_the_exit_code_is_the_worst_of_the_workers(played: Played, bad: int) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: link.end(int(link.job.part[0] == bad))
@@ -253,7 +253,7 @@ def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
     assert played.fleet.run() == 1
 
 
-def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
+def test_a_failed_source_of_a_worker_exits_with_1(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: (link.report(2, c="no such camera"), link.end(0))
@@ -272,7 +272,7 @@ def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
 FAILURE = "its process on cpu was killed by SIGKILL"
 
 
-def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(played: Played) -> None:
+def test_sources_of_a_worker_that_dies_before_ready_move_to_another(played: Played) -> None:
     played.begin = lambda link: link.tell(messages.Ready()) if link.job.part[0] else link.die()
     assert played.fleet.run() == 0
     assert played.logged == [f"{FAILURE}: its sources restart in another process (a, c); 0 frames are lost"]
@@ -289,7 +289,7 @@ def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(play
     assert played.fleet.frame_counts()[0][0] == 0
 
 
-def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent_slept(played: Played) -> None:
+def test_a_worker_without_reports_is_killed_unless_the_parent_slept(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: None if order == "go" else link.work(order)
@@ -312,9 +312,7 @@ def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent
     ]  # fmt: skip
 
 
-def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_with_hanging_gpu_work_is_killed(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
 
     def begin(link: FakeWorkerLink) -> None:
@@ -355,7 +353,7 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
     assert done == [70_000, "killed"]
 
 
-def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
+def test_workers_that_lose_the_gpu_shortly_after_another_restart_with_it(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         if link.pid < 70_002:
@@ -372,7 +370,7 @@ def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: 
     assert played.fleet.restarted == 3  # each source once
 
 
-def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
+def test_a_finished_source_of_a_dead_worker_is_not_read_again(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         if link.job.part[0] == 0:
@@ -385,7 +383,7 @@ def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(
     assert (played.fleet.states["a"].state, played.fleet.states["a"].complete) == ("ended", True)
 
 
-def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go(played: Played) -> None:
+def test_replacements_of_all_workers_start_with_the_changed_options(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         if link.pid < 70_002:
@@ -403,7 +401,7 @@ def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go
     assert [worker.child is None for worker in played.fleet.processes.workers] == [True, True, False, False]
 
 
-def test_a_source_whose_process_dies_a_fourth_time_fails_and_the_others_end(played: Played) -> None:
+def test_a_source_whose_process_dies_four_times_fails_and_the_others_end(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: link.die() if "a" in link.sources and order in ("go", "add") else link.work(order)
@@ -433,7 +431,7 @@ class Spared(Played):
         self.clock.now_s += seconds
 
 
-def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spare_process_starts_with_the_others_on_separate_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Spared(monkeypatch)
     played.then[5] = played.fleet.stop
     assert played.fleet.run() == 130
@@ -469,7 +467,7 @@ class LeftCores(list[set[int]]):
 
 
 @pytest.mark.parametrize(("kind", "of"), [("cuda", 3), ("cpu", 0)])
-def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
+def test_the_parent_does_not_run_on_the_cores_of_busy_workers(
     monkeypatch: pytest.MonkeyPatch, kind: str, of: int
 ) -> None:
     left = LeftCores()
@@ -490,7 +488,7 @@ def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
 
 
 @pytest.mark.parametrize(("quick", "waited"), [(1, True), (2, False)])
-def test_the_run_waits_for_a_spare_process_only_where_all_networks_are_tuned_first(
+def test_the_run_waits_for_a_spare_process_only_if_networks_are_tuned_first(
     monkeypatch: pytest.MonkeyPatch, quick: int, waited: bool
 ) -> None:
     monkeypatch.setattr(worker_processes, "QUICK_SOURCES", quick)
@@ -505,7 +503,7 @@ def test_the_run_waits_for_a_spare_process_only_where_all_networks_are_tuned_fir
     assert [process.orders[-2:] for process in played.processes] == [["go", "stop"]] * 3
 
 
-def test_the_next_spare_process_starts_once_the_sources_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_spare_process_starts_once_the_sources_have_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Spared(monkeypatch)
     counts: list[int] = []
     played.then |= {
@@ -522,7 +520,7 @@ def test_the_next_spare_process_starts_once_the_sources_are_back(monkeypatch: py
     assert played.processes[1].orders == ["go", "stop"]
 
 
-def test_a_spare_process_that_still_starts_ends_if_all_others_die(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_starting_spare_process_ends_if_all_others_die(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Spared(monkeypatch)
     begin = played.begin
     played.begin = lambda link: begin(link) if len(played.processes) != 3 else None  # type: ignore[method-assign]
@@ -540,7 +538,7 @@ def played_death(played: Played, *numbers: int) -> Callable[[], None]:
     return lambda: [played.processes[number].die() for number in numbers] and None
 
 
-def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_workers_of_a_serving_run_without_sources_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
@@ -550,7 +548,7 @@ def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeyp
     assert [process.orders for process in played.processes] == [["go"], ["go"], ["go", "stop"], ["go", "stop"]]
 
 
-def test_workers_that_cannot_start_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_are_replaced_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
@@ -559,7 +557,7 @@ def test_workers_that_cannot_start_are_not_replaced_for_ever(monkeypatch: pytest
     assert len(played.processes) == 2
 
 
-def test_a_source_that_a_worker_refuses_has_failed_unless_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_refused_by_a_worker_fails_unless_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played()
     fleet = played.fleet
     (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
@@ -595,7 +593,7 @@ def read_text_sources(*ids: str) -> list[Any]:
     return read_text(f"sources: {{{listed}}}\nstages: {{}}").sources
 
 
-def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Played) -> None:
+def test_an_error_of_a_worker_before_the_start_aborts_the_others(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         if link.job.part[0] == 0:
             link.tell(messages.Fatal("OutputError", "it is a folder"))
@@ -614,7 +612,7 @@ def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Playe
 
 
 @pytest.mark.parametrize(("error", "order"), [("OutputError", "stop"), ("StageError", "stop"), ("ModelError", "abort")])
-def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, error: str, order: str) -> None:
+def test_an_error_during_the_run_stops_or_aborts_the_others(played: Played, error: str, order: str) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         other = link.job.part[0]
@@ -631,7 +629,7 @@ def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, 
     assert played.processes[1].orders == ["go", order]
 
 
-def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
+def test_an_output_error_of_a_shared_sink_stops_all_workers(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         full = [("note", pack(Frame("a", 99, 0.1, 16, 16)), "")]
@@ -650,7 +648,7 @@ def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
     assert [process.orders for process in played.processes] == [["go", "stop"], ["go", "stop"]]
 
 
-def test_an_output_error_while_the_sources_start_drains_them(played: Played) -> None:
+def test_an_output_error_during_the_start_drains_the_sources(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: link.finish(order) if order != "go" else played.fleet.fail(OutputError("it is full"))
@@ -661,7 +659,7 @@ def test_an_output_error_while_the_sources_start_drains_them(played: Played) -> 
     assert [process.orders for process in played.processes] == [["go", "stop"], ["go", "stop"]]
 
 
-def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -> None:
+def test_the_first_error_is_raised_and_an_unknown_type_is_described(played: Played) -> None:
     fleet = played.fleet
     fleet.fail(ValueError("odd"))
     fleet.fail(SourceError("late"))
@@ -672,9 +670,7 @@ def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -
 
 @pytest.mark.parametrize("kind", [OutputError, StageError])
 @pytest.mark.parametrize(("worse", "order"), [(False, "stop"), (True, "abort")])
-def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(
-    played: Played, kind: type, worse: bool, order: str
-) -> None:
+def test_an_output_or_stage_error_drains_frames_in_flight(played: Played, kind: type, worse: bool, order: str) -> None:
     error = kind.__new__(kind)
 
     def fail(link: FakeWorkerLink) -> None:
@@ -693,7 +689,7 @@ def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(
     assert [process.orders for process in played.processes] == [["go", order], ["go", order]]
 
 
-def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> None:
+def test_a_worker_that_does_not_end_is_killed_and_reported(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: link.tell(messages.End(0)) if order == "go" else None
@@ -711,7 +707,7 @@ def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> 
     assert [worker.failure for worker in played.fleet.processes.workers] == [None, None]
 
 
-def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Played, monkeypatch: Any) -> None:
+def test_a_stop_drains_and_a_second_stop_ends_the_processes_at_once(played: Played, monkeypatch: Any) -> None:
     drained: list[int] = []
     emitter = SimpleNamespace(begin_drain=lambda: drained.append(1))
     monkeypatch.setattr(module, "emitters", lambda runners: [("x", emitter)])
@@ -742,7 +738,7 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
 # ------------------------------------------------------------------------------------------------------ its parts
 
 
-def test_what_a_worker_logs_and_what_it_refuses_is_logged(played: Played) -> None:
+def test_messages_and_refusals_of_workers_are_logged(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         if link.job.part[0] == 0:
@@ -754,7 +750,7 @@ def test_what_a_worker_logs_and_what_it_refuses_is_logged(played: Played) -> Non
     assert played.logged == ["the decoder is slow", "the process of cpu did not carry out pause: it has ended"]
 
 
-def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
+def test_a_trigger_of_a_parent_stage_runs_in_the_parent(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: link.finish(order) if order == "finish" else None
@@ -772,7 +768,7 @@ def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
 
 
 @pytest.mark.parametrize("why", ["", "lost its GPU: it is hot"])
-def test_a_death_is_described_by_what_the_worker_said_before(played: Played, why: str) -> None:
+def test_a_death_is_described_with_the_workers_last_message(played: Played, why: str) -> None:
     def die(link: FakeWorkerLink) -> None:
         if why:
             link.tell(messages.Lost(why))
@@ -788,7 +784,7 @@ def test_a_death_is_described_by_what_the_worker_said_before(played: Played, why
     assert played.logged[0].startswith(f"its process on cpu {why or 'was killed by SIGKILL'}: its sources restart")
 
 
-def test_a_report_about_a_source_that_was_replaced_is_ignored(played: Played) -> None:
+def test_a_report_about_a_replaced_source_is_ignored(played: Played) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         if link.job.part[0] == 1:
@@ -804,7 +800,7 @@ def test_a_report_about_a_source_that_was_replaced_is_ignored(played: Played) ->
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_run_that_ends_restarts_no_source(played: Played, failed: bool) -> None:
+def test_an_ending_run_restarts_no_source(played: Played, failed: bool) -> None:
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         link.obey = lambda order: None if order != "now" else link.die()
@@ -830,7 +826,7 @@ def test_a_run_that_ends_restarts_no_source(played: Played, failed: bool) -> Non
 
 
 @pytest.mark.parametrize("ending", ["", "stopped", "failed", "all is read"])
-def test_a_run_that_ends_starts_no_further_process(ending: str) -> None:
+def test_an_ending_run_starts_no_further_process(ending: str) -> None:
     played = Played(process_limits={"cpu": 3})
     more: list[bool] = []
 
@@ -856,7 +852,7 @@ def test_a_run_that_ends_starts_no_further_process(ending: str) -> None:
     assert (more, len(played.processes)) == ([not ending], 2 if ending else 3)
 
 
-def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facts_of_workers_have_the_age_of_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[list[str], float, bool]] = []
 
     def aged(self: HealthSnapshot, age_s: float, gone: bool) -> HealthSnapshot:

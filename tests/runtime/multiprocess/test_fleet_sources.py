@@ -115,7 +115,7 @@ def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     assert order.entry is not None
 
 
-def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() -> None:
+def test_a_readded_source_of_the_yaml_is_ordered_with_its_entry() -> None:
     fleet = Fleet(a=CAMERA)
     config = fleet.sources._configs["a"]
     fleet.sources.remove("a")
@@ -123,7 +123,7 @@ def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() ->
     assert fleet.sources._owners["a"].last_added.entry is not None  # type: ignore[attr-defined]
 
 
-def test_the_state_file_may_have_removed_and_added_sources() -> None:
+def test_removals_and_additions_of_the_state_file_are_applied() -> None:
     current = configs(a=CAMERA, c=CAMERA)
     sources, first, second = (
         FleetSources(current, configs(a=CAMERA, b=CAMERA), RemovedSources, True),
@@ -138,7 +138,7 @@ def test_the_state_file_may_have_removed_and_added_sources() -> None:
     assert sources.first_orders(second)[0].entry is not None
 
 
-def test_a_report_from_before_a_source_was_replaced_does_not_end_the_new_one() -> None:
+def test_a_report_older_than_a_replacement_does_not_end_the_new_source() -> None:
     fleet = Fleet(keep_running=False, a=CAMERA, b=FILE)
     before = dict(fleet.sources._numbers)
     fleet.sources.remove("a")
@@ -153,7 +153,7 @@ def test_a_report_from_before_a_source_was_replaced_does_not_end_the_new_one() -
         fleet.sources.add(configs(c=CAMERA)[0])
 
 
-def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
+def test_a_late_refusal_does_not_fail_the_replacing_source() -> None:
     fleet = Fleet(a=CAMERA)
     fleet.sources.add(configs(b=CAMERA)[0])
     process = fleet.sources.owner("b")
@@ -169,7 +169,7 @@ def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
     assert (fleet.sources.states["b"].error, fleet.sources.states["b"].done) == ("it cannot be", True)
 
 
-def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_others() -> None:
+def test_a_source_added_while_all_processes_are_dead_starts_with_the_others() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
     fleet.first.takes_sources = fleet.second.takes_sources = False
     fleet.sources.add(configs(c=CAMERA)[0])
@@ -184,7 +184,7 @@ def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_o
 # ------------------------------------------------------------------------------------------------------------- counts
 
 
-def test_a_removed_source_is_counted_once_whoever_counts_it() -> None:
+def test_a_removed_source_is_counted_once() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA, d=CAMERA, e=CAMERA)
     for id_ in "ace":
         fleet.report(fleet.first, **{id_: state(10, 7)})
@@ -223,7 +223,7 @@ def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> N
     assert (removed.sources, removed.frames, removed.out, removed.drops.values[LOST]) == (1, 16, 14, 2)
 
 
-def test_a_source_whose_end_has_come_but_was_not_reported_is_over() -> None:
+def test_a_source_with_an_unreported_end_has_ended() -> None:
     fleet = Fleet(keep_running=False, a=FILE)
     fleet.report(fleet.first, a=state(10, 8))
     fleet.sources.passed_on(fleet.first, ["a", "nobody"])
@@ -232,7 +232,7 @@ def test_a_source_whose_end_has_come_but_was_not_reported_is_over() -> None:
     assert fleet.sources.over
 
 
-def test_the_end_of_an_earlier_source_of_that_id_says_nothing_about_an_added_one() -> None:
+def test_the_end_of_an_earlier_source_does_not_end_an_added_one_of_the_same_id() -> None:
     fleet = Fleet(a=FILE)
     fleet.sources.passed_on(fleet.first, ["a"])
     fleet.sources.remove("a")
@@ -246,7 +246,7 @@ def test_the_end_of_an_earlier_source_of_that_id_says_nothing_about_an_added_one
 
 
 @pytest.mark.parametrize(("uri", "continues"), [(CAMERA, True), (LOOP, True), (FILE, False)])
-def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
+def test_cameras_and_loops_continue_and_files_are_read_again(
     uri: str, continues: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 102.0))
@@ -265,7 +265,7 @@ def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(
         assert fleet.sources.states["a"].frames == 0
 
 
-def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_indices_never_repeat_at_any_estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     fleet, after = Fleet(a=LOOP, b=CAMERA), -1
     processes = [fleet.first, fleet.second, Process(), Process()]
@@ -285,7 +285,7 @@ def test_no_index_is_repeated_by_any_estimate(monkeypatch: pytest.MonkeyPatch) -
             assert order.after[1] > 4.0 * 5000 / 100
 
 
-def test_four_deaths_within_ten_minutes_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_four_deaths_within_ten_minutes_fail_a_source(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     fleet = Fleet(a=CAMERA, b=CAMERA)
@@ -343,7 +343,7 @@ class Apart:
 
 
 @pytest.mark.parametrize("bad", "aceg")
-def test_the_source_that_ends_its_process_is_found_by_halving(bad: str) -> None:
+def test_the_source_that_kills_its_process_is_identified_by_bisection(bad: str) -> None:
     fleet = Apart(2, ["abcdefgh", "xy"])
     assert fleet.die(bad) == []
     assert fleet.groups == ["abcdefghxy"]
@@ -355,7 +355,7 @@ def test_the_source_that_ends_its_process_is_found_by_halving(bad: str) -> None:
     assert set("".join(fleet.groups)) == set("abcdefghxy") - {bad}
 
 
-def test_suspects_that_cannot_be_halved_stay_together_apart_from_others() -> None:
+def test_suspects_that_cannot_be_split_stay_together_in_a_separate_process() -> None:
     fleet = Apart(2, ["abcdefgh", "xy"])
     fleet.die("a")
     fleet.die("a")
@@ -367,7 +367,7 @@ def test_suspects_that_cannot_be_halved_stay_together_apart_from_others() -> Non
     assert "xy" in fleet.groups
 
 
-def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> None:
+def test_suspects_are_separated_from_other_sources_until_removed() -> None:
     fleet = Apart(2, ["ab", "cd"])
     fleet.die("a")
     assert fleet.groups == ["abcd"]
@@ -383,7 +383,7 @@ def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> Non
     assert "f" in fleet.groups  # in the process that is idle now
 
 
-def test_a_spare_process_takes_the_sources_of_a_process_that_dies_but_no_suspects() -> None:
+def test_a_spare_process_gets_the_sources_of_a_dead_process_except_suspects() -> None:
     fleet = Apart(3, ["abcd", "xy"])
     spare, taken = Process(), list[Process]()
 
@@ -409,7 +409,7 @@ def test_a_spare_process_takes_the_sources_of_a_process_that_dies_but_no_suspect
     assert (len(taken), spare.sent) == (1, [])
 
 
-def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -> None:
+def test_sources_are_not_suspect_if_several_processes_died_or_none_ran() -> None:
     fleet = Apart(2, ["ab", "cd"])
     for _ in range(2):
         assert fleet.die("a", of_source=False) == []
@@ -418,7 +418,7 @@ def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -
     assert fleet.die("a", of_source=False) == ["a", "b"]
 
 
-def test_suspects_cease_to_be_after_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suspects_are_cleared_after_ten_minutes(monkeypatch: pytest.MonkeyPatch) -> None:
     now_s = [0.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
     fleet = Apart(2, ["ab", "cd"])
@@ -432,7 +432,7 @@ def test_suspects_cease_to_be_after_ten_minutes(monkeypatch: pytest.MonkeyPatch)
     assert fleet.sources._suspects == {"b"}
 
 
-def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
+def test_suspects_move_to_other_processes_if_none_can_be_started() -> None:
     fleet = Apart(-2, ["ab", "cd"])
     fleet.die("a")
     fleet.start = lambda beyond: None  # type: ignore[method-assign]
@@ -447,7 +447,7 @@ def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
 # ----------------------------------------------------------------------------------------------------------- handles
 
 
-def test_a_signal_may_interrupt_the_main_thread_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_may_interrupt_sending(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[messages.Order] = []
 
     def send(order: messages.Order) -> None:
@@ -465,7 +465,7 @@ def test_a_signal_may_interrupt_the_main_thread_while_it_sends(monkeypatch: pyte
     assert sent == [messages.Now(), messages.Stop()]
 
 
-def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None:
+def test_orders_to_unstarted_or_ended_processes_are_dropped() -> None:
     handle = WorkerHandle(device="cpu")
     assert handle.takes_sources
     handle.send(messages.Add(SourceOrder("a")))
@@ -473,7 +473,7 @@ def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None
     assert not handle.takes_sources
 
 
-def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
+def test_a_source_refused_before_the_run_is_assigned_to_no_process() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
     sources = configs(a=CAMERA, b=CAMERA, c=CAMERA)
     refusing = FleetSources(sources, sources, RemovedSources, keep_running=False)

@@ -43,7 +43,7 @@ def times(some: list[dict[str, Any]]) -> tuple[float, float]:
     return min(span["ts"] for span in some) / 1e6, max(span["ts"] + span["dur"] for span in some) / 1e6
 
 
-def test_all_processes_are_on_one_timeline(runs: Runs) -> None:
+def test_all_processes_share_a_timeline(runs: Runs) -> None:
     done = runs.run(PIPELINE, "--limit", 40, "--profile", runs.folder / "p.json")
     assert done.returncode == 0, done.stderr
     profile, processes = timeline(runs.folder / "p.json")
@@ -90,7 +90,7 @@ class Late(ParentConnection):
         yield messages.Finish()
 
 
-def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path) -> None:
+def test_totals_of_workers_start_when_all_processes_are_ready(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: '{PATTERN.format(frames=3)}'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}")
     link, (here, there) = Late(), Pipe(duplex=False)
@@ -102,7 +102,7 @@ def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path)
     assert lane.wait_s["wait for input"] < 2.0, "it has waited longer, but for the others"
 
 
-def test_a_process_that_dies_leaves_the_timeline_of_the_others_whole(runs: Runs) -> None:
+def test_a_dead_process_does_not_affect_the_timeline_of_the_others(runs: Runs) -> None:
     running = runs.start(PIPELINE, "--limit", 60, "--profile", runs.folder / "p.json")
     until(lambda: (runs.out / ".all.jsonl.part").exists() and (runs.out / ".all.jsonl.part").stat().st_size)
     shares_of(running)[0].kill()

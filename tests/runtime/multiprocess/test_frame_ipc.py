@@ -61,7 +61,7 @@ def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
     return new_frame
 
 
-def test_a_frame_keeps_all_but_its_pixels() -> None:
+def test_a_packed_frame_keeps_everything_except_pixels() -> None:
     first = frame(7, error="no luck")
     first.events.append(Event("seen", "x", "a", 7, 0.7, 3, {"n": 1}))
     second = first_of(pack(first))
@@ -134,7 +134,7 @@ def test_an_uplink_sends_in_order_and_waits_when_it_is_full() -> None:
 
 
 @pytest.mark.parametrize("aborted", [True, False], ids=["run given up", "reader gone"])
-def test_nobody_waits_for_an_uplink_that_is_not_read(aborted: bool) -> None:
+def test_an_aborted_uplink_releases_its_senders(aborted: bool) -> None:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there, depth=4)
     thread = threading.Thread(target=lambda: [uplink.put("x", bytes(1000)) for _ in range(3000)])
@@ -149,7 +149,7 @@ def test_nobody_waits_for_an_uplink_that_is_not_read(aborted: bool) -> None:
     uplink.close()
 
 
-def test_a_relay_takes_the_frame_as_it_is_now() -> None:
+def test_a_relay_packs_the_current_state_of_a_frame() -> None:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
     relay, shown = RelaySink(uplink, "all"), frame(1)
@@ -242,7 +242,7 @@ def test_shared_sinks_get_every_frame_in_order_and_close(shared: Shared) -> None
     assert any(message.startswith(text) for message in shared.logged)
 
 
-def test_latency_ends_where_the_sink_has_written_the_frame(shared: Shared) -> None:
+def test_latency_is_measured_until_the_sink_has_written_the_frame(shared: Shared) -> None:
     shared.sinks.open()
     due = frame(0)
     due.due_s = time.monotonic() - 2.0
@@ -255,7 +255,7 @@ def test_latency_ends_where_the_sink_has_written_the_frame(shared: Shared) -> No
     assert 1.9 < shared.sinks.latency["one"].quantile(0.5) < 30.0
 
 
-def test_a_slow_sink_holds_up_who_brings_more(shared: Shared) -> None:
+def test_a_slow_sink_blocks_its_senders(shared: Shared) -> None:
     shared.delay_s = 0.05
     shared.sinks.open()
     start_s = time.monotonic()
@@ -266,7 +266,7 @@ def test_a_slow_sink_holds_up_who_brings_more(shared: Shared) -> None:
     assert len(shared.wrote["one"]) == 20
 
 
-def test_an_output_error_ends_the_run_and_lets_nobody_wait(shared: Shared) -> None:
+def test_an_output_error_ends_the_run_and_releases_senders(shared: Shared) -> None:
     shared.sinks.open()
     for index in (1, 99, *range(100, 120)):
         shared.sinks.put([("one", pack(frame(index)), ""), ("two", pack(frame(index)), "")])
@@ -275,7 +275,7 @@ def test_an_output_error_ends_the_run_and_lets_nobody_wait(shared: Shared) -> No
     assert [index for _, index, _ in shared.wrote["one"]] == [1]
 
 
-def test_once_given_up_frames_are_dropped_and_sinks_closed(shared: Shared) -> None:
+def test_after_an_abort_frames_are_dropped_and_sinks_closed(shared: Shared) -> None:
     shared.delay_s = 0.05
     shared.sinks.open()
     thread = threading.Thread(target=lambda: [shared.sinks.put([("one", pack(frame(20)), "")]) for _ in range(200)])
@@ -303,7 +303,7 @@ def batch_of(source: str, *indices: int, failed: tuple[int, ...] = ()) -> bytes:
     return pack_batch(rows, {"detect": detections}, [frame(index, source, "bad") for index in failed])
 
 
-def test_a_file_that_another_process_reads_again_gives_each_sink_what_it_has_not_had(shared: Shared) -> None:
+def test_a_file_read_again_gives_each_sink_only_missing_frames(shared: Shared) -> None:
     owners = {"a": "first", "b": "other"}
     shared.sinks._owner = owners.get  # type: ignore[assignment]
     shared.sinks.open()
@@ -330,7 +330,7 @@ def test_a_file_that_another_process_reads_again_gives_each_sink_what_it_has_not
     assert sorted(shared.ended) == ["one a", "two a"]
 
 
-def test_a_sink_that_has_had_the_end_of_a_source_gets_nothing_of_it_again(shared: Shared) -> None:
+def test_a_sink_gets_no_frames_after_the_end_of_a_source(shared: Shared) -> None:
     owners = {"a": "first"}
     shared.sinks._owner = owners.get  # type: ignore[assignment]
     shared.sinks.open()
@@ -345,7 +345,7 @@ def test_a_sink_that_has_had_the_end_of_a_source_gets_nothing_of_it_again(shared
     assert sorted(shared.ended) == ["one a", "two a"]
 
 
-def test_a_source_that_is_replaced_is_not_taken_for_the_one_that_was_read_again(shared: Shared) -> None:
+def test_a_replaced_source_is_distinguished_from_a_repeated_one(shared: Shared) -> None:
     owners = {"a": "first"}
     shared.sinks._owner = owners.get  # type: ignore[assignment]
     shared.sinks.open()
@@ -365,7 +365,7 @@ def test_a_source_that_is_replaced_is_not_taken_for_the_one_that_was_read_again(
     assert shared.sinks._repeated["one"] == {}
 
 
-def test_nothing_is_kept_of_sources_that_have_come_and_gone(shared: Shared) -> None:
+def test_removed_sources_leave_no_state(shared: Shared) -> None:
     present: set[str] = set()
     shared.sinks._owner = lambda source: "first" if source in present else None
     shared.sinks.open()
@@ -383,7 +383,7 @@ def test_nothing_is_kept_of_sources_that_have_come_and_gone(shared: Shared) -> N
     shared.sinks.close()
 
 
-def test_a_batch_travels_with_its_tables_as_they_are() -> None:
+def test_a_packed_batch_keeps_its_tables() -> None:
     batch = unpack(batch_of("a", 3, 4, failed=(5,)))
     assert [row.index for row in batch.frames] == [3, 4]
     assert [(row.index, row.error, list(row.tables)) for row in batch.failed] == [(5, "bad", ["detect"])]
@@ -392,7 +392,7 @@ def test_a_batch_travels_with_its_tables_as_they_are() -> None:
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux sets the size of a pipe")
-def test_little_waits_in_the_pipe() -> None:
+def test_few_frames_wait_in_the_pipe() -> None:
     reader, writer = frame_pipe()
     assert fcntl.fcntl(writer.fileno(), fcntl.F_GETPIPE_SZ) == 16_384
     writer.send("there")
@@ -401,7 +401,7 @@ def test_little_waits_in_the_pipe() -> None:
     writer.close()
 
 
-def test_a_changed_source_is_written_though_the_end_of_the_former_one_came_last(shared: Shared) -> None:
+def test_a_changed_source_is_written_although_its_predecessor_ends_later(shared: Shared) -> None:
     shared.sinks._owner = {"a": "first"}.get  # type: ignore[assignment]
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a")], "first")  # of the source before the change

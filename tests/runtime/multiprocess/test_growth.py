@@ -104,12 +104,12 @@ class Placed:
         state.sample(10.0)
 
 
-def test_a_process_starts_for_what_would_overload_all_up_to_the_limit(monkeypatch):
+def test_an_overload_starts_processes_up_to_the_limit(monkeypatch):
     placed = Placed(monkeypatch)
     assert [placed.add(id_) for id_ in "abcdefghi"] == ["p0", "p0", "p1", "p1", "p2", "p2", "p0", "p1", "p2"]
 
 
-def test_a_load_of_exactly_one_is_served_and_an_idle_process_takes_the_heaviest(monkeypatch):
+def test_a_load_of_1_is_accepted_and_an_idle_process_gets_the_heaviest(monkeypatch):
     placed = Placed(monkeypatch)
     assert [placed.add("a", 0.5), placed.add("b", 0.5), placed.add("c", 0.1)] == ["p0", "p0", "p1"]
     placed = Placed(monkeypatch)
@@ -117,7 +117,7 @@ def test_a_load_of_exactly_one_is_served_and_an_idle_process_takes_the_heaviest(
     assert placed.add("b", 0.01) == "p1"
 
 
-def test_the_measured_rate_counts_once_it_is_known(monkeypatch):
+def test_the_measured_rate_replaces_the_estimate(monkeypatch):
     placed = Placed(monkeypatch)
     placed.add("a", 0.8)
     placed.rate("a", 3.0)  # a tenth of what was expected
@@ -128,7 +128,7 @@ def test_the_measured_rate_counts_once_it_is_known(monkeypatch):
     assert placed.add("d", 0.3) == "p1"
 
 
-def test_sources_go_to_the_least_load_not_to_the_fewest_sources(monkeypatch):
+def test_sources_go_to_the_process_of_the_lowest_load(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
     assert placed.add("a", 0.6) == "p0"
     assert [placed.add(f"b{number}", 0.1) for number in range(5)] == ["p1"] * 5
@@ -137,7 +137,7 @@ def test_sources_go_to_the_least_load_not_to_the_fewest_sources(monkeypatch):
     assert placed.add("next", 0.1) == "p0"
 
 
-def test_a_source_that_comes_back_goes_to_the_process_that_writes_its_files(monkeypatch):
+def test_a_readded_source_goes_to_the_process_that_writes_its_files(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
     assert [placed.add("a", 0.2), placed.add("b", 0.3), placed.add("c", 0.2)] == ["p0", "p1", "p0"]
     placed.rate("a", 60.0)
@@ -149,7 +149,7 @@ def test_a_source_that_comes_back_goes_to_the_process_that_writes_its_files(monk
     assert placed.add("c", 0.2) == "p1"
 
 
-def test_the_processes_of_removed_sources_are_not_remembered_for_ever(monkeypatch):
+def test_processes_of_removed_sources_are_forgotten_eventually(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
     for number in range(1100):
         placed.add(f"s{number}")
@@ -176,7 +176,7 @@ def test_a_pause_is_shown_at_once_and_an_older_report_does_not_undo_it(monkeypat
     assert process.orders[1:] == [messages.Pause("a", paused) for paused in (True, False, True)]
 
 
-def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):
+def test_the_load_of_an_added_source_is_planned(tmp_path):
     (tmp_path / "p.yaml").write_text(
         "device: cuda\nsources: {a: 'rtsp://h/a', b: {uri: 'rtsp://h/b', fps: 5}}\n"
         "stages: {detect: {model: demo}, jsonl: {path: 'o/{source}.jsonl'}}\n"
@@ -284,7 +284,7 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, monkeypatch):
+def test_sources_of_a_process_that_cannot_start_go_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=4)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -302,7 +302,7 @@ def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, 
         until(lambda: flows(running, "d"))
 
 
-def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, monkeypatch):
+def test_a_dead_process_is_replaced_if_the_others_are_full(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -323,7 +323,7 @@ def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, mo
     assert {worker.part for worker in running.processes.workers} == {0}
 
 
-def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
+def test_an_edit_of_the_yaml_may_start_a_process(tmp_path, monkeypatch):
     planned(monkeypatch, limit=2)
     path = yaml(tmp_path, "a")
     running = watching(path, lambda: build(read(path, may_be_empty=True)), None)
@@ -338,13 +338,13 @@ def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("keep_running", "limit", "kind"), [(True, 1, PipelineRun), (False, 3, PipelineRun)])
-def test_what_cannot_grow_runs_in_this_process(tmp_path, monkeypatch, keep_running, limit, kind):
+def test_a_pipeline_that_cannot_grow_runs_in_the_parent(tmp_path, monkeypatch, keep_running, limit, kind):
     planned(monkeypatch, limit)
     path = yaml(tmp_path, "a")
     assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=keep_running))) is kind
 
 
-def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
+def test_the_cpu_default_is_a_single_process(tmp_path):
     path = yaml(tmp_path, "a")
     assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=True))) is PipelineRun
     path.write_text(path.read_text().replace("device: cpu", "device: {use: cpu, processes: 2}"))
@@ -353,7 +353,7 @@ def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
     assert dict(fleet.growth.limits) == {"cpu": 2}
 
 
-def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeypatch):
+def test_no_process_starts_before_or_at_the_end_of_a_run(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -365,7 +365,7 @@ def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeyp
         added(running, "b")
 
 
-def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_path, monkeypatch):
+def test_a_process_refused_by_the_system_leaves_its_source_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -382,7 +382,7 @@ def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_p
         assert sum("another process on cpu cannot be started" in text for text in logged) == 1
 
 
-def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypatch):
+def test_a_first_process_refused_by_the_system_is_an_error(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))

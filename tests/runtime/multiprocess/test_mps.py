@@ -73,7 +73,7 @@ def _server(environment: Mapping[str, str]) -> int:
     return int((Path(environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log").read_text().split()[1])
 
 
-def test_a_daemon_of_its_own_ends_with_the_run(control: Path) -> None:
+def test_a_started_daemon_ends_with_the_run(control: Path) -> None:
     with MpsDaemon(check=None) as daemon:
         assert (daemon.active, daemon.own, daemon.running) == (True, True, True)
         assert daemon.reason == "started an MPS daemon for this run"
@@ -92,7 +92,7 @@ def test_a_daemon_of_its_own_ends_with_the_run(control: Path) -> None:
     daemon.close()  # again does nothing
 
 
-def test_nothing_is_left_when_the_run_is_killed() -> None:
+def test_no_daemon_is_left_when_the_run_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     folder, daemon, guard = parent.stdout.readline().split()
@@ -109,7 +109,7 @@ def test_nothing_is_left_when_the_run_is_killed() -> None:
     assert not Path(folder).exists()
 
 
-def test_nothing_is_left_when_the_run_ends_before_the_daemon_answers(control: Path, tmp_path: Path) -> None:
+def test_no_daemon_is_left_when_the_run_ends_before_its_answer(control: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     guard = subprocess.Popen(
         [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")], stdin=subprocess.PIPE,
@@ -178,7 +178,9 @@ def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.Monkey
         ("silent", "its daemon does not start (it does not answer)"),
     ],
 )
-def test_where_it_cannot_start_the_run_goes_on_without(how: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_continues_without_a_daemon_that_cannot_start(
+    how: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MPS_STAND_IN", how)
     daemon = MpsDaemon(check=None)
     with daemon:
@@ -187,7 +189,7 @@ def test_where_it_cannot_start_the_run_goes_on_without(how: str, reason: str, mo
     assert daemon._folder is None
 
 
-def test_without_the_program_the_run_goes_on_without(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_continues_without_the_mps_program(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_PLACES", ())
     control.unlink()
     with MpsDaemon(check=None) as daemon:
@@ -195,7 +197,7 @@ def test_without_the_program_the_run_goes_on_without(control: Path, monkeypatch:
         assert not daemon.active
 
 
-def test_where_no_client_can_use_it_the_daemon_ends() -> None:
+def test_a_daemon_without_usable_clients_is_ended() -> None:
     seen: list[Mapping[str, str]] = []
 
     def check(environment: Mapping[str, str]) -> str:
@@ -210,7 +212,7 @@ def test_where_no_client_can_use_it_the_daemon_ends() -> None:
 
 
 @pytest.mark.parametrize("default", [False, True])
-def test_a_daemon_that_is_there_is_reused_and_left_alone(
+def test_an_existing_daemon_is_reused_and_not_ended(
     default: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with MpsDaemon(check=None) as other:
@@ -235,7 +237,7 @@ def test_an_abandoned_folder_of_a_daemon_is_not_used(monkeypatch: pytest.MonkeyP
         assert (daemon.active, daemon.own) == (True, True)
 
 
-def test_a_host_s_daemon_is_used_where_nothing_can_ask_it(
+def test_a_daemon_of_the_host_is_used_without_the_control_program(
     control: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(mps, "_PLACES", ())
@@ -246,7 +248,7 @@ def test_a_host_s_daemon_is_used_where_nothing_can_ask_it(
         assert (daemon.active, daemon.own) == (True, False)
 
 
-def test_a_restart_gives_a_new_daemon() -> None:
+def test_a_restart_starts_a_new_daemon() -> None:
     with MpsDaemon(check=None) as daemon:
         before, pid = dict(daemon.environment), daemon._pid
         assert pid is not None
@@ -280,7 +282,7 @@ def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp
         assert daemon.active, daemon.reason
 
 
-def test_a_client_tells_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_reports_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
     if (why := client_trouble({})) is not None:
         assert why.startswith("CUDA fails with it (error ")
     monkeypatch.setattr(mps, "_CLIENT", "print(805)")

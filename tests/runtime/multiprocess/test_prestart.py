@@ -64,12 +64,12 @@ FILES = "".join(f"  f{n}: {n}.mp4\n" for n in range(14))
         ("[" * 5000, None, 16, 0),
     ],
 )
-def test_the_number_is_guessed_from_the_text(text, device, cores, number):
+def test_the_number_of_processes_is_estimated_from_the_yaml(text, device, cores, number):
     assert likely_processes(text, device, cores) == number
 
 
 @pytest.mark.parametrize(("files", "number"), [(14, 1), (60, 3)])
-def test_files_that_are_served_are_played_like_cameras(files, number):
+def test_served_files_count_as_cameras(files, number):
     text = "sources:\n" + "".join(f"  f{n}: {n}.mp4\n" for n in range(files))
     assert likely_processes(text, None, 32, realtime=True) == number
 
@@ -85,7 +85,7 @@ def test_files_that_are_served_are_played_like_cameras(files, number):
         (None, True, False, False),
     ],
 )
-def test_nothing_is_started_ahead_where_no_gpu_is_used(visible, package, driver, used, monkeypatch):
+def test_nothing_is_prestarted_without_a_gpu(visible, package, driver, used, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -142,7 +142,7 @@ def heard(child: Child) -> list[tuple[str, object]]:
     return messages
 
 
-def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatch, capfd):
+def test_a_prestarted_process_becomes_a_child_with_its_parents_state(early, monkeypatch, capfd):
     monkeypatch.setenv("GONE", "soon")
     idle = IdleChild("worker")
     idle.do_ahead("early", "preload")
@@ -165,7 +165,7 @@ def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatc
     assert (printed.out, printed.err) == ("", "said while it loads\n")
 
 
-def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early, capfd):
+def test_a_failed_preload_leaves_the_error_to_the_job(early, capfd):
     idle = IdleChild("worker")
     idle.do_ahead("no_such_module", "preload")
     idle.do_ahead("early", "no_such_function")
@@ -177,7 +177,7 @@ def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early,
     assert capfd.readouterr().err == ""
 
 
-def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
+def test_a_dead_prestarted_process_is_not_used_and_the_rest_ends(early, monkeypatch):
     monkeypatch.setattr(prestart, "_idle", [IdleChild("worker") for _ in range(3)])
     first, second, third = (idle.interpreter.process for idle in prestart._idle)
     third.kill()
@@ -191,7 +191,7 @@ def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_they_exit_with_a_parent_that_is_killed(busy, early):
+def test_prestarted_processes_exit_with_a_killed_parent(busy, early):
     hangs = "one.do_ahead('time', 'sleep', 100)\nfrom streamkit.runtime.multiprocess.children import Child\n"
     hangs += "Child('worker/0', print, idle=one)\n"
     script = "import sys, time\nfrom streamkit.runtime.multiprocess.children import IdleChild\n"
@@ -218,7 +218,7 @@ stages:
 """
 
 
-def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypatch):
+def test_a_run_uses_the_prestarted_processes_it_needs_and_ends_the_others(tmp_path, monkeypatch):
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)))
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
@@ -235,7 +235,7 @@ def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypat
     assert {len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab"} == {5}
 
 
-def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
+def test_a_run_in_a_single_process_ends_prestarted_processes(tmp_path, monkeypatch):
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)).replace("processes: 2", "processes: 1"))
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
@@ -264,7 +264,7 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
         (None, True, {}, 0),
     ],
 )
-def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
+def test_nothing_is_prestarted_for_a_single_process_or_the_cpu(
     sources_yaml, driver, set_, started, tmp_path, monkeypatch
 ):
     ahead_calls: list[tuple[str, str]] = []
@@ -286,7 +286,7 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
     assert ahead_calls == [*ahead, *clients]
 
 
-def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):
+def test_a_pipe_is_not_read_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 1 / 0)
     os.mkfifo(tmp_path / "pipe")
@@ -295,7 +295,7 @@ def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):
     assert not prestart._idle
 
 
-def test_the_module_of_a_worker_can_be_loaded_ahead():
+def test_the_module_of_a_worker_is_preloadable():
     code = "from streamkit.runtime.multiprocess.worker import preload\nimport sys\n"
     code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
     paths = os.pathsep.join(sys.path)

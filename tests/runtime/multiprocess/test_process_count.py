@@ -123,7 +123,9 @@ def planned(pipeline_graph: Graph, codec: str = "", fps: float | None = None, **
         (80, CAMERA, "h264", DETECT + "draw: {}, video: {path: 'o/{source}.mp4'}, ", 2),
     ],
 )
-def test_the_loads_that_were_measured(sources: int, source: str, codec: str, stages: str, count: int) -> None:
+def test_measured_loads_give_the_expected_number_of_processes(
+    sources: int, source: str, codec: str, stages: str, count: int
+) -> None:
     assert planned(graph(sources, source, stages), codec).processes == count
 
 
@@ -147,7 +149,7 @@ def test_a_source_s_rate_is_that_of_its_options(source: str, fps: float | None, 
     assert planned(pipeline_graph, "hevc", fps).processes == count
 
 
-def test_busy_decoders_get_one_process_more_beside_the_spare_one() -> None:
+def test_busy_decoders_get_another_process_beside_the_spare_process() -> None:
     busy = "one more because these keep the decoders busy"
     assert planned(graph(158, CAMERA, FULL), "h264").reason.endswith(f"{busy}; {SPARE}")
     for cores, count in ((14, 3), (15, 4)):
@@ -155,7 +157,7 @@ def test_busy_decoders_get_one_process_more_beside_the_spare_one() -> None:
         assert (plan.processes, busy in plan.reason, SPARE in plan.reason) == (count, count == 4, True)
 
 
-def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
+def test_the_reason_states_demand_and_capacity_of_a_process() -> None:
     served = "one process serves about"
     assert planned(graph(200)).reason == (
         f"4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 2,000; {SPARE}"
@@ -209,7 +211,7 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
         (3, {"cores": 64, "keep_running": True}, 1, 21, ""),
     ],
 )
-def test_cores_memory_and_sources_bound_it(
+def test_cores_memory_and_sources_limit_the_number_of_processes(
     sources: int, options: dict[str, Any], count: int, limit: int, by: str
 ) -> None:
     plan = planned(graph(sources), **options)
@@ -217,12 +219,12 @@ def test_cores_memory_and_sources_bound_it(
     assert plan.reason.endswith(f"2,000; {by}" if by else "2,000")
 
 
-def test_one_file_over_all_decoders_is_one_process() -> None:
+def test_a_single_file_gets_a_single_process() -> None:
     plan = planned(graph(1, "{uri: '#.mp4', decoders: auto}"), "hevc")
     assert (plan.processes, plan.reason.partition("; ")[2]) == (1, "limited by one process per source")
 
 
-def test_devices_share_the_sources_and_the_cores() -> None:
+def test_devices_divide_the_sources_and_the_cores() -> None:
     pipeline_graph = graph(200, device="['cuda:0', 'cuda:1', cpu]")
     devices = [Device("cuda", 0), Device("cuda", 1), Device("cpu")]
     plan = plan_processes(pipeline_graph, devices, cores=32)
@@ -234,7 +236,7 @@ def test_devices_share_the_sources_and_the_cores() -> None:
     assert plan_processes(graph(400, device="['cuda:0', 'cuda:1']"), devices[:2], cores=16).counts == [2, 2]
 
 
-def test_a_number_of_processes_that_is_set_is_taken() -> None:
+def test_a_configured_number_of_processes_is_used() -> None:
     plan = planned(graph(2, device="{use: cuda, processes: 3}"), cores=1)
     head = "3 processes on cuda:0: set by device.processes"
     assert (plan.processes, plan.limit) == (3, 3)
@@ -270,7 +272,7 @@ def test_a_spare_process_is_kept_within_cores_and_memory(
     assert ("no spare process: " in plan.reason) == (explains_spare and count == spare_limit)
 
 
-def test_no_spare_process_is_kept_on_the_cpu_nor_beside_the_one_that_a_stage_needs() -> None:
+def test_no_spare_process_on_the_cpu_or_for_stages_that_need_a_single_process() -> None:
     pipeline_graph = graph(200, device="{use: cpu, processes: 2}")
     assert plan_processes(pipeline_graph, [Device("cpu")], cores=16, keep_running=True).devices[0].spare_limit == 0
     many = planned(graph(200, stages=DETECT + "film: {path: a.mp4}, "), keep_running=True)
@@ -295,7 +297,7 @@ SINGLE_PROCESS = [
 
 
 @pytest.mark.parametrize(("stages", "head", "reason"), SINGLE_PROCESS)
-def test_what_needs_one_process_gets_one_and_says_why(stages: str, head: str, reason: str) -> None:
+def test_stages_that_need_a_single_process_get_it_with_the_reason(stages: str, head: str, reason: str) -> None:
     plan = planned(graph(200, stages=stages, head=head))
     assert (plan.processes, plan.limit, plan.reason) == (1, 1, f"1 process on cuda:0: {reason}")
     few = planned(graph(2, stages=stages, head=head), keep_running=True)
@@ -314,7 +316,7 @@ def test_what_needs_one_process_gets_one_and_says_why(stages: str, head: str, re
         "snapshot",
     ],
 )
-def test_what_keeps_state_per_source_or_runs_in_the_parent_lets_several_run(stages: str) -> None:
+def test_stages_with_state_per_source_or_in_the_parent_allow_several_processes(stages: str) -> None:
     if "snapshot" in stages:
         zone = "z: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]]}"
         stages = f"{DETECT}track: {{}}, {zone}, snapshot: {{when: z.entered}}, "
@@ -329,13 +331,13 @@ def test_of_the_built_in_stages_only_identify_looks_across_sources() -> None:
     assert {process_count.scope_of(kind) for kind in kinds} == {"source", "pipeline"}
 
 
-def test_frames_of_a_program_need_one_process() -> None:
+def test_pushed_frames_need_a_single_process() -> None:
     pipeline_graph = graph(200)
     pipeline_graph.sources.append(PushSource().config("mine", GPU[0]))
     assert planned(pipeline_graph).reason == "1 process on cuda:0: a program pushes frames"
 
 
-def test_without_a_source_there_is_one_process_and_room_for_more() -> None:
+def test_a_pipeline_without_sources_has_a_single_process_that_may_grow() -> None:
     pipeline_graph = graph(1)
     pipeline_graph.sources = []
     plan = planned(pipeline_graph, keep_running=True)
@@ -349,7 +351,7 @@ def test_loads_add_up_to_the_number_of_processes() -> None:
     assert sum(plan.loads.values()) == pytest.approx(200 * 30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
 
 
-def test_files_get_what_cameras_leave_of_the_decoders() -> None:
+def test_files_use_the_decoder_capacity_left_by_cameras() -> None:
     pipeline_graph = graph(150, PACED)
     pipeline_graph.sources += [
         source
@@ -363,7 +365,7 @@ def test_files_get_what_cameras_leave_of_the_decoders() -> None:
     assert sum(files) == pytest.approx((5000 - 4500) * 112e-6 / 0.50)
 
 
-def test_files_are_probed_and_what_cannot_be_read_is_left_to_the_run(root: Path) -> None:
+def test_files_are_probed_and_unreadable_ones_are_left_to_the_run(root: Path) -> None:
     street = str(root / "samples" / "street.mp4")
     pipeline_graph = graph(1, f"'{street}'")
     pipeline_graph.sources += graph(2, "'nowhere#.mp4'").sources[1:]
@@ -372,7 +374,7 @@ def test_files_are_probed_and_what_cannot_be_read_is_left_to_the_run(root: Path)
     assert probe_sources(pipeline_graph, within_s=-1) == {}
 
 
-def test_nothing_changes_on_the_cpu(root: Path) -> None:
+def test_the_cpu_plan_is_a_single_process(root: Path) -> None:
     pipeline_graph = graph(300, device="cpu")
     assert plan_here(pipeline_graph).counts == [1]
     assert gpu_reasons(pipeline_graph) == []
@@ -399,7 +401,7 @@ def test_files_get_no_more_processes_than_the_networks_keep_busy():
 
 
 @pytest.mark.parametrize(("network_fps", "processes"), [(3_850.0, 2), (3_500.0, 2), (1_750.0, 1)])
-def test_a_fast_network_that_binds_gets_a_second_process(network_fps, processes):
+def test_a_fast_network_that_is_the_bottleneck_gets_a_second_process(network_fps, processes):
     files = graph(14, FILE)
     facts = {source.id: SourceFacts("h264", 30.0) for source in files.sources}
     plan = plan_processes(files, GPU, cores=16, facts=facts, network_fps=[network_fps])
@@ -430,7 +432,7 @@ def test_networks_that_are_faster_than_the_decoders_change_nothing():
     assert plan_processes(files, GPU, cores=16, network_fps=[50_000.0]) == plan_processes(files, GPU, cores=16)
 
 
-def test_files_have_what_cameras_leave_of_the_networks():
+def test_files_use_the_network_capacity_left_by_cameras():
     mixed = graph(14, FILE)
     cameras = graph(10, CAMERA)
     both = replace(mixed, sources=[*mixed.sources, *cameras.sources])
@@ -453,13 +455,13 @@ def test_files_have_what_cameras_leave_of_the_networks():
         (FILE, "h264", {"decoders_fps_h264": 12000.0, "lock_us_h264": 40.0}, 1),
     ],
 )
-def test_what_was_measured_on_a_gpu_takes_the_place_of_the_first_guess(source, codec, measured, processes):
+def test_measured_rates_of_a_gpu_replace_the_first_estimate(source, codec, measured, processes):
     figures = {**FIRST_GUESSES, **{name: GpuFigure(amount, "2026-11-27") for name, amount in measured.items()}}
     sources = 100 if source == CAMERA else 14
     assert planned(graph(sources, source), codec, figures=[figures]).processes == processes
 
 
-def test_each_gpu_has_its_own_figures():
+def test_figures_are_stored_per_gpu():
     slow = {**FIRST_GUESSES, "lock_us_hevc": GpuFigure(276.0, "2026-11-27")}
     gpus = [Device("cuda", 0), Device("cuda", 1)]
     cameras = graph(100, CAMERA, device="[cuda:0, cuda:1]")
@@ -478,7 +480,7 @@ def test_each_gpu_has_its_own_figures():
         (DETECT, "{uri: 'rtsp://h/#', every: 1}", {"h264": 112.0, "hevc": 138.0}),
     ],
 )
-def test_the_lock_time_is_learned_from_stages_whose_time_is_known(stages, source, expected):
+def test_the_lock_time_is_derived_from_stages_of_known_time(stages, source, expected):
     assert frame_lock_us(graph(2, source, stages)) == expected
 
 
@@ -496,7 +498,7 @@ OVERLOAD = (
         (40, None, ""),
     ],
 )
-def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, overload):
+def test_cameras_above_the_network_capacity_are_reported(cameras, served_fps, overload):
     plan = plan_processes(graph(cameras), GPU, cores=16, network_fps=[served_fps])
     assert plan.devices[0].overload == overload
 
@@ -510,7 +512,7 @@ def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, 
         ("detect: {model: demo, every: 3}, two: {stage: detect, model: demo}, ", "with every: 5 and a tracker all fit"),
     ],
 )
-def test_the_way_out_of_an_overload_goes_on_from_what_the_pipeline_has(stages, way_out):
+def test_the_fix_for_an_overload_extends_the_pipelines_options(stages, way_out):
     plan = plan_processes(graph(40, stages=stages), GPU, cores=16, network_fps=[800.0])
     assert plan.devices[0].overload.endswith(way_out)
 
@@ -525,7 +527,7 @@ def test_the_way_out_of_an_overload_goes_on_from_what_the_pipeline_has(stages, w
         ("detect: {model: demo}, two: {stage: detect, model: demo}, ", 500.0),
     ],
 )
-def test_the_rate_of_all_networks_together(stages, fps, monkeypatch):
+def test_the_rates_of_all_networks_are_combined(stages, fps, monkeypatch):
     rate = NetworkRate(1000.0, 32)
     monkeypatch.setattr(process_count, "expected_rate", lambda card, engine, precision, device: rate)
     assert network_fps(graph(2, stages=stages), GPU[0]) == pytest.approx(fps)

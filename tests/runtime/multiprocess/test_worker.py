@@ -136,7 +136,7 @@ def test_a_configuration_cannot_be_changed() -> None:
     assert not hasattr(job, "__dict__")
 
 
-def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_reports_from_ready_to_its_end(path: Path, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     every: list[float] = []
     timer = module.PeriodicTimer
     monkeypatch.setattr(module, "PeriodicTimer", lambda every_s, tick: every.append(every_s) or timer(every_s, tick))
@@ -170,7 +170,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     assert not (path.parent / "all.jsonl").exists()
 
 
-def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
+def test_a_job_that_cannot_start_exits_with_1(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
     begin_and_work(link, job_of(path, device="cuda:99"), there)
     assert link.kinds() == ["fatal", "end"]
@@ -180,7 +180,7 @@ def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
         here.recv()
 
 
-def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
+def test_an_aborted_job_reports_its_counts(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
     link.waiting.put(messages.Abort())
     begin_and_work(link, job_of(path), there)
@@ -200,7 +200,7 @@ def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
         ({"sources": orders_of("b", "z"), "shared": ("none",)}, "none, z is missing"),
     ],
 )
-def test_a_file_that_changed_meanwhile_is_refused(path: Path, changes: dict[str, Any], missing: str) -> None:
+def test_a_yaml_changed_during_startup_is_refused(path: Path, changes: dict[str, Any], missing: str) -> None:
     with pytest.raises(ConfigError, match=f"changed during startup: {missing}; start the run again"):
         _graph(job_of(path, **changes), None)  # type: ignore[arg-type]
 
@@ -214,7 +214,7 @@ def test_a_graph_has_the_sources_of_the_job_and_relays_for_the_shared_sinks(path
     assert _graph(job_of(path, shared=()), uplink).nodes["all"].type is not RelaySink
 
 
-def test_of_what_looks_across_sources_the_first_stage_is_a_relay_and_those_below_are_gone(path: Path) -> None:
+def test_the_first_stage_across_sources_becomes_a_relay_and_those_below_are_removed(path: Path) -> None:
     stages = (
         "  both: {stage: across, from: decode}\n  tags: {stage: across}\n  last: {stage: jsonl, path: OUT/l.jsonl}\n"
     )
@@ -233,9 +233,7 @@ def test_of_what_looks_across_sources_the_first_stage_is_a_relay_and_those_below
 
 
 @pytest.mark.parametrize("error", [OutputError, StageError, SourceError])
-def test_an_error_is_told_and_aborts_what_is_on_its_way_unless_that_may_be_written(
-    worker_and_link: Any, error: type
-) -> None:
+def test_an_error_is_reported_and_aborts_frames_in_flight_unless_writable(worker_and_link: Any, error: type) -> None:
     (running, link), aborted = worker_and_link, []
     running._uplink.abort = lambda: aborted.append(1)
     raised = error.__new__(error)
@@ -246,7 +244,7 @@ def test_an_error_is_told_and_aborts_what_is_on_its_way_unless_that_may_be_writt
     assert aborted == ([1] if error is SourceError else [])
 
 
-def test_the_counts_are_those_of_its_own_stages(worker_and_link: Any) -> None:
+def test_a_worker_counts_its_stages_only(worker_and_link: Any) -> None:
     running, link = worker_and_link
     assert running._relayed == {"all"}
     assert running.limit == 3
@@ -268,7 +266,7 @@ def raising() -> None:
     raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_facts_are_told_where_there_are_alarms(path: Path, link: Link) -> None:
+def test_facts_are_reported_with_alarms(path: Path, link: Link) -> None:
     path.write_text(path.read_text() + "alarms: {away: down_s > 3}\n")
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
@@ -280,7 +278,7 @@ def test_facts_are_told_where_there_are_alarms(path: Path, link: Link) -> None:
     here.close()
 
 
-def test_each_order_does_what_it_says_alone(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_order_has_only_its_effect(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     running, link = worker_and_link
     done: list[str] = []
     ended = threading.Event()
@@ -309,7 +307,7 @@ def test_each_order_does_what_it_says_alone(worker_and_link: Any, monkeypatch: p
 ENTRY = "test://?width=32&height=32&fps=10&frames=4"
 
 
-def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_last_frame(worker_and_link: Any) -> None:
+def test_an_added_source_has_its_order_number_and_continues_after_the_last_frame(worker_and_link: Any) -> None:
     running, link = worker_and_link
     link.order(messages.Add(SourceOrder("c", 7, ENTRY, paused=True, after=LastFrame(40, 2.0, 1.0, (64, 48)))))
     report = running.worker_report()
@@ -325,7 +323,7 @@ def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_las
     assert link.kinds() == []
 
 
-def test_a_report_never_gives_a_state_the_number_of_its_successor(worker_and_link: Any) -> None:
+def test_a_report_pairs_each_state_with_its_order_number(worker_and_link: Any) -> None:
     running, _ = worker_and_link
     states = running.sources.states
 
@@ -347,7 +345,7 @@ def test_a_report_never_gives_a_state_the_number_of_its_successor(worker_and_lin
     assert running.states["a"] is not states["a"]
 
 
-def test_an_order_that_cannot_be_carried_out_is_refused_and_the_next_one_is(worker_and_link: Any) -> None:
+def test_a_failing_order_is_refused_and_the_next_is_executed(worker_and_link: Any) -> None:
     running, link = worker_and_link
     wrong = SourceOrder("a", 2, ENTRY)
     orders = [messages.Add(wrong), messages.Remove("nobody"), messages.Set(1, "no such stage", {})]
@@ -360,7 +358,7 @@ def test_an_order_that_cannot_be_carried_out_is_refused_and_the_next_one_is(work
     assert running.states["a"].state == "paused"
 
 
-def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(path: Path, link: Link) -> None:
+def test_rejected_options_are_reported_with_the_order_number(path: Path, link: Link) -> None:
     path.write_text(path.read_text().replace("stages:", "stages:\n  detect: {model: demo, min_score: 0.3}"))
     here, there = Pipe(duplex=False)
     uplink, job = Uplink(there), job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
@@ -383,7 +381,7 @@ def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(pa
     here.close()
 
 
-def test_a_process_that_has_lost_its_gpu_ends_alone(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_lost_its_gpu_ends_alone(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     running, link = worker_and_link
 
     class Ended(BaseException):
@@ -401,7 +399,7 @@ def test_a_process_that_has_lost_its_gpu_ends_alone(worker_and_link: Any, monkey
     assert running.fatal is None
 
 
-def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(worker_and_link: Any) -> None:
+def test_hanging_gpu_work_is_reported_once_the_process_runs(worker_and_link: Any) -> None:
     running, link = worker_and_link
     stuck_s = [31.0]
     running._lane_devices = [
@@ -420,9 +418,7 @@ def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(worker_
     assert link.kinds() == ["hangs", "report"]
 
 
-def test_a_check_of_the_gpu_that_does_not_return_is_told_with_the_reports(
-    worker_and_link: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hanging_gpu_check_is_reported(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     running, link = worker_and_link
     now_s = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
@@ -443,7 +439,7 @@ def test_a_check_of_the_gpu_that_does_not_return_is_told_with_the_reports(
     assert link.kinds() == ["report", "report", "hangs", "report"]
 
 
-def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(worker_and_link: Any) -> None:
+def test_an_idle_process_that_lost_its_gpu_ends(worker_and_link: Any) -> None:
     running, _ = worker_and_link
     texts = iter(("cudaErrorMemoryAllocation", "cudaErrorMpsClientTerminated: the client was terminated"))
 
@@ -461,7 +457,7 @@ def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(worker_and_link:
 KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
 
 
-def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
+def test_sessions_in_use_are_sent_on_change_with_each_packet_once(
     worker_and_link: Any, sessions: list[SessionSample]
 ) -> None:
     running, link = worker_and_link
@@ -481,7 +477,7 @@ def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
     ]
 
 
-def test_a_spare_process_makes_sessions_until_it_has_enough_or_gets_a_source(
+def test_a_spare_process_creates_sessions_until_it_has_enough_or_gets_a_source(
     worker_and_link: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     running, link = worker_and_link
@@ -528,7 +524,7 @@ def test_a_later_order_for_sessions_replaces_the_earlier_one(
     assert packets == [b"first"]
 
 
-def test_a_gpu_without_room_for_sessions_keeps_none_ready(
+def test_a_full_gpu_prepares_no_sessions(
     worker_and_link: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     running, link = worker_and_link
@@ -547,7 +543,7 @@ def test_a_gpu_without_room_for_sessions_keeps_none_ready(
     assert "the spare process keeps no decoders ready: " in caplog.text
 
 
-def test_the_yaml_is_read_once_the_variables_of_the_device_are_there(
+def test_the_yaml_is_read_after_the_device_variables_are_set(
     path: Path, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plugins may use the GPU when they are loaded, and must not do so without MPS."""
@@ -569,7 +565,7 @@ def test_the_yaml_is_read_once_the_variables_of_the_device_are_there(
     assert link.kinds() == ["fatal", "end"]
 
 
-def test_a_gpu_that_is_lost_at_the_start_ends_the_process_alone(
+def test_a_gpu_lost_at_the_start_ends_only_that_process(
     path: Path, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: Any) -> None:
