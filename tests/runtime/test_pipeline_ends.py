@@ -24,7 +24,7 @@ from streamkit.runtime.run import RunConfig
         ("trouble: open", 0, "there is no such camera"),
     ],
 )
-def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
+def test_a_failed_source_does_not_stop_the_others(run, options, frames, error):
     result = run({"bad": f"{{stage: gray, {options}}}", "good": "{stage: gray, frames_: 8}"}, "find: {}", "keep: {}")
     assert result.code == 1
     assert [entry[1] for entry in entries_of(source="good")] == list(range(8))
@@ -35,7 +35,7 @@ def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
     assert sorted(closed) == (["good"] if "open" in options else ["bad", "good"])
 
 
-def test_a_frame_that_fails_is_counted_and_the_run_goes_on(run):
+def test_a_failed_frame_is_counted_and_the_run_continues(run):
     result = run({"a": test_uri(frames=6)}, "tell: {bad: 2}", "collect: {}")
     assert result.code == 1
     assert [record["frame"] for record in result.records["a"]] == list(range(6))
@@ -50,13 +50,13 @@ def test_on_error_stop_ends_the_run(run):
     assert 4 <= len(entries_of()) < 1000  # what was decoded goes to the outputs, and no more is
 
 
-def test_an_error_of_the_run_itself_ends_it(run):
+def test_an_internal_error_ends_the_run(run):
     with pytest.raises(StreamkitError, match="no more of this"):
         run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: process}", "keep: {}")
     assert LOG.count("trouble opened") == LOG.count("trouble closed") >= 1
 
 
-def test_an_error_of_a_close_is_told_and_costs_no_frame(run):
+def test_an_error_in_close_is_reported_and_loses_no_frame(run):
     result = run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: close}", "keep: {}")
     assert result.code == 1
     assert len(entries_of()) == 200
@@ -83,7 +83,7 @@ def test_a_stage_that_cannot_be_opened_ends_the_run_before_its_first_frame(run, 
 
 
 @pytest.mark.parametrize("where", ["open", "write", "end"])
-def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, where):
+def test_an_output_error_ends_the_run_without_hanging(run, where):
     """With more sources than batches may wait between lanes."""
     with pytest.raises(OutputError, match="the disk is full"):
         run(
@@ -103,7 +103,7 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, whe
 # -------------------------------------------------------------------------------------------------------- ends early
 
 
-def test_stop_lets_through_what_is_decoded():
+def test_stop_drains_decoded_frames():
     running = pipeline(dict.fromkeys("abc", "{stage: gray, frames_: 1000000, pause_s: 0.001}"), "find: {}", "keep: {}")
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()))
@@ -134,7 +134,7 @@ def test_stop_ends_the_wait_for_a_paced_frame():
 
 
 @pytest.mark.parametrize("frozen", ["nothing", "by Python", "by the application"])
-def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monkeypatch):
+def test_a_live_run_freezes_loaded_objects_for_the_garbage_collector(frozen, monkeypatch):
     gc.unfreeze()
     count = gc.get_freeze_count
     if frozen == "by Python":  # as Python 3.12 begins
@@ -157,7 +157,7 @@ def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monk
 
 
 @pytest.mark.parametrize("live_may_come", [True, False])
-def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collections(live_may_come):
+def test_a_run_that_waits_for_cameras_freezes_loaded_objects(live_may_come):
     gc.unfreeze()
     file = {"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}
     running = pipeline(file, "keep: {}", keep_running=True, live_may_come=live_may_come)
@@ -173,7 +173,7 @@ def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collec
     assert bool(meanwhile) == live_may_come
 
 
-def test_networks_are_tuned_once_the_first_frames_have_passed():
+def test_networks_are_tuned_after_the_first_frames():
     run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=50)}}}"}, "keep: {}")
     run.device = Device("cuda")
     future = run._future()
@@ -189,7 +189,7 @@ def test_networks_are_tuned_once_the_first_frames_have_passed():
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_stages_of_the_host_open_while_networks_are_tuned_and_sinks_after_them(failed, monkeypatch):
+def test_host_stages_open_during_tuning_and_sinks_after_it(failed, monkeypatch):
     run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
     run.device = Device("cuda")
     opened, tuned, open_ = [], threading.Event(), threading.Event()
@@ -223,7 +223,7 @@ def test_stages_of_the_host_open_while_networks_are_tuned_and_sinks_after_them(f
         ({"a": ""}, {}, True),
     ],
 )
-def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, options, held):
+def test_networks_are_tuned_at_once_with_live_or_possible_cameras(sources, options, held):
     listed = {
         id_: f"{{stage: test_pattern, uri: {test_uri(frames=2)}{f', pace: {pace}' if pace else ''}}}"
         for id_, pace in (sources or {"a": ""}).items()
@@ -238,7 +238,7 @@ def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, optio
 
 
 @pytest.mark.parametrize(("pace", "held"), [("unpaced", True), ("realtime", False)])
-def test_a_file_that_repeats_is_no_camera(pace, held, tmp_path):
+def test_a_looping_file_is_not_a_camera(pace, held, tmp_path):
     path = write(tmp_path / "a.mp4", frames=5)
     run = PipelineRun(pipeline({"a": f"{{uri: {path}, loop: true, pace: {pace}}}"}, "keep: {}").graph, Device("cpu"))
     run.device = Device("cuda")
