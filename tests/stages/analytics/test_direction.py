@@ -34,13 +34,13 @@ def test_a_track_at_the_tolerance_moves_in_the_direction():
     assert stage_events(Direction(directions=upward, tolerance=89.9), right) == []
 
 
-def test_heading_is_a_compass_s_in_the_picture_also_in_shares():
+def test_the_heading_is_in_compass_degrees_of_the_image_also_with_shares():
     places = {1: [(100 + 4 * i, 300 - 4 * i) for i in range(40)]}
     for units in ("pixels", "share"):
         done = run_stage(Direction(units=units), walk(places))
         assert done[-1].detections.extra["heading_deg"][0] == pytest.approx(45, abs=0.1)
 
 
-def test_standing_still_keeps_the_direction():
+def test_a_standing_track_keeps_its_direction():
     places = [(100 + 4 * i, 100) for i in range(40)] + [(256, 100)] * 200 + [(256 + 4 * i, 100) for i in range(40)]
     assert len(stage_events(Direction(), walk({1: places}))) == 1

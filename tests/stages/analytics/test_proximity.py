@@ -23,7 +23,7 @@ def test_a_pair_meets_and_parts_once():
     ]
 
 
-def test_it_takes_time_to_meet():
+def test_objects_meet_after_the_minimum_time():
     gaps = [40, 40, 90, 40, 40, 40, 40, 90]
     events = stage_events(Proximity(distance=50, near_for=2.0), walk(line(*gaps), step_s=1.0))
     assert [(f, k, d.get("since_s"), d.get("together_s")) for f, k, _, d in events] == [
@@ -32,14 +32,14 @@ def test_it_takes_time_to_meet():
     ]
 
 
-def test_one_that_is_lost_has_parted_when_last_seen():
+def test_a_lost_object_parted_when_last_seen():
     events = stage_events(
         Proximity(distance=50, track_ttl=1.5), walk(line(40, 40, None, 40, None, None, None), step_s=1.0)
     )
     assert [(f, k, d.get("together_s")) for f, k, _, d in events] == [(0, "met", None), (5, "parted", 3.0)]
 
 
-def test_where_time_goes_back_all_have_parted_when_last_seen():
+def test_a_time_jump_back_parts_all_pairs_when_last_seen():
     events = stage_events(Proximity(distance=50), walk(line(40, 40, 40, 40, 40), times=[10.0, 11.0, 12.0, 1.0, 2.0]))
     assert [(f, k, d.get("together_s"), d.get("since_s")) for f, k, _, d in events] == [
         (0, "met", None, 10.0),
@@ -48,14 +48,14 @@ def test_where_time_goes_back_all_have_parted_when_last_seen():
     ]
 
 
-def test_in_meters_and_in_shares():
+def test_distances_may_be_in_meters_or_shares():
     meters = stage_events(Proximity(distance=5.0, **FLAT), walk(line(60, 40)))
     assert [(f, d["distance"]) for f, _, _, d in meters] == [(1, 4.0)]
     share = stage_events(Proximity(distance=0.12, units="share"), walk(line(60, 36)))
     assert [(f, d["distance"]) for f, _, _, d in share] == [(1, 0.1)]
 
 
-def test_between_classes():
+def test_pairs_are_limited_to_selected_classes():
     tracks = {1: [(100.0, 100.0)], 2: [(110.0, 100.0)], 3: [(120.0, 100.0)]}
     labels = {1: "person", 2: "person", 3: "car"}
     both = stage_events(Proximity(distance=50, labels=("person",), others=("car",)), walk(tracks, label=labels))
