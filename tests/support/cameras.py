@@ -87,12 +87,12 @@ with Collecting(REGISTRY):
 
 
 def registry() -> Registry:
-    known_kinds = default_registry()
+    kinds = default_registry()
     for name in REGISTRY.names():
         kind = REGISTRY.get(name)
         assert kind is not None
-        known_kinds.add(kind)
-    return known_kinds
+        kinds.add(kind)
+    return kinds
 
 
 def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[PipelineRun, list[str]]:
