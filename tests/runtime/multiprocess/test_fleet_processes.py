@@ -855,8 +855,8 @@ def test_an_ending_run_starts_no_further_process(ending: str) -> None:
 def test_facts_of_workers_have_the_age_of_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[tuple[list[str], float, bool]] = []
 
-    def aged(self: HealthSnapshot, age_s: float, lost: bool) -> HealthSnapshot:
-        calls.append((list(self.sources), age_s, lost))
+    def aged(self: HealthSnapshot, age_s: float, gone: bool) -> HealthSnapshot:
+        calls.append((list(self.sources), age_s, gone))
         return self
 
     monkeypatch.setattr(HealthSnapshot, "aged", aged)
