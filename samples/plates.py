@@ -37,7 +37,7 @@ def draw_plate(
         text: capital letters, digits, `-` and spaces.
         stroke: thickness of the strokes in units of the grid.
         spacing: space between two characters, in the same units.
-        background: grey level.
+        background: gray level.
         ink: likewise, of text and border.
         margin: above and below the text, in the same units.
     """

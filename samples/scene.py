@@ -79,11 +79,11 @@ class Actor:
     look: Look
     ground: np.ndarray
     id: int = 0
-    travelled: np.ndarray = field(init=False)
+    traveled: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:
         self._step = np.diff(self.ground, axis=0, prepend=2 * self.ground[:1] - self.ground[1:2])
-        self.travelled = np.cumsum(np.hypot(self._step[:, 0], self._step[:, 1]))
+        self.traveled = np.cumsum(np.hypot(self._step[:, 0], self._step[:, 1]))
         self._poses: dict[float, tuple[np.ndarray, np.ndarray]] = {}
 
     def pose(self, camera: Camera) -> tuple[np.ndarray, np.ndarray]:
@@ -101,7 +101,7 @@ class Actor:
     def outline(self, i: int, camera: Camera) -> tuple[list[Part], np.ndarray]:
         """The parts in frame i, and all their points in picture coordinates, (n, 2), in the order of the parts."""
         turn, facing = self.pose(camera)
-        parts = sprite(self.look, float(self.travelled[i]), float(turn[i]))
+        parts = sprite(self.look, float(self.traveled[i]), float(turn[i]))
         x, y, scale = camera.project(*self.ground[i])
         points = np.concatenate([c for part in parts for c in part.contours])
         return parts, points * (scale * facing[i], -scale) + (x, y)

@@ -94,11 +94,11 @@ def distinct_look(look: Look, others: list[Look], rng: np.random.Generator, trie
     return replace(look, colors=(*colors, *look.colors[shown:]))  # type: ignore[arg-type]
 
 
-def sprite(look: Look, travelled: float, turn: float = 0.0) -> list[Part]:
-    """The parts of an object after `travelled` meters; `turn` 0 is seen from the side, 1 walks away, -1 to us."""
+def sprite(look: Look, traveled: float, turn: float = 0.0) -> list[Part]:
+    """The parts of an object after `traveled` meters; `turn` 0 is seen from the side, 1 walks away, -1 to us."""
     if look.kind == "car":
-        return _car(look, travelled)
-    return _person(look, travelled, turn) if look.kind == "person" else _bike(look, travelled)
+        return _car(look, traveled)
+    return _person(look, traveled, turn) if look.kind == "person" else _bike(look, traveled)
 
 
 def shade(color: Color, by: float) -> Color:
@@ -138,10 +138,10 @@ def _knee(hip: tuple[float, float], foot: tuple[float, float], bone: float) -> t
     return (hip[0] + foot[0]) / 2 - dy / d * bend, (hip[1] + foot[1]) / 2 + dx / d * bend
 
 
-def _person(look: Look, travelled: float, turn: float) -> list[Part]:
+def _person(look: Look, traveled: float, turn: float) -> list[Part]:
     h, (top, legs, skin, hair, bag) = look.size, look.colors
     away, turn = turn > 0.5, abs(turn)
-    step = travelled / (0.8 * h) * 2 * np.pi + look.phase
+    step = traveled / (0.8 * h) * 2 * np.pi + look.phase
     side, parts = 1 - 0.8 * turn, []
     hip, neck = (0.0, 0.50 * h), (0.03 * h * side, 0.80 * h)
     wide = (0.085 + 0.035 * turn) * h
@@ -194,10 +194,10 @@ def _person(look: Look, travelled: float, turn: float) -> list[Part]:
     return parts
 
 
-def _bike(look: Look, travelled: float) -> list[Part]:
+def _bike(look: Look, traveled: float) -> list[Part]:
     h, (top, legs, skin, hair, paint) = look.size, look.colors
     k, r, parts = h / 1.75, 0.34, []
-    spin = travelled / r
+    spin = traveled / r
 
     def wheel(x: float) -> None:
         parts.append(Part((disc(x, r, r), disc(x, r, r * 0.80)), TYRE))
@@ -220,7 +220,7 @@ def _bike(look: Look, travelled: float) -> list[Part]:
         shoe = limb((pedal[0] - 0.05, pedal[1]), (pedal[0] + 0.12, pedal[1] + 0.01), 0.036)
         parts.append(Part((shoe,), (40, 34, 32)))
 
-    turn = -travelled / 1.1 + look.phase
+    turn = -traveled / 1.1 + look.phase
     leg(turn + np.pi, 0.66)
     wheel(rear[0])
     wheel(front[0])
@@ -322,7 +322,7 @@ _BODIES = (
 )
 
 
-def _car(look: Look, travelled: float) -> list[Part]:
+def _car(look: Look, traveled: float) -> list[Part]:
     size, paint = look.size, look.colors[0]
     outline, windows = _BODIES[look.style]
     stretch = lambda points: rounded([(x * size, y) for x, y in points])  # noqa: E731
@@ -348,7 +348,7 @@ def _car(look: Look, travelled: float) -> list[Part]:
         parts.append(Part((disc(x, r, r),), TYRE))
         parts.append(Part((disc(x, r, r * 0.64),), CHROME))
         for i in range(5):
-            a = -travelled / r + i * 2 * np.pi / 5
+            a = -traveled / r + i * 2 * np.pi / 5
             spoke = limb((x, r), (x + 0.58 * r * np.cos(a), r + 0.58 * r * np.sin(a)), 0.028)
             parts.append(Part((spoke,), (96, 98, 102)))
         parts.append(Part((disc(x, r, r * 0.16),), (60, 60, 64)))

@@ -96,9 +96,9 @@ def _separate_choices(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     folder = tmp_path_factory.mktemp("cache")
     compiled = Path(before or Path.home() / ".cache") / "streamkit"
     (folder / "streamkit").mkdir()
-    for kept in compiled.iterdir() if compiled.is_dir() else ():
-        if kept.name != "arithmetic":
-            (folder / "streamkit" / kept.name).symlink_to(kept)
+    for compiled_file in compiled.iterdir() if compiled.is_dir() else ():
+        if compiled_file.name != "arithmetic":
+            (folder / "streamkit" / compiled_file.name).symlink_to(compiled_file)
     os.environ["XDG_CACHE_HOME"] = str(folder)
     if _gpu_missing() is None:
         from support.f32_choices import write_f32_choices
@@ -148,8 +148,10 @@ def here(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> 
 
 
 def _log_levels() -> dict[str, int]:
-    loggers = {name: one for name, one in logging.root.manager.loggerDict.items() if isinstance(one, logging.Logger)}
-    return {name: one.level for name, one in loggers.items() if name.startswith(("streamkit", "uvicorn"))}
+    loggers = {
+        name: logger for name, logger in logging.root.manager.loggerDict.items() if isinstance(logger, logging.Logger)
+    }
+    return {name: logger.level for name, logger in loggers.items() if name.startswith(("streamkit", "uvicorn"))}
 
 
 @pytest.fixture(autouse=True)
@@ -199,9 +201,9 @@ class Outcome:
     def boxes(self, source: str) -> list[tuple[int, np.ndarray]]:
         """(frame index, (n, 6) array of x1 y1 x2 y2 score class) of each record."""
         rows = []
-        for one in self.records[source]:
-            found = [[*o["box"], o["score"], o["class_id"]] for o in one["objects"]]
-            rows.append((one["frame"], np.array(found, np.float64).reshape(-1, 6)))
+        for frame_record in self.records[source]:
+            box_rows = [[*o["box"], o["score"], o["class_id"]] for o in frame_record["objects"]]
+            rows.append((record["frame"], np.array(box_rows, np.float64).reshape(-1, 6)))
         return rows
 
 

@@ -39,8 +39,8 @@ def letterbox(image: np.ndarray, size: tuple[int, int], anchor: str) -> tuple[np
     left, top = ((size[0] - inner[0]) // 2, (size[1] - inner[1]) // 2) if anchor == "center" else (0, 0)
     resized = cv2.resize(image, inner, interpolation=cv2.INTER_LINEAR)
     right, bottom = size[0] - inner[0] - left, size[1] - inner[1] - top
-    grey = (114, 114, 114)
-    return cv2.copyMakeBorder(resized, top, bottom, left, right, cv2.BORDER_CONSTANT, value=grey), scale, left, top
+    gray = (114, 114, 114)
+    return cv2.copyMakeBorder(resized, top, bottom, left, right, cv2.BORDER_CONSTANT, value=gray), scale, left, top
 
 
 def read_yolox(output: np.ndarray, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:

@@ -33,7 +33,13 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.option("--map", "map_", multiple=True, metavar="THEIRS=OURS", help="rename a class of the truth")
 @click.option("--first-frame", type=click.IntRange(0, 1), help="number of the first frame in the names of YOLO files")
 @click.option("--min-visible", type=click.FloatRange(0, 1), default=0.0, help="ignore objects that are visible less")
-@click.option("--only-labelled", is_flag=True, help="leave out frames without a box in the truth")
+@click.option(
+    "--only-labeled",
+    "--only-labelled",
+    "only_labeled",
+    is_flag=True,
+    help="leave out frames without a box in the truth",
+)
 @click.option(
     "--set",
     "set_",
@@ -133,7 +139,7 @@ def _load(
         mapping,
         truth_options["first_frame"],
         truth_options["min_visible"],
-        truth_options["only_labelled"],
+        truth_options["only_labeled"],
     )
     classes = known_classes(detectors_of(graph))
     return graph, Truth(options, [source.id for source in graph.sources], *classes, images_of(graph))

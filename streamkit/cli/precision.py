@@ -70,7 +70,7 @@ def _options(command: Any) -> Any:
 )
 @click.option("--symmetric", is_flag=True, help="activations around zero, for TensorRT; slower on a CPU")
 def quantize(reduce_range: bool | None, symmetric: bool, **command_options: Any) -> int:
-    """Write an int8 network for the CPU, and its card: static quantisation with frames of CLIPS.
+    """Write an int8 network for the CPU, and its card: static quantization with frames of CLIPS.
 
     Both networks are compared on other frames of the clips. If the int8 one loses more than --max-loss, nothing is
     written.

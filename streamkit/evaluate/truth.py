@@ -34,7 +34,7 @@ class TruthOptions:
         mapping: names of the pipeline's classes by those of the truth.
         first_frame: the number of the first frame in the names of YOLO files; None to find out.
         min_visible: objects of which a smaller share is visible are neither hit nor miss.
-        only_labelled: leave out frames without a box in the truth.
+        only_labeled: leave out frames without a box in the truth.
     """
 
     path: str
@@ -43,7 +43,7 @@ class TruthOptions:
     mapping: Mapping[str, str] = field(default_factory=dict)
     first_frame: int | None = None
     min_visible: float = 0.0
-    only_labelled: bool = False
+    only_labeled: bool = False
 
 
 class TruthRows(NamedTuple):
@@ -156,7 +156,7 @@ class Truth:
     def is_labeled(self, source: str, frame: int) -> bool:
         """Whether the truth says what is on a frame."""
         rows = self.rows[source]
-        if self.options.only_labelled:
+        if self.options.only_labeled:
             return bool((rows.frame == frame).any())
         return rows.listed is None or frame in rows.listed
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ONNX Runtime's quantiser and calibrator are given, and the silencing of what they print."""
+"""What ONNX Runtime's quantizer and calibrator are given, and the silencing of what they print."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class CalibrationReader:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Silence what the quantiser prints: advice for its own command line."""
+    """Silence what the quantizer prints: advice for its own command line."""
     import onnxruntime as ort
 
     ort.set_default_logger_severity(4)

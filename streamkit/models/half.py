@@ -172,7 +172,7 @@ def _is_f16(model: Any) -> bool:
 
 def _check(model: Any, file: Path) -> None:
     if is_quantized(file):
-        raise ModelError(f"{file.name} is quantised; f16 is made from the float network it was made from")
+        raise ModelError(f"{file.name} is quantized; f16 is made from the float network it was made from")
     if _is_f16(model):
         raise ModelError(f"{file.name} is an f16 network already")
 

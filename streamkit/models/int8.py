@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""int8 networks for the CPU, by ONNX Runtime's static quantiser.
+"""int8 networks for the CPU, by ONNX Runtime's static quantizer.
 
 Weights are symmetric int8 with a scale per output channel, activations uint8 with one scale per tensor (U8S8): the pair
 for which x86 processors have instructions. Where a processor lacks those of VNNI, sums of two products saturate at 16
@@ -50,7 +50,7 @@ _VNNI = frozenset({"avx512_vnni", "avx_vnni", "avx_vnni_int8"})
 
 @dataclass(frozen=True, slots=True)
 class Int8Facts:
-    """What was quantised.
+    """What was quantized.
 
     Attributes:
         parts: the network's nodes.
@@ -112,7 +112,7 @@ def write_int8(
 
     Raises:
         MissingPackage: `onnx` is not installed.
-        ModelError: the network cannot be quantised, or there are no frames.
+        ModelError: the network cannot be quantized, or there are no frames.
     """
     need_onnxruntime()
     model = load_onnx(file, "quantize")
@@ -130,9 +130,9 @@ def write_int8(
         calibration = CalibrationReader(feeds)
         try:
             _quantize(prepared, out, calibration, split, reduce_range, symmetric)
-        except Exception as error:  # the quantiser raises anything, from ValueError to ONNX Runtime's own
+        except Exception as error:  # the quantizer raises anything, from ValueError to ONNX Runtime's own
             raise ModelError(
-                f"ONNX Runtime cannot quantise {file.name}: {short(error)}; keep the float network, or export it "
+                f"ONNX Runtime cannot quantize {file.name}: {short(error)}; keep the float network, or export it "
                 "again with a later opset"
             ) from None
     return Int8Facts(split, calibration.frames, reduce_range)
@@ -148,7 +148,7 @@ def too_few_frames(count: int, minimum: int) -> ModelError:
 
 def _check(model: Any, file: Path) -> None:
     if is_quantized(file):
-        raise ModelError(f"{file.name} is quantised already; name the card of the float network it was made from")
+        raise ModelError(f"{file.name} is quantized already; name the card of the float network it was made from")
     from onnx import TensorProto
 
     if any(graph_input.type.tensor_type.elem_type == TensorProto.FLOAT16 for graph_input in model.graph.input):
@@ -156,14 +156,14 @@ def _check(model: Any, file: Path) -> None:
 
 
 def _prepared(model: Any, folder: Path, name: str) -> Any:
-    """Return the model with the quantiser's pre-processing: constants folded, normalization fused, shapes inferred."""
+    """Return the model with the quantizer's pre-processing: constants folded, normalization fused, shapes inferred."""
     import onnx
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     source = folder / "given.onnx"
     out = folder / "prepared.onnx"
     try:
-        onnx.save(model, source)  # given a model, the quantiser loses the weights
+        onnx.save(model, source)  # given a model, the quantizer loses the weights
         quant_pre_process(str(source), str(out), skip_symbolic_shape=True)
         prepared = onnx.load(out)
     except Exception as error:  # ONNX Runtime's exceptions have no common base but Exception

@@ -96,7 +96,7 @@ def quantize_card(
 
     Raises:
         MissingPackage: a package of the extra `quantize` is missing.
-        ModelError: the network cannot be used or quantised, or there are too few frames.
+        ModelError: the network cannot be used or quantized, or there are too few frames.
         OutputError: the files cannot be written.
     """
     if len(request.calibration) < MIN_FRAMES:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.walks import changing, crossings, told, walk
+from support.walks import changing, crossings, stage_events, walk
 
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.testing.kit import run_stage
@@ -24,7 +24,7 @@ def ways(events):
 
 def counted(places, line=UP, times=None, **options):
     options.setdefault("margin", 5.0)
-    return ways(told(LineCounter(line=line, **options), walk({7: places}, times=times)))
+    return ways(stage_events(LineCounter(line=line, **options), walk({7: places}, times=times)))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_what_counts(places, expected):
 def test_the_event_says_it_all():
     stage = LineCounter(line={"door": UP, "wall": ((300, 0), (300, 360))}, margin=5)
     places = {1: [(80, 150), (99, 150), (101, 150), (120, 150), (120, 150)], 2: [(120, 160)] * 4 + [(80, 160)]}
-    events = told(stage, walk(places, label={1: "person", 2: "dog"}))
+    events = stage_events(stage, walk(places, label={1: "person", 2: "dog"}))
     assert events == [
         (3, "crossed", 1, {"line": "door", "direction": "in", "label": "person", "in": 1, "out": 0, "at_s": 0.08}),
         (4, "crossed", 2, {"line": "door", "direction": "out", "label": "dog", "in": 1, "out": 1, "at_s": 0.16}),
@@ -72,7 +72,7 @@ def test_hold_waits_for_flicker_to_pass():
     assert counted(jump) == [(5, "in"), (7, "out")]
     assert counted(jump, debounce=0.1) == []
     stays = [(80, 150)] * 5 + [(120, 150)] * 5
-    events = told(LineCounter(line=UP, margin=5, debounce=0.1), walk({7: stays}))
+    events = stage_events(LineCounter(line=UP, margin=5, debounce=0.1), walk({7: stays}))
     assert [(frame, data["at_s"]) for frame, _, _, data in events] == [(8, 0.2)]  # 0.12 s after it passed
 
 
@@ -85,13 +85,13 @@ def test_a_track_that_is_away_for_too_long_begins_anew():
 
 def test_only_these_classes():
     footage = walk({1: [(80, 150), (120, 150)], 2: [(80, 150), (120, 150)]}, label={1: "person", 2: "dog"})
-    assert [track for _, _, track, _ in told(LineCounter(line=UP, labels=("dog",)), footage)] == [2]
+    assert [track for _, _, track, _ in stage_events(LineCounter(line=UP, labels=("dog",)), footage)] == [2]
 
 
 def test_windows():
     places = [(80, 150), (120, 150)] * 5
     footage = walk({7: places}, times=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 6.2, 6.5, 7.0, 7.2])
-    events = told(LineCounter(line=UP, window=2.0), footage)
+    events = stage_events(LineCounter(line=UP, window=2.0), footage)
     assert [(frame, data) for frame, kind, _, data in events if kind == "counted"] == [
         (4, {"in": 2, "out": 1, "from_s": 0.0, "to_s": 2.0}),
         (6, {"in": 1, "out": 1, "from_s": 2.0, "to_s": 4.0}),
@@ -103,8 +103,8 @@ def test_predicted_objects_count_or_not():
     footage = walk({7: [(80, 150), (120, 150), (80, 150)]})
     for frame, guess in zip(footage, (0, 1, 0), strict=True):
         frame.detections = frame.detections.with_columns(predicted=np.array([guess], bool))
-    assert ways(told(LineCounter(line=UP), footage)) == [(1, "in"), (2, "out")]
-    assert ways(told(LineCounter(line=UP, predicted=False), footage)) == []
+    assert ways(stage_events(LineCounter(line=UP), footage)) == [(1, "in"), (2, "out")]
+    assert ways(stage_events(LineCounter(line=UP, predicted=False), footage)) == []
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, line):
 
 
 def counted_from(footage, line, margin, hold):
-    return ways(told(LineCounter(line=line, margin=margin, debounce=hold), footage, batch=(1, 3, 7)))
+    return ways(stage_events(LineCounter(line=line, margin=margin, debounce=hold), footage, batch=(1, 3, 7)))
 
 
 @settings(max_examples=150, deadline=None)
@@ -191,7 +191,7 @@ def test_batches_and_other_sources_and_the_order_of_objects_change_nothing(seed,
         return [tuple(p) if seen else None for p, seen in zip(at.tolist(), rng.random(20) < 0.9, strict=True)]
 
     sources = {name: walk({t: places() for t in range(1, 6)}, source=name) for name in "abc"}
-    alone = {name: told(LineCounter(line=BENT), footage, batch=1) for name, footage in sources.items()}
+    alone = {name: stage_events(LineCounter(line=BENT), footage, batch=1) for name, footage in sources.items()}
     for footage in sources.values():
         for frame in footage:
             frame.detections = frame.detections[rng.permutation(len(frame.detections))]
@@ -220,13 +220,13 @@ def test_shares_count_as_pixels_do_and_at_any_resolution(seed):
     expected = counted([tuple(p) for p in at.tolist()], line=BENT, margin=3.6)
     for scale in (1, 2, 3):
         footage = walk({7: [tuple(p) for p in (at * scale).tolist()]}, width=640 * scale, height=360 * scale)
-        assert ways(told(LineCounter(line=share, units="share", margin=0.01), footage)) == expected
+        assert ways(stage_events(LineCounter(line=share, units="share", margin=0.01), footage)) == expected
     changes = walk({7: [tuple(p) for p in at.tolist()]})  # and where it changes on the way
     for frame in changes[15:]:
         frame.width = 1280
         frame.height = 720
         frame.detections = frame.detections.with_columns(xyxy=frame.detections.xyxy * np.float32(2))
-    assert ways(told(LineCounter(line=share, units="share", margin=0.01), changes)) == expected
+    assert ways(stage_events(LineCounter(line=share, units="share", margin=0.01), changes)) == expected
 
 
 def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
@@ -301,7 +301,7 @@ def data_of(events, *names):
 def test_a_line_that_stays_keeps_its_counts_and_a_new_one_begins(first, then):
     places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (250, 150), (350, 150)]}
     stage = changing(LineCounter(line=first, margin=5), 3, line=then)
-    assert data_of(told(stage, walk(places), batch=1), "line", "in", "out") == [
+    assert data_of(stage_events(stage, walk(places), batch=1), "line", "in", "out") == [
         (1, "door", 1, 0),
         (2, "door", 1, 1),
         (3, "door", 2, 1),
@@ -312,14 +312,14 @@ def test_a_line_that_stays_keeps_its_counts_and_a_new_one_begins(first, then):
 def test_a_line_that_moves_begins_at_zero_and_a_track_counts_once_it_was_away_from_it():
     places = {7: [(80, 150), (120, 150), (298, 150), (310, 150), (280, 150)], 8: [(80, 120)] * 2 + [(120, 120)] * 3}
     stage = changing(LineCounter(line={"door": UP}, margin=5), 2, line={"door": FAR_UP})
-    assert data_of(told(stage, walk(places), batch=1), "in", "out") == [(1, 1, 0), (4, 0, 1)]
+    assert data_of(stage_events(stage, walk(places), batch=1), "in", "out") == [(1, 1, 0), (4, 0, 1)]
 
 
 def test_more_parts_of_a_line_and_windows_go_on():
     places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (80, 150), (120, 150)]}
     bent = ((100.0, 200.0), (100.0, 150.0), (100.0, 100.0), (90.0, 20.0))
     stage = changing(LineCounter(line={"a": UP}, margin=5, window=2.5), 3, line={"a": UP, "b": bent})
-    events = told(stage, walk(places, times=[0, 1, 2, 3, 4, 5]), batch=1)
+    events = stage_events(stage, walk(places, times=[0, 1, 2, 3, 4, 5]), batch=1)
     assert data_of(events, "line", "in", "out") == [
         (1, "a", 1, 0), (2, "a", 1, 1), (3, "a", 2, 1), (4, "a", 2, 2), (4, "b", 0, 1), (5, "a", 3, 2),
         (5, "b", 1, 1),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.walks import changing, stays, told, walk
+from support.walks import changing, stage_events, stays, walk
 
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
@@ -22,7 +22,7 @@ EDGE = (97, 150)
 
 def zone_events(places, times=None, polygon=BOX, **options):
     options.setdefault("margin", 5.0)
-    return told(Zone(polygon=polygon, **options), walk({7: places}, times=times))
+    return stage_events(Zone(polygon=polygon, **options), walk({7: places}, times=times))
 
 
 def kinds(events):
@@ -49,7 +49,7 @@ def test_the_events_say_it_all():
     places = {1: [OUT, IN, IN, IN, OUT], 2: [IN, IN, None, None, None]}
     footage = walk(places, times=[0, 1, 2, 3, 4.5], label={1: "person", 2: "dog"})
     zones = {"till": BOX, "door": tuple((x + 300, y) for x, y in BOX)}
-    assert told(Zone(polygon=zones, margin=5), footage) == [
+    assert stage_events(Zone(polygon=zones, margin=5), footage) == [
         (0, "entered", 2, {"zone": "till", "label": "dog", "count": 1, "at_s": 0.0, "appeared": True}),
         (1, "entered", 1, {"zone": "till", "label": "person", "count": 2, "at_s": 1.0}),
         (4, "left", 2, {"zone": "till", "label": "dog", "count": 1, "dwell_s": 1.0, "at_s": 1.0, "lost": True}),
@@ -94,10 +94,10 @@ def test_a_crowd_lasts_before_it_is_told():
     three = {1: [IN] * 12, 2: [OUT, IN, OUT] + [IN] * 9, 3: [OUT] * 4 + [IN] * 4 + [OUT] * 4}
     footage = walk(three, times=list(range(12)))
     stage = Zone(polygon=BOX, margin=5, more_than=1, crowded_for=2.0)
-    events = [(f, k, d) for f, k, _, d in told(stage, footage) if k in ("overcrowded", "cleared")]
+    events = [(f, k, d) for f, k, _, d in stage_events(stage, footage) if k in ("overcrowded", "cleared")]
     assert events == [(5, "overcrowded", {"count": 3, "since_s": 3.0})]
     stage = Zone(polygon=BOX, margin=5, more_than=2, crowded_for=2.0)
-    events = [(f, k, d) for f, k, _, d in told(stage, footage) if k in ("overcrowded", "cleared")]
+    events = [(f, k, d) for f, k, _, d in stage_events(stage, footage) if k in ("overcrowded", "cleared")]
     assert events == [
         (6, "overcrowded", {"count": 3, "since_s": 4.0}),
         (10, "cleared", {"count": 2, "since_s": 8.0}),
@@ -107,7 +107,7 @@ def test_a_crowd_lasts_before_it_is_told():
 def test_windows_of_occupancy():
     two = {1: [OUT, IN, IN, IN, OUT, OUT], 2: [OUT, OUT, IN, OUT, OUT, OUT]}
     footage = walk(two, times=[0, 1, 2, 3, 6, 11])
-    events = [(f, d) for f, k, _, d in told(Zone(polygon=BOX, margin=5, window=5), footage) if k == "occupancy"]
+    events = [(f, d) for f, k, _, d in stage_events(Zone(polygon=BOX, margin=5, window=5), footage) if k == "occupancy"]
     assert events == [
         (4, {"mean": 1.0, "max": 2, "entered": 2, "left": 1, "from_s": 0.0, "to_s": 5.0}),  # 1 + 2 + 1 + 1 of 5
         (5, {"mean": 0.2, "max": 1, "entered": 0, "left": 1, "from_s": 5.0, "to_s": 10.0}),
@@ -135,7 +135,9 @@ PLACE = st.one_of(st.none(), st.tuples(st.integers(60, 330), st.integers(30, 330
 )
 def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, polygon):
     times = np.round(np.cumsum(steps), 6)[: len(places)].tolist()
-    events = told(Zone(polygon=polygon, margin=margin, debounce=hold), walk({7: places}, times=times), batch=(1, 3, 7))
+    events = stage_events(
+        Zone(polygon=polygon, margin=margin, debounce=hold), walk({7: places}, times=times), batch=(1, 3, 7)
+    )
     entered = [d["at_s"] for _, k, _, d in events if k == "entered"]
     left = [(d["at_s"], d.get("lost", False)) for _, k, _, d in events if k == "left"]
     counted = [(a, *b) for a, b in zip(entered, [*left, (None, False)], strict=False)]
@@ -248,14 +250,14 @@ def test_loitering_begins_at_its_very_time():
 def test_a_crowd_is_more_than_the_number():
     two = {1: [IN] * 2, 2: [IN] * 2}
     for limit, expected in ((1, ["overcrowded"]), (2, [])):
-        events = told(Zone(polygon=BOX, margin=5, more_than=limit), walk(two, times=[0, 1]))
+        events = stage_events(Zone(polygon=BOX, margin=5, more_than=limit), walk(two, times=[0, 1]))
         assert [k for _, k, _, _ in events if k == "overcrowded"] == expected
 
 
 def test_a_window_begins_with_who_is_still_there():
     footage = walk({1: [IN, IN, IN, OUT]}, times=[0, 5.5, 10, 11])
     stage = Zone(polygon=BOX, margin=5, window=5, track_ttl=20.0)
-    events = [d for _, kind, _, d in told(stage, footage) if kind == "occupancy"]
+    events = [d for _, kind, _, d in stage_events(stage, footage) if kind == "occupancy"]
     assert [(d["mean"], d["max"], d["entered"], d["left"]) for d in events] == [(1.0, 1, 1, 0), (1.0, 1, 0, 0)]
 
 
@@ -265,7 +267,7 @@ DAY_AND_MORE = 2**33 / 90_000  # the range of the clock of an MPEG transport str
 def windows(places, times, window, batch=4, **options):
     """(frame, data) of a zone's windows."""
     stage = Zone(polygon=BOX, margin=5, window=window, **options)
-    return [(f, d) for f, k, _, d in told(stage, walk({7: places}, times=times), batch) if k == "occupancy"]
+    return [(f, d) for f, k, _, d in stage_events(stage, walk({7: places}, times=times), batch) if k == "occupancy"]
 
 
 def spans(events):
@@ -284,7 +286,7 @@ def test_a_leap_ahead_tells_the_one_that_was_open_and_begins_anew(leap_s):
     assert [(d["mean"], d["max"], d["entered"], d["left"]) for _, d in events] == [(0.4, 1, 1, 1), (0.8, 1, 1, 0)]
     stage = LineCounter(line=((0, 100), (640, 100)), window=5.0)
     times = [0, 2, leap_s, leap_s + 5]
-    counted = told(stage, walk({7: [(9, 50), (9, 150), (9, 150), (9, 150)]}, times=times))
+    counted = stage_events(stage, walk({7: [(9, 50), (9, 150), (9, 150), (9, 150)]}, times=times))
     assert [(f, d["in"]) for f, k, _, d in counted if k == "counted"] == [(2, 1), (3, 0)]
 
 
@@ -311,8 +313,8 @@ def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
     places = [IN if is_inside else OUT for is_inside in rng.random(len(times)) < 0.5]
     footage = walk({7: places}, times=times)
     stage = Zone(polygon=BOX, margin=5, window=2.0)
-    events = told(stage, footage, batch=sizes)
-    assert events == told(Zone(polygon=BOX, margin=5, window=2.0), walk({7: places}, times=times), batch=32)
+    events = stage_events(stage, footage, batch=sizes)
+    assert events == stage_events(Zone(polygon=BOX, margin=5, window=2.0), walk({7: places}, times=times), batch=32)
     waiting = {"entered": 0, "left": 0}
     later: dict[str, int] = {}  # what the frame tells itself is of the next window
     at = -1
@@ -343,7 +345,7 @@ BESIDE = (450, 150)
 @pytest.mark.parametrize("then", [{"till": BOX, "door": SIDE}, {"door": SIDE, "till": BOX}])
 def test_an_area_that_stays_goes_on_and_a_new_one_is_entered(first, then):
     footage = walk({1: [IN] * 4 + [OUT], 2: [OUT] * 2 + [BESIDE] * 3}, times=[0, 1, 2, 3, 4])
-    events = told(changing(Zone(polygon=first, margin=5), 3, polygon=then), footage, batch=1)
+    events = stage_events(changing(Zone(polygon=first, margin=5), 3, polygon=then), footage, batch=1)
     shown = [(f, kind, d["zone"], d["count"], d.get("dwell_s")) for f, kind, _, d in events if d["zone"] != "gone"]
     assert shown == [(0, "entered", "till", 1, None), (3, "entered", "door", 1, None), (4, "left", "till", 0, 4.0)]
     assert [d.get("appeared") for _, kind, _, d in events if d["zone"] == "door"] == [None]
@@ -352,7 +354,7 @@ def test_an_area_that_stays_goes_on_and_a_new_one_is_entered(first, then):
 def test_an_area_that_moves_begins_empty():
     footage = walk({1: [IN] * 5, 2: [BESIDE] * 5}, times=[0, 1, 2, 3, 4])
     stage = Zone(polygon={"a": BOX}, margin=5, more_than=0, window=2.0)
-    events = told(changing(stage, 1, polygon={"a": SIDE}), footage, batch=1)
+    events = stage_events(changing(stage, 1, polygon={"a": SIDE}), footage, batch=1)
     assert [(f, kind, t, d.get("count")) for f, kind, t, d in events if kind != "occupancy"] == [
         (0, "entered", 1, 1),
         (0, "overcrowded", None, 1),
@@ -369,7 +371,7 @@ def test_an_area_that_moves_begins_empty():
 def test_a_window_goes_on_with_its_area_when_the_order_of_areas_changes(areas):
     walked = walk({1: [IN] * 5, 2: [IN, OUT, OUT, OUT, OUT], 3: [BESIDE] * 5}, times=[0, 0.5, 1, 1.5, 2])
     zone = Zone(polygon={"till": BOX, "door": SIDE}, margin=5, window=2.0)
-    events = told(changing(zone, 2, polygon=areas), walked, batch=1)
+    events = stage_events(changing(zone, 2, polygon=areas), walked, batch=1)
     windows_by_area = {
         data["zone"]: [data[key] for key in ("mean", "max", "entered", "left")]
         for _, kind, _, data in events
@@ -392,9 +394,9 @@ def test_an_area_counts_on_its_sources_only():
 
 def test_an_area_that_no_longer_counts_on_a_source_is_empty_there():
     footage = walk({1: [IN] * 4}, source="gate", times=[0, 1, 2, 3])
-    events = told(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), footage, batch=1)
+    events = stage_events(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), footage, batch=1)
     assert kinds(events) == [(0, "entered")]
-    events = told(
+    events = stage_events(
         changing(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), 3, sources=()),
         footage,
         batch=1,

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from support.walks import crossings, feet, scene, stays, told
+from support.walks import crossings, feet, scene, stage_events, stays
 
 from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.stages.analytics.zone import Zone
@@ -43,7 +43,7 @@ def test_every_count_is_exact_on_true_boxes(seed):
         for track, boxes in tracks.items():
             for frame, way in crossings(line, feet(boxes), times, margin=3.6):
                 expected.append((frame, name, track, labels[track], "in" if way > 0 else "out"))
-    events = told(LineCounter(line=LINES), footage, batch=32)
+    events = stage_events(LineCounter(line=LINES), footage, batch=32)
     crossed = [(f, d["line"], t, d["label"], d["direction"]) for f, _, t, d in events]
     assert sorted(crossed) == sorted(expected)
     assert len(crossed) >= 5
@@ -66,7 +66,7 @@ def test_every_stay_is_exact_on_true_boxes(seed):
                     (round(a, 6), b if b is None else round(b, 6), lost) for a, b, lost in track_stays
                 ]
     stays_by_track = {}
-    for _, kind, track, data in told(Zone(polygon=ZONES), footage, batch=32):
+    for _, kind, track, data in stage_events(Zone(polygon=ZONES), footage, batch=32):
         key = (data["zone"], track)
         if kind == "entered":
             stays_by_track.setdefault(key, []).append((data["at_s"], None, False))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.walks import told, walk
+from support.walks import stage_events, walk
 
 from streamkit.core.data import Batch
 from streamkit.stages.analytics.line_counter import LineCounter
@@ -118,23 +118,23 @@ def test_what_comes_after_is_as_if_the_source_began_there(name, seed, back, size
 def test_an_area_that_is_overcrowded_stays_so_and_what_must_last_begins_anew():
     three = {t: [(150, 150)] * 8 for t in (1, 2, 3)}
     times = [10, 11, 12, 13, 1, 2, 3, 4]
-    events = told(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(three, times=times))
+    events = stage_events(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(three, times=times))
     assert [(f, k, d["since_s"]) for f, k, _, d in events if "crowd" in k or k == "cleared"] == [
         (2, "overcrowded", 10.0)
     ]
-    events = told(Zone(polygon=BOX, more_than=2, crowded_for=4.0), walk(three, times=times))
+    events = stage_events(Zone(polygon=BOX, more_than=2, crowded_for=4.0), walk(three, times=times))
     assert not [k for _, k, _, _ in events if k == "overcrowded"], "neither part lasts for long enough"
     longer = walk({t: [(150, 150)] * 7 for t in (1, 2, 3)}, times=[10, 11, 1, 2, 3, 3.75, 4])
-    events = told(Zone(polygon=BOX, more_than=2, crowded_for=3.0), longer)
+    events = stage_events(Zone(polygon=BOX, more_than=2, crowded_for=3.0), longer)
     assert [(f, d["since_s"]) for f, k, _, d in events if k == "overcrowded"] == [(6, 1.0)], "from the new time on"
     fewer = {t: [(150, 150)] * (8 if t == 1 else 4) for t in (1, 2, 3)}
-    events = told(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(fewer, times=times))
+    events = stage_events(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(fewer, times=times))
     assert [(f, d["since_s"]) for f, k, _, d in events if k == "cleared"] == [(6, 1.0)]
 
 
 def test_a_line_s_counts_go_on():
     across = [(100, 100), (300, 100)] * 3
-    events = told(LineCounter(line=((180, 0), (180, 360))), walk({1: across}, times=[10, 11, 12, 1, 2, 3]))
+    events = stage_events(LineCounter(line=((180, 0), (180, 360))), walk({1: across}, times=[10, 11, 12, 1, 2, 3]))
     assert [(f, d["direction"], d["in"], d["out"]) for f, _, _, d in events] == [
         (1, "out", 0, 1),
         (2, "in", 1, 1),

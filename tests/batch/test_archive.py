@@ -81,14 +81,14 @@ class Archive:
 
 def content(out: Path) -> dict[str, Any]:
     """The data set: its parts byte for byte, and its table of files but for the columns that tell of the run."""
-    found: dict[str, Any] = {
+    parts_and_files: dict[str, Any] = {
         str(path.relative_to(out)): path.read_bytes()
         for path in sorted(out.rglob("*"))
         if path.is_file() and path.parent.name != "files" and path.name != ".streamkit.lock"
     }
     files = pyarrow.dataset.dataset(out / "files").to_table().drop_columns(list(RUN_COLUMNS))
-    found["files"] = files.sort_by("source").to_pylist()
-    return found
+    parts_and_files["files"] = files.sort_by("source").to_pylist()
+    return parts_and_files
 
 
 def statuses(out: Path) -> tuple[set[str], dict[str, str]]:
@@ -100,19 +100,19 @@ def statuses(out: Path) -> tuple[set[str], dict[str, str]]:
 
 def left_behind(out: Path) -> list[psutil.Process]:
     """Processes of runs into a folder that were killed, a moment later."""
-    found = []
-    for one in psutil.process_iter():
+    processes = []
+    for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
-            if one.environ().get("STREAMKIT_TEST") == str(out):
-                found.append(one)
-    return psutil.wait_procs(found, timeout=10)[1]
+            if process.environ().get("STREAMKIT_TEST") == str(out):
+                processes.append(process)
+    return psutil.wait_procs(processes, timeout=10)[1]
 
 
 def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
     """An undisturbed run does all that can be done; one that is killed so often comes to the same."""
-    begun = time.monotonic()
+    start_s = time.monotonic()
     code, report = archive.run(folder / "whole")
-    took_s = time.monotonic() - begun
+    took_s = time.monotonic() - start_s
     good, broken = archive.corpus.good, archive.corpus.broken
     assert statuses(folder / "whole") == (set(good), broken)
     assert (code, report["done"], report["failed"]) == (1, len(good), len(broken))
@@ -139,70 +139,70 @@ def prove(archive: Archive, folder: Path, kills: int, seed: int) -> None:
 
 @pytest.fixture
 def archive(tmp_path, test_data):
-    def made(files: int, broken: int, *options: str) -> Archive:
+    def make_archive(files: int, broken: int, *options: str) -> Archive:
         pipeline = tmp_path / "p.yaml"
         pipeline.write_text(YAML)
         return Archive(make(tmp_path / "videos", test_data / "videos", files, broken), pipeline, options)
 
-    return made
+    return make_archive
 
 
 @pytest.mark.timeout(600)
 @pytest.mark.long
-def test_killed_and_gone_on_with_it_is_the_same(archive, tmp_path, here):
-    made = archive(8, 2, "--keyframes", "--workers", "2")
-    made.here = here
-    prove(made, tmp_path, kills=2, seed=1)
+def test_a_killed_and_resumed_run_gives_the_same_data_set(archive, tmp_path, here):
+    video_archive = archive(8, 2, "--keyframes", "--workers", "2")
+    video_archive.here = here
+    prove(video_archive, tmp_path, kills=2, seed=1)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-def test_the_number_of_workers_and_the_order_change_nothing(archive, tmp_path, here):
-    made = archive(4, 0, "--fps", "2")
-    made.here = here
-    made.run(tmp_path / "one", "--workers", "1")
-    hidden = made.corpus.folder.rename(tmp_path / "hidden")  # in two runs, the smallest file first
-    smallest = min(made.corpus.good, key=lambda name: (hidden / name).stat().st_size)
-    (made.corpus.folder / smallest).parent.mkdir(parents=True)
-    (hidden / smallest).rename(made.corpus.folder / smallest)
-    made.run(tmp_path / "two", "--workers", "1", "--set", "batch.size=1")
-    (made.corpus.folder / smallest).rename(hidden / smallest)
-    shutil.rmtree(made.corpus.folder)
-    hidden.rename(made.corpus.folder)
-    assert made.run(tmp_path / "two", "--workers", "2", "--set", "batch.size=1")[1]["skipped"] == 1
+def test_the_data_set_does_not_depend_on_workers_and_order(archive, tmp_path, here):
+    video_archive = archive(4, 0, "--fps", "2")
+    video_archive.here = here
+    video_archive.run(tmp_path / "one", "--workers", "1")
+    hidden = video_archive.corpus.folder.rename(tmp_path / "hidden")  # in two runs, the smallest file first
+    smallest = min(video_archive.corpus.good, key=lambda name: (hidden / name).stat().st_size)
+    (video_archive.corpus.folder / smallest).parent.mkdir(parents=True)
+    (hidden / smallest).rename(video_archive.corpus.folder / smallest)
+    video_archive.run(tmp_path / "two", "--workers", "1", "--set", "batch.size=1")
+    (video_archive.corpus.folder / smallest).rename(hidden / smallest)
+    shutil.rmtree(video_archive.corpus.folder)
+    hidden.rename(video_archive.corpus.folder)
+    assert video_archive.run(tmp_path / "two", "--workers", "2", "--set", "batch.size=1")[1]["skipped"] == 1
     assert content(tmp_path / "one") == content(tmp_path / "two")
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
-def test_500_files_killed_20_times(archive, tmp_path):
+def test_a_run_of_500_files_killed_20_times_is_complete(archive, tmp_path):
     prove(archive(500, 20, "--fps", "1", "--workers", "2"), tmp_path, kills=20, seed=2)
 
 
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
-def test_five_times_as_fast_as_a_loop_that_starts_a_run_for_each_file(archive, tmp_path):
+def test_a_batch_is_five_times_as_fast_as_a_run_per_file(archive, tmp_path):
     """All files at once, against what the loop takes for every twelfth of them."""
-    made = archive(500, 0, "--keyframes", "--workers", str(len(os.sched_getaffinity(0))))
-    begun = time.monotonic()
-    made.run(tmp_path / "out")
-    batch_s = time.monotonic() - begun
-    names = sorted(made.corpus.good)
+    video_archive = archive(500, 0, "--keyframes", "--workers", str(len(os.sched_getaffinity(0))))
+    start_s = time.monotonic()
+    video_archive.run(tmp_path / "out")
+    batch_s = time.monotonic() - start_s
+    names = sorted(video_archive.corpus.good)
     some = names[::12]
-    begun = time.monotonic()
+    start_s = time.monotonic()
     for name in some:
-        source = {"video": {"uri": str(made.corpus.folder / name), "keyframes": True}}
+        source = {"video": {"uri": str(video_archive.corpus.folder / name), "keyframes": True}}
         text = f"sources: {json.dumps(source)}\n{YAML.strip()}\n"
         (tmp_path / "one.yaml").write_text(f"{text}  jsonl: {{path: '{tmp_path}/loop/{{source}}.jsonl'}}\n")
         subprocess.run(
             [sys.executable, "run.py", str(tmp_path / "one.yaml")], cwd=ROOT, check=True, capture_output=True
         )
-    loop_s = (time.monotonic() - begun) / len(some) * len(names)
+    loop_s = (time.monotonic() - start_s) / len(some) * len(names)
     print(f"{len(names)} files: {batch_s:.1f} s, a loop of run.py {loop_s:.1f} s, {loop_s / batch_s:.1f} times")
     assert loop_s >= 5 * batch_s
 
 
-OWN_WORK = """
+WARM_WORKER = """
 import sys, time
 from pathlib import Path
 from streamkit.batch.inputs import find
@@ -227,33 +227,36 @@ if __name__ == "__main__":
 
 @pytest.mark.soak
 @pytest.mark.timeout(3 * 3600)
-def test_whole_files_take_what_they_take_in_a_warm_process(archive, tmp_path):
+def test_whole_files_take_the_time_of_a_warm_process(archive, tmp_path):
     """What the files take one after the other in a warm process, each core busy with one; and shared out to all cores.
 
     Cores slow each other down, whoever works on them: one process alone would be 11 to 12 % quicker (two cores).
     """
     cores = sorted(os.sched_getaffinity(0))
-    made = archive(240, 0, "--workers", str(len(cores)))
-    (tmp_path / "own.py").write_text(OWN_WORK)
+    video_archive = archive(240, 0, "--workers", str(len(cores)))
+    (tmp_path / "own.py").write_text(WARM_WORKER)
     running = [
         subprocess.Popen(
-            [sys.executable, str(tmp_path / "own.py"), made.pipeline, made.corpus.folder, tmp_path / f"own{part}",
-             str(part), str(len(cores))],
+            [sys.executable, str(tmp_path / "own.py"), video_archive.pipeline, video_archive.corpus.folder,
+             tmp_path / f"own{part}", str(part), str(len(cores))],
             cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)}, preexec_fn=lambda core=core: os.sched_setaffinity(0, {core}),
         )
         for part, core in enumerate(cores)
     ]  # fmt: skip
-    for one in running:
-        while "ready" not in one.stdout.readline():
-            assert one.poll() is None
-    for one in running:
-        one.stdin.write("go\n")
-        one.stdin.flush()
-    own_s = sum(float(one.communicate()[0].splitlines()[-1]) for one in running)
-    begun = time.monotonic()
-    made.run(tmp_path / "out")
-    batch_s = time.monotonic() - begun
-    more = batch_s * len(cores) / own_s - 1
-    print(f"{len(made.corpus.good)} files: {own_s:.1f} s of work, {batch_s:.1f} s on {len(cores)} cores, {more:+.1%}")
+    for process in running:
+        while "ready" not in process.stdout.readline():
+            assert process.poll() is None
+    for process in running:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    work_s = sum(float(process.communicate()[0].splitlines()[-1]) for process in running)
+    start_s = time.monotonic()
+    video_archive.run(tmp_path / "out")
+    batch_s = time.monotonic() - start_s
+    more = batch_s * len(cores) / work_s - 1
+    print(
+        f"{len(video_archive.corpus.good)} files: {work_s:.1f} s of work, "
+        f"{batch_s:.1f} s on {len(cores)} cores, {more:+.1%}"
+    )
     assert more <= 0.03

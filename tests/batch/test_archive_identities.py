@@ -16,18 +16,18 @@ stages:
 """
 
 
-def test_a_file_has_the_same_identities_whatever_its_neighbours(tmp_path):
-    one, other = VideoFile("a.mp4", "a.mp4", 1, "1"), VideoFile("b.mp4", "b.mp4", 2, "2")
-    (alone,) = do(alone_in := settings(tmp_path / "alone", IDENTIFIED), one, limit=12)
-    first, second = do(both_in := settings(tmp_path / "both", IDENTIFIED), one, other, limit=12)
+def test_identities_of_a_file_do_not_depend_on_other_files(tmp_path):
+    first_file, other = VideoFile("a.mp4", "a.mp4", 1, "1"), VideoFile("b.mp4", "b.mp4", 2, "2")
+    (alone,) = do(alone_in := settings(tmp_path / "alone", IDENTIFIED), first_file, limit=12)
+    first, second = do(both_in := settings(tmp_path / "both", IDENTIFIED), first_file, other, limit=12)
     columns = ["frame", "label", "x1", "track_id", "identity"]
     tables = [
-        pq.read_table(made.out / "objects" / f"{key}.parquet", columns=columns)
-        for made, key in ((alone_in, alone), (both_in, first), (both_in, second))
+        pq.read_table(batch_settings.out / "objects" / f"{key}.parquet", columns=columns)
+        for batch_settings, key in ((alone_in, alone), (both_in, first), (both_in, second))
     ]
     assert tables[0].equals(tables[1])
     assert tables[0].equals(tables[2])
-    known = tables[0]["identity"].drop_null().to_pylist()
+    identities = tables[0]["identity"].drop_null().to_pylist()
     assert str(tables[0].schema.field("identity").type) == "int64"
-    assert set(known) == set(range(1, max(known) + 1))
-    assert max(known) > 5
+    assert set(identities) == set(range(1, max(identities) + 1))
+    assert max(identities) > 5

@@ -37,8 +37,8 @@ stages:
 
 
 def wired(folder, text, *formats):
-    made = settings(folder, text, *formats)
-    graph = attach(graph_of(made), made)
+    batch_settings = settings(folder, text, *formats)
+    graph = attach(graph_of(batch_settings), batch_settings)
     return {node.id: node.inputs for node in graph.nodes.values() if node.id.startswith("dataset.")}, graph
 
 
@@ -54,20 +54,20 @@ def wired(folder, text, *formats):
     ],
     ids=["last stages", "behind a drawing", "a branch", "two branches", "no record"],
 )  # fmt: skip
-def test_it_reads_where_records_are_made(tmp_path, more, inputs):
+def test_the_sink_reads_the_stage_whose_records_are_written(tmp_path, more, inputs):
     places, graph = wired(tmp_path, BRANCHES + more.replace("to:", "url:"))
     assert places == {"dataset.parquet": inputs}
     assert not {"draw", "show", "jsonl"} & set(graph.nodes)
     assert all(node.readers for node in graph.nodes.values() if node.id not in places)
 
 
-def test_without_a_stage_it_reads_the_decoded_frames(tmp_path):
+def test_the_sink_reads_decoded_frames_without_a_stage(tmp_path):
     places, graph = wired(tmp_path, 'stages:\n  video: {path: "a/{source}.mp4"}\n')
     assert places == {"dataset.parquet": ["decode"]}
     assert graph.outputs == ["dataset.parquet"]
 
 
-def test_a_video_is_that_of_the_yaml_or_is_drawn_by_default(tmp_path):
+def test_the_video_is_that_of_the_yaml_or_drawn_by_default(tmp_path):
     places, graph = wired(tmp_path / "a", BRANCHES, "parquet", "video")
     assert places["dataset.video"] == ["draw"]
     assert graph.nodes["dataset.video"].options["quality"] == 30
@@ -82,7 +82,7 @@ def test_a_video_is_that_of_the_yaml_or_is_drawn_by_default(tmp_path):
 @pytest.mark.parametrize(
     ("paths", "name"), [(("x.mkv", "x.mp4"), "{source}.mkv"), (("x.mp4", "x.mkv"), "{source}.mp4")]
 )
-def test_of_several_videos_the_first_one_of_the_yaml_is_made(tmp_path, paths, name):
+def test_the_first_of_several_videos_of_the_yaml_is_written(tmp_path, paths, name):
     text = f"""
 stages:
   detect: {{model: demo}}
@@ -97,12 +97,12 @@ stages:
     }  # fmt: skip
 
 
-def test_what_it_takes_the_place_of_is_said(tmp_path):
+def test_replaced_sinks_are_reported(tmp_path):
     assert ignored(graph_of(settings(tmp_path / "a", PLAIN))) == (
         "batch writes the data set in place of the sinks video, jsonl"
     )
-    one = "stages:\n  jsonl: {path: a.jsonl}\nalarms: {a: down_s > 3}\n"
-    assert ignored(graph_of(settings(tmp_path / "d", one))) == (
+    text = "stages:\n  jsonl: {path: a.jsonl}\nalarms: {a: down_s > 3}\n"
+    assert ignored(graph_of(settings(tmp_path / "d", text))) == (
         "batch writes the data set in place of the sink jsonl and ignores the alarms"
     )
     assert ignored(graph_of(settings(tmp_path / "b", "stages:\n  detect: {model: demo}\n"))) == ""
@@ -135,51 +135,57 @@ def test_formats_are_checked():
         (b"", False),
     ],
 )
-def test_a_parquet_file_is_whole_when_it_ends_with_a_footer_that_fits_in(tmp_path, data, whole):
-    for suffix, told in [("parquet", whole), ("jsonl", True)]:
+def test_a_parquet_file_is_complete_if_its_footer_fits(tmp_path, data, whole):
+    for suffix, complete in [("parquet", whole), ("jsonl", True)]:
         path = tmp_path / f"a.{suffix}"
         path.write_bytes(data)
-        assert is_complete(path) is told
+        assert is_complete(path) is complete
 
 
-def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path):
-    made, sink = sink_of(tmp_path)
+def test_an_unfinished_video_leaves_no_file(tmp_path):
+    batch_settings, sink = sink_of(tmp_path)
     for frame in frames(5):
         frame.tables = {"d": detections([[1, 2, 3, 4]])}
         sink.write(frame)
     sink._files["objects"].write(sink._objects.take())
-    assert len(tree(made.out / "objects")) == 1
+    assert len(tree(batch_settings.out / "objects")) == 1
     sink.close()
-    assert tree(made.out / "objects") == {}
+    assert tree(batch_settings.out / "objects") == {}
 
 
-def test_a_file_is_there_when_its_row_is_and_its_parts_were_before(tmp_path, monkeypatch):
-    made = settings(tmp_path, PLAIN)
+def test_parts_are_written_before_the_row_of_their_file(tmp_path, monkeypatch):
+    batch_settings = settings(tmp_path, PLAIN)
     order = []
     monkeypatch.setattr(
         os, "fsync", lambda handle, real=os.fsync: (order.append(os.readlink(f"/proc/self/fd/{handle}")), real(handle))
     )
-    (key,) = do(made, limit=10)
-    mine = [Path(one).relative_to(made.out) for one in order if str(made.out) in one]
-    last = [str(one) for one in mine if key in str(one) or one.name in ("objects", "events", "frames")]
+    (key,) = do(batch_settings, limit=10)
+    ordered_paths = [
+        Path(path_text).relative_to(batch_settings.out) for path_text in order if str(batch_settings.out) in path_text
+    ]
+    last = [str(path) for path in ordered_paths if key in str(path) or path.name in ("objects", "events", "frames")]
     parts = ["objects", "frames", "objects", "events", "frames"]
-    assert [one.split("/")[0] for one in last] == [*parts, "files"]
+    assert [path_text.split("/")[0] for path_text in last] == [*parts, "files"]
     assert last[0].endswith(".part")  # the part's bytes, the folders' names, and then the row
-    (row,) = [one for one in pq.read_table(made.out / "files").to_pylist() if one["key"] == key]
+    (row,) = [
+        file_row for file_row in pq.read_table(batch_settings.out / "files").to_pylist() if file_row["key"] == key
+    ]
     assert (row["status"], row["source"], row["path"], row["size"]) == ("done", HERE.name, HERE.uri, HERE.size)
     assert row["models"][0]["name"] == "demo"
     assert len(row["models"][0]["sha256"]) == 64
-    assert row["pipeline"] == json.loads((made.out / "streamkit.json").read_text())["pipeline"]
+    assert row["pipeline"] == json.loads((batch_settings.out / "streamkit.json").read_text())["pipeline"]
 
 
-def test_a_file_that_failed_has_its_cause_and_nothing_else(tmp_path):
-    made = settings(tmp_path, PLAIN, "parquet", "jsonl", "video")
-    (key,) = do(made, limit=10)
-    assert len([path for other, path in all_parts(made.out) if other == key]) == 4
+def test_a_failed_file_has_a_row_with_its_cause_only(tmp_path):
+    batch_settings = settings(tmp_path, PLAIN, "parquet", "jsonl", "video")
+    (key,) = do(batch_settings, limit=10)
+    assert len([path for other, path in all_parts(batch_settings.out) if other == key]) == 4
     facts = {"codec": "h264", "width": 640, "concealed_errors": 3, "failed_frames": 2}
-    commit(made, Outcome(BatchJob(HERE, key, 2), "failed", "it is cut off", "truncated", frames=7, facts=facts))
-    assert [path for other, path in all_parts(made.out) if other == key] == []
-    (row,) = pq.read_table(made.out / "files").to_pylist()
+    commit(
+        batch_settings, Outcome(BatchJob(HERE, key, 2), "failed", "it is cut off", "truncated", frames=7, facts=facts)
+    )
+    assert [path for other, path in all_parts(batch_settings.out) if other == key] == []
+    (row,) = pq.read_table(batch_settings.out / "files").to_pylist()
     names = (
         "status",
         "cause",
@@ -202,19 +208,19 @@ def small_disk(folder: Path, size: str):
 
 
 @pytest.mark.parametrize("format_", ["parquet", "jsonl", "csv", "coco", "mot"])
-def test_a_full_disk_is_told_and_leaves_nothing_half_written(tmp_path, format_):
-    made = settings(tmp_path, PLAIN, format_)
-    small_disk(made.out, "64k")
+def test_a_full_disk_is_reported_and_leaves_no_partial_file(tmp_path, format_):
+    batch_settings = settings(tmp_path, PLAIN, format_)
+    small_disk(batch_settings.out, "64k")
     try:
-        graph = graph_of(made)
-        with open_folder(graph, made) as folder:
-            (made.out / "ballast").write_bytes(b"x" * 4096 * (free(made.out) // 4096 - 1))
+        graph = graph_of(batch_settings)
+        with open_folder(graph, batch_settings) as folder:
+            (batch_settings.out / "ballast").write_bytes(b"x" * 4096 * (free(batch_settings.out) // 4096 - 1))
             key = file_key(HERE, folder.pipeline)
             with pytest.raises(OutputError, match=r"cannot write .*: the disk is full"):
-                run(made, graph, {key: HERE}, limit=40)
-        assert [name for name in tree(made.out) if key in name] == []
+                run(batch_settings, graph, {key: HERE}, limit=40)
+        assert [name for name in tree(batch_settings.out) if key in name] == []
     finally:
-        subprocess.run(["umount", str(made.out)], check=True)
+        subprocess.run(["umount", str(batch_settings.out)], check=True)
 
 
 def free(folder):
@@ -222,11 +228,11 @@ def free(folder):
     return about.f_bavail * about.f_bsize
 
 
-def test_a_part_file_is_written_by_nobody_else(tmp_path):
-    one, two = AtomicFile(tmp_path / "x.json", unique=True), AtomicFile(tmp_path / "x.json", unique=True)
-    assert one.part != two.part
-    assert one.part.name.startswith(".x.json.")
-    assert one.part.name.endswith(".part")
+def test_two_writers_never_share_a_part_file(tmp_path):
+    first, second = AtomicFile(tmp_path / "x.json", unique=True), AtomicFile(tmp_path / "x.json", unique=True)
+    assert first.part != second.part
+    assert first.part.name.startswith(".x.json.")
+    assert first.part.name.endswith(".part")
 
 
 # ------------------------------------------------------------------------------------------------ as others read it
@@ -238,15 +244,15 @@ def readers():
     return [line for line in DOCS.splitlines() if line.startswith(("duckdb.", "polars.", "pandas."))]
 
 
-def test_one_line_reads_it_whole_also_when_there_is_nothing_yet(tmp_path, monkeypatch):
+def test_a_line_of_code_reads_the_data_set_also_when_empty(tmp_path, monkeypatch):
     lines = readers()
     assert len(lines) == 3
     for name, folder in (("full", tmp_path / "a"), ("empty", tmp_path / "b")):
-        made = settings(folder, TRACKED)
+        batch_settings = settings(folder, TRACKED)
         if name == "full":
-            do(made, HERE, VideoFile("u", "other.mp4", 3, "2"), limit=12)
+            do(batch_settings, HERE, VideoFile("u", "other.mp4", 3, "2"), limit=12)
         else:
-            open_folder(graph_of(made), made).close()
+            open_folder(graph_of(batch_settings), batch_settings).close()
         monkeypatch.chdir(folder)
         whole = pq.read_table("out/objects")
         for line in lines:
@@ -263,9 +269,9 @@ def test_one_line_reads_it_whole_also_when_there_is_nothing_yet(tmp_path, monkey
     assert not len(whole)
 
 
-def test_the_page_names_every_column_and_no_other(tmp_path):
-    made = settings(tmp_path, TRACKED)
-    do(made, limit=1)
+def test_the_docs_page_names_every_column(tmp_path):
+    batch_settings = settings(tmp_path, TRACKED)
+    do(batch_settings, limit=1)
     for table in ("objects", "events", "files"):
         section = DOCS.partition(f"## `{table}`")[2].partition("\n## ")[0]
         named = [
@@ -274,7 +280,7 @@ def test_the_page_names_every_column_and_no_other(tmp_path):
             if line.startswith("| `")
             for name in line.split("|")[1].split(",")
         ]
-        columns = pq.read_table(made.out / table).column_names
+        columns = pq.read_table(batch_settings.out / table).column_names
         assert set(columns) <= set(named), set(columns) - set(named)
         optional = {"speed_kmh", "heading_deg", "attributes", "keypoints", "mask", "embedding", "identity", "extra"}
         assert set(named) - set(columns) <= optional
@@ -283,8 +289,8 @@ def test_the_page_names_every_column_and_no_other(tmp_path):
 def test_two_runs_make_equal_tables(tmp_path):
     tables = []
     for name in ("a", "b"):
-        made = settings(tmp_path / name, PLAIN)
-        do(made, HERE, dataclasses.replace(HERE, name="b.mp4"), limit=8)
-        tables.append(comparable(pq.read_table(made.out / "files")))
+        batch_settings = settings(tmp_path / name, PLAIN)
+        do(batch_settings, HERE, dataclasses.replace(HERE, name="b.mp4"), limit=8)
+        tables.append(comparable(pq.read_table(batch_settings.out / "files")))
     assert tables[0].equals(tables[1])
     assert len(tables[0]) == 2

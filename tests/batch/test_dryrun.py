@@ -22,24 +22,24 @@ def settings(out, look=FrameSelection()):  # noqa: B008  # a frozen value
     return BatchSettings(ROOT / "pipeline.yaml", (), out, ("parquet",), look)
 
 
-def told(files, out, look=FrameSelection(), **how):  # noqa: B008
+def run_dry(files, out, look=FrameSelection(), **how):  # noqa: B008
     return of(settings(out, look), files, **how)
 
 
-def of(given, files, **how):
+def of(batch_settings, files, **how):
     shown = []
-    code = dry_run(config_for(given, "cpu"), given, files, shown.append, **how)
+    code = dry_run(config_for(batch_settings, "cpu"), batch_settings, files, shown.append, **how)
     return code, shown
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory, test_data):
+def video_corpus(tmp_path_factory, test_data):
     return corpus.make(tmp_path_factory.mktemp("corpus"), test_data / "videos", 12, 5, seed=2)
 
 
-def test_what_would_be_done(made, tmp_path):
-    code, shown = told(find([str(made.folder)]), tmp_path / "out")
-    good = sum(made.good.values()) / 25
+def test_a_dry_run_describes_the_work(video_corpus, tmp_path):
+    code, shown = run_dry(find([str(video_corpus.folder)]), tmp_path / "out")
+    good = sum(video_corpus.good.values()) / 25
     text = "\n".join(shown)
     assert code == 1
     # two that are broken within, the header alone and a cut one, are taken for good by their headers
@@ -58,8 +58,8 @@ def test_what_would_be_done(made, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_only_good_files(tmp_path):
-    code, shown = told(
+def test_a_dry_run_without_broken_files_reports_none(tmp_path):
+    code, shown = run_dry(
         find([str(ROOT / "samples" / "street.mp4")]), tmp_path / "out", FrameSelection(1.0, 9.0, keyframes=True)
     )
     assert code == 0
@@ -67,9 +67,9 @@ def test_only_good_files(tmp_path):
     assert "cannot         0 files   by their headers; damage after the header is found by the run" in shown
 
 
-def test_nothing_that_can_be_read(tmp_path):
+def test_a_dry_run_without_readable_files_reports_so(tmp_path):
     (tmp_path / "a.mp4").touch()
-    code, shown = told(find([str(tmp_path)]), tmp_path / "out")
+    code, shown = run_dry(find([str(tmp_path)]), tmp_path / "out")
     assert code == 1
     assert shown == [
         "to do          0 files   0.0 s of video, 0 bytes", "cannot         1 files   empty 1",
@@ -77,27 +77,27 @@ def test_nothing_that_can_be_read(tmp_path):
     ]  # fmt: skip
 
 
-def test_files_that_are_over_before_the_start(tmp_path):
+def test_files_shorter_than_the_start_are_reported(tmp_path):
     street = str(ROOT / "samples" / "street.mp4")
     short = str(clip(tmp_path / "v" / "short.mp4"))
-    code, shown = told(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
+    code, shown = run_dry(find([short, street]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert code == 0
     assert shown[0].startswith("to do          2 files   6.0 s of video, ")
     assert shown[1] == "  shorter than --start 10 s, so that none of their frames is processed: 1"
     assert shown[-1].startswith("about ")
-    code, shown = told(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
+    code, shown = run_dry(find([short]), tmp_path / "out", FrameSelection(start_s=10.0))
     assert (code, shown[-1]) == (0, "no estimate: no file has frames to process")
 
 
-def test_the_workers_that_are_asked_for_and_their_start_count(tmp_path):
+def test_the_estimate_includes_the_start_of_the_workers(tmp_path):
     for name in "abc":
         clip(tmp_path / "v" / f"{name}.mp4")
     files = find([str(tmp_path / "v")])
     for workers, words in ((1, "one worker at"), (2, "2 workers, each at")):
-        _, shown = told(files, tmp_path / "out", workers=workers)
-        found = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", shown[-1])
-        assert float(found[1]) >= float(found[2]) > 0.1
-    _, shown = told(files, tmp_path / "out", cluster=True)
+        _, shown = run_dry(files, tmp_path / "out", workers=workers)
+        estimate = re.fullmatch(rf"about ([\d.]+) s: {words} [\d.]+ times .*, and ([\d.]+) s to start", shown[-1])
+        assert float(estimate[1]) >= float(estimate[2]) > 0.1
+    _, shown = run_dry(files, tmp_path / "out", cluster=True)
     assert shown[-1].startswith("no estimate: the speed of the cluster is unknown; without --ray")
 
 
@@ -117,7 +117,7 @@ class Looking(FrameStage):
 '''
 
 
-def test_samples_are_written_as_in_a_run_and_nothing_of_them_is_left(tmp_path, monkeypatch):
+def test_samples_are_processed_as_in_a_run_and_removed(tmp_path, monkeypatch):
     temporary, home = tmp_path / "temporary", tmp_path / "home"
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
@@ -139,16 +139,16 @@ def test_samples_are_written_as_in_a_run_and_nothing_of_them_is_left(tmp_path, m
     assert list(temporary.iterdir()) == []
 
 
-def test_a_data_set_that_cannot_be_made_is_refused_as_a_run_would(tmp_path):
+def test_an_impossible_data_set_is_refused_as_in_a_run(tmp_path):
     (tmp_path / "p.yaml").write_text(
         "stages: {detect: {model: demo}, video: {path: 'a/{source}.mp4', encoder: none}}\n"
     )
-    given = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), FrameSelection())
+    batch_settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path / "out", ("video",), FrameSelection())
     with pytest.raises(ConfigError, match="the format video needs encoded frames"):
-        of(given, find([str(clip(tmp_path / "a.mp4"))]))
+        of(batch_settings, find([str(clip(tmp_path / "a.mp4"))]))
 
 
-def test_a_long_list_is_cut():
+def test_a_long_list_is_shortened():
     seen = [
         ProbedFile(VideoFile(str(n), f"{n}.mp4", 0, ""), Probe(problem="broken", kind="damaged")) for n in range(30)
     ]
@@ -157,7 +157,7 @@ def test_a_long_list_is_cut():
     assert (len(lines), lines[-1]) == (23, "  and 10 more")
 
 
-def test_many_sizes_of_one_codec():
+def test_many_sizes_of_a_codec_are_summarized():
     seen = [
         ProbedFile(
             VideoFile(str(n), f"{n}.mp4", 5_000_000, "1"), Probe(3600.0, "h264", 100 + n // 2, 100, 25.0, 90_000)
@@ -170,12 +170,12 @@ def test_many_sizes_of_one_codec():
     assert lines[1].endswith("10.0 h, 100x100, 101x100, 102x100 and 2 more sizes")
 
 
-def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
+def test_some_of_many_remote_files_are_probed(monkeypatch, tmp_path):
     monkeypatch.setattr(dryrun, "_REMOTE", 4)
     memory, data = MemoryFileSystem(), (ROOT / "samples" / "street.mp4").read_bytes()
     for number in range(12):
         memory.pipe_file(f"/gates/{number}.mp4", data)
-    code, shown = told(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
+    code, shown = run_dry(find(["memory://gates/*.mp4"]), tmp_path / "out", FrameSelection(keyframes=True))
     memory.rm("/gates", recursive=True)
     assert code == 0
     assert shown[0] == "the headers of 4 of 12 files were read; the following lines are about these"
@@ -183,13 +183,13 @@ def test_of_many_files_elsewhere_some_are_looked_at(monkeypatch, tmp_path):
     assert "all files together: about 3.2 min of video, extrapolated from these" in shown
 
 
-def test_all_files_together_are_judged_by_their_number_where_their_bytes_are_not_known():
+def test_files_of_unknown_size_are_extrapolated_by_number():
     files = [VideoFile(f"s3://v/{n}", f"{n}.mp4", size, "1") for n, size in enumerate((1000, None, 3000, 4000))]
     assert dryrun._scale(files, files[:1]) == 4
     assert dryrun._scale(files[2:], files[2:3]) == pytest.approx(7 / 3)
 
 
-def test_the_part_that_is_looked_at():
+def test_the_length_of_a_selection_is_clipped_to_the_video():
     assert FrameSelection().length_s(100.0) == 100
     assert FrameSelection(start_s=30.0).length_s(100.0) == 70
     assert FrameSelection(start_s=30.0, end_s=50.0).length_s(100.0) == 20
@@ -197,7 +197,7 @@ def test_the_part_that_is_looked_at():
     assert FrameSelection().length_s(None) == 0
 
 
-def test_a_look_that_no_file_could_answer():
+def test_an_empty_selection_is_refused():
     with pytest.raises(ConfigError, match="--end must be after --start, got start 9 s and end 3 s"):
         FrameSelection(9.0, 3.0)
     with pytest.raises(ConfigError, match="--every must be 1 with --keyframes, got 5"):

@@ -21,7 +21,7 @@ def graph_of(folder, detect="{model: demo}"):
     return config_for(BatchSettings(file, (), folder / "out", ("jsonl",), FrameSelection()))
 
 
-def begun_with(folder, engine, precision):
+def dataset_with(folder, engine, precision):
     """Make the description of a data set that was begun in an arithmetic."""
     folder.mkdir()
     identity = {"stages": {"detect": {"engine": engine, "precision": precision}}}
@@ -33,30 +33,30 @@ def overrides(graph, folder, device):
 
 
 @pytest.mark.parametrize("device", [CPU, GPU, None], ids=["cpu", "gpu", "cluster"])
-def test_without_a_decision_it_is_f32(tmp_path, device):
+def test_the_default_precision_is_f32(tmp_path, device):
     assert overrides(graph_of(tmp_path), tmp_path, device) == F32
 
 
-def test_what_the_yaml_says_holds(tmp_path):
+def test_the_precision_of_the_yaml_is_used(tmp_path):
     graph = graph_of(tmp_path, "{model: demo, precision: tf32}")
     assert overrides(graph, tmp_path, GPU) == overrides(graph, tmp_path, None) == TF32
     assert overrides(graph, tmp_path, CPU) == F32  # which is what a CPU computes
 
 
-def test_what_the_card_says_holds_where_the_yaml_does_not(tmp_path, root):
+def test_the_precision_of_the_card_is_used_unless_the_yaml_sets_it(tmp_path, root):
     card = (root / "models" / "demo.yaml").read_text().replace("file: ", f"precision: tf32\nfile: {root}/models/")
     (tmp_path / "pinned.yaml").write_text(card)
     assert overrides(graph_of(tmp_path, "{model: pinned.yaml}"), tmp_path, GPU) == TF32
     assert overrides(graph_of(tmp_path, "{model: pinned.yaml, precision: f32}"), tmp_path, GPU) == F32
 
 
-def test_a_data_set_goes_on_as_it_began(tmp_path):
-    begun_with(tmp_path / "out", "onnxruntime", "tf32")
+def test_a_data_set_continues_with_its_precision(tmp_path):
+    dataset_with(tmp_path / "out", "onnxruntime", "tf32")
     assert overrides(graph_of(tmp_path), tmp_path, GPU) == TF32
     assert overrides(graph_of(tmp_path, "{model: demo, precision: f32}"), tmp_path, GPU) == F32
 
 
-def test_a_damaged_description_is_left_to_the_folder(tmp_path):
+def test_a_damaged_description_is_reported_by_the_folder(tmp_path):
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / MANIFEST).write_text("{")
     assert overrides(graph_of(tmp_path), tmp_path, GPU) == F32

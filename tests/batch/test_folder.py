@@ -40,7 +40,7 @@ def parts_of(out: Path, key: str) -> list[str]:
     return sorted(str(path.relative_to(out)) for path in out.rglob(f"{key}*"))
 
 
-def test_a_new_folder_says_what_it_is_of(tmp_path):
+def test_a_new_folder_describes_its_pipeline(tmp_path):
     out = tmp_path / "deep" / "out"
     with Folder(out, IDENTITY) as folder:
         assert folder.done() == folder.failed() == set()
@@ -48,7 +48,7 @@ def test_a_new_folder_says_what_it_is_of(tmp_path):
     assert manifest(out) == {"pipeline": folder.pipeline, "identity": IDENTITY}
 
 
-def test_a_file_is_done_or_failed_when_its_row_says_so(tmp_path):
+def test_the_row_of_a_file_says_whether_it_is_done_or_failed(tmp_path):
     with Folder(tmp_path, IDENTITY) as folder:
         row(tmp_path, KEYS[0])
         row(tmp_path, KEYS[1], "failed")
@@ -76,7 +76,7 @@ def test_a_file_is_done_or_failed_when_its_row_says_so(tmp_path):
         ("video/{}-2.mkv", None),
     ],
 )
-def test_a_file_whose_parts_are_no_longer_whole_is_done_again(tmp_path, name, content):
+def test_a_file_with_incomplete_parts_is_processed_again(tmp_path, name, content):
     with Folder(tmp_path, IDENTITY) as folder:
         row(tmp_path, KEYS[0])
         row(tmp_path, KEYS[1])
@@ -94,7 +94,7 @@ def test_a_file_whose_parts_are_no_longer_whole_is_done_again(tmp_path, name, co
         assert (folder.broken, folder.done()) == ([], set(KEYS[:2]))
 
 
-def test_the_row_of_a_file_whose_parts_are_broken_goes_first(tmp_path, monkeypatch):
+def test_the_row_is_removed_before_broken_parts(tmp_path, monkeypatch):
     """Killed in between, the next run finds parts without a row, and sweeps them."""
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
@@ -106,7 +106,7 @@ def test_the_row_of_a_file_whose_parts_are_broken_goes_first(tmp_path, monkeypat
         assert len(order) == 5
 
 
-def test_the_row_of_a_file_that_is_cleared_goes_before_its_parts(tmp_path, monkeypatch):
+def test_clearing_a_file_removes_its_row_before_its_parts(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY) as folder:
         row(tmp_path, KEYS[0])
         order, unlink = [], Path.unlink
@@ -115,15 +115,15 @@ def test_the_row_of_a_file_that_is_cleared_goes_before_its_parts(tmp_path, monke
         assert (order[0], sorted(order)) == ("files", ["files", "jsonl", "objects", "video", "video"])
 
 
-def test_the_row_says_how_large_the_parts_are(tmp_path):
+def test_the_row_has_the_sizes_of_the_parts(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
         row(tmp_path, KEYS[1], "failed")
-    rows = {one["key"]: one["parts_bytes"] for one in pq.read_table(tmp_path / "files").to_pylist()}
+    rows = {file_row["key"]: file_row["parts_bytes"] for file_row in pq.read_table(tmp_path / "files").to_pylist()}
     assert rows == {KEYS[0]: len(PARQUET) + 12, KEYS[1]: 0}
 
 
-def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
+def test_the_row_has_all_facts_of_a_file(tmp_path):
     with Folder(tmp_path, IDENTITY) as folder:
         settings = row(tmp_path, KEYS[0])
         facts = {
@@ -132,9 +132,9 @@ def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
         }  # fmt: skip
         job = BatchJob(VideoFile("/v/gate.mp4", "gate.mp4", 1000, "v7"), KEYS[0], 2)
         commit(settings, Outcome(job, "done", frames=40, objects=12, duration_s=8.0, seconds=0.5, facts=facts))
-    (found,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
-    assert abs(found.pop("finished_at").timestamp() - time.time()) < 60
-    assert found == {
+    (file_row,) = pq.read_table(tmp_path / "files" / f"{KEYS[0]}.parquet").to_pylist()
+    assert abs(file_row.pop("finished_at").timestamp() - time.time()) < 60
+    assert file_row == {
         "key": KEYS[0], "source": "gate.mp4", "path": "/v/gate.mp4", "size": 1000, "version": "v7", "status": "done",
         "cause": None, "cause_kind": None, "frames": 40, "frames_failed": 3, "frames_damaged": 2, "objects": 12,
         "processed_s": 8.0, "codec": "h264", "width": 640, "height": 480, "fps": 25.0, "duration_s": 8.5,
@@ -143,7 +143,7 @@ def test_the_row_says_all_that_is_known_of_a_file(tmp_path):
     }  # fmt: skip
 
 
-def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_path):
+def test_a_row_without_sizes_of_parts_is_valid(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
     path = tmp_path / "files" / f"{KEYS[0]}.parquet"
@@ -157,10 +157,10 @@ def test_a_row_that_does_not_say_how_large_the_parts_are_counts_as_it_is(tmp_pat
         assert (folder.broken, folder.done()) == ([KEYS[0]], set())
 
 
-def test_what_a_crash_left_is_swept(tmp_path):
+def test_leftovers_of_a_crash_are_removed(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
-    kept = tree(tmp_path)
+    whole_tree = tree(tmp_path)
     for name in (
         f"objects/{KEYS[1]}.parquet", f"objects/.{KEYS[2]}.parquet.1a2b3c4d.part", f"video/.{KEYS[2]}.mp4.part",
         f"video/{KEYS[2]}-2.mp4", f"files/.{KEYS[1]}.parquet.00000000.part", ".streamkit.json.12345678.part",
@@ -173,15 +173,15 @@ def test_what_a_crash_left_is_swept(tmp_path):
         assert (folder.swept, folder.done()) == (8, {KEYS[0]})
     after = tree(tmp_path)
     assert after.pop("notes.txt") == b"mine"
-    assert {**after, LOCK: None} == {**kept, LOCK: None}
+    assert {**after, LOCK: None} == {**whole_tree, LOCK: None}
 
 
-def test_the_data_set_of_another_pipeline_is_refused_with_what_differs(tmp_path):
+def test_the_data_set_of_another_pipeline_is_refused_with_the_differences(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
     before = tree(tmp_path)
-    told = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--overwrite"
-    with pytest.raises(ConfigError, match=told):
+    message = r"is the data set of another pipeline: stages.detect.min_score was 0.4 and is 0.5. .*--overwrite"
+    with pytest.raises(ConfigError, match=message):
         Folder(tmp_path, OTHER)
     assert tree(tmp_path) == before
     (tmp_path / "coco.json").write_text("{}")
@@ -195,7 +195,7 @@ def test_the_data_set_of_another_pipeline_is_refused_with_what_differs(tmp_path)
         assert folder.done() == {KEYS[1]}
 
 
-def test_a_wipe_that_is_killed_is_done_at_the_next_start(tmp_path, monkeypatch):
+def test_a_killed_wipe_is_completed_at_the_next_start(tmp_path, monkeypatch):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
 
@@ -220,7 +220,7 @@ def test_a_wipe_that_is_killed_is_done_at_the_next_start(tmp_path, monkeypatch):
         assert (folder.done(), parts_of(tmp_path, KEYS[0])) == (set(), [])
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
+def test_a_foreign_folder_is_refused_unchanged(tmp_path):
     (tmp_path / "holiday.jpg").write_bytes(b"x")
     for overwrite in (False, True):
         with pytest.raises(ConfigError, match=r"is not empty and no data set \(it has holiday.jpg"):
@@ -238,7 +238,7 @@ def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
     ("name", "ours"),
     [(".a.json.part", True), (".hidden", False), ("a.part", False), ("lost+found", True), (LOCK, True)],
 )
-def test_what_may_lie_in_a_folder_that_is_nobodys(tmp_path, name, ours):
+def test_harmless_files_do_not_make_a_folder_foreign(tmp_path, name, ours):
     (tmp_path / name).touch()
     if ours:
         Folder(tmp_path, IDENTITY).close()
@@ -248,26 +248,26 @@ def test_what_may_lie_in_a_folder_that_is_nobodys(tmp_path, name, ours):
 
 
 @pytest.mark.parametrize(("count", "more"), [(6, ""), (7, ", and 1 more"), (9, ", and 3 more")])
-def test_of_many_strange_files_some_are_named(tmp_path, count, more):
+def test_the_error_names_some_of_many_foreign_files(tmp_path, count, more):
     for number in range(count):
         (tmp_path / f"f{number}").touch()
     with pytest.raises(ConfigError, match=rf"it has f0, f1, f2, f3, f4, f5{more}, and no streamkit\.json"):
         Folder(tmp_path, IDENTITY)
 
 
-def test_a_report_that_is_begun_in_the_folder_does_not_make_it_somebodys(tmp_path):
+def test_a_partial_report_does_not_make_a_folder_foreign(tmp_path):
     (tmp_path / ".report.json.part").write_bytes(b"")
     with Folder(tmp_path, IDENTITY) as folder:
         assert folder.done() == set()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="a part of the path is a file"):
         Folder(tmp_path / "file" / "out", IDENTITY)
 
 
-def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp_path):
+def test_two_runs_cannot_share_a_folder_and_a_killed_run_frees_it(tmp_path):
     code = (
         "import sys, time; from pathlib import Path; from streamkit.batch.folder import Folder\n"
         f"with Folder(Path({str(tmp_path)!r}), {IDENTITY!r}): print('in', flush=True); time.sleep(60)"
@@ -289,7 +289,7 @@ def test_two_runs_into_one_folder_are_refused_and_a_killed_one_holds_nothing(tmp
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypatch, overwrite):
+def test_changes_before_the_lock_are_read_after_it(tmp_path, monkeypatch, overwrite):
     """Between the first look and the lock another run may fill the folder, and come to its end."""
     locked = folder_module._locked
 
@@ -313,7 +313,7 @@ def test_what_another_run_does_before_the_lock_is_had_is_seen(tmp_path, monkeypa
         assert folder.done() == {KEYS[0]}
 
 
-def test_parts_of_failed_files_are_swept(tmp_path):
+def test_parts_of_failed_files_are_removed(tmp_path):
     """A worker that hangs may write its part after its file was put aside."""
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
@@ -326,14 +326,14 @@ def test_parts_of_failed_files_are_swept(tmp_path):
         assert len(parts_of(tmp_path, KEYS[0])) == 5
 
 
-def test_the_path_of_each_row_is_known(tmp_path):
+def test_each_row_has_its_path(tmp_path):
     with Folder(tmp_path, IDENTITY) as folder:
         row(tmp_path, KEYS[0], uri="v/0.mp4")
         row(tmp_path, KEYS[1], "failed", uri="v/caf\udce9.mp4")
         assert folder.paths() == {KEYS[0]: "v/0.mp4", KEYS[1]: "v/caf\\xe9.mp4"}
 
 
-def test_only_rows_that_were_written_since_are_read_again(tmp_path, monkeypatch):
+def test_only_newer_rows_are_read_again(tmp_path, monkeypatch):
     read, row_of = [], folder_module._row
     monkeypatch.setattr(folder_module, "_row", lambda path: (read.append(Path(path).stem), row_of(path))[1])
     seen = {}
@@ -347,7 +347,7 @@ def test_only_rows_that_were_written_since_are_read_again(tmp_path, monkeypatch)
     assert read == [KEYS[0], KEYS[1], KEYS[1]]
 
 
-def test_what_is_done_can_be_asked_without_the_lock(tmp_path):
+def test_done_files_are_readable_without_the_lock(tmp_path):
     with Folder(tmp_path, IDENTITY):
         row(tmp_path, KEYS[0])
         row(tmp_path, KEYS[1], "failed")

@@ -32,14 +32,14 @@ NAME = 'a "b"/gäte.mp4'
 SUFFIX = {JsonlPart: "jsonl", CsvPart: "csv", MotPart: "txt", CocoPart: "json"}
 
 
-def written(kind, folder, given, **options):
+def written(kind, folder, part_frames, **options):
     """The file that a sink makes of these frames, frame by frame."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"key.{SUFFIX[kind]}"
     sink = kind(path=str(path), names={"key": NAME}, **options)
     sink.context = Context(id=f"dataset.{kind.name}")
     sink.open()
-    for frame in given:
+    for frame in part_frames:
         sink.write(frame)
     assert not path.exists()
     sink.end("key")
@@ -49,16 +49,16 @@ def written(kind, folder, given, **options):
 
 def scene():
     """Three frames: two objects, none, and one without a track and with a class of no name."""
-    given = frames(3, "key", start=10)
-    given[0].tables = {
+    scene_frames = frames(3, "key", start=10)
+    scene_frames[0].tables = {
         "d": detections([[10.004, 20, 30, 60], [0, 0, 5, 5]], [0.9, 0.25], [0, 1], [7, 8], labels=("car", "bike"))
     }
-    given[1].emit("crossed", track_id=7)
-    given[2].tables = {"d": detections([[1, 2, 3, 4]], [0.5], [5], [-1], labels=("car", "bike"))}
-    return given
+    scene_frames[1].emit("crossed", track_id=7)
+    scene_frames[2].tables = {"d": detections([[1, 2, 3, 4]], [0.5], [5], [-1], labels=("car", "bike"))}
+    return scene_frames
 
 
-def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
+def test_jsonl_equals_the_output_of_the_stage_except_the_name(tmp_path):
     path = written(JsonlPart, tmp_path, scene())
     sink = JsonlSink(path=str(tmp_path / "plain.jsonl"))
     sink.context = Context(id="jsonl")
@@ -70,7 +70,7 @@ def test_jsonl_is_what_the_stage_writes_but_for_the_name(tmp_path):
     assert [json.loads(text) for text in path.read_text(encoding="utf-8").splitlines()] == want
 
 
-def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
+def test_csv_equals_the_output_of_the_stage_except_the_name(tmp_path):
     path = written(CsvPart, tmp_path, scene())
     sink = CsvSink(path=str(tmp_path / "plain.csv"))
     sink.context = Context(id="csv")
@@ -82,11 +82,11 @@ def test_csv_is_what_the_stage_writes_but_for_the_name(tmp_path):
     assert list(csv.DictReader(path.read_text(encoding="utf-8").splitlines())) == want
 
 
-def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_against_that(tmp_path):
+def test_file_names_are_escaped_as_formulas_if_the_csv_stage_does(tmp_path):
     for guard in (True, False):
         text = f"sources: {{a: 'test://'}}\nstages: {{csv: {{path: x.csv, escape_formulas: {str(guard).lower()}}}}}"
-        given = BatchSettings(tmp_path / "p.yaml", (), tmp_path, ("csv",), FrameSelection())
-        options = attach(build(read_text(text)), given).nodes["dataset.csv"].options
+        batch_settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path, ("csv",), FrameSelection())
+        options = attach(build(read_text(text)), batch_settings).nodes["dataset.csv"].options
         assert options.get("escape_formulas", False) is guard
         sink = CsvPart(**{**options, "path": str(tmp_path / f"{guard}.csv"), "names": {str(guard): "=1+1.mp4"}})
         sink.context = Context(id="x")
@@ -100,7 +100,7 @@ def test_the_name_of_a_file_is_no_formula_where_the_pipeline_s_csv_guards_agains
 
 
 @pytest.mark.parametrize("kind", list(SUFFIX))
-def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path, kind):
+def test_an_unfinished_video_leaves_no_file(tmp_path, kind):
     sink = kind(path=str(tmp_path / f"key.{SUFFIX[kind]}"))
     sink.context = Context(id="x")
     sink.open()
@@ -111,8 +111,8 @@ def test_a_video_that_did_not_come_to_its_end_leaves_nothing(tmp_path, kind):
 
 
 def test_every_format_has_a_sink(tmp_path):
-    given = BatchSettings(tmp_path / "p.yaml", (), tmp_path, tuple(FORMATS), FrameSelection())
-    graph = attach(build(read_text("sources: {a: 'test://'}\nstages: {detect: {model: demo}}")), given)
+    batch_settings = BatchSettings(tmp_path / "p.yaml", (), tmp_path, tuple(FORMATS), FrameSelection())
+    graph = attach(build(read_text("sources: {a: 'test://'}\nstages: {detect: {model: demo}}")), batch_settings)
     assert set(graph.nodes) > {f"dataset.{name}" for name in FORMATS}
 
 
@@ -126,21 +126,21 @@ def coco(path):
         return COCO(str(path))
 
 
-def test_coco_is_read_by_its_own_tools(tmp_path):
-    made = coco(written(CocoPart, tmp_path, scene(), labels=("person", "car")))
-    assert [made.imgs[i]["frame_id"] for i in made.getImgIds()] == [10, 11, 12]
-    assert made.imgs[1]["file_name"] == f"{NAME}#10"
-    assert (made.imgs[1]["width"], made.imgs[1]["height"], made.imgs[3]["pts_s"]) == (640, 360, 0.48)
-    assert [made.cats[i]["name"] for i in made.getCatIds()] == ["person", "car", "bike", "5"]
-    assert [len(made.getAnnIds(imgIds=i)) for i in made.getImgIds()] == [2, 0, 1]
-    first = made.anns[1]
+def test_pycocotools_reads_coco(tmp_path):
+    dataset = coco(written(CocoPart, tmp_path, scene(), labels=("person", "car")))
+    assert [dataset.imgs[i]["frame_id"] for i in dataset.getImgIds()] == [10, 11, 12]
+    assert dataset.imgs[1]["file_name"] == f"{NAME}#10"
+    assert (dataset.imgs[1]["width"], dataset.imgs[1]["height"], dataset.imgs[3]["pts_s"]) == (640, 360, 0.48)
+    assert [dataset.cats[i]["name"] for i in dataset.getCatIds()] == ["person", "car", "bike", "5"]
+    assert [len(dataset.getAnnIds(imgIds=i)) for i in dataset.getImgIds()] == [2, 0, 1]
+    first = dataset.anns[1]
     assert (first["bbox"], first["area"], first["score"], first["track_id"]) == (
         [10.0, 20.0, 20.0, 40.0],
         800.0,
         0.9,
         7,
     )
-    assert "track_id" not in made.anns[3]
+    assert "track_id" not in dataset.anns[3]
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # in pycocotools
@@ -148,62 +148,62 @@ def test_coco_has_masks_and_points(tmp_path):
     mask = np.zeros((360, 640), bool)
     mask[20:60, 10:30] = True
     points = np.array([[[10, 20, 0.75], [np.nan, np.nan, np.nan]]], np.float32)
-    (given,) = frames(1)
-    given.tables = {"d": detections([[10, 20, 30, 60]], labels=("person",), keypoints=points,
+    (frame,) = frames(1)
+    frame.tables = {"d": detections([[10, 20, 30, 60]], labels=("person",), keypoints=points,
                                     mask=np.array([rle.encode(mask, 640, 360)], object))}  # fmt: skip
-    given.tables["d"] = given.tables["d"].with_columns(skeleton=Skeleton(("nose", "eye"), ((0, 1),)))
-    made = coco(written(CocoPart, tmp_path, [given]))
-    one = made.anns[1]
-    assert (made.annToMask(one) == mask).all()
-    assert one["area"] == 800
-    assert (one["keypoints"], one["num_keypoints"]) == ([10.0, 20.0, 2, 0.0, 0.0, 0], 1)
-    assert made.cats[1]["keypoints"] == ["nose", "eye"]
-    assert made.cats[1]["skeleton"] == [[1, 2]]
+    frame.tables["d"] = frame.tables["d"].with_columns(skeleton=Skeleton(("nose", "eye"), ((0, 1),)))
+    dataset = coco(written(CocoPart, tmp_path, [frame]))
+    annotation = dataset.anns[1]
+    assert (dataset.annToMask(annotation) == mask).all()
+    assert annotation["area"] == 800
+    assert (annotation["keypoints"], annotation["num_keypoints"]) == ([10.0, 20.0, 2, 0.0, 0.0, 0], 1)
+    assert dataset.cats[1]["keypoints"] == ["nose", "eye"]
+    assert dataset.cats[1]["skeleton"] == [[1, 2]]
 
 
 def test_coco_has_the_polygon_of_a_rotated_box_and_its_area(tmp_path):
     corners = np.float32([[[40, 20], [64, 38], [58, 46], [34, 28]], np.full((4, 2), np.nan)])  # 30 x 10
-    (given,) = frames(1)
-    given.tables = {"d": detections([[34, 20, 64, 46], [1, 2, 3, 5]], labels=("ship",), corners=corners)}
-    one, other = coco(written(CocoPart, tmp_path, [given])).anns.values()
-    assert one["segmentation"] == [[40, 20, 64, 38, 58, 46, 34, 28]]
-    assert (one["area"], one["bbox"]) == (300, [34, 20, 30, 26])
+    (frame,) = frames(1)
+    frame.tables = {"d": detections([[34, 20, 64, 46], [1, 2, 3, 5]], labels=("ship",), corners=corners)}
+    rotated, other = coco(written(CocoPart, tmp_path, [frame])).anns.values()
+    assert rotated["segmentation"] == [[40, 20, 64, 38, 58, 46, 34, 28]]
+    assert (rotated["area"], rotated["bbox"]) == (300, [34, 20, 30, 26])
     assert "segmentation" not in other
     assert other["area"] == 6
 
 
-def test_coco_files_of_several_videos_are_put_together(tmp_path):
-    one = written(CocoPart, tmp_path / "a", scene(), labels=("car",))
-    two = written(CocoPart, tmp_path / "b", scene(), labels=("bus", "bike"))
+def test_coco_files_of_several_videos_are_merged(tmp_path):
+    first = written(CocoPart, tmp_path / "a", scene(), labels=("car",))
+    second = written(CocoPart, tmp_path / "b", scene(), labels=("bus", "bike"))
     whole = tmp_path / "all.json"
-    merge([one, two], whole)
-    made = coco(whole)
-    assert made.getImgIds() == [1, 2, 3, 4, 5, 6]
-    assert [len(made.getAnnIds(imgIds=i)) for i in made.getImgIds()] == [2, 0, 1, 2, 0, 1]
-    named = [made.cats[made.anns[i]["category_id"]]["name"] for i in made.getAnnIds()]
+    merge([first, second], whole)
+    dataset = coco(whole)
+    assert dataset.getImgIds() == [1, 2, 3, 4, 5, 6]
+    assert [len(dataset.getAnnIds(imgIds=i)) for i in dataset.getImgIds()] == [2, 0, 1, 2, 0, 1]
+    named = [dataset.cats[dataset.anns[i]["category_id"]]["name"] for i in dataset.getAnnIds()]
     assert named == ["car", "bike", "5"] * 2
-    assert len(set(made.getCatIds())) == len(made.cats) == 4
-    two.write_text("{")
+    assert len(set(dataset.getCatIds())) == len(dataset.cats) == 4
+    second.write_text("{")
     before = whole.read_bytes()
     with pytest.raises(OutputError, match=r"cannot read .*key.json"):
-        merge([one, two], whole)
+        merge([first, second], whole)
     assert whole.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "all.json", "b"]
 
 
-def test_coco_scores_a_detector_against_itself(tmp_path, test_data):
+def test_coco_of_a_detector_scores_1_against_itself(tmp_path, test_data):
     """The whole way, with masks: what a network finds, scored by COCO's own tool against the same, is perfect."""
     from pycocotools.cocoeval import COCOeval
 
     card_of("seg", test_data, tmp_path)
     text = "stages:\n  segment: {model: seg, min_score: 0.3}\n"
-    made = settings(tmp_path, text, "coco")
+    batch_settings = settings(tmp_path, text, "coco")
     street = test_data / "videos" / "ahmetozlu_pedestrian.mp4"
-    graph = graph_of(made)
-    with open_folder(graph, made) as folder:
+    graph = graph_of(batch_settings)
+    with open_folder(graph, batch_settings) as folder:
         key = file_key(HERE, folder.pipeline)
-        assert run(made, graph, {key: HERE}, limit=4, uri=street)[0] == 0
-    truth = coco(made.out / "coco" / f"{key}.json")
+        assert run(batch_settings, graph, {key: HERE}, limit=4, uri=street)[0] == 0
+    truth = coco(batch_settings.out / "coco" / f"{key}.json")
     assert len(truth.anns) > 4
     for kind in ("bbox", "segm"):
         with contextlib.redirect_stdout(io.StringIO()):
@@ -217,18 +217,18 @@ def test_coco_scores_a_detector_against_itself(tmp_path, test_data):
 # --------------------------------------------------------------------------------------------------------------- mot
 
 
-def test_mot_is_read_by_its_own_tools(tmp_path):
+def test_trackeval_reads_mot(tmp_path):
     trackeval = pytest.importorskip("trackeval")
-    made = settings(tmp_path, TRACKED, "mot")
-    (key,) = do(made, limit=30)
+    batch_settings = settings(tmp_path, TRACKED, "mot")
+    (key,) = do(batch_settings, limit=30)
     (tmp_path / "gt" / key / "gt").mkdir(parents=True)
-    result = np.loadtxt(made.out / "mot" / f"{key}.txt", delimiter=",")
+    result = np.loadtxt(batch_settings.out / "mot" / f"{key}.txt", delimiter=",")
     truth = result.copy()
     truth[:, 6:9] = 1, 1, 1
     np.savetxt(tmp_path / "gt" / key / "gt" / "gt.txt", truth[:, :9], delimiter=",", fmt="%g")
     tracker = tmp_path / "trackers" / "mine"
     tracker.mkdir(parents=True)
-    (tracker / "data").symlink_to(made.out / "mot")
+    (tracker / "data").symlink_to(batch_settings.out / "mot")
     reader = trackeval.datasets.MotChallenge2DBox({
         "GT_FOLDER": str(tmp_path / "gt"), "TRACKERS_FOLDER": str(tmp_path / "trackers"), "PRINT_CONFIG": False,
         "SEQ_INFO": {key: 30}, "SKIP_SPLIT_FOL": True, "BENCHMARK": "MOT15", "DO_PREPROC": False,
@@ -239,7 +239,7 @@ def test_mot_is_read_by_its_own_tools(tmp_path):
     assert trackeval.metrics.CLEAR({"PRINT_CONFIG": False}).eval_sequence(data)["MOTA"] == 1.0
 
 
-def test_mot_of_tracks_leaves_out_and_counts_what_has_none(tmp_path):
+def test_mot_of_tracks_omits_and_counts_untracked_objects(tmp_path):
     path = written(MotPart, tmp_path, scene(), tracked=True)
     assert [text.split(",")[:2] for text in path.read_text().splitlines()] == [["11", "7"], ["11", "8"]]
 
@@ -256,10 +256,12 @@ def test_mot_of_detections_has_no_ids(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- video
 
 
-def test_an_annotated_video_for_each_file(tmp_path):
-    made = settings(tmp_path, PLAIN, "video", "jsonl")
-    keys = do(made, HERE, VideoFile("u", "second.mp4", 3, "4"), limit=20)
+def test_each_file_gets_an_annotated_video(tmp_path):
+    batch_settings = settings(tmp_path, PLAIN, "video", "jsonl")
+    keys = do(batch_settings, HERE, VideoFile("u", "second.mp4", 3, "4"), limit=20)
     for key in keys:
-        with av.open(str(made.out / "video" / f"{key}.mp4")) as file:
+        with av.open(str(batch_settings.out / "video" / f"{key}.mp4")) as file:
             assert sum(1 for _ in file.decode(video=0)) == 20
-    assert sorted(path.name for path in (made.out / "video").iterdir()) == sorted(f"{key}.mp4" for key in keys)
+    assert sorted(path.name for path in (batch_settings.out / "video").iterdir()) == sorted(
+        f"{key}.mp4" for key in keys
+    )

@@ -8,10 +8,10 @@ from streamkit.core.errors import OutputError
 
 @pytest.fixture
 def part(tmp_path):
-    made = TextPart(path=str(tmp_path / "x" / "key.txt"), names={"key": "a.mp4"})
-    made.open()
-    yield made
-    made.close()
+    text_part = TextPart(path=str(tmp_path / "x" / "key.txt"), names={"key": "a.mp4"})
+    text_part.open()
+    yield text_part
+    text_part.close()
 
 
 def sizes(folder):
@@ -19,7 +19,7 @@ def sizes(folder):
     return {path.suffix: path.stat().st_size for path in (folder / "x").iterdir()}
 
 
-def test_it_is_written_in_blocks_of_64_kib_and_there_when_the_video_has_ended(part, tmp_path):
+def test_a_text_file_is_written_in_blocks_of_64_kib_and_appears_at_the_end(part, tmp_path):
     part.put(b"a" * 65535)
     assert sizes(tmp_path) == {".part": 0}
     part.put(b"b")
@@ -34,7 +34,7 @@ def test_it_is_written_in_blocks_of_64_kib_and_there_when_the_video_has_ended(pa
     assert (tmp_path / "x" / "key.txt").read_bytes() == want
 
 
-def test_a_write_that_takes_only_some_of_the_bytes_goes_on_behind_them(part, tmp_path):
+def test_a_short_write_continues_after_the_written_bytes(part, tmp_path):
     class Short:
         def __init__(self, file):
             self.file, self.close = file, file.close
@@ -48,7 +48,7 @@ def test_a_write_that_takes_only_some_of_the_bytes_goes_on_behind_them(part, tmp
     assert (tmp_path / "x" / "key.txt").read_bytes() == b"0123456789"
 
 
-def test_a_file_that_could_not_be_written_once_stays_broken_and_leaves_nothing(part, tmp_path):
+def test_a_failed_write_leaves_no_file(part, tmp_path):
     class Full:
         def __init__(self, file):
             self.close = file.close

@@ -28,12 +28,12 @@ class Mine(FrameStage):
 '''
 
 
-def identity(made):
-    return pipeline_identity(graph_of(made), made)
+def identity(batch_settings):
+    return pipeline_identity(graph_of(batch_settings), batch_settings)
 
 
-def key(made):
-    return pipeline_key(identity(made))
+def key(batch_settings):
+    return pipeline_key(identity(batch_settings))
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def key(made):
     ],
     ids=["other paths", "other drawing, device and batch", "other sinks", "sources"],
 )
-def test_what_changes_no_answer_changes_no_key(tmp_path, text):
+def test_options_without_effect_on_results_do_not_change_the_key(tmp_path, text):
     assert key(settings(tmp_path / "a", PLAIN)) == key(settings(tmp_path / "b" / "c", text))
 
 
 @pytest.mark.parametrize(
-    ("text", "formats", "look", "told"),
+    ("text", "formats", "look", "difference"),
     [
         (PLAIN.replace("model: demo", "model: demo, min_score: 0.6"), ["parquet"], FrameSelection(),
          "stages.detect.min_score is 0.6 and was not set"),
@@ -61,57 +61,59 @@ def test_what_changes_no_answer_changes_no_key(tmp_path, text):
     ],
     ids=["option", "format", "look", "stage"],
 )  # fmt: skip
-def test_what_changes_the_answer_is_told(tmp_path, text, formats, look, told):
+def test_differences_that_change_results_are_named(tmp_path, text, formats, look, difference):
     before = settings(tmp_path / "a", PLAIN)
     after = settings(tmp_path / "b", text, *formats, look=look)
     assert key(before) != key(after)
-    assert told in differences(identity(before), identity(after))
+    assert difference in differences(identity(before), identity(after))
 
 
-def test_an_override_counts_as_what_it_sets(tmp_path):
+def test_an_override_counts_as_the_value_it_sets(tmp_path):
     by_hand = settings(tmp_path / "a", PLAIN.replace("model: demo", "model: demo, min_score: 0.6"))
     before = settings(tmp_path / "b", PLAIN)
     override = dataclasses.replace(before, overrides=(("stages.detect.min_score", "0.6"),))
     assert key(override) == key(by_hand) != key(before)
 
 
-def test_how_a_video_is_drawn_counts_where_videos_are_made(tmp_path):
+def test_drawing_options_count_only_if_videos_are_written(tmp_path):
     other = PLAIN.replace("draw: {}", "draw: {thickness: 4}")
-    one, two = settings(tmp_path / "a", PLAIN, "video"), settings(tmp_path / "b", other, "video")
-    assert differences(identity(one), identity(two)) == ["stages.draw.thickness is 4 and was not set"]
+    first, second = settings(tmp_path / "a", PLAIN, "video"), settings(tmp_path / "b", other, "video")
+    assert differences(identity(first), identity(second)) == ["stages.draw.thickness is 4 and was not set"]
 
 
-def model_of_my_own(folder: Path) -> str:
+def custom_model(folder: Path) -> str:
     folder.mkdir(parents=True, exist_ok=True)
     for file in (ROOT / "models").glob("demo.*"):
         (folder / file.name.replace("demo.yaml", "mine.yaml")).write_bytes(file.read_bytes())
     return PLAIN.replace("model: demo", "model: mine")
 
 
-def test_another_network_or_card_is_noticed(tmp_path):
-    made = settings(tmp_path, model_of_my_own(tmp_path))
-    first = identity(made)
+def test_a_changed_network_or_card_is_noticed(tmp_path):
+    batch_settings = settings(tmp_path, custom_model(tmp_path))
+    first = identity(batch_settings)
     moved = tmp_path / "elsewhere"
-    assert key(settings(moved, model_of_my_own(moved))) == pipeline_key(first)
+    assert key(settings(moved, custom_model(moved))) == pipeline_key(first)
     card = tmp_path / "mine.yaml"
     card.write_text(re.sub(r"iou: .*", "iou: 0.33", card.read_text()))
-    told = differences(first, identity(made))
-    assert told == ["models.mine.iou was 0.7 and is 0.33"]
+    changes = differences(first, identity(batch_settings))
+    assert changes == ["models.mine.iou was 0.7 and is 0.33"]
     network = next(tmp_path.glob("*.onnx"))
     network.write_bytes(network.read_bytes() + b"\0")
-    assert any(one.startswith("models.mine.sha256 was ") for one in differences(first, identity(made)))
+    assert any(change.startswith("models.mine.sha256 was ") for change in differences(first, identity(batch_settings)))
     network.unlink()
     with pytest.raises((ModelError, ConfigError), match=network.name):
-        identity(made)
+        identity(batch_settings)
 
 
-def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
+def test_a_changed_blank_of_a_text_reader_is_noticed(tmp_path):
     for file in (ROOT / "models").glob("plates.*"):
         (tmp_path / file.name.replace("plates.yaml", "mine.yaml")).write_bytes(file.read_bytes())
-    made = settings(tmp_path, PLAIN.replace("  draw", "  plate: {stage: read, model: mine, of: detect}\n  draw"))
-    first, card = identity(made), tmp_path / "mine.yaml"
+    batch_settings = settings(
+        tmp_path, PLAIN.replace("  draw", "  plate: {stage: read, model: mine, of: detect}\n  draw")
+    )
+    first, card = identity(batch_settings), tmp_path / "mine.yaml"
     card.write_text(card.read_text().replace("blank: 0", "blank: -1"))
-    assert differences(first, identity(made)) == ["models.mine.blank was 0 and is -1"]
+    assert differences(first, identity(batch_settings)) == ["models.mine.blank was 0 and is -1"]
 
 
 @pytest.mark.parametrize(
@@ -122,18 +124,20 @@ def test_another_blank_of_a_reader_of_text_is_noticed(tmp_path):
         "rules: {a: {when: '!(class in file(\"known.txt\")) for 2s'}}",
     ],
 )
-def test_another_list_of_a_condition_is_noticed(tmp_path, rule):
+def test_a_changed_list_of_a_condition_is_noticed(tmp_path, rule):
     listed = tmp_path / "known.txt"
     listed.write_text("car\n")
-    made = settings(tmp_path, PLAIN.replace("  draw", f"  track: {{}}\n  watch: {{stage: rule, {rule}}}\n  draw"))
-    first = identity(made)
+    batch_settings = settings(
+        tmp_path, PLAIN.replace("  draw", f"  track: {{}}\n  watch: {{stage: rule, {rule}}}\n  draw")
+    )
+    first = identity(batch_settings)
     assert list(first["lists"]) == ["known.txt"]
     listed.write_text("car\nbus\n")
-    (told,) = differences(first, identity(made))
-    assert told.startswith("lists.known.txt was ")
+    (change,) = differences(first, identity(batch_settings))
+    assert change.startswith("lists.known.txt was ")
 
 
-def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeypatch):
+def test_a_changed_plugin_or_module_beside_it_is_noticed(tmp_path, monkeypatch):
     def with_plugin(folder, helper='NAME = "found"\n', plugin=PLUGIN):
         folder.mkdir()
         (folder / "mine.py").write_text(plugin)
@@ -143,30 +147,30 @@ def test_a_plugin_and_what_it_takes_from_beside_it_are_noticed(tmp_path, monkeyp
         sys.modules.pop("_helper", None)
         return identity(settings(folder, text))
 
-    def told(one, two):
-        return [text.split(" ")[0].split("/")[-1] for text in differences(one, two)]
+    def changed_files(before, after):
+        return [text.split(" ")[0].split("/")[-1] for text in differences(before, after)]
 
     first = with_plugin(tmp_path / "plug")
     assert sorted(name.split("/")[1] for name in first["plugins"]) == ["_helper.py", "mine.py"]
     for number, (change, names) in enumerate({"plugin": ["mine.py"], "helper": ["_helper.py"]}.items()):
         (tmp_path / str(number)).mkdir()
         text = {"plugin": PLUGIN, "helper": 'NAME = "found"\n'}[change] + "# changed\n"
-        assert told(first, with_plugin(tmp_path / str(number) / "plug", **{change: text})) == names
+        assert changed_files(first, with_plugin(tmp_path / str(number) / "plug", **{change: text})) == names
 
 
 def test_the_key_is_the_same_in_every_process(tmp_path):
-    made = settings(tmp_path, PLAIN)
+    batch_settings = settings(tmp_path, PLAIN)
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
         "from support.made import *; from streamkit.batch.identity import *; from pathlib import Path\n"
-        f"s = BatchSettings(Path({str(made.pipeline)!r}), (), Path('out'), ('parquet',), FrameSelection())\n"
+        f"s = BatchSettings(Path({str(batch_settings.pipeline)!r}), (), Path('out'), ('parquet',), FrameSelection())\n"
         "print(pipeline_key(pipeline_identity(graph_of(s), s)))"
     )
     out = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True,
         env={**os.environ, "PYTHONHASHSEED": "77"},
     )  # fmt: skip
-    assert out.stdout.strip() == key(made)
+    assert out.stdout.strip() == key(batch_settings)
 
 
 SET_PLUGIN = """
@@ -184,7 +188,7 @@ class Watch(FrameStage):
 """
 
 
-def test_options_that_are_sets_have_one_order(tmp_path):
+def test_set_options_have_a_fixed_order(tmp_path):
     (tmp_path / "watch.py").write_text(SET_PLUGIN)
     names = [f"name {number}" for number in range(40)]
 
@@ -197,8 +201,8 @@ def test_options_that_are_sets_have_one_order(tmp_path):
 
 
 def test_an_identity_is_plain_json(tmp_path):
-    made = identity(settings(tmp_path, PLAIN, "parquet", "video"))
-    assert json.loads(json.dumps(made)) == made
+    description = identity(settings(tmp_path, PLAIN, "parquet", "video"))
+    assert json.loads(json.dumps(description)) == description
 
 
 @pytest.mark.parametrize(
@@ -213,14 +217,14 @@ def test_an_identity_is_plain_json(tmp_path):
         ("bad\udcff.mp4", "bad"),
     ],
 )
-def test_a_files_key_is_a_name_for_every_file_system(name, stem):
-    found = file_key(VideoFile("u", name, 1, "1"), "0" * 16)
-    assert found.rpartition("-")[0] == stem
-    assert len(found.rpartition("-")[2]) == 16
-    assert found.isascii()
+def test_a_files_key_is_a_valid_name_on_every_file_system(name, stem):
+    key_text = file_key(VideoFile("u", name, 1, "1"), "0" * 16)
+    assert key_text.rpartition("-")[0] == stem
+    assert len(key_text.rpartition("-")[2]) == 16
+    assert key_text.isascii()
 
 
-def test_a_files_key_stands_for_its_name_size_and_version_and_for_the_pipeline():
+def test_a_files_key_depends_on_name_size_version_and_pipeline():
     file = VideoFile("u", "a/x.mp4", 1, "1")
     changes = [{"name": "b/x.mp4"}, {"size": 2}, {"version": "2"}]
     keys = {file_key(dataclasses.replace(file, **change), "p") for change in [{}, *changes]} | {file_key(file, "q")}

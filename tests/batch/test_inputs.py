@@ -29,10 +29,10 @@ def names(*patterns):
     return [file.name for file in find(patterns)]
 
 
-def test_a_folder_is_searched_to_its_depths(archive):
-    found = find(["videos"])
-    assert [file.name for file in found] == ["clip9.avi", "clip10.avi", "gate 2/a.mp4", "gate 2/b.MKV", "gate 10/a.mp4"]
-    first = found[0]
+def test_folders_are_searched_recursively(archive):
+    files = find(["videos"])
+    assert [file.name for file in files] == ["clip9.avi", "clip10.avi", "gate 2/a.mp4", "gate 2/b.MKV", "gate 10/a.mp4"]
+    first = files[0]
     path = archive / "videos" / "clip9.avi"
     assert (first.uri, first.size, first.version) == (str(path), 16, str(path.stat().st_mtime_ns))
 
@@ -52,20 +52,20 @@ def test_a_folder_is_searched_to_its_depths(archive):
         ("file://videos/clip9.avi", ["clip9.avi"]),
     ],
 )
-def test_patterns(archive, pattern, expected):
+def test_patterns_match_files(archive, pattern, expected):
     assert names(pattern) == expected
 
 
-def test_each_file_once_whatever_leads_to_it(archive):
+def test_a_file_listed_twice_is_processed_once(archive):
     assert len(find(["videos", "videos/**/*.mp4", "./videos/../videos", str(archive / "videos")])) == 5
     (archive / "videos" / "again").symlink_to(archive / "videos")
     assert len(find(["videos"])) == 5
 
 
-def test_two_files_never_have_one_name(archive):
-    found = find(["videos/gate 2/a.mp4", "other/a.mp4", "videos/clip9.avi"])
+def test_files_have_distinct_names(archive):
+    files = find(["videos/gate 2/a.mp4", "other/a.mp4", "videos/clip9.avi"])
     whole = str(archive)[1:]
-    assert [file.name for file in found] == ["clip9.avi", f"{whole}/other/a.mp4", f"{whole}/videos/gate 2/a.mp4"]
+    assert [file.name for file in files] == ["clip9.avi", f"{whole}/other/a.mp4", f"{whole}/videos/gate 2/a.mp4"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_two_files_never_have_one_name(archive):
     ],
 )
 @pytest.mark.parametrize("out", ["videos/out", "{}/videos/out", "linked/../linked/out", "out"])
-def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
+def test_outputs_of_the_run_are_excluded(archive, patterns, out):
     (archive / "videos" / "out" / "video").mkdir(parents=True)
     (archive / "videos" / "out" / "video" / "a.mp4").touch()
     (archive / "linked").symlink_to("videos")
@@ -90,9 +90,9 @@ def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
     folder = Path(out.format(archive))
     assert len(find(patterns, folder)) > 5, "it is no data set: whoever opens it refuses it"
     (archive / "videos" / "out" / "streamkit.json").touch()
-    found = find(patterns, folder)
-    assert {file.name.rpartition("/")[2] for file in found} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
-    assert len(found) == 5
+    files = find(patterns, folder)
+    assert {file.name.rpartition("/")[2] for file in files} == {"a.mp4", "b.MKV", "clip9.avi", "clip10.avi"}
+    assert len(files) == 5
     count = 1 + ("again.mp4" in patterns)
     assert logged == [f"{count} file{'s' * (count > 1)} in {folder} skipped: it is the output folder of this run"]
     with pytest.raises(ConfigError, match=r"all files found are in .*out, the output folder of this run"):
@@ -100,33 +100,33 @@ def test_what_the_run_itself_has_written_is_left_out(archive, patterns, out):
     assert len(find(["videos"], archive / "videos" / "ou")) == 6
 
 
-def test_a_name_full_of_wildcards_is_a_file_first(archive):
+def test_an_existing_file_takes_precedence_over_a_pattern(archive):
     (archive / "a[1].mp4").touch()
     assert names("a[1].mp4") == ["a[1].mp4"]
 
 
 @pytest.mark.parametrize("call", ["night.txt", "@night.txt"])
-def test_a_list(archive, call):
+def test_a_list_of_files_is_read(archive, call):
     (archive / "night.txt").write_text("\ufeff# of last night\n\nvideos/clip9.avi\n  other/*.mp4  \nvideos/gone.mp4\n")
     assert [(file.name, file.size, file.version == GONE) for file in find([call])] == [
         ("a.mp4", 11, False), ("clip9.avi", 16, False), ("gone.mp4", 0, True),
     ]  # fmt: skip
 
 
-def test_what_is_broken_is_among_the_files(archive):
+def test_broken_files_are_included(archive):
     (archive / "videos" / "folder.mp4").mkdir()
     (archive / "videos" / "link.mp4").symlink_to("nowhere.mp4")
     (archive / "videos" / "self.mp4").symlink_to("self.mp4")
     for pattern in ("videos", "videos/**/*.mp4", "videos/*.mp4"):
-        found = {file.name: file for file in find([pattern])}
-        assert {"folder.mp4", "link.mp4", "self.mp4"} <= set(found)
-        assert found["link.mp4"].size == found["folder.mp4"].size == 0
+        files = {file.name: file for file in find([pattern])}
+        assert {"folder.mp4", "link.mp4", "self.mp4"} <= set(files)
+        assert files["link.mp4"].size == files["folder.mp4"].size == 0
     assert names("videos/folder.mp4") == ["folder.mp4"]
     (archive / "videos" / "folder.mp4" / "z.mp4").touch()
     assert names("videos/folder.mp4") == ["z.mp4"]
 
 
-def test_a_name_that_is_no_utf_8_is_printable_and_can_be_opened(archive):
+def test_a_name_that_is_not_utf_8_is_printable_and_can_be_opened(archive):
     path = archive / "videos" / os.fsdecode(b"caf\xe9.mp4")
     path.write_bytes(b"video")
     (file,) = find(["videos/caf*"])
@@ -136,14 +136,14 @@ def test_a_name_that_is_no_utf_8_is_printable_and_can_be_opened(archive):
     assert {file.name.rpartition("/")[2] for file in find(["videos/caf*", "other/caf*"])} == {"caf\\xe9.mp4"}
 
 
-def test_what_is_no_file_is_among_the_files(archive):
+def test_pipes_are_included(archive):
     os.mkfifo(archive / "videos" / "pipe.mp4")
     assert "pipe.mp4" in names("videos")
     assert names("videos/p*") == ["pipe.mp4"]
 
 
 @pytest.mark.parametrize(
-    ("pattern", "told"),
+    ("pattern", "message"),
     [
         ("videos", "clip9.avi clip10.avi gate 2/a.mp4 gate 2/b.MKV gate 10/a.mp4 shut"),
         ("videos/", "clip9.avi clip10.avi gate 2/a.mp4 gate 2/b.MKV gate 10/a.mp4 shut"),
@@ -155,7 +155,7 @@ def test_what_is_no_file_is_among_the_files(archive):
         ("videos/shut/deep/a.mp4", "videos/shut/deep/a.mp4: no permission to read the folder videos/shut"),
     ],
 )
-def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told):
+def test_an_unreadable_folder_is_an_error(archive, pattern, message):
     (archive / "videos" / "shut").mkdir(mode=0)
     code = (
         "import sys; from streamkit.batch.inputs import find; from streamkit.core.errors import ConfigError\n"
@@ -163,7 +163,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told
         "except ConfigError as error: print(error)"
     )
     done = without_rights("-c", code, pattern, cwd=archive)
-    assert (done.stdout.rstrip(), done.stderr) == (told, "")
+    assert (done.stdout.rstrip(), done.stderr) == (message, "")
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_folder_that_may_not_be_read_is_not_passed_over(archive, pattern, told
         ("memory://nowhere/*.mp4", r"no such bucket, folder or file|matches no video"),
     ],
 )
-def test_what_finds_nothing_is_refused(archive, pattern, text):
+def test_inputs_without_files_are_refused(archive, pattern, text):
     (archive / "empty").mkdir()
     (archive / "blank.txt").write_text("# nothing\n")
     (archive / "bytes.txt").write_bytes(b"\xff\xfe\x00")
@@ -198,7 +198,7 @@ def test_what_finds_nothing_is_refused(archive, pattern, text):
     assert "secret" not in str(caught.value)
 
 
-def test_what_is_not_installed_is_named(archive, monkeypatch):
+def test_a_missing_package_is_named(archive, monkeypatch):
     monkeypatch.setitem(sys.modules, "s3fs", None)
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(MissingPackage, match=r"fsspec; install it with: .*\[batch\]'"):
@@ -232,19 +232,19 @@ def stored(s3, bucket):  # noqa: F811
         ("s3://gates/raw.dat", ["raw.dat"]),
     ],
 )
-def test_files_of_a_bucket(stored, pattern, expected):
-    found = find([pattern])
-    assert [file.name for file in found] == expected
-    assert all(file.uri.startswith("s3://gates/") for file in found)
+def test_files_of_a_bucket_are_listed(stored, pattern, expected):
+    files = find([pattern])
+    assert [file.name for file in files] == expected
+    assert all(file.uri.startswith("s3://gates/") for file in files)
 
 
-def test_a_file_of_a_bucket_is_known_by_its_etag(stored):
+def test_the_etag_identifies_the_version_of_a_bucket_file(stored):
     (file,) = find(["s3://gates/2026/b.mkv"])
     assert (file.uri, file.size) == ("s3://gates/2026/b.mkv", 10)
     assert file.version == stored.head_object(Bucket="gates", Key="2026/b.mkv")["ETag"].strip('"')
 
 
-def test_a_list_names_both_kinds(stored, archive):
+def test_a_list_may_mix_local_and_remote_files(stored, archive):
     (archive / "both.txt").write_text("videos/clip9.avi\ns3://gates/2026/*/*.mp4\n")
     assert names("both.txt") == ["clip9.avi", "gate 2/a.mp4", "gate 10/a.mp4"]
 
@@ -258,12 +258,12 @@ def test_a_list_names_both_kinds(stored, archive):
         ("s3://gates/2027", r"there is no such bucket, folder or file"),
     ],
 )
-def test_what_a_bucket_does_not_have(stored, pattern, text):
+def test_a_missing_file_of_a_bucket_is_reported(stored, pattern, text):
     with pytest.raises(ConfigError, match=text):
         find([pattern])
 
 
-def test_without_credentials(stored, monkeypatch):
+def test_missing_credentials_are_reported(stored, monkeypatch):
     import s3fs
 
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
@@ -273,7 +273,7 @@ def test_without_credentials(stored, monkeypatch):
         find(["s3://gates/*.mp4"])
 
 
-def test_without_a_server(stored, monkeypatch):
+def test_an_unreachable_server_is_reported(stored, monkeypatch):
     import s3fs
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")

@@ -17,12 +17,12 @@ def job(name: str, size: int | None = 100) -> BatchJob:
     return BatchJob(VideoFile(f"/v/{name}", name, size, "1"), name)
 
 
-def done(one: BatchJob, **told: Any) -> Outcome:
-    return Outcome(one, "done", frames=10, objects=3, duration_s=2.0, seconds=0.1, **told)
+def done(file_job: BatchJob, **fields: Any) -> Outcome:
+    return Outcome(file_job, "done", frames=10, objects=3, duration_s=2.0, seconds=0.1, **fields)
 
 
-def failed(one: BatchJob, kind: str = "lost", again: bool = True) -> Outcome:
-    return Outcome(one, "failed", f"{kind}: no luck", kind, again)
+def failed(file_job: BatchJob, kind: str = "lost", again: bool = True) -> Outcome:
+    return Outcome(file_job, "failed", f"{kind}: no luck", kind, again)
 
 
 class FakePool:
@@ -30,7 +30,7 @@ class FakePool:
 
     def __init__(self, what: Callable[[BatchJob, bool], Any] = lambda job, alone: done(job), slots: int = 2) -> None:
         self.slots, self.what = slots, what
-        self.given: list[tuple[str, int, bool]] = []
+        self.submitted: list[tuple[str, int, bool]] = []
         self.queue: list[tuple[BatchJob, bool]] = []
         self.in_hand: list[tuple[BatchJob, bool]] = []
         self.open = self.aborted = self.stopping = False
@@ -39,7 +39,7 @@ class FakePool:
         self.open = True
 
     def submit(self, *jobs: BatchJob, alone: bool = False) -> None:
-        self.given += [(job.key, job.attempt, alone) for job in jobs]
+        self.submitted += [(job.key, job.attempt, alone) for job in jobs]
         self.queue += [(job, alone) for job in jobs]
 
     def fill(self) -> None:
@@ -71,62 +71,62 @@ def run(pool: FakePool, jobs: list[BatchJob], **options: Any) -> tuple[BatchCoun
     return counts, committed
 
 
-def test_the_largest_goes_first():
+def test_the_largest_file_is_submitted_first():
     pool = FakePool(slots=3)
     counts, committed = run(pool, [job("a", 1), job("b", 30), job("c", 20), job("d", 2)])
-    assert [key for key, _, _ in pool.given] == ["b", "c", "d", "a"]
-    assert [one.job.key for one in committed] == ["b", "c", "d", "a"]
+    assert [key for key, _, _ in pool.submitted] == ["b", "c", "d", "a"]
+    assert [outcome.job.key for outcome in committed] == ["b", "c", "d", "a"]
     assert (counts.files, counts.done, counts.failed, counts.left) == (4, 4, 0, 0)
     assert (counts.video_s, counts.frames, counts.objects) == (8.0, 40, 12)
 
 
-def test_a_file_of_unknown_size_goes_before_all_others():
+def test_files_of_unknown_size_are_submitted_first():
     pool = FakePool(slots=1)
     run(pool, [job("a", 1), job("b", None), job("c", 20), job("d", None)])
-    assert [key for key, _, _ in pool.given] == ["b", "d", "c", "a"]
+    assert [key for key, _, _ in pool.submitted] == ["b", "d", "c", "a"]
 
 
-def test_nothing_to_do_is_done_at_once():
+def test_a_run_without_files_ends_at_once():
     counts, committed = run(FakePool(), [], skipped=7)
     assert (counts.files, counts.skipped, committed) == (7, 7, [])
 
 
 @pytest.mark.parametrize(("retries", "tries"), [(0, 1), (1, 2), (3, 4)])
-def test_a_failure_that_may_pass_is_tried_again_so_often(retries, tries):
+def test_a_temporary_failure_is_retried_up_to_the_limit(retries, tries):
     pool = FakePool(lambda job, alone: failed(job))
     counts, committed = run(pool, [job("a")], retries=retries)
-    assert pool.given == [("a", n + 1, False) for n in range(tries)]
-    assert [one.job.attempt for one in committed] == [tries]  # only the last word is written down
+    assert pool.submitted == [("a", n + 1, False) for n in range(tries)]
+    assert [outcome.job.attempt for outcome in committed] == [tries]  # only the last word is written down
     assert (counts.failed, counts.retries, dict(counts.causes)) == (1, tries - 1, {"lost": 1})
 
 
-def test_a_second_try_comes_after_the_others_and_may_go_well():
+def test_a_retry_comes_last_and_may_succeed():
     pool = FakePool(lambda job, alone: failed(job) if job.key == "b" and job.attempt == 1 else done(job), slots=1)
     counts, _ = run(pool, [job("a", 1), job("b", 9)])
-    assert pool.given == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
+    assert pool.submitted == [("b", 1, False), ("a", 1, False), ("b", 2, False)]
     assert (counts.done, counts.failed, counts.exit_code) == (2, 0, 0)
 
 
-def test_a_broken_file_is_not_tried_again():
+def test_a_broken_file_is_not_retried():
     pool = FakePool(lambda job, alone: failed(job, "damaged", again=False))
     counts, committed = run(pool, [job("a")], retries=5)
-    assert len(pool.given) == 1
+    assert len(pool.submitted) == 1
     assert committed[0].cause_kind == "damaged"
     assert counts.exit_code == 1
 
 
-def test_files_of_a_dead_worker_are_tried_alone_and_the_one_that_kills_again_is_to_blame():
-    def what(one: BatchJob, alone: bool) -> Any:
-        if one.key == "killer":
-            return WorkerDied((one,), "the worker was killed by SIGSEGV")
+def test_files_of_a_dead_worker_are_retried_alone_to_identify_the_cause():
+    def what(job: BatchJob, alone: bool) -> Any:
+        if job.key == "killer":
+            return WorkerDied((job,), "the worker was killed by SIGSEGV")
         return (
-            WorkerDied((one,), "the worker was killed by SIGSEGV") if one.key == "beside" and not alone else done(one)
+            WorkerDied((job,), "the worker was killed by SIGSEGV") if job.key == "beside" and not alone else done(job)
         )
 
     pool = FakePool(what)
     counts, committed = run(pool, [job("killer", 9), job("beside", 8), job("other", 1)], retries=0)
-    assert [given for given in pool.given if given[2]] == [("killer", 2, True), ("beside", 2, True)]
-    outcomes = {one.job.key: one for one in committed}
+    assert [submitted for submitted in pool.submitted if submitted[2]] == [("killer", 2, True), ("beside", 2, True)]
+    outcomes = {outcome.job.key: outcome for outcome in committed}
     assert outcomes["killer"].cause_kind == "killed"
     assert outcomes["killer"].cause == "the worker was killed by SIGSEGV, also when processed alone"
     assert {outcomes["beside"].status, outcomes["other"].status} == {"done"}
@@ -137,27 +137,27 @@ def test_a_file_that_hangs_twice_has_timed_out():
     counts, committed = run(
         FakePool(lambda job, alone: WorkerDied((job,), "no frame of a for 600 s", "timeout")), [job("a")]
     )
-    assert [one.cause_kind for one in committed] == ["timeout"]
+    assert [outcome.cause_kind for outcome in committed] == ["timeout"]
     assert counts.exit_code == 1
 
 
-def test_a_worker_that_dies_with_nothing_in_hand_costs_no_file():
+def test_an_idle_worker_that_dies_fails_no_file():
     first = iter([WorkerDied((), "the worker was killed by SIGKILL")])
     pool = FakePool()
     wait = pool.wait
-    pool.wait = lambda timeout_s: [one] if (one := next(first, None)) else wait(timeout_s)
+    pool.wait = lambda timeout_s: [died] if (died := next(first, None)) else wait(timeout_s)
     counts, _ = run(pool, [job("a")])
     assert (counts.done, counts.retries, sum(counts.workers_lost.values())) == (1, 0, 1)
 
 
-def test_what_cannot_be_written_ends_the_run_and_is_no_files_fault():
+def test_an_output_error_ends_the_run_and_fails_no_file():
     pool = FakePool(lambda job, alone: failed(job, "output", again=False))
     with pytest.raises(OutputError, match="no luck"):
         run(pool, [job("a"), job("b")])
     assert not pool.open
 
 
-def test_a_row_that_cannot_be_written_ends_the_run():
+def test_a_row_that_cannot_be_written_ends_the_run_at_once():
     def commit(outcome: Outcome) -> None:
         raise OutputError("cannot write files/a.parquet: the disk is full")
 
@@ -167,7 +167,7 @@ def test_a_row_that_cannot_be_written_ends_the_run():
     assert not pool.open
 
 
-def test_stopped_it_finishes_what_is_in_hand_and_no_more():
+def test_a_stop_finishes_only_the_files_in_progress():
     pool = FakePool(slots=3)
     committed: list[Outcome] = []
 
@@ -178,14 +178,14 @@ def test_stopped_it_finishes_what_is_in_hand_and_no_more():
 
     manager = Manager(pool, [job(name) for name in "abcdef"], commit)
     counts = manager.run()
-    assert [one.job.key for one in committed] == ["a", "b"]  # c had been given, and nobody had begun it
+    assert [outcome.job.key for outcome in committed] == ["a", "b"]  # c had been given, and nobody had begun it
     assert (counts.done, counts.left) == (2, 4)
     assert not pool.aborted
     manager.stop()
     assert pool.aborted
 
 
-def test_the_summary_says_all_that_happened():
+def test_the_summary_lists_all_outcomes():
     counts = BatchCounts(files=6, skipped=1, failed_before=1, left=1, seconds=10.0)
     counts.add(done(job("a")))
     counts.add(failed(job("night/b.mp4"), "damaged"))
@@ -196,29 +196,32 @@ def test_the_summary_says_all_that_happened():
     assert "1 files   before; --retry-failed" in text
     assert "left          1 files" in text
     assert "night/b.mp4: damaged: damaged: no luck" in text
-    told = report(counts, 1)
-    assert told["failures"] == [
+    summary = report(counts, 1)
+    assert summary["failures"] == [
         {"file": "night/b.mp4", "cause_kind": "damaged", "cause": "damaged: no luck", "attempts": 1}
     ]
-    assert told["files"] == told["done"] + told["failed"] + told["skipped"] + told["failed_before"] + told["left"] + 1
+    assert (
+        summary["files"]
+        == summary["done"] + summary["failed"] + summary["skipped"] + summary["failed_before"] + summary["left"] + 1
+    )
 
 
-def test_frames_that_failed_in_a_file_that_is_done_are_told():
+def test_failed_frames_of_done_files_are_reported():
     counts = BatchCounts(files=1)
     counts.add(done(job("a"), facts={"failed_frames": 2}))
     assert counts.exit_code == 1
     assert any("in done files: 2" in text for text in lines(counts))
 
 
-def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
+def test_damaged_frames_of_done_files_are_reported_and_not_a_failure():
     counts = BatchCounts(files=3)
     for name, damaged in (("a", 1), ("b", 1002), ("c", 0)):
         counts.add(done(job(name), facts={"damaged_frames": damaged}))
     counts.add(failed(job("d"), "damaged"))
     assert counts.exit_code == 1
     assert "damaged frames: 1,003, in 2 done files; --strict fails these files" in lines(counts)
-    told = report(counts, 1)
-    assert (told["damaged_files"], told["damaged_frames"]) == (2, 1003)
+    summary = report(counts, 1)
+    assert (summary["damaged_files"], summary["damaged_frames"]) == (2, 1003)
     clean = BatchCounts(files=1)
     clean.add(done(job("a"), facts={"damaged_frames": 4}))
     assert clean.exit_code == 0
@@ -226,15 +229,15 @@ def test_damaged_frames_in_files_that_are_done_are_reported_and_no_failure():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
+    ("seconds", "text"), [(4.21, "4.2 s"), (60, "1:00 min"), (725, "12:05 min"), (7390, "2:03:10")]
 )  # fmt: skip
-def test_times_as_people_read_them(seconds, told):
-    assert duration(seconds) == told
+def test_times_are_formatted_for_people(seconds, text):
+    assert duration(seconds) == text
 
 
-@pytest.mark.parametrize(("seconds", "told"), [(48.13, "48.1 s"), (750, "12.5 min"), (11520, "3.2 h")])
-def test_hours_of_video(seconds, told):
-    assert hours(seconds) == told
+@pytest.mark.parametrize(("seconds", "text"), [(48.13, "48.1 s"), (750, "12.5 min"), (11520, "3.2 h")])
+def test_hours_of_video_are_formatted(seconds, text):
+    assert hours(seconds) == text
 
 
 class Clock:
@@ -248,9 +251,9 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    made = Clock()
-    monkeypatch.setattr("streamkit.batch.manager.time", made)
-    return made
+    fake_clock = Clock()
+    monkeypatch.setattr("streamkit.batch.manager.time", fake_clock)
+    return fake_clock
 
 
 class Halfway(FakePool):
@@ -262,10 +265,10 @@ class Halfway(FakePool):
 
     def workers(self) -> list[WorkerState]:
         doing = [(FileProgress(job.key, job.key, 5, 0.5),) for job, _ in self.in_hand]
-        return [WorkerState("cpu worker 1", 0, one, True) for one in (*doing, ())]
+        return [WorkerState("cpu worker 1", 0, files, True) for files in (*doing, ())]
 
 
-def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock):
+def test_the_time_left_depends_on_bytes_and_the_longest_file(clock):
     looks = []
 
     def look(manager: Manager) -> None:
@@ -284,7 +287,7 @@ def test_the_time_left_goes_by_bytes_and_knows_the_file_that_takes_longest(clock
     assert looks[1][2] == "2 of 3 files, 4.0 s of video, 0.4 times real time, about 6.7 s left"
 
 
-def test_files_that_no_worker_has_yet_are_part_of_the_time_left(clock):
+def test_the_time_left_includes_waiting_files(clock):
     def look(manager: Manager) -> None:
         lefts.append(manager.left_s)
         clock.now_s += 5.0
@@ -295,7 +298,7 @@ def test_files_that_no_worker_has_yet_are_part_of_the_time_left(clock):
     assert lefts[1:3] == [pytest.approx(5.0), pytest.approx(10.0 / 3)]
 
 
-def test_the_last_large_file_is_one_workers_work(clock):
+def test_the_time_left_counts_the_last_large_file_for_a_single_worker(clock):
     def look(manager: Manager) -> None:
         lefts.append(manager.left_s)
         clock.now_s += 5.0
@@ -312,7 +315,7 @@ def test_the_last_large_file_is_one_workers_work(clock):
     ("share", "elapsed_s", "left_s"),
     [(0.01, 3.0, 297.0), (0.0099, 3.0, None), (0.5, 2.99, None), (0.5, 10.0, 10.0), (1.0, 10.0, 0.0)],
 )
-def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share, elapsed_s, left_s):
+def test_the_time_left_is_shown_after_1_percent_and_three_seconds(clock, share, elapsed_s, left_s):
     pool = FakePool()
     manager = Manager(pool, [job("a", 1000)], lambda outcome: None)
     assert (manager.elapsed_s, manager.left_s) == (0.0, None)
@@ -325,7 +328,7 @@ def test_the_time_left_is_known_after_a_hundredth_and_three_seconds(clock, share
     assert Manager(pool, [], lambda outcome: None).share == 1.0
 
 
-def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_ready(clock):
+def test_the_time_left_counts_from_the_first_ready_worker(clock):
     pool, looks = FakePool(), []
     ready = False
     pool.workers = lambda: [  # type: ignore[method-assign]
@@ -340,7 +343,7 @@ def test_it_looks_twice_a_second_and_time_counts_from_the_first_worker_that_is_r
     assert manager.elapsed_s == 0.5
 
 
-def test_a_workers_line():
+def test_the_line_of_a_worker_names_its_files_and_progress():
     doing = (
         FileProgress("k1", "gate.mp4", 40, 0.42),
         FileProgress("k2", "hall.mp4", 0, 0.0),

@@ -21,14 +21,14 @@ def settled(lengths: WorkEstimate) -> None:
         time.sleep(0.001)
 
 
-def test_by_bytes_where_nobody_tells_more():
+def test_the_estimate_uses_bytes_by_default():
     some = jobs(600, 300, 0)
     lengths = WorkEstimate(some, None)
     lengths.add(some[1])
     assert (lengths.total, lengths.done, lengths.of(some[0].key)) == (901, 300, 600)
 
 
-def test_a_file_of_unknown_size_counts_as_the_others_do():
+def test_a_file_of_unknown_size_counts_as_the_average():
     some = jobs(None, 600, 300)
     assert (WorkEstimate(some, None).total, WorkEstimate(jobs(None, None), None).total) == (1350, 2)
     lengths = WorkEstimate(some, lambda file: 10.0)
@@ -36,25 +36,25 @@ def test_a_file_of_unknown_size_counts_as_the_others_do():
     assert [lengths.of(job.key) for job in some] == [10.0, 10.0, 10.0]
 
 
-def test_by_seconds_as_soon_as_they_are_known_with_what_was_done_before():
-    some, told = jobs(6000, 300, 100), threading.Event()
+def test_the_estimate_uses_durations_once_known_including_finished_files():
+    some, may_read = jobs(6000, 300, 100), threading.Event()
     seconds = {"0.mp4": 10.0, "1.mp4": 30.0, "2.mp4": 20.0}
 
     def read(file: VideoFile) -> float:
-        told.wait(10)
+        may_read.wait(10)
         return seconds[file.name]
 
     lengths = WorkEstimate(some, read)
     lengths.add(some[0])
     assert lengths.done == 6000
-    told.set()
+    may_read.set()
     settled(lengths)
     assert (lengths.total, lengths.done) == (pytest.approx(60.0), pytest.approx(10.0))
     lengths.add(some[2])
     assert lengths.done == pytest.approx(30.0)
 
 
-def test_of_many_files_a_hundred_headers_are_read_and_the_sum_is_near():
+def test_a_hundred_headers_of_many_files_approximate_the_sum():
     read: list[str] = []
 
     def seconds(file: VideoFile) -> float:
@@ -68,13 +68,13 @@ def test_of_many_files_a_hundred_headers_are_read_and_the_sum_is_near():
     assert lengths.total == pytest.approx(sum(seconds(job.file) for job in some), rel=0.02)
 
 
-def test_headers_that_say_nothing_leave_the_bytes():
+def test_headers_without_duration_leave_the_estimate_to_bytes():
     lengths = WorkEstimate(jobs(600, 300), lambda file: 0.0)
     settled(lengths)
     assert lengths.total == 900
 
 
-def test_a_run_that_ends_reads_no_more_headers():
+def test_the_end_of_the_run_stops_reading_headers():
     read: list[str] = []
 
     def slow(file: VideoFile) -> float:
@@ -86,7 +86,7 @@ def test_a_run_that_ends_reads_no_more_headers():
     assert len(read) < 20
 
 
-def test_a_header_that_never_comes_does_not_hold_up_the_end(monkeypatch, tmp_path):
+def test_a_hanging_header_read_does_not_delay_the_end(monkeypatch, tmp_path):
     monkeypatch.setattr("streamkit.batch.manager._CLOSE_S", 0.2)
     os.mkfifo(tmp_path / "pipe")
     lengths = WorkEstimate(jobs(100), lambda file: float((tmp_path / "pipe").read_text()))

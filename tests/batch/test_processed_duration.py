@@ -57,7 +57,7 @@ def whole(tmp_path_factory) -> Path:
 
 @pytest.mark.parametrize("options", ALL)
 @pytest.mark.parametrize("ending", ["mp4", "mkv", "ts", "avi", "h264"])
-def test_it_is_the_span_that_was_gone_through_and_not_the_number_of_frames(whole, tmp_path, ending, options):
+def test_the_duration_is_the_processed_time_span(whole, tmp_path, ending, options):
     if ending == "avi":
         video = encoded(tmp_path / "a.avi", "mpeg4")
     else:
@@ -71,7 +71,7 @@ def test_it_is_the_span_that_was_gone_through_and_not_the_number_of_frames(whole
     ("start", "end", "seconds"),
     [(2.0, 4.0, 2.0), (2.05, None, 5.92), (0.0, 2.05, 2.05), (0.0, 20.0, 8.0), (9.0, None, 0.0)],
 )
-def test_it_is_of_the_part_that_was_asked_for(whole, tmp_path, ending, options, start, end, seconds):
+def test_the_duration_is_that_of_the_selected_part(whole, tmp_path, ending, options, start, end, seconds):
     video = whole if ending == "mp4" else copied(whole, tmp_path / f"a.{ending}")
     if ending == "h264" and end == 2.05:
         seconds = 2.08  # frames are counted there
@@ -79,7 +79,7 @@ def test_it_is_of_the_part_that_was_asked_for(whole, tmp_path, ending, options, 
 
 
 @pytest.mark.parametrize("options", ALL)
-def test_of_a_file_that_was_cut_it_is_what_could_be_read(whole, tmp_path, options):
+def test_the_duration_of_a_truncated_file_is_its_readable_part(whole, tmp_path, options):
     video = copied(whole, tmp_path / "whole.mkv")
     video.write_bytes(video.read_bytes()[: video.stat().st_size // 2])
     with av.open(str(video)) as container:
@@ -89,11 +89,11 @@ def test_of_a_file_that_was_cut_it_is_what_could_be_read(whole, tmp_path, option
     assert looked(video, **options) == pytest.approx(max(times) + 0.04)
 
 
-def test_a_frame_counts_for_as_long_as_it_is_shown(whole, tmp_path):
+def test_a_frame_counts_for_its_display_time(whole, tmp_path):
     assert looked(copied(whole, tmp_path / "slow.mp4", slower=3), every=7) == pytest.approx(24.0)
 
 
-def test_what_cannot_be_opened_was_not_looked_at(tmp_path):
+def test_an_unreadable_file_has_no_processed_duration(tmp_path):
     source = MeasuredSource(uri=str(tmp_path / "gone.mp4"))
     source.context = Context("a", Device("cpu"))
     with pytest.raises(SourceError):

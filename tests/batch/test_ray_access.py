@@ -37,7 +37,7 @@ TOKEN = "0123456789abcdef" * 4
         (["head.example", ""], []),
     ],
 )
-def test_which_addresses_the_internet_reaches(addresses, public):
+def test_public_addresses_are_recognized(addresses, public):
     assert public_addresses(addresses) == public
 
 
@@ -109,7 +109,7 @@ def guarded_head(tmp_path):
 
 
 @pytest.mark.slow  # a head takes 12 s to start
-def test_clusters_with_and_without_a_token(guarded_head, ray_nodes):
+def test_clusters_report_whether_they_require_a_token(guarded_head, ray_nodes):
     guarded, open_to_all = AccessProbe(guarded_head), AccessProbe(ray_nodes.address)
     assert guarded.needs_token()
     assert not open_to_all.needs_token()
@@ -129,7 +129,7 @@ def test_joining_an_open_cluster_in_a_network_warns(ray_nodes):
 
 
 @pytest.mark.parametrize("variable", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ""])
-def test_a_cluster_of_this_machine_gets_a_token_of_its_own(monkeypatch, tmp_path, variable):
+def test_a_local_cluster_gets_a_generated_token(monkeypatch, tmp_path, variable):
     """Ray would leave one in the home, which changes what `ray start` does later."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"):

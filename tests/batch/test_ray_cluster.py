@@ -59,7 +59,7 @@ def project(tmp_path: Path, root: Path) -> Path:
     return place
 
 
-def test_what_a_pipeline_names_is_sent_and_lies_as_it_did(project, tmp_path):
+def test_files_named_by_a_pipeline_are_sent_with_their_paths(project, tmp_path):
     (sent := tmp_path / "sent").mkdir()
     yaml = pack(settings(project / "pipelines" / "night" / "p.yaml"), sent)
     assert yaml == Path("pipelines/night/p.yaml")
@@ -75,14 +75,14 @@ def test_what_a_pipeline_names_is_sent_and_lies_as_it_did(project, tmp_path):
     assert cards == {sent / "cards" / "mine.yaml"}
 
 
-def test_a_model_that_is_set_in_place_of_the_yamls_is_sent(project, tmp_path):
+def test_an_overridden_model_is_sent(project, tmp_path):
     (sent := tmp_path / "sent").mkdir()
     pack(settings(project / "pipelines" / "night" / "p.yaml", **{"stages.detect.model": "demo"}), sent)
     names = {Path(name).name for name in inside(sent)}
     assert names == {"p.yaml", "nothing.py", "demo.yaml", "demo.onnx"}
 
 
-def test_a_network_without_a_card_is_sent_with_what_its_card_is_derived_from(project, tmp_path):
+def test_a_network_without_a_card_is_sent_with_its_metadata_files(project, tmp_path):
     (sent := tmp_path / "sent").mkdir()
     (project / "cards" / "names.txt").rename(project / "cards" / "labels.txt")
     pack(settings(project / "pipelines" / "night" / "p.yaml", **{"stages.detect.model": "../../cards/net.onnx"}), sent)
@@ -91,6 +91,6 @@ def test_a_network_without_a_card_is_sent_with_what_its_card_is_derived_from(pro
     }  # fmt: skip
 
 
-def test_a_pipeline_that_cannot_be_read_is_refused(tmp_path):
+def test_an_unreadable_pipeline_is_refused(tmp_path):
     with pytest.raises(ConfigError, match=r"none\.yaml"):
         pack(settings(tmp_path / "none.yaml"), tmp_path / "sent")

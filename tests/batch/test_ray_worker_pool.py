@@ -80,17 +80,17 @@ def run(
         return Manager(pool, work.jobs, work.commit, on_progress=look).run()
 
 
-def same(one: Path, other: Path) -> bool:
+def same(first_out: Path, other: Path) -> bool:
     """Whether two data sets are the same: objects and events to the bit, files row for row."""
     import pyarrow.parquet as parquet
 
     def parts(out: Path) -> list[str]:
         return sorted(str(path.relative_to(out)) for name in ("objects", "events") for path in (out / name).glob("*"))
 
-    names = parts(one)
-    rows, others = (comparable(parquet.read_table(out / "files")) for out in (one, other))
+    names = parts(first_out)
+    rows, others = (comparable(parquet.read_table(out / "files")) for out in (first_out, other))
     return bool(
-        names and names == parts(other) and filecmp.cmpfiles(one, other, names, shallow=False)[0] == names
+        names and names == parts(other) and filecmp.cmpfiles(first_out, other, names, shallow=False)[0] == names
         and rows.equals(others)
     )  # fmt: skip
 
@@ -109,9 +109,9 @@ def at_home(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def batch(root: Path, place: Path, here) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run the command, in a process of its own or in this one."""
 
-    def run_it(out: Path, *more: str, its_own: bool = False) -> subprocess.CompletedProcess[str]:
+    def run_it(out: Path, *more: str, new_process: bool = False) -> subprocess.CompletedProcess[str]:
         words = ["batch", "pipeline.yaml", "videos", "--end", "2", "--out", out, *more]
-        if not its_own:
+        if not new_process:
             return here(*words, cwd=place)
         line = [sys.executable, root / "run.py", *words]
         return subprocess.run(line, cwd=place, capture_output=True, text=True, timeout=120)
@@ -119,8 +119,8 @@ def batch(root: Path, place: Path, here) -> Callable[..., subprocess.CompletedPr
     return run_it
 
 
-def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_path):
-    done = batch(tmp_path / "out", "--ray", ray_nodes.address, its_own=True)
+def test_a_cluster_gives_the_same_data_set_as_a_local_run(ray_nodes, batch, at_home, tmp_path):
+    done = batch(tmp_path / "out", "--ray", ray_nodes.address, new_process=True)
     assert done.returncode == 1, done.stderr  # one is broken
     assert re.search(r"done +6 files", done.stderr)
     assert re.search(r"failed +1 files? +no_video 1", done.stderr)
@@ -133,7 +133,7 @@ def test_the_command_gives_what_it_gives_at_home(ray_nodes, batch, at_home, tmp_
 
 
 @pytest.mark.long
-def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_home, tmp_path):
+def test_a_run_survives_lost_workers_and_nodes_and_uses_a_new_node(ray_nodes, place, at_home, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     lost = []
 
@@ -161,7 +161,7 @@ def test_a_worker_and_a_node_are_lost_and_another_joins(ray_nodes, place, at_hom
     assert same(at_home, tmp_path / "out")
 
 
-def test_a_cluster_that_is_not_there(batch, tmp_path):
+def test_an_unreachable_cluster_is_reported(batch, tmp_path):
     done = batch(tmp_path / "out", "--ray", "127.0.0.1:9")
     assert done.returncode == 2
     assert re.search(r"^--ray 127.0.0.1:9: no server answers \S.*: Connection refused\n\Z", done.stderr, re.MULTILINE)
@@ -169,7 +169,7 @@ def test_a_cluster_that_is_not_there(batch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("address", "told"),
+    ("address", "message"),
     [
         ("nowhere.invalid:6379", "no server answers .*: Name or service not known"),
         ("ray://127.0.0.1:10001", "give the cluster's head as host:port"),
@@ -177,20 +177,20 @@ def test_a_cluster_that_is_not_there(batch, tmp_path):
         ("127.0.0.1:99999", "no server answers "),
     ],
 )
-def test_addresses_that_are_none(tmp_path, address, told):
-    begun = time.monotonic()
-    with pytest.raises(ConfigError, match=f"--ray {address}: .*{told}"):
+def test_invalid_addresses_are_refused(tmp_path, address, message):
+    start_s = time.monotonic()
+    with pytest.raises(ConfigError, match=f"--ray {address}: .*{message}"):
         join(address, tmp_path)
-    assert time.monotonic() - begun < 8
+    assert time.monotonic() - start_s < 8
 
 
-def test_ray_is_not_installed(tmp_path, monkeypatch):
+def test_missing_ray_is_reported(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackage, match=r"--ray needs the package ray; .*\[ray\]"):
         join("auto", tmp_path)
 
 
-def test_how_many_workers_nodes_have_room_for():
+def test_the_number_of_workers_fits_the_nodes():
     nodes = {"head": {"memory": 1e9}, "a": {"CPU": 16.0, "GPU": 2.0}, "b": {"CPU": 4.0}}
     assert capacity(nodes, 1, 0) == 20
     assert capacity(nodes, 3, 0) == 6
@@ -198,7 +198,7 @@ def test_how_many_workers_nodes_have_room_for():
     assert capacity({"a": {"CPU": 2.0, "GPU": 8.0}}, 1, 1 / 3) == 2
 
 
-def test_something_else_answers(tmp_path, monkeypatch):
+def test_a_server_that_is_not_ray_is_reported(tmp_path, monkeypatch):
     """A server of another kind, that takes the connection and says nothing."""
     monkeypatch.setattr(ray_cluster, "_ANSWER_S", 1.0)
     with socket.create_server(("", 0)) as server:
@@ -207,13 +207,13 @@ def test_something_else_answers(tmp_path, monkeypatch):
             join(address, tmp_path)
 
 
-def test_a_gpu_is_asked_for_and_no_node_has_one(ray_nodes, place, tmp_path):
+def test_a_missing_gpu_is_reported(ray_nodes, place, tmp_path):
     with pytest.raises(DeviceError, match="no node of the Ray cluster has a GPU"):
         RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, device="cuda")
 
 
 @pytest.mark.long
-def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
+def test_workers_are_requested_up_to_the_number_of_files(ray_nodes, place, tmp_path):
     settings = settings_of(place, tmp_path / "out")
     pool = RayWorkerPool(settings, ray_nodes.address)
     try:
@@ -230,7 +230,7 @@ def test_workers_are_asked_for_as_there_are_files(ray_nodes, place, tmp_path):
         pool.close()
 
 
-def test_a_node_with_another_version_or_another_folder_says_so(place, tmp_path, monkeypatch):
+def test_a_node_with_another_version_or_folder_is_reported(place, tmp_path, monkeypatch):
     settings = settings_of(place, tmp_path)
     link = ParentConnection.__new__(ParentConnection)  # nothing is logged on it
     with pytest.raises(ConfigError, match=r"streamkit is .* there, and 0\.0 where"):
@@ -253,11 +253,11 @@ def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
 
 def await_(pool: RayWorkerPool, what: Callable[[], bool]) -> list[Any]:
     """Go on until something is so; what came to an end meanwhile."""
-    found, until = [], time.monotonic() + 60
+    outcomes, until = [], time.monotonic() + 60
     while not what():
         assert time.monotonic() < until
-        found += pool.wait(0.5)
-    return found
+        outcomes += pool.wait(0.5)
+    return outcomes
 
 
 def jobs(place: Path) -> list[BatchJob]:
@@ -270,7 +270,7 @@ def unfit(pool: RayWorkerPool) -> None:
     pool._args = mark, "0.0", *rest
 
 
-def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
+def test_a_run_without_a_usable_node_ends(pool, place):
     unfit(pool)
     pool.submit(jobs(place)[0])
     with pytest.raises(ConfigError, match=r"on \S+: streamkit is \S+ there, and 0\.0 where the run was started"):
@@ -278,7 +278,7 @@ def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
 
 
 @pytest.mark.long
-def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
+def test_an_unusable_node_is_skipped(pool, place):
     first, *more = jobs(place)
     pool.submit(first)
     await_(pool, lambda: any(worker.ready for worker in pool.workers()))
@@ -293,15 +293,15 @@ def test_a_node_that_is_not_fit_is_left_out_where_others_work(pool, place):
 
 
 @pytest.mark.long
-def test_a_worker_that_is_frozen_is_ended(pool, ray_nodes, place):
+def test_a_frozen_worker_is_killed(pool, ray_nodes, place):
     pool._timeout_s = 3.0
     pool.submit(jobs(place)[0])
     await_(pool, lambda: any(worker.ready for worker in pool.workers()))
     (process,) = ray_nodes.workers("a") + ray_nodes.workers("b")
     process.suspend()
     pool.submit(jobs(place)[1])
-    found = await_(pool, lambda: len(pool.logged) > 0)
-    assert any(isinstance(one, WorkerDied) and one.kind == "timeout" for one in found)
+    outcomes = await_(pool, lambda: len(pool.logged) > 0)
+    assert any(isinstance(outcome, WorkerDied) and outcome.kind == "timeout" for outcome in outcomes)
     await_(pool, lambda: any(worker.ready for worker in pool.workers()))  # another took its place
     process.wait(20)  # Ray has seen to it
 
@@ -329,7 +329,7 @@ def only_a(ray_nodes) -> Iterator[None]:
 @pytest.mark.soak
 @pytest.mark.alone
 @pytest.mark.timeout(1500)
-def test_two_nodes_of_one_core_against_one(ray_nodes, only_a, place, tmp_path):
+def test_two_nodes_are_faster_than_one(ray_nodes, only_a, place, tmp_path):
     """72 files of four seconds, from the moment on when the first worker is ready.
 
     It wants a machine that does nothing else. The second worker is ready about a second after the first, and the test
@@ -342,23 +342,23 @@ def test_two_nodes_of_one_core_against_one(ray_nodes, only_a, place, tmp_path):
         os.link(place / "videos" / "0.mp4", videos / f"{number:02}.mp4")
 
     def measured(out: Path, names: str) -> tuple[float, list[float]]:
-        begun_s: list[float] = []
+        start_s: list[float] = []
         used_s = dict.fromkeys(names, 0.0)
 
         def look(manager: Manager) -> None:
-            if not begun_s and any(worker.ready for worker in manager.workers()):
-                begun_s.append(time.monotonic())
+            if not start_s and any(worker.ready for worker in manager.workers()):
+                start_s.append(time.monotonic())
             for name in names:
                 used_s[name] = max(used_s[name], cpu_s(ray_nodes.workers(name)))
 
         settings = settings_of(place, out, FrameSelection(end_s=4.0))
         assert run(settings, videos, RayWorkerPool(settings, ray_nodes.address), look).done == 72
-        return time.monotonic() - begun_s[0], list(used_s.values())
+        return time.monotonic() - start_s[0], list(used_s.values())
 
-    one_s, one_cpu = measured(tmp_path / "one", "a")
+    single_s, single_cpu = measured(tmp_path / "one", "a")
     ray_nodes.add("b", core=1)
     two_s, two_cpu = measured(tmp_path / "two", "ab")
     assert same(tmp_path / "one", tmp_path / "two")
-    print(f"\none node {one_s:.1f} s, two nodes {two_s:.1f} s: {one_s / two_s:.2f} times")
-    print(f"CPU s of the workers: one node {one_cpu}, two nodes {two_cpu}")
-    assert one_s / two_s >= 1.8
+    print(f"\none node {single_s:.1f} s, two nodes {two_s:.1f} s: {single_s / two_s:.2f} times")
+    print(f"CPU s of the workers: one node {single_cpu}, two nodes {two_cpu}")
+    assert single_s / two_s >= 1.8

@@ -34,8 +34,8 @@ class Web(ThreadingHTTPServer):
         changed: when, as its header says it.
         tells: whether it tells sizes and when files have changed.
         refuses: paths that it knows nothing of though they are listed.
-        asked: paths of which the headers were asked for.
-        most: how many were asked for at the same time.
+        requested: paths of which the headers were asked for.
+        peak: how many were asked for at the same time.
     """
 
     daemon_threads = True
@@ -45,8 +45,8 @@ class Web(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Answer)
         self.files: dict[str, bytes] = {}
         self.changed = "Sat, 01 Aug 2026 12:00:00 GMT"
-        self.tells, self.refuses, self.asked = True, set[str](), list[str]()
-        self.slow_s, self.now, self.most, self.lock = 0.0, 0, 0, threading.Lock()
+        self.tells, self.refuses, self.requested = True, set[str](), list[str]()
+        self.slow_s, self.now, self.peak, self.lock = 0.0, 0, 0, threading.Lock()
         threading.Thread(target=self.serve_forever, daemon=True).start()
 
     @property
@@ -68,9 +68,9 @@ class Answer(BaseHTTPRequestHandler):
     def do_HEAD(self):
         web = self.server
         with web.lock:
-            web.asked.append(self.path)
+            web.requested.append(self.path)
             web.now += 1
-            web.most = max(web.most, web.now)
+            web.peak = max(web.peak, web.now)
         time.sleep(web.slow_s)
         self.do_GET(body=False)
         with web.lock:
@@ -107,48 +107,48 @@ class Answer(BaseHTTPRequestHandler):
 @pytest.fixture
 def web():
     fsspec.get_filesystem_class("http").clear_instance_cache()
-    made = Web()
-    made.files = {"/v/d1/a.mp4": b"aaaa", "/v/d1/b.mp4": SAMPLE, "/v/d2/a.mp4": b"bb", "/v/notes.txt": b"no video"}
-    yield made
-    made.shutdown()
-    made.server_close()
+    server = Web()
+    server.files = {"/v/d1/a.mp4": b"aaaa", "/v/d1/b.mp4": SAMPLE, "/v/d2/a.mp4": b"bb", "/v/notes.txt": b"no video"}
+    yield server
+    server.shutdown()
+    server.server_close()
 
 
 @pytest.fixture
 def run(tmp_path):
     """Do what is left to do of the files at an address; how many had been done, and which were left."""
-    made = settings(tmp_path / "set", PLAIN)
-    graph = graph_of(made)
+    batch_settings = settings(tmp_path / "set", PLAIN)
+    graph = graph_of(batch_settings)
 
     def call(pattern):
-        with opened(graph, made, find([pattern])) as work:
+        with opened(graph, batch_settings, find([pattern])) as work:
             for job in work.jobs:
                 work.commit(Outcome(job, "done"))
             return work.done, [job.file.name for job in work.jobs]
 
-    call.out = made.out
+    call.out = batch_settings.out
     return call
 
 
-def test_a_pattern(web):
-    found = find([f"{web.address}/v/**/*.mp4"])
-    assert [(file.name, file.size) for file in found] == [("d1/a.mp4", 4), ("d1/b.mp4", len(SAMPLE)), ("d2/a.mp4", 2)]
-    assert {file.version for file in found} == {web.changed}
-    assert "/v/notes.txt" not in web.asked, "only what is wanted is asked for"
+def test_a_remote_pattern_matches_files(web):
+    files = find([f"{web.address}/v/**/*.mp4"])
+    assert [(file.name, file.size) for file in files] == [("d1/a.mp4", 4), ("d1/b.mp4", len(SAMPLE)), ("d2/a.mp4", 2)]
+    assert {file.version for file in files} == {web.changed}
+    assert "/v/notes.txt" not in web.requested, "only what is wanted is asked for"
 
 
-def test_a_file_has_the_name_that_it_has_below_its_folder(web):
+def test_a_remote_file_is_named_relative_to_its_folder(web):
     (file,) = find([f"{web.address}/v/d1/b.mp4"])
     assert (file.name, file.size, file.uri) == ("b.mp4", len(SAMPLE), f"{web.address}/v/d1/b.mp4")
 
 
-def test_a_pattern_that_finds_nothing(web):
+def test_a_remote_pattern_without_matches_is_refused(web):
     with pytest.raises(ConfigError, match=r"^http://127\.0\.0\.1:\d+/v/\*\.mkv: the pattern matches no video$"):
         find([f"{web.address}/v/*.mkv"])
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, tells, tmp_path):
+def test_files_are_copied_completely_with_and_without_content_length(web, tells, tmp_path):
     web.tells = tells
     for pattern in ("d1/b.mp4", "d1/b*.mp4"):
         (file,) = find([f"{web.address}/v/{pattern}"])
@@ -158,15 +158,17 @@ def test_files_are_copied_whole_whether_the_server_tells_their_size_or_not(web, 
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_a_server_that_sends_only_whole_files_has_them_copied(web, tells, tmp_path, monkeypatch):
+def test_files_of_a_server_without_ranges_are_copied(web, tells, tmp_path, monkeypatch):
     monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=1 << 16))
     web.tells = tells
     (file,) = find([f"{web.address}/v/d1/b*.mp4"])
     with remote.opened(file, tmp_path) as (path, opened_file):
         assert opened_file is None
         assert Path(path).read_bytes() == SAMPLE
-    made = settings(tmp_path / "set", "stages:\n  jsonl: {path: a.jsonl}\n", "jsonl", look=FrameSelection(end_s=0.2))
-    worker = BatchWorker(made, "cpu")
+    batch_settings = settings(
+        tmp_path / "set", "stages:\n  jsonl: {path: a.jsonl}\n", "jsonl", look=FrameSelection(end_s=0.2)
+    )
+    worker = BatchWorker(batch_settings, "cpu")
     try:
         outcome = worker.process(BatchJob(file, "b-0"))
     finally:
@@ -174,24 +176,24 @@ def test_a_server_that_sends_only_whole_files_has_them_copied(web, tells, tmp_pa
     assert (outcome.status, outcome.frames, outcome.facts["copied"]) == ("done", 5, True)
 
 
-def test_a_file_that_has_changed_is_told_where_its_size_was_known(web, tmp_path):
+def test_a_changed_size_of_a_file_is_reported(web, tmp_path):
     (file,) = find([f"{web.address}/v/d1/b*.mp4"])
     web.files["/v/d1/b.mp4"] = b"shorter"
     with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when"), remote.local(file, tmp_path):
         pass
 
 
-def test_thousands_of_files_are_asked_about_some_at_a_time(web):
+def test_headers_of_thousands_of_files_are_requested_in_parallel(web):
     web.files = {f"/v/{n}.mp4": b"x" * n for n in range(1, 201)}
     web.slow_s = 0.01
     assert [file.size for file in find([f"{web.address}/v/*.mp4"])] == list(range(1, 201))
-    assert 1 < web.most <= 16
-    assert sorted(set(web.asked) - {"/v/"}) == sorted(web.files)
-    assert len(web.asked) <= 201, "each of them once"
+    assert 1 < web.peak <= 16
+    assert sorted(set(web.requested) - {"/v/"}) == sorted(web.files)
+    assert len(web.requested) <= 201, "each of them once"
 
 
 @pytest.mark.parametrize("tells", [True, False])
-def test_what_is_done_stays_done(web, tells, run):
+def test_finished_remote_files_are_not_processed_again(web, tells, run):
     web.tells = tells
     names = ["d1/a.mp4", "d1/b.mp4", "d2/a.mp4"]
     assert run(f"{web.address}/v/**/*.mp4") == (0, names)
@@ -200,7 +202,7 @@ def test_what_is_done_stays_done(web, tells, run):
     assert sizes == ([4, len(SAMPLE), 2] if tells else [None] * 3)
 
 
-def test_a_file_that_has_changed_is_done_anew_and_one_that_tells_nothing_now_is_not(web, run):
+def test_a_changed_remote_file_is_processed_again(web, run):
     pattern = f"{web.address}/v/d*/a.mp4"
     assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
     web.refuses = {"/v/d1/a.mp4"}
@@ -209,31 +211,34 @@ def test_a_file_that_has_changed_is_done_anew_and_one_that_tells_nothing_now_is_
     assert run(pattern) == (0, ["d1/a.mp4", "d2/a.mp4"])
 
 
-def test_a_file_that_is_listed_and_not_there_fails_alone(web, tmp_path):
+def test_a_listed_but_missing_file_fails_alone(web, tmp_path):
     web.refuses = {"/v/d1/a.mp4"}
-    gone, there, _ = find([f"{web.address}/v/**/*.mp4"])
-    assert (gone.size, there.size) == (None, len(SAMPLE))
-    with pytest.raises(SourceError, match="there is no such bucket, folder or file"), remote.local(gone, tmp_path):
+    absent, there, _ = find([f"{web.address}/v/**/*.mp4"])
+    assert (absent.size, there.size) == (None, len(SAMPLE))
+    with pytest.raises(SourceError, match="there is no such bucket, folder or file"), remote.local(absent, tmp_path):
         pass
 
 
-def test_a_size_that_is_not_known_is_not_one_of_nothing(web):
+def test_an_unknown_size_is_not_zero(web):
     web.tells = False
     (file,) = find([f"{web.address}/v/d1/b.mp4"])
     assert file_key(file, "p") == file_key(find([f"{web.address}/v/d1/b*.mp4"])[0], "p")
     assert file_key(file, "p") != file_key(replace(file, size=0), "p")
 
 
-def test_a_header_is_read_only_where_a_part_of_the_file_can_be_asked_for(web):
+def test_headers_are_read_only_from_servers_with_ranges(web):
     assert probe(f"{web.address}/v/d1/b.mp4").codec == "h264"
     web.tells = False
     assert probe(f"{web.address}/v/d1/b.mp4") == Probe()
 
 
-def test_a_dry_run_says_what_it_cannot_know(web, tmp_path, monkeypatch):
+def test_a_dry_run_lists_unknown_facts(web, tmp_path, monkeypatch):
     monkeypatch.setattr(dryrun, "_REMOTE", 2)
     web.tells, shown = False, list[str]()
-    made = settings(tmp_path / "set", PLAIN)
-    assert dry_run(config_for(made, "cpu"), made, find([f"{web.address}/v/**/*.mp4"]), shown.append) == 0
+    batch_settings = settings(tmp_path / "set", PLAIN)
+    assert (
+        dry_run(config_for(batch_settings, "cpu"), batch_settings, find([f"{web.address}/v/**/*.mp4"]), shown.append)
+        == 0
+    )
     assert shown[1].endswith("2 of them have no known duration; 2 of them have no known size")
     assert shown[2] == "  unknown        2 files   their server cannot send a part of a file"

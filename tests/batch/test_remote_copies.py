@@ -17,7 +17,7 @@ from streamkit.core.errors import OutputError, SourceError
 SAMPLE = Path(__file__).resolve().parents[2] / "samples" / "street.mp4"
 
 
-def test_a_file_of_this_machine_is_read_where_it_is(tmp_path):
+def test_a_local_file_is_not_copied(tmp_path):
     (file,) = find([str(SAMPLE)])
     with local(file, tmp_path / "out") as path:
         assert path == SAMPLE
@@ -31,7 +31,7 @@ def stored(s3, bucket):  # noqa: F811
     return s3, file
 
 
-def test_a_file_elsewhere_is_copied_and_the_copy_goes(stored, tmp_path):
+def test_a_remote_file_is_copied_and_the_copy_removed(stored, tmp_path):
     _, file = stored
     with local(file, tmp_path / "out") as path:
         assert path.name == "street.mp4"
@@ -43,7 +43,7 @@ def test_a_file_elsewhere_is_copied_and_the_copy_goes(stored, tmp_path):
     assert list((tmp_path / "out").iterdir()) == []
 
 
-def test_a_copy_is_decoded_as_the_file_is(stored, tmp_path):
+def test_a_copy_decodes_as_the_original(stored, tmp_path):
     from streamkit.core.stage import Context
     from streamkit.stages.sources.source import VideoSource
 
@@ -56,7 +56,7 @@ def test_a_copy_is_decoded_as_the_file_is(stored, tmp_path):
     assert copied == [(frame.index, frame.pts_s, frame.surface.data.tobytes()) for frame in source.frames()]
 
 
-def test_a_file_that_has_gone(stored, tmp_path):
+def test_a_removed_file_is_reported(stored, tmp_path):
     s3, file = stored  # noqa: F811
     s3.delete_object(Bucket="gates", Key="gate 1/street.mp4")
     with pytest.raises(SourceError, match="there is no such bucket, folder or file") as caught, local(file, tmp_path):
@@ -65,7 +65,7 @@ def test_a_file_that_has_gone(stored, tmp_path):
     assert list(tmp_path.glob(".fetch-*")) == []
 
 
-def test_a_file_that_has_changed(stored, tmp_path):
+def test_a_changed_file_is_reported(stored, tmp_path):
     s3, file = stored  # noqa: F811
     s3.put_object(Bucket="gates", Key="gate 1/street.mp4", Body=b"shorter")
     with pytest.raises(SourceError, match="has 7 bytes, and had 459,039 when") as caught, local(file, tmp_path):
@@ -74,7 +74,7 @@ def test_a_file_that_has_changed(stored, tmp_path):
 
 
 @pytest.mark.parametrize(("grown_by", "fits"), [(-1, False), (0, True), (1, False), (1000, False)])
-def test_only_a_copy_of_the_size_that_was_found_is_taken(tmp_path, grown_by, fits):
+def test_a_copy_of_another_size_is_refused(tmp_path, grown_by, fits):
     memory = MemoryFileSystem()
     memory.pipe_file("/gates/a.mp4", bytes(2000))
     (file,) = find(["memory://gates/a.mp4"])
@@ -90,7 +90,7 @@ def test_only_a_copy_of_the_size_that_was_found_is_taken(tmp_path, grown_by, fit
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_file_whose_size_nobody_told_is_taken_as_it_is(tmp_path):
+def test_a_copy_of_a_file_of_unknown_size_is_accepted(tmp_path):
     memory = MemoryFileSystem()
     memory.pipe_file("/gates/a.mp4", bytes(2000))
     (file,) = find(["memory://gates/a.mp4"])
@@ -103,7 +103,7 @@ def test_a_file_whose_size_nobody_told_is_taken_as_it_is(tmp_path):
     ("number", "kind"),
     [(errno.ENOSPC, OutputError), (errno.EDQUOT, OutputError), (errno.EROFS, OutputError), (errno.EIO, SourceError)],
 )
-def test_whose_fault_it_is_that_a_copy_fails(tmp_path, monkeypatch, number, kind):
+def test_failed_copies_are_attributed_to_file_server_or_disk(tmp_path, monkeypatch, number, kind):
     memory = MemoryFileSystem()
     memory.pipe_file("/gates/a.mp4", b"1234")
     (file,) = find(["memory://gates/a.mp4"])
@@ -117,7 +117,7 @@ def test_whose_fault_it_is_that_a_copy_fails(tmp_path, monkeypatch, number, kind
     memory.rm("/gates", recursive=True)
 
 
-def test_a_server_that_is_gone(stored, tmp_path, monkeypatch):
+def test_a_lost_server_is_reported(stored, tmp_path, monkeypatch):
     import s3fs
 
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
@@ -129,7 +129,7 @@ def test_a_server_that_is_gone(stored, tmp_path, monkeypatch):
     assert os.environ["AWS_SECRET_ACCESS_KEY"] not in str(caught.value)
 
 
-def test_a_full_disk(tmp_path, monkeypatch):
+def test_a_full_disk_is_reported(tmp_path, monkeypatch):
     memory = MemoryFileSystem()
     memory.pipe_file("/gates/a.mp4", b"1234")
     (file,) = find(["memory://gates/a.mp4"])
@@ -140,7 +140,7 @@ def test_a_full_disk(tmp_path, monkeypatch):
     memory.rm("/gates", recursive=True)
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_an_impossible_folder_is_reported(tmp_path):
     memory = MemoryFileSystem()
     memory.pipe_file("/gates/a.mp4", b"1234")
     (file,) = find(["memory://gates/a.mp4"])
@@ -150,7 +150,7 @@ def test_a_folder_that_cannot_be(tmp_path):
     memory.rm("/gates", recursive=True)
 
 
-def test_what_killed_processes_left_is_swept(tmp_path):
+def test_leftovers_of_killed_processes_are_removed(tmp_path):
     for name in (".fetch-1/a.mp4", ".fetch-2/b.mp4", "objects/c.parquet"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).touch()

@@ -74,23 +74,23 @@ def local(path, **options):
     return [(frame.index, frame.pts_s, frame.damaged, frame.surface.data.tobytes()) for frame in source.frames()]
 
 
-def test_thousands_of_objects_are_listed_without_a_request_for_each(s3, bucket, calls):  # noqa: F811
+def test_thousands_of_objects_are_listed_in_few_requests(s3, bucket, calls):  # noqa: F811
     from moto.backends import get_backend
 
     server = get_backend("s3")["123456789012"]["aws"]  # of the same process: a request for each takes long
     for number in range(1001):
         server.put_object(bucket, f"2026/cam{number % 7}/{number}.mp4", b"x" * (number % 5))
     calls.clear()
-    found = find(["s3://gates/2026/**/*.mp4"])
-    assert len(found) == 1001
-    assert all(file.version and file.size is not None for file in found)
+    files = find(["s3://gates/2026/**/*.mp4"])
+    assert len(files) == 1001
+    assert all(file.version and file.size is not None for file in files)
     assert calls == {"list_objects_v2": 2}
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket):
-        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": one["Key"]} for one in page["Contents"]]})
+        s3.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": entry["Key"]} for entry in page["Contents"]]})
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "moov last.mp4", "mkv", "avi", "ts", "h264", "mov"])
-def test_frames_are_those_of_the_file(s3, bucket, calls, tmp_path, suffix):  # noqa: F811
+def test_frames_equal_those_of_the_local_file(s3, bucket, calls, tmp_path, suffix):  # noqa: F811
     path = tmp_path / f"a.{suffix}"
     if suffix == "mp4":
         shutil.copyfile(STREET, path)
@@ -107,14 +107,14 @@ def test_frames_are_those_of_the_file(s3, bucket, calls, tmp_path, suffix):  # n
     assert calls["bytes"] <= path.stat().st_size + 2 * BLOCK
 
 
-def test_parts_and_keyframes_are_those_of_the_file(s3, bucket, calls, tmp_path):  # noqa: F811
+def test_parts_and_keyframes_equal_those_of_the_local_file(s3, bucket, calls, tmp_path):  # noqa: F811
     file = stored(s3, STREET)
     for options in ({"keyframes": True}, {"start": 14.0, "every": 3}, {"start": 3.0, "end": 4.0}):
         with remote.opened(file, tmp_path) as (name, opened):
             assert decoded(name, opened, **options) == local(STREET, **options)
 
 
-def test_only_what_is_needed_is_fetched(s3, bucket, calls, tmp_path):  # noqa: F811
+def test_only_the_needed_ranges_are_fetched(s3, bucket, calls, tmp_path):  # noqa: F811
     file = stored(s3, STREET)
     calls.clear()
     with remote.opened(file, tmp_path) as (name, opened):
@@ -123,7 +123,7 @@ def test_only_what_is_needed_is_fetched(s3, bucket, calls, tmp_path):  # noqa: F
     assert calls["head_object"] == 1
 
 
-def test_damage_to_a_transport_stream_is_found_as_in_a_file(s3, bucket, calls, tmp_path):  # noqa: F811
+def test_damage_of_a_transport_stream_is_reported_as_for_a_local_file(s3, bucket, calls, tmp_path):  # noqa: F811
     path = with_a_gap(tmp_path / "a.ts")
     with pytest.raises(SourceError) as expected:
         local(path)
@@ -137,10 +137,10 @@ def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_
         packets = demuxer.packets()
         first = [bytes(next(packets)) for _ in range(50)]
         assert demuxer.read_bytes(100, 70_000) == STREET.read_bytes()[100:70_000]
-        mine = [*first, *map(bytes, packets)]
+        packet_bytes = [*first, *map(bytes, packets)]
     with closing(Demuxer(str(STREET))) as demuxer:
         assert demuxer.read_bytes(100, 200) == STREET.read_bytes()[100:200]
-        assert mine == [bytes(packet) for packet in demuxer.packets()]
+        assert packet_bytes == [bytes(packet) for packet in demuxer.packets()]
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_bytes_are_read_again_without_moving_the_demuxer(s3, bucket, calls, tmp_
     [(b"", "empty"), (b"no video at all\n" * 10, "no_video"), (STREET.read_bytes()[:200_000], "truncated"),
      (np.random.default_rng(1).bytes(5000), "no_video")],
 )  # fmt: skip
-def test_what_is_no_whole_video_has_the_cause_that_a_file_has(s3, bucket, calls, tmp_path, content, kind):  # noqa: F811
+def test_incomplete_videos_have_the_cause_of_a_local_file(s3, bucket, calls, tmp_path, content, kind):  # noqa: F811
     path = tmp_path / "a.mp4"
     path.write_bytes(content)
     with pytest.raises(SourceError) as expected:
@@ -171,20 +171,20 @@ def half_read(s3, then, tmp_path):  # noqa: F811
         return sum(1 for _ in frames)
 
 
-def test_an_object_that_vanishes_meanwhile(s3, bucket, calls, tmp_path):  # noqa: F811
+def test_an_object_removed_while_reading_is_reported(s3, bucket, calls, tmp_path):  # noqa: F811
     with pytest.raises(SourceError, match="there is no such bucket, folder or file") as caught:
         half_read(s3, lambda: s3.delete_object(Bucket="gates", Key="street.mp4"), tmp_path)
     assert cause(caught.value) == ("missing", False)
 
 
-def test_an_object_that_is_replaced_meanwhile(s3, bucket, calls, tmp_path):  # noqa: F811
+def test_an_object_replaced_while_reading_is_reported(s3, bucket, calls, tmp_path):  # noqa: F811
     other = STREET.read_bytes()[::-1]
     with pytest.raises(SourceError) as caught:
         half_read(s3, lambda: s3.put_object(Bucket="gates", Key="street.mp4", Body=other), tmp_path)
     assert cause(caught.value) == ("lost", True)
 
 
-def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkeypatch, capfd):  # noqa: F811
+def test_a_connection_lost_while_reading_is_reported(s3, bucket, calls, tmp_path, monkeypatch, capfd):  # noqa: F811
     async def lost(*_, **__):
         raise ConnectionResetError("reset by peer")
 
@@ -194,21 +194,21 @@ def test_a_connection_that_is_lost_meanwhile(s3, bucket, calls, tmp_path, monkey
     assert capfd.readouterr().err == ""
 
 
-def test_a_failed_read_is_reported_even_if_the_video_looks_complete():
+def test_a_failed_read_is_reported_although_the_video_looks_complete():
     class Fails:
-        asked = 0
+        reads = 0
 
         def read(self, size):
-            self.asked += 1
+            self.reads += 1
             raise TimeoutError
 
     file = remote.RangeFile("s3://gates/a.h264", Fails())
     with pytest.raises(SourceError, match=r"s3://gates/a\.h264: the server cannot be reached"), file.checked():
         assert file.read(10) == file.read(10) == b""
-    assert file._file.asked == 1
+    assert file._file.reads == 1
 
 
-def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noqa: F811
+def test_an_object_changed_since_the_listing_is_reported(s3, bucket, tmp_path):  # noqa: F811
     file = stored(s3, STREET)
     s3.put_object(Bucket="gates", Key="street.mp4", Body=STREET.read_bytes()[::-1])
     with pytest.raises(SourceError, match="its ETag is another one") as caught, remote.opened(file, tmp_path):
@@ -218,30 +218,30 @@ def test_an_object_that_changed_since_it_was_found(s3, bucket, tmp_path):  # noq
         remote.opened(replace(file, size=459_040), tmp_path).__enter__()
 
 
-def test_a_worker_goes_on_with_the_other_files(s3, bucket, calls, tmp_path):  # noqa: F811
-    made = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
-    there, gone = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
+def test_a_worker_continues_with_the_other_files(s3, bucket, calls, tmp_path):  # noqa: F811
+    batch_settings = settings(tmp_path, COUNT, "jsonl", look=FrameSelection(end_s=1.0))
+    there, absent = stored(s3, STREET), stored(s3, clip(tmp_path / "gone.mp4"))
     s3.delete_object(Bucket="gates", Key="gone.mp4")
-    worker = BatchWorker(made, "cpu")
+    worker = BatchWorker(batch_settings, "cpu")
     try:
-        first = worker.process(BatchJob(gone, "gone-0"))
+        first = worker.process(BatchJob(absent, "gone-0"))
         then = worker.process(BatchJob(there, "street-0"))
     finally:
         assert worker.close()
     assert (first.status, first.cause_kind) == ("failed", "missing")
     assert (then.status, then.frames, then.facts["codec"]) == ("done", 25, "h264")
     assert "copied" not in then.facts
-    assert (made.out / "jsonl" / "street-0.jsonl").read_bytes().count(b"\n") == 25
-    run(made, graph_of(made), {"local-0": there}, uri=STREET, limit=25)
-    texts = [(made.out / "jsonl" / f"{key}-0.jsonl").read_text() for key in ("street", "local")]
+    assert (batch_settings.out / "jsonl" / "street-0.jsonl").read_bytes().count(b"\n") == 25
+    run(batch_settings, graph_of(batch_settings), {"local-0": there}, uri=STREET, limit=25)
+    texts = [(batch_settings.out / "jsonl" / f"{key}-0.jsonl").read_text() for key in ("street", "local")]
     assert texts[0] == texts[1]
 
 
-def test_the_cause_of_a_lost_connection_begins_without_the_address(s3, bucket, tmp_path, monkeypatch):  # noqa: F811
-    made = settings(tmp_path, COUNT, "jsonl")
+def test_the_cause_of_a_lost_connection_omits_the_address(s3, bucket, tmp_path, monkeypatch):  # noqa: F811
+    batch_settings = settings(tmp_path, COUNT, "jsonl")
     monkeypatch.setattr(remote, "open_ranges", partial(remote.open_ranges, block_bytes=BLOCK))
     monkeypatch.setattr(remote.RangeFile, "read", fails_after(remote.RangeFile.read, 3 * BLOCK))
-    worker = BatchWorker(made, "cpu")
+    worker = BatchWorker(batch_settings, "cpu")
     try:
         outcome = worker.process(BatchJob(stored(s3, STREET), "street-0"))
     finally:

@@ -27,12 +27,12 @@ def tables(folder, text):
     return tables_of(graph_of(settings(folder, text)))
 
 
-def test_a_detector_alone_has_the_plain_columns(tmp_path):
-    made = tables(tmp_path, PLAIN)
-    schemas = made.schemas()
+def test_a_detector_has_the_basic_columns(tmp_path):
+    dataset_tables = tables(tmp_path, PLAIN)
+    schemas = dataset_tables.schemas()
     assert schemas["objects"].names == ALWAYS
     assert list(schemas) == ["objects", "events", "frames"]
-    assert made.labels == ("car", "person", "bike")
+    assert dataset_tables.labels == ("car", "person", "bike")
 
 
 WHERE = {"key": "string", "source": "string", "frame": "int32", "pts_s": "double"}
@@ -42,7 +42,7 @@ def types_in(schema):
     return {name: str(type_) for name, type_ in zip(schema.names, schema.types, strict=True)}
 
 
-def test_every_table_has_the_types_that_readers_rely_on():
+def test_every_table_has_the_documented_types():
     schemas = DatasetTables((ObjectColumn("speed_kmh", "float"),), others=True).schemas()
     objects = {
         **WHERE, "stage": "string", "label": "string", "class_id": "int32", "score": "float", "damaged": "bool",
@@ -68,7 +68,7 @@ def test_every_table_has_the_types_that_readers_rely_on():
 
 
 def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
-    made = tables(
+    dataset_tables = tables(
         tmp_path,
         TRACKED.replace(
             "  line_counter",
@@ -76,13 +76,13 @@ def test_each_stage_that_adds_a_column_gives_it_a_type(tmp_path):
             "  direction: {}\n  line_counter",
         ),
     )
-    objects = made.schemas()["objects"]
+    objects = dataset_tables.schemas()["objects"]
     assert objects.names == [*ALWAYS, "track_id", "predicted", "speed_kmh", "heading_deg"]
     types = [objects.field(name).type for name in ("track_id", "predicted", "speed_kmh")]
     assert types == [pa.int64(), pa.bool_(), pa.float32()]
 
 
-def test_networks_bring_their_columns(tmp_path, test_data):
+def test_networks_add_their_columns(tmp_path, test_data):
     card_of("seg", test_data, tmp_path)
     tiny_pose(tmp_path)
     text = "stages:\n  segment: {model: seg}\n  points: {stage: pose, model: tiny, from: decode}\n"
@@ -104,47 +104,47 @@ class Tall(FrameStage):
 '''
 
 
-def test_a_plugin_may_say_a_type_and_else_its_columns_go_into_extra(tmp_path):
+def test_plugin_columns_without_a_type_go_into_extra(tmp_path):
     (tmp_path / "tall.py").write_text(PLUGIN)
-    made = tables(tmp_path, "plugins: [tall.py]\nstages:\n  detect: {model: demo}\n  tall: {}\n")
-    assert made.schemas()["objects"].names == [*ALWAYS, "height_m", "extra"]
-    assert "frames" in made.schemas()  # it may say something of whole frames
+    dataset_tables = tables(tmp_path, "plugins: [tall.py]\nstages:\n  detect: {model: demo}\n  tall: {}\n")
+    assert dataset_tables.schemas()["objects"].names == [*ALWAYS, "height_m", "extra"]
+    assert "frames" in dataset_tables.schemas()  # it may say something of whole frames
 
 
 def array(kind, values, **more):
     return ObjectColumn("one", kind, **more).array(values)
 
 
-def test_values_become_arrays_that_say_where_there_is_none():
+def test_missing_values_become_nulls():
     assert array("float", np.array([1.5, np.nan], np.float32)).to_pylist() == [1.5, None]
     assert array("int", np.array([7, -1])).to_pylist() == [7, None]
     assert array("flag", np.array([True, False])).to_pylist() == [True, False]
     points = np.full((3, 2, 3), np.nan, np.float32)
     points[0] = [[1.004, 2, 0.5], [3, 4, 0.25]]
     points[2, 0] = [5, 6, 1]
-    found = array("points", points)
-    found.validate(full=True)
-    assert [one and [p["x"] for p in one] for one in found.to_pylist()][:2] == [[1.0, 3.0], None]
-    assert found.to_pylist()[2][0] == {"x": 5.0, "y": 6.0, "score": 1.0}
+    column = array("points", points)
+    column.validate(full=True)
+    assert [row_points and [p["x"] for p in row_points] for row_points in column.to_pylist()][:2] == [[1.0, 3.0], None]
+    assert column.to_pylist()[2][0] == {"x": 5.0, "y": 6.0, "score": 1.0}
     vectors = array("vector", np.array([[np.nan, np.nan], [0.6, 0.8]], np.float32))
     vectors.validate(full=True)
     assert vectors.to_pylist()[0] is None
     assert vectors[1].values.to_numpy() == pytest.approx([0.6, 0.8])
     mask = {"size": [2, 2], "counts": "04"}
     assert array("mask", np.array([None, mask], object)).to_pylist() == [None, mask]
-    one = {"color": {"label": "red", "score": 0.75}}
-    found = array("attributes", np.array([one, None], object), fields=("color", "make"))
-    assert found.to_pylist() == [{**one, "make": None}, None]
+    colors = {"color": {"label": "red", "score": 0.75}}
+    column = array("attributes", np.array([colors, None], object), fields=("color", "make"))
+    assert column.to_pylist() == [{**colors, "make": None}, None]
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS))
-def test_every_kind_has_arrays_of_its_type_for_rows_without_the_column(kind):
+def test_rows_without_a_column_get_nulls_of_its_type(kind):
     column = ObjectColumn("one", kind, ("color",))
     assert column.nulls(3).type == column.type
     assert len(column.nulls(3)) == 3
 
 
-def test_arrays_are_of_their_columns_type_also_without_a_row():
+def test_empty_arrays_have_the_type_of_their_column():
     for kind, shape, dtype in (
         ("points", (0, 5, 3), np.float32), ("vector", (0, 8), np.float32), ("mask", (0,), object),
         ("float", (0,), np.float32), ("int", (0,), np.int64), ("flag", (0,), bool),
@@ -158,7 +158,7 @@ def test_columns_of_unknown_types_are_json():
     assert others_of(extra, ["c"], 2).tolist() == ['{"a":1.25,"b":"x"}', None]
 
 
-def test_tables_are_compared_without_what_is_of_the_run():
+def test_tables_are_compared_without_run_specific_columns():
     def rows(*seconds):
         plain = [{"key": key, "status": "done", "seconds": s} for key, s in zip("ba", seconds, strict=True)]
         return pa.Table.from_pylist(plain, files_schema())
@@ -168,7 +168,7 @@ def test_tables_are_compared_without_what_is_of_the_run():
     assert not set(RUN_COLUMNS) & set(comparable(rows(1.0, 2.0)).column_names)
 
 
-def test_without_pyarrow_it_is_said_what_to_install(monkeypatch):
+def test_missing_pyarrow_is_reported_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingPackage, match=r"streamkit batch needs the package pyarrow.*\[batch\]"):
         files_schema()

@@ -20,27 +20,27 @@ from streamkit.core.errors import ConfigError
 @pytest.fixture
 def run(tmp_path):
     """Do what is left to do of the files at some places; how many had been done, had failed, and were left."""
-    made = settings(tmp_path / "set", PLAIN)
-    graph = graph_of(made)
+    batch_settings = settings(tmp_path / "set", PLAIN)
+    graph = graph_of(batch_settings)
 
     counts: list[int] = []
 
     def call(*places: Path, status: str = "done", **how: bool) -> tuple[int, int, list[str]]:
-        with opened(graph, made, find([str(place) for place in places]), **how) as work:
+        with opened(graph, batch_settings, find([str(place) for place in places]), **how) as work:
             counts.append(work.broken)
             for job in work.jobs:
-                part = parts(made, job.key)[0]
+                part = parts(batch_settings, job.key)[0]
                 part.parent.mkdir(parents=True, exist_ok=True)
                 pq.write_table(pa.table({"key": [job.key]}), part)
                 work.commit(Outcome(job, "failed" if job.file.gone else status))  # type: ignore[arg-type]
             return work.done, work.failed, [job.file.name for job in work.jobs]
 
-    call.out = made.out  # type: ignore[attr-defined]
+    call.out = batch_settings.out  # type: ignore[attr-defined]
     call.broken = lambda: counts[-1:]  # type: ignore[attr-defined]
     return call
 
 
-def kept(out: Path) -> list[str]:
+def done_keys(out: Path) -> list[str]:
     """The keys of files that are done and have their part."""
     return [
         key for key, status in statuses(out).items() if status == "done" and (out / f"objects/{key}.parquet").exists()
@@ -54,37 +54,37 @@ def video(path: Path, content: bytes = b"video", time_s: int = 1_700_000_000) ->
     return path
 
 
-def test_a_share_that_is_not_mounted_costs_nothing_that_is_done(run, tmp_path):
+def test_an_unmounted_share_does_not_invalidate_done_files(run, tmp_path):
     for name in ("a.mp4", "b.mp4"):
         (tmp_path / "links").mkdir(exist_ok=True)
         (tmp_path / "links" / name).symlink_to(video(tmp_path / "share" / name))
     assert run(tmp_path / "links") == (0, 0, ["a.mp4", "b.mp4"])
-    before = kept(run.out)
+    before = done_keys(run.out)
     (tmp_path / "share").rename(tmp_path / "away")
     assert run(tmp_path / "links") == (2, 0, [])
-    assert kept(run.out) == before
+    assert done_keys(run.out) == before
     (tmp_path / "links" / "new.mp4").symlink_to(tmp_path / "share" / "new.mp4")
     assert run(tmp_path / "links", retry_failed=True) == (2, 0, ["new.mp4"])  # of it nothing is done: it is missing
     (tmp_path / "away").rename(tmp_path / "share")
     video(tmp_path / "share" / "new.mp4")
     assert run(tmp_path / "links") == (2, 0, ["new.mp4"])
-    assert (len(kept(run.out)), len(statuses(run.out))) == (3, 3)
+    assert (len(done_keys(run.out)), len(statuses(run.out))) == (3, 3)
 
 
-def test_a_part_that_was_cut_off_is_done_again_whichever_files_the_run_is_of(run, tmp_path):
+def test_a_truncated_part_is_processed_again_in_any_run(run, tmp_path):
     run(video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4"))
-    keys = kept(run.out)
+    keys = done_keys(run.out)
     assert (len(keys), run.broken()) == (2, [0])
     part = run.out / "objects" / f"{keys[0]}.parquet"
     part.write_bytes(part.read_bytes()[:-1])
     assert run(tmp_path / "v" / "b.mp4") == (1, 0, [])
     assert run.broken() == [1]
-    assert kept(run.out) == keys[1:]
+    assert done_keys(run.out) == keys[1:]
     assert run(tmp_path / "v") == (1, 0, ["a.mp4"])
-    assert (run.broken(), kept(run.out)) == ([0], keys)
+    assert (run.broken(), done_keys(run.out)) == ([0], keys)
 
 
-def test_a_failed_file_is_left_aside_until_it_is_asked_for(run, tmp_path):
+def test_a_failed_file_is_skipped_until_requested(run, tmp_path):
     good, bad = video(tmp_path / "v" / "a.mp4"), video(tmp_path / "v" / "b.mp4")
     assert run(bad, status="failed") == (0, 0, ["b.mp4"])
     assert run(good, bad) == (0, 1, ["a.mp4"])
@@ -95,20 +95,20 @@ def test_a_failed_file_is_left_aside_until_it_is_asked_for(run, tmp_path):
     assert run(good, bad, retry_failed=True) == (2, 0, [])
 
 
-def test_with_another_pipeline_it_is_refused_and_again_begins_from_nothing(run, tmp_path):
+def test_another_pipeline_is_refused_and_again_starts_over(run, tmp_path):
     file = video(tmp_path / "v" / "a.mp4")
     run(file)
-    before = kept(run.out)
+    before = done_keys(run.out)
     manifest = json.loads((run.out / "streamkit.json").read_text())
     (run.out / "streamkit.json").write_text(json.dumps({**manifest, "pipeline": "0" * 16}))
     with pytest.raises(ConfigError, match="--overwrite"):
         run(file)
-    assert kept(run.out) == before
+    assert done_keys(run.out) == before
     assert run(file, overwrite=True) == (0, 0, ["a.mp4"])
     assert run(file, overwrite=True) == (1, 0, [])
 
 
-def test_copies_that_a_killed_run_left_are_gone_at_the_next_start(run, tmp_path):
+def test_copies_of_a_killed_run_are_removed_at_the_next_start(run, tmp_path):
     left = run.out / ".fetch-abc"
     left.mkdir(parents=True)
     (left / "a.mp4").write_bytes(b"half")
@@ -116,37 +116,37 @@ def test_copies_that_a_killed_run_left_are_gone_at_the_next_start(run, tmp_path)
         run(video(tmp_path / "v" / "a.mp4"))
 
 
-def test_a_list_whose_file_was_moved_costs_nothing_that_is_done(run, tmp_path):
+def test_a_moved_list_does_not_invalidate_done_files(run, tmp_path):
     files = [video(tmp_path / "v" / name) for name in ("a.mp4", "b.mp4")]
     (tmp_path / "list.txt").write_text("\n".join(map(str, files)))
     assert run(tmp_path / "list.txt") == (0, 0, ["a.mp4", "b.mp4"])
-    before = kept(run.out)
+    before = done_keys(run.out)
     files[0].rename(tmp_path / "moved.mp4")
     assert run(tmp_path / "list.txt") == (2, 0, [])
-    assert kept(run.out) == before
+    assert done_keys(run.out) == before
 
 
-def test_a_file_in_another_version_is_done_anew_and_of_the_old_one_nothing_is_left(run, tmp_path):
+def test_a_changed_file_replaces_its_earlier_results(run, tmp_path):
     run(video(tmp_path / "v" / "a.mp4"))
-    before = kept(run.out)
+    before = done_keys(run.out)
     assert run(video(tmp_path / "v" / "a.mp4", b"another")) == (0, 0, ["a.mp4"])
-    assert len(kept(run.out)) == len(statuses(run.out)) == 1
-    assert kept(run.out) != before
+    assert len(done_keys(run.out)) == len(statuses(run.out)) == 1
+    assert done_keys(run.out) != before
 
 
-def test_two_files_that_are_the_same_but_for_their_folder_are_two(run, tmp_path):
+def test_equal_files_in_two_folders_are_separate(run, tmp_path):
     first, second = video(tmp_path / "d1" / "cam.mp4", b"first"), video(tmp_path / "d2" / "cam.mp4", b"other")
     assert run(first) == (0, 0, ["cam.mp4"])
     assert run(second) == (0, 0, ["cam.mp4"])
-    assert len(kept(run.out)) == 2
-    for one in (first, second, first):
-        assert run(one) == (1, 0, [])
+    assert len(done_keys(run.out)) == 2
+    for path in (first, second, first):
+        assert run(path) == (1, 0, [])
     first.unlink()
     assert run(second) == (1, 0, [])
-    assert len(kept(run.out)) == 2
+    assert len(done_keys(run.out)) == 2
 
 
-def test_a_folder_that_was_moved_as_a_whole_is_known_again(run, tmp_path):
+def test_a_moved_folder_is_recognized(run, tmp_path):
     for name in ("a.mp4", "deep/b.mp4"):
         video(tmp_path / "before" / name)
     run(tmp_path / "before")
@@ -157,7 +157,7 @@ def test_a_folder_that_was_moved_as_a_whole_is_known_again(run, tmp_path):
     assert run(tmp_path / "linked")[0] == 1  # the very same file by another way
 
 
-def test_a_folder_that_can_be_read_again_fails_no_more(run, tmp_path):
+def test_a_folder_that_becomes_readable_is_processed(run, tmp_path):
     video(tmp_path / "v" / "a.mp4")
     (tmp_path / "v" / "sub.mp4").mkdir()
     run(tmp_path / "v" / "a.mp4")
@@ -167,23 +167,23 @@ def test_a_folder_that_can_be_read_again_fails_no_more(run, tmp_path):
     assert sorted(statuses(run.out).values()) == ["done", "done"]
 
 
-def test_a_name_that_is_no_utf_8_is_done_and_known_again(run, tmp_path):
+def test_a_file_name_that_is_not_utf_8_is_processed_once(run, tmp_path):
     video(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
     assert run(tmp_path / "v") == (0, 0, ["caf\\xe9.mp4"])
     assert run(tmp_path / "v") == (1, 0, [])
 
 
 @pytest.mark.parametrize("formats", [("parquet", "coco"), ("parquet",)])
-def test_the_files_of_coco_are_put_together_at_the_end_in_the_order_of_their_names(tmp_path, formats):
-    made = settings(tmp_path / "set", PLAIN, *formats)
-    with opened(graph_of(made), made, find([str(video(tmp_path / "a.mp4"))])) as work:
-        (made.out / "coco").mkdir()
+def test_coco_files_are_merged_at_the_end_in_order_of_names(tmp_path, formats):
+    batch_settings = settings(tmp_path / "set", PLAIN, *formats)
+    with opened(graph_of(batch_settings), batch_settings, find([str(video(tmp_path / "a.mp4"))])) as work:
+        (batch_settings.out / "coco").mkdir()
         for name in ("b", "a"):
             text = json.dumps({"images": [{"id": 1, "file_name": name}], "annotations": [], "categories": []})
-            (made.out / "coco" / f"{name}.json").write_text(text)
+            (batch_settings.out / "coco" / f"{name}.json").write_text(text)
         work.finish()
     if "coco" in formats:
-        images = json.loads((made.out / "coco.json").read_text())["images"]
+        images = json.loads((batch_settings.out / "coco.json").read_text())["images"]
         assert images == [{"id": 1, "file_name": "a"}, {"id": 2, "file_name": "b"}]
     else:
-        assert not (made.out / "coco.json").exists()
+        assert not (batch_settings.out / "coco.json").exists()

@@ -74,21 +74,21 @@ def settings(tmp_path):
 @pytest.fixture
 def work(settings):
     """A worker, closed at the end."""
-    made: list[BatchWorker] = []
+    workers: list[BatchWorker] = []
 
     def make(*args, **options) -> BatchWorker:
-        made.append(BatchWorker(*args, **options))
-        return made[-1]
+        workers.append(BatchWorker(*args, **options))
+        return workers[-1]
 
     yield make
-    for one in made:
-        assert one.close()
+    for worker in workers:
+        assert worker.close()
     assert not [
         thread.name for thread in threading.enumerate() if thread.name.startswith(("warm", "opened", "batcher"))
     ]
 
 
-def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root, tmp_path):
+def test_a_pipeline_processes_all_files_and_reports_each_outcome(settings, work, root, tmp_path):
     worker = work(settings(), "cpu")
     street = root / "samples" / "street.mp4"
     (tmp_path / "text.mp4").write_text("no video at all\n" * 100)
@@ -97,10 +97,10 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
         for n, path in enumerate([street, tmp_path / "gone.mp4", tmp_path / "text.mp4", street])
     )
     assert (tmp_path / "opened.txt").read_text() == "opened\n" * len(os.sched_getaffinity(0))
-    for one in (first, again):
-        assert (one.status, one.cause, one.frames, one.objects) == ("done", "", 400, 400)
-        assert one.duration_s == pytest.approx(16.0)
-        facts = dict(one.facts)
+    for outcome in (first, again):
+        assert (outcome.status, outcome.cause, outcome.frames, outcome.objects) == ("done", "", 400, 400)
+        assert outcome.duration_s == pytest.approx(16.0)
+        facts = dict(outcome.facts)
         assert facts.pop("fps") == pytest.approx(25.0)
         assert facts == {
             "codec": "h264", "width": 640, "height": 360, "frames": 400, "expected_frames": 400, "duration_s": 16.0,
@@ -112,52 +112,54 @@ def test_one_pipeline_does_all_files_and_says_how_each_went(settings, work, root
     assert worker.progress() == []
 
 
-def test_what_the_decoder_concealed_stands_in_the_files_row(settings, work, root, tmp_path):
+def test_frames_concealed_by_the_decoder_are_in_the_files_row(settings, work, root, tmp_path):
     data = bytearray((root / "samples" / "street.mp4").read_bytes())
     for place in range(data.index(b"mdat") + 20_000, len(data), 9973):
         data[place] ^= 0xFF
     (tmp_path / "flipped.mp4").write_bytes(data)
-    made = settings()
-    with opened(graph_for(made, "cpu"), made, list(find([str(tmp_path / "flipped.mp4")]))) as todo:
-        outcome = work(made, "cpu").process(todo.jobs[0])
+    batch_settings = settings()
+    with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(tmp_path / "flipped.mp4")]))) as todo:
+        outcome = work(batch_settings, "cpu").process(todo.jobs[0])
         todo.commit(outcome)
-    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
+    (row,) = [row for row in pq.read_table(batch_settings.out / "files").to_pylist() if row["key"] == todo.jobs[0].key]
     assert outcome.facts["concealed_errors"] > 0
     assert (row["concealed_errors"], row["frames_failed"]) == (outcome.facts["concealed_errors"], 0)
 
 
-def test_a_file_with_damaged_frames_keeps_the_rows_of_all_it_has_and_says_how_many_are_bad(settings, work, tmp_path):
+def test_a_file_with_damaged_frames_has_all_rows_and_their_count(settings, work, tmp_path):
     path = with_a_gap(tmp_path / "gap.ts")
-    made = settings(stages__jsonl__path="unused/{source}.jsonl")
-    with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
-        (one,) = todo.jobs
-        outcome = work(made, "cpu").process(one)
+    batch_settings = settings(stages__jsonl__path="unused/{source}.jsonl")
+    with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(path)]))) as todo:
+        (batch_job,) = todo.jobs
+        outcome = work(batch_settings, "cpu").process(batch_job)
         todo.commit(outcome)
     assert (outcome.status, outcome.cause, outcome.again) == ("done", "", False)
-    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
+    (row,) = [row for row in pq.read_table(batch_settings.out / "files").to_pylist() if row["key"] == batch_job.key]
     assert (row["status"], row["frames"], row["frames_damaged"], row["frames_failed"]) == ("done", 20, 1, 0)
-    records = [json.loads(line) for line in (made.out / "jsonl" / f"{one.key}.jsonl").read_text().splitlines()]
+    records = [
+        json.loads(line) for line in (batch_settings.out / "jsonl" / f"{batch_job.key}.jsonl").read_text().splitlines()
+    ]
     assert len(records) == 20
     assert [len(record["objects"]) for record in records] == [1] * 20
     assert sum("damaged" in record for record in records) == 1
 
 
-def test_strict_puts_a_file_with_damaged_frames_aside_as_a_whole(settings, work, tmp_path):
+def test_strict_fails_a_file_with_damaged_frames(settings, work, tmp_path):
     path = with_a_gap(tmp_path / "gap.ts")
-    made = replace(settings(), strict=True)
-    with opened(graph_for(made, "cpu"), made, list(find([str(path)]))) as todo:
-        (one,) = todo.jobs
-        outcome = work(made, "cpu").process(one)
+    batch_settings = replace(settings(), strict=True)
+    with opened(graph_for(batch_settings, "cpu"), batch_settings, list(find([str(path)]))) as todo:
+        (batch_job,) = todo.jobs
+        outcome = work(batch_settings, "cpu").process(batch_job)
         todo.commit(outcome)
     assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "damaged", False)
     assert outcome.cause == "is damaged: 1 frame was lost or concealed"
     assert outcome.facts["damaged_frames"] == 1
-    assert not list((made.out / "jsonl").glob("*.jsonl"))
-    (row,) = [row for row in pq.read_table(made.out / "files").to_pylist() if row["key"] == one.key]
+    assert not list((batch_settings.out / "jsonl").glob("*.jsonl"))
+    (row,) = [row for row in pq.read_table(batch_settings.out / "files").to_pylist() if row["key"] == batch_job.key]
     assert (row["status"], row["frames_damaged"]) == ("failed", 1)
 
 
-def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_path):
+def test_a_damaged_file_without_frames_fails(settings, work, tmp_path):
     data = bytearray(clip(tmp_path / "whole.mp4").read_bytes())
     begin, end = data.index(b"mdat") + 4, data.index(b"moov") - 4
     data[begin:end] = bytes(end - begin)
@@ -166,7 +168,7 @@ def test_a_damaged_file_of_which_no_frame_came_has_failed(settings, work, tmp_pa
     assert (outcome.status, outcome.cause_kind, outcome.frames) == ("failed", "damaged", 0)
 
 
-def test_what_is_looked_at(settings, work, root):
+def test_only_the_selected_part_is_processed(settings, work, root):
     look = FrameSelection(start_s=2.0, end_s=4.0, every=5)
     done = work(settings(look), "cpu").process(job(root / "samples" / "street.mp4"))
     assert (done.frames, done.duration_s) == (10, 2.0)
@@ -174,7 +176,7 @@ def test_what_is_looked_at(settings, work, root):
     assert sum(path.read_text().count("\n") for path in lines) == 10
 
 
-def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, work, tmp_path):
+def test_the_readable_part_of_a_truncated_file_is_processed(settings, work, tmp_path):
     data = clip(tmp_path / "whole.mkv", 200).read_bytes()
     (tmp_path / "cut.mkv").write_bytes(data[: len(data) // 2])
     cut = work(settings(FrameSelection(every=40)), "cpu").process(job(tmp_path / "cut.mkv"))
@@ -184,7 +186,7 @@ def test_of_a_file_that_was_cut_short_what_was_there_was_looked_at(settings, wor
     assert "processed_s" not in cut.facts
 
 
-def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, work, root, tmp_path):
+def test_a_file_shorter_than_the_start_is_done_without_frames(settings, work, root, tmp_path):
     worker = work(settings(FrameSelection(start_s=10.0)), "cpu")
     short = worker.process(job(clip(tmp_path / "short.mp4")))
     assert (short.status, short.frames, short.duration_s, short.facts["codec"]) == ("done", 0, 0.0, "h264")
@@ -194,7 +196,7 @@ def test_a_file_that_is_over_before_the_start_is_done_with_no_frame(settings, wo
     assert (cut.status, cut.frames) == ("failed", 0)  # its header says that there is something
 
 
-def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
+def test_a_pipe_fails_without_waiting(settings, work, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     done = work(settings(), "cpu").process(job(tmp_path / "pipe.mp4"))
     assert (done.status, done.cause_kind, done.cause) == (
@@ -202,13 +204,13 @@ def test_a_pipe_fails_and_is_not_waited_for(settings, work, tmp_path):
     )  # fmt: skip
 
 
-def test_a_cause_can_be_printed_whatever_names_are_in_it(settings, work, tmp_path):
+def test_a_cause_is_printable_with_any_file_name(settings, work, tmp_path):
     (tmp_path / "link.mp4").symlink_to(os.fsdecode(b"caf\xe9.mp4"))
     done = work(settings(), "cpu").process(job(tmp_path / "link.mp4"))
     assert done.cause == "there is no such file: the link points to caf\\xe9.mp4, which does not exist"
 
 
-def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, work, root):
+def test_a_file_is_read_while_the_previous_one_ends(settings, work, root):
     worker = work(settings(), "cpu", 1, 1)
     street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()
     first = threading.Thread(target=lambda: outcomes.append(worker.process(job(street, 1), read.set)))
@@ -216,10 +218,10 @@ def test_a_file_is_read_while_the_end_of_the_one_before_is_under_way(settings, w
     assert read.wait(60)
     outcomes.append(worker.process(job(street, 2)))
     first.join()
-    assert [one.frames for one in outcomes] == [400, 400]
+    assert [outcome.frames for outcome in outcomes] == [400, 400]
 
 
-def test_several_files_side_by_side_have_their_own_results(settings, work, root):
+def test_concurrent_files_have_separate_results(settings, work, root):
     worker = work(settings(FrameSelection(every=8)), "cpu", slots=3)
     outcomes = dict[int, Outcome]()
     threads = [
@@ -232,12 +234,14 @@ def test_several_files_side_by_side_have_their_own_results(settings, work, root)
         thread.start()
     for thread in threads:
         thread.join()
-    assert {n: (one.status, one.frames) for n, one in outcomes.items()} == dict.fromkeys(range(5), ("done", 50))
+    assert {n: (outcome.status, outcome.frames) for n, outcome in outcomes.items()} == dict.fromkeys(
+        range(5), ("done", 50)
+    )
     texts = {path.read_text().replace(path.stem, "KEY") for path in (settings().out / "jsonl").iterdir()}
     assert len({text.replace("KEY", "") for text in texts}) == 1
 
 
-def test_frames_that_fail_are_counted_and_all_of_them_are_a_failure(settings, work, root):
+def test_failed_frames_are_counted_and_a_file_of_failed_frames_fails(settings, work, root):
     street = root / "samples" / "street.mp4"
     some = work(settings(stages__opened__fail="[3, 7]"), "cpu").process(job(street))
     assert (some.status, some.frames, some.facts["failed_frames"]) == ("done", 400, 2)
@@ -257,17 +261,17 @@ def test_a_stage_that_ends_the_run_ends_the_worker(settings, work, root):
     assert (after.status, after.cause_kind) == ("failed", "stage")
 
 
-def test_an_output_that_cannot_be_written_is_told_as_that(settings, work, root):
-    made = settings(FrameSelection(end_s=1.0))
-    worker = work(made, "cpu")
-    made.out.mkdir(exist_ok=True)
-    (made.out / "jsonl").write_text("in the way")
+def test_an_unwritable_output_is_reported_as_such(settings, work, root):
+    batch_settings = settings(FrameSelection(end_s=1.0))
+    worker = work(batch_settings, "cpu")
+    batch_settings.out.mkdir(exist_ok=True)
+    (batch_settings.out / "jsonl").write_text("in the way")
     outcome = worker.process(job(root / "samples" / "street.mp4"))
     assert (outcome.status, outcome.cause_kind, outcome.again) == ("failed", "output", False)
     assert "cannot write" in outcome.cause
 
 
-def test_a_pipeline_that_cannot_be_made_is_told_at_once(settings):
+def test_a_pipeline_that_cannot_be_built_is_reported_at_once(settings):
     with pytest.raises(ConfigError, match="min_scor"):
         BatchWorker(settings(stages__opened__min_scor="1"), "cpu")
 
@@ -275,13 +279,13 @@ def test_a_pipeline_that_cannot_be_made_is_told_at_once(settings):
 @pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
-    made = replace(settings(), formats=("parquet", "jsonl"))
-    worker, path, process = work(made, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
+    batch_settings = replace(settings(), formats=("parquet", "jsonl"))
+    worker, path, process = work(batch_settings, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
     (tmp_path / "text.mp4").write_text("no video\n" * 50)
     rss: list[int] = []
     for number in range(2300):
-        one = job(tmp_path / "text.mp4" if number % 20 == 0 else path, number)
-        assert worker.process(one).status == ("failed" if number % 20 == 0 else "done")
+        batch_job = job(tmp_path / "text.mp4" if number % 20 == 0 else path, number)
+        assert worker.process(batch_job).status == ("failed" if number % 20 == 0 else "done")
         if number % 100 == 99:
             rss.append(process.memory_info().rss >> 20)
     print("MiB after each 100 files:", *rss)
@@ -304,11 +308,11 @@ ORDERS = {"end": Finish(), "now": Now()}
         (["job a", "now"], {}, ["ready", *(f"{step} a" for step in DONE), "end at once"]),
     ],
 )
-def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker, steps):
+def test_a_worker_obeys_each_order(settings, monkeypatch, orders, worker, steps):
     """An order that is missing would be waited for."""
     done = []
 
-    class Told:
+    class Connection:
         def send(self, message):
             match message:
                 case FileRead(key):
@@ -328,8 +332,8 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     class Works:
         over = worker.get("over", False)
 
-        def __init__(self, *given):
-            assert given == (settings, "cpu", 3, 2, (1, 4))
+        def __init__(self, *arguments):
+            assert arguments == (settings, "cpu", 3, 2, (1, 4))
 
         def process(self, job, read):
             done.append(f"do {job.key}")
@@ -351,5 +355,5 @@ def test_what_a_worker_does_on_each_order(settings, monkeypatch, orders, worker,
     monkeypatch.setattr(worker_module, "start", lambda name, call: call())
     monkeypatch.setattr(worker_module, "end_at_once", end_at_once)
     with suppress(SystemExit):
-        worker_module.work(Told(), settings, "cpu", 3, 2, (1, 4))
+        worker_module.work(Connection(), settings, "cpu", 3, 2, (1, 4))
     assert done == steps

@@ -32,7 +32,7 @@ class Whole(BatchStage):
 """
 
 
-def found(count: int, uri: str = "/v/{}.mp4") -> list[VideoFile]:
+def video_files(count: int, uri: str = "/v/{}.mp4") -> list[VideoFile]:
     return [VideoFile(uri.format(n), f"{n}.mp4", 1, "1") for n in range(count)]
 
 
@@ -76,8 +76,8 @@ def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wo
     ("cores", "workers", "files", "count", "each"),
     [(4, None, 100, 4, 1), (4, None, 2, 2, 2), (4, 3, 100, 3, 1), (4, 8, 100, 8, 1), (1, None, 5, 1, 1)],
 )
-def test_a_core_for_each_worker(planned, cores, workers, files, count, each):
-    shares = planned("cpu", found(files), workers, cores=cores)
+def test_the_cpu_gets_a_worker_per_core(planned, cores, workers, files, count, each):
+    shares = planned("cpu", video_files(files), workers, cores=cores)
     assert shares == WorkerPlan(["cpu"] * count, 1, each, ())
 
 
@@ -104,8 +104,8 @@ def test_a_core_for_each_worker(planned, cores, workers, files, count, each):
         ("hevc", 100, {"workers": 1}, 1, 32, "1 process on cuda:0: set by --workers"),
     ],
 )
-def test_workers_of_a_gpu_are_as_many_as_its_files_need(planned, codecs, files, options, count, slots, reason):
-    plan = planned("cuda:0", found(files), codecs=codecs, **options)
+def test_a_gpu_gets_as_many_workers_as_its_files_need(planned, codecs, files, options, count, slots, reason):
+    plan = planned("cuda:0", video_files(files), codecs=codecs, **options)
     assert (plan.devices, plan.slots, plan.cores) == (["cuda:0"] * count, slots, None)
     (line,) = plan.reasons
     assert line.startswith(f"{count} process{'es' * (count > 1)} on cuda:0: ")
@@ -113,17 +113,17 @@ def test_workers_of_a_gpu_are_as_many_as_its_files_need(planned, codecs, files, 
 
 
 def test_several_gpus_share_the_files(planned):
-    two = planned(["cuda:0", "cuda:1"], found(1000), codecs="hevc")
+    two = planned(["cuda:0", "cuda:1"], video_files(1000), codecs="hevc")
     assert (two.devices, two.slots) == (["cuda:0", "cuda:1"] * 2, 16), "eight cores for each"
     assert [line[:22] for line in two.reasons] == ["2 processes on cuda:0:", "2 processes on cuda:1:"]
-    assert planned(["cuda:0", "cuda:1"], found(1)).devices == ["cuda:0"]
-    assert planned(["cuda:0", "cuda:1"], found(9), 3).devices == ["cuda:0", "cuda:1", "cuda:0"]
+    assert planned(["cuda:0", "cuda:1"], video_files(1)).devices == ["cuda:0"]
+    assert planned(["cuda:0", "cuda:1"], video_files(9), 3).devices == ["cuda:0", "cuda:1", "cuda:0"]
 
 
-def test_the_choice_is_made_from_an_even_sample(planned):
-    planned("cuda:0", found(320))
+def test_the_plan_is_based_on_an_even_sample_of_files(planned):
+    planned("cuda:0", video_files(320))
     assert planned.uris == [f"/v/{n}.mp4" for n in range(0, 320, 10)]
-    remote = planned("cuda:0", found(14, "s3://bucket/{}.mp4"), codecs="hevc")
+    remote = planned("cuda:0", video_files(14, "s3://bucket/{}.mp4"), codecs="hevc")
     assert "14 files at full speed" in remote.reasons[0], "not cameras: they are copied first"
     assert planned.uris == [], "headers of remote files are not read"
 
@@ -162,35 +162,39 @@ def pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[list[str]
 
 
 def daemons() -> list[psutil.Process]:
-    return [one for one in psutil.process_iter(["cmdline"]) if mps_control.__file__ in (one.info["cmdline"] or [])]
+    return [
+        process
+        for process in psutil.process_iter(["cmdline"])
+        if mps_control.__file__ in (process.info["cmdline"] or [])
+    ]
 
 
 def test_workers_that_share_a_gpu_use_mps(pool):
     logged = collect()
-    made = pool(["cuda:0", "cuda:1", "cuda:0"])
-    made.start()
+    gpu_workers = pool(["cuda:0", "cuda:1", "cuda:0"])
+    gpu_workers.start()
     try:
-        environments = [worker.child.env for worker in made.pooled]
+        environments = [worker.child.env for worker in gpu_workers.pooled]
         pipes = Path(environments[0]["CUDA_MPS_PIPE_DIRECTORY"])
         assert pipes.is_dir()
         assert environments == [environments[0]] * 3
         assert logged == ["the pipeline started an MPS daemon for this run"]
         (daemon,) = daemons()
         daemon.kill()
-        made._mps._guard.wait(20)
-        again = made.start_worker(1)
+        gpu_workers._mps._guard.wait(20)
+        again = gpu_workers.start_worker(1)
         assert again.env["CUDA_MPS_PIPE_DIRECTORY"] != str(pipes), "a new daemon, as the other one has died"
         assert len(daemons()) == 1
     finally:
-        made.close()
+        gpu_workers.close()
     assert not daemons()
     assert not pipes.exists()
 
 
 @pytest.mark.parametrize("devices", [["cpu", "cpu"], ["cuda:0"], ["cuda:0", "cuda:1"]])
-def test_no_mps_where_no_gpu_is_shared(pool, devices):
-    made = pool(devices)
-    made.start()
-    assert [worker.child.env for worker in made.pooled] == [{}] * len(devices)
+def test_mps_is_not_used_without_a_shared_gpu(pool, devices):
+    gpu_workers = pool(devices)
+    gpu_workers.start()
+    assert [worker.child.env for worker in gpu_workers.pooled] == [{}] * len(devices)
     assert not daemons()
-    made.close()
+    gpu_workers.close()

@@ -37,7 +37,7 @@ def run(tmp_path, here):
     return call
 
 
-def test_files_become_a_data_set_and_a_table_says_so(run, tmp_path):
+def test_files_become_a_data_set_summarized_in_a_table(run, tmp_path):
     clip(tmp_path / "v" / "deep" / "b.mp4")
     (tmp_path / "v" / "text.mp4").write_text("no video\n" * 50)
     words = "v/**/*.mp4", "--out", "out", "--format", "parquet,jsonl"
@@ -89,7 +89,7 @@ def test_a_detector_without_any_object_has_a_hint(run):
         (["v"], "Missing option '--out'"),
     ],
 )
-def test_a_mistake_is_told_and_nothing_is_written(run, tmp_path, args, message):
+def test_an_invalid_option_is_reported_and_nothing_is_written(run, tmp_path, args, message):
     before = sorted(tmp_path.rglob("*"))
     done = run(*args)
     assert done.returncode == 2
@@ -98,7 +98,7 @@ def test_a_mistake_is_told_and_nothing_is_written(run, tmp_path, args, message):
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_what_is_no_video_by_its_nature_or_has_no_name_in_utf_8_costs_only_itself(run, tmp_path):
+def test_a_non_video_or_a_name_that_is_not_utf_8_fails_alone(run, tmp_path):
     os.mkfifo(tmp_path / "v" / "pipe.mp4")
     clip(tmp_path / "b.mp4").rename(tmp_path / "v" / os.fsdecode(b"caf\xe9.mp4"))
     words = "v", "--out", "out", "--format", "parquet,jsonl,csv,coco"
@@ -128,7 +128,7 @@ def test_another_pipelines_folder_is_refused_unless_again(run, tmp_path):
     assert "done          1 files" in anew.stderr
 
 
-def test_the_videos_that_a_run_has_written_are_not_its_own_input(run):
+def test_videos_written_by_a_run_are_not_its_input(run):
     words = "v", "--out", "v/out", "--format", "video"
     assert "done          1 files" in run(*words).stderr
     again = run(*words)
@@ -164,7 +164,7 @@ class Waiting(FrameStage):
 '''
 
 
-def test_stopped_it_finishes_what_is_in_hand_and_a_second_run_goes_on(run, tmp_path):
+def test_a_stop_finishes_files_in_progress_and_a_second_run_continues(run, tmp_path):
     (tmp_path / "waiting.py").write_text(WAITING)
     (tmp_path / "p.yaml").write_text("device: cpu\nplugins: [waiting.py]\nstages: {waiting: {}}\n")
     clip(tmp_path / "v" / "slow.mp4", frames=60)  # the largest, so it is the first
@@ -210,7 +210,7 @@ if name in NAMES:
 
 
 @pytest.mark.parametrize(("opening", "signals"), [(["worker/1"], 2), (["worker/0", "worker/1"], 1)])
-def test_stopped_it_does_not_wait_for_workers_that_are_starting(run, tmp_path, opening, signals):
+def test_a_stop_does_not_wait_for_starting_workers(run, tmp_path, opening, signals):
     (tmp_path / "waiting.py").write_text(WAITING + OPENING.replace("NAMES", repr(opening)))
     (tmp_path / "p.yaml").write_text("device: cpu\nplugins: [waiting.py]\nstages: {waiting: {}}\n")
     clip(tmp_path / "v" / "slow.mp4", frames=60)
@@ -230,7 +230,7 @@ def test_stopped_it_does_not_wait_for_workers_that_are_starting(run, tmp_path, o
     assert running.returncode == 130
 
 
-def test_a_full_disk_ends_the_run_and_it_can_go_on(run, tmp_path):
+def test_a_full_disk_ends_the_run_which_can_be_continued(run, tmp_path):
     """A folder that cannot be written any more stands for the disk: the objects' place is taken by a file."""
     assert run("v", "--out", "out").returncode == 0
     clip(tmp_path / "v" / "b.mp4", frames=12)

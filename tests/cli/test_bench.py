@@ -46,7 +46,7 @@ def test_bench_gpu_without_a_gpu_exits_with_2_and_names_the_doctor(root):
         (["capacity", "pipeline.yaml", "--fps", "0"], "fps"),
     ],
 )
-def test_wrong_arguments_exit_with_2(arguments, message, root, here):
+def test_invalid_arguments_exit_with_2(arguments, message, root, here):
     done = here(*arguments, cwd=root)
     assert done.returncode == 2
     assert message in done.stderr
@@ -55,7 +55,7 @@ def test_wrong_arguments_exit_with_2(arguments, message, root, here):
 @pytest.mark.parametrize(
     ("arguments", "taken"), [([], ("auto",)), (["--processes", "auto, 3"], ("auto", 3)), (["--processes", "2"], (2,))]
 )
-def test_processes_are_the_runtime_s_choice_or_numbers(arguments, taken, root, monkeypatch):
+def test_processes_is_auto_or_a_list_of_numbers(arguments, taken, root, monkeypatch):
     measured = []
     monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: measured.append(options) or 0)
     line = ["--device", "cpu", "--models", "demo", "--clip", f"h264={root}/samples/street.mp4", *arguments]
@@ -79,7 +79,7 @@ def test_networks_are_measured_one_after_the_other(models, networks, files, root
     assert [out.name for _, out in runs] == files
 
 
-def test_clips_and_a_network_of_ones_own_need_no_test_data(root, tmp_path, monkeypatch):
+def test_custom_clips_and_networks_need_no_test_data(root, tmp_path, monkeypatch):
     calls = []
     monkeypatch.setattr("streamkit.bench.gpu.bench", lambda options, out, echo: calls.append(options) or 0)
     street = root / "samples" / "street.mp4"
@@ -100,7 +100,7 @@ def test_clips_and_a_network_of_ones_own_need_no_test_data(root, tmp_path, monke
         ),
     ],
 )
-def test_capacity_searches_as_it_is_told(arguments, options, root, monkeypatch):
+def test_capacity_uses_the_search_options(arguments, options, root, monkeypatch):
     calls = []
     monkeypatch.setattr("streamkit.bench.capacity.capacity", lambda *call: calls.append(call) or 0)
     capacity.main([f"{root}/pipeline.yaml", "--device", "cpu", *arguments], standalone_mode=False)
@@ -118,12 +118,12 @@ def test_capacity_searches_as_it_is_told(arguments, options, root, monkeypatch):
         ["--max-latency", "0.9"],
     ],
 )
-def test_capacity_refuses_what_measures_nothing(arguments, root):
+def test_capacity_refuses_options_out_of_range(arguments, root):
     with pytest.raises(click.BadParameter, match=r"is not in the range"):
         capacity.main([f"{root}/pipeline.yaml", *arguments], standalone_mode=False)
 
 
-def test_both_kinds_of_bench_are_named(root):
+def test_the_help_names_both_kinds_of_bench(root):
     done = run(root, "bench", "--help")
     assert done.returncode == 0
     assert "cpu" in done.stdout

@@ -31,12 +31,12 @@ def check_problems(text, folder=ROOT):
     return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
 
 
-def test_a_graph_with_its_networks_and_tests():
+def test_check_covers_graph_networks_and_tests():
     text = (ROOT / "pipeline.yaml").read_text()
     assert list(check(read_text(text, folder=ROOT)).nodes) == list(build(read_text(text, folder=ROOT)).nodes)
 
 
-def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(cards):
+def test_a_missing_network_is_reported_where_the_pipeline_names_its_card(cards):
     stages = "  one: {stage: detect, model: one}\n  b:\n    stage: detect\n    model: two\n"
     assert check_problems(f"sources: {{a: 'test://'}}\nstages:\n{stages}", cards) == [
         f"3:31: one: model card one ({cards}/one.yaml): its file {cards}/one.onnx does not exist; put the ONNX file "
@@ -46,14 +46,14 @@ def test_a_network_that_is_not_there_is_told_where_the_pipeline_names_its_card(c
     ]
 
 
-def test_a_network_that_does_not_fit_is_told_there_too(cards):
+def test_an_unsuitable_network_is_reported_where_the_pipeline_names_its_card(cards):
     (problem,) = check_problems("sources: {a: 'test://'}\nstages:\n  detect: {model: text}\n", cards)
     assert problem.startswith(
         f"3:19: detect: model card text ({cards}/text.yaml): {cards}/text.onnx is not an ONNX model"
     )
 
 
-def test_a_card_of_several_stages_is_told_at_each(cards):
+def test_a_card_of_several_stages_is_reported_at_each(cards):
     stages = "  x: {stage: detect, model: one}\n  y: {stage: detect, model: one}\n"
     graph = build(read_text(f"sources: {{a: 'test://'}}\nstages:\n{stages}", folder=cards))
     with pytest.raises(ConfigError) as caught:
@@ -61,7 +61,7 @@ def test_a_card_of_several_stages_is_told_at_each(cards):
     assert [problem.line for problem in caught.value.problems] == [3, 4]
 
 
-def test_networks_and_tests_are_told_at_once(cards):
+def test_problems_of_networks_and_tests_are_reported_together(cards):
     text = (
         "sources: {a: 'test://'}\nstages:\n  detect: {model: one}\n  draw: {}\n"
         "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
@@ -69,7 +69,7 @@ def test_networks_and_tests_are_told_at_once(cards):
     assert [problem.split(": ")[0] for problem in check_problems(text, cards)] == ["3:19", "6:12", "6:26"]
 
 
-def test_of_a_wrong_graph_the_form_of_the_tests_is_told():
+def test_the_form_of_tests_is_checked_with_an_invalid_graph():
     text = (
         "sources: {a: 'test://'}\nstages:\n  drow: {}\n"
         "tests:\n  - {name: 5, insert_at: drow, given: [{}], expect: {count: 0}}\n"
@@ -128,12 +128,12 @@ def problems_of(mistakes):
     return check_problems(text)
 
 
-def test_the_pipeline_without_mistakes_is_valid():
+def test_a_pipeline_without_mistakes_is_valid():
     assert check(read_text(VALID, folder=ROOT)).uncertain == set()
 
 
 @pytest.mark.parametrize(("right", "wrong", "problem"), MISTAKES, ids=[wrong.strip() for _, wrong, _ in MISTAKES])
-def test_one_mistake_is_one_problem(right, wrong, problem):
+def test_each_mistake_is_a_single_problem(right, wrong, problem):
     (reported,) = problems_of([(right, wrong, problem)])
     assert problem in reported
 
@@ -157,13 +157,13 @@ def test_no_mistake_hides_another():
         ("  down: {when: down_s > 3", "  down: {when: down_s >"),
     ],
 )
-def test_what_cannot_be_read_causes_no_further_problem(right, wrong):
+def test_an_unreadable_part_causes_no_further_problem(right, wrong):
     text = VALID.replace(right, wrong).replace("from: detect.postprocess", "from: track")
     assert text.count(wrong) == 1
     assert len(check_problems(text)) == 1, check_problems(text)
 
 
-def test_branches_that_meet_again_and_again_are_checked_in_a_moment(tmp_path):
+def test_repeatedly_merging_branches_are_checked_quickly(tmp_path):
     lines = ["sources: {a: 'test://'}", "stages:"]
     above = "decode"
     for i in range(40):  # 2 ** 40 ways through

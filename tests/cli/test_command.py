@@ -18,13 +18,13 @@ from support.commands import Here
         (("batch", "pipeline.yaml", "a.mp4", "--again"), "; it is now '--overwrite'"),
     ],
 )
-def test_a_wrong_command_says_what_was_meant(root: Path, here: Here, args: tuple[str, ...], message: str) -> None:
+def test_an_unknown_command_gets_a_suggestion(root: Path, here: Here, args: tuple[str, ...], message: str) -> None:
     done = here(*args, cwd=root)
     assert done.returncode == 2
     assert message in done.stderr
 
 
-def test_the_package_is_the_command(root: Path) -> None:
+def test_python_m_runs_the_command(root: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "streamkit", "--help"], cwd=root, capture_output=True, text=True, check=True
     )

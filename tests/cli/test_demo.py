@@ -15,7 +15,7 @@ from streamkit.core.errors import ConfigError, MissingPackage
 TEXT = template_text("detect")
 
 
-def test_it_runs_again_in_the_folder_that_it_made(here, tmp_path, monkeypatch):
+def test_demo_runs_again_in_its_folder(here, tmp_path, monkeypatch):
     short = write(tmp_path / "short.mp4", 64, 48, 2)
     monkeypatch.setattr("streamkit.models.card.sample_video", lambda: short)
     words = ("demo", "there", "--device", "cpu")
@@ -43,7 +43,7 @@ def test_a_folder_of_the_user_is_refused(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
-def test_an_empty_folder_and_one_of_an_older_demo_are_taken(tmp_path):
+def test_an_empty_folder_or_one_of_an_older_demo_is_accepted(tmp_path):
     claim(tmp_path, "older")
     (tmp_path / "pipeline.yaml").write_text("older")
     claim(tmp_path, TEXT)

@@ -43,7 +43,7 @@ def test_a_checkout_has_the_site_that_just_docs_builds(tmp_path):
 
 
 @pytest.mark.parametrize(("variable", "opens"), [("DISPLAY", True), ("BROWSER", True), (None, False)])
-def test_it_prints_the_address_and_opens_it_where_there_is_a_screen(monkeypatch, tmp_path, opened, variable, opens):
+def test_docs_prints_the_address_and_opens_it_on_a_desktop(monkeypatch, tmp_path, opened, variable, opens):
     for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"):
         monkeypatch.delenv(name, raising=False)
     if variable:
@@ -58,7 +58,7 @@ def test_it_prints_the_address_and_opens_it_where_there_is_a_screen(monkeypatch,
     assert opened == ([page.as_uri()] if opens else [])
 
 
-def test_a_checkout_without_a_site_shows_the_text_of_the_pages(monkeypatch, opened):
+def test_a_checkout_without_a_site_shows_the_pages_as_text(monkeypatch, opened):
     monkeypatch.setenv("DISPLAY", "x")
     page = command.PACKAGE.parent / "docs" / "index.md"
     monkeypatch.setattr(command, "first_page", lambda: page)

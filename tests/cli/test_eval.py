@@ -26,7 +26,7 @@ def truth(root: Path) -> Path:
     return root / "samples" / "street.truth.jsonl"
 
 
-def test_the_report_as_text_json_and_picture(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
+def test_the_report_is_text_json_and_an_image(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
     import cv2
 
     files = ["--json", tmp_path / "r.json", "--worst", tmp_path / "w.png"]
@@ -83,14 +83,16 @@ def test_a_metric_that_is_not_measured_fails_the_gate(here: Here, pipeline: Path
         (["--truth", "none.json"], "there is no file none.json"),
     ],
 )
-def test_a_wrong_option_is_one_message(here: Here, pipeline: Path, truth: Path, tmp_path: Path, words, message) -> None:
+def test_an_invalid_option_gives_a_single_message(
+    here: Here, pipeline: Path, truth: Path, tmp_path: Path, words, message
+) -> None:
     done = here("eval", pipeline, "--truth", truth, *words, cwd=tmp_path)
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
 
 
-def test_a_truth_of_another_size_or_length_ends_with_one_message(
+def test_a_truth_of_another_size_or_length_gives_a_single_message(
     here: Here, root: Path, pipeline: Path, tmp_path: Path
 ) -> None:
     boxes = {"objects": [{"id": 1, "label": "car", "box": [0, 0, 50, 50]}]}
@@ -111,7 +113,9 @@ def test_a_truth_of_another_size_or_length_ends_with_one_message(
     assert "boxes up to frame 7000" in done.stderr
 
 
-def test_two_pipelines_need_no_option_twice(here: Here, pipeline: Path, truth: Path, tmp_path: Path) -> None:
+def test_two_pipelines_can_be_compared_without_repeated_options(
+    here: Here, pipeline: Path, truth: Path, tmp_path: Path
+) -> None:
     done = here(
         "eval", pipeline, pipeline, "--truth", truth, "--set", "device=cpu", "--set", "device=cpu", cwd=tmp_path
     )
@@ -139,3 +143,8 @@ def test_the_pages_list_every_metric_and_every_cause(root: Path) -> None:
     pages = {"evaluate.md": METRICS, "evaluate-report.md": CAUSES}
     texts = {page: (root / "docs" / page).read_text() for page in pages}
     assert [name for page, names in pages.items() for name in names if f"`{name}`" not in texts[page]] == []
+
+
+def test_the_earlier_spelling_of_only_labeled_is_accepted(here: Here, tmp_path: Path) -> None:
+    assert here("eval", "--only-labelled", "--help", cwd=tmp_path).returncode == 0
+    assert here("eval", "--only-labeld", "--help", cwd=tmp_path).returncode == 2

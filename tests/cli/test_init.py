@@ -42,14 +42,14 @@ def test_a_template_passes_check_and_runs(here: Here, tmp_path: Path, name: str)
     assert written == OUTPUTS[name]
 
 
-def test_without_a_template_all_are_listed(here: Here, tmp_path: Path) -> None:
+def test_init_without_a_template_lists_all(here: Here, tmp_path: Path) -> None:
     done = here("init", cwd=tmp_path)
     assert done.returncode == 0
     assert [line.split()[0] for line in done.stdout.splitlines()[:-1]] == list(TEMPLATES)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_pipeline_is_replaced_by_force_only_and_a_video_never(here: Here, tmp_path: Path) -> None:
+def test_a_pipeline_is_replaced_only_with_force_and_a_video_never(here: Here, tmp_path: Path) -> None:
     edited = tmp_path / "shop" / "pipeline.yaml"
     edited.parent.mkdir()
     edited.write_text("mine")
@@ -72,9 +72,7 @@ def test_a_pipeline_is_replaced_by_force_only_and_a_video_never(here: Here, tmp_
         (("count", "notes.txt"), "Directory 'notes.txt' is a file."),
     ],
 )
-def test_a_mistake_is_one_line_with_the_way_out(
-    here: Here, tmp_path: Path, words: tuple[str, ...], message: str
-) -> None:
+def test_an_error_is_a_line_with_the_fix(here: Here, tmp_path: Path, words: tuple[str, ...], message: str) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     done = here("init", *words, cwd=tmp_path)
     assert done.returncode == 2

@@ -16,7 +16,9 @@ from support.commands import PIPELINE, Here, write
         (("draw: {}", "draw: {from: nowhere}"), "there is no stage 'nowhere'"),
     ],
 )
-def test_a_wrong_yaml_is_exit_2(root: Path, here: Here, tmp_path: Path, change: tuple[str, str], message: str) -> None:
+def test_an_invalid_yaml_exits_with_2(
+    root: Path, here: Here, tmp_path: Path, change: tuple[str, str], message: str
+) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(*change)
     for subcommand in ("run", "check"):
         done = here(subcommand, write(tmp_path, text), "--device", "cpu", cwd=root)
@@ -27,7 +29,7 @@ def test_a_wrong_yaml_is_exit_2(root: Path, here: Here, tmp_path: Path, change: 
 
 
 @pytest.mark.parametrize("subcommand", ["run", "check"])
-def test_every_network_that_is_not_there_is_told_at_its_line(
+def test_every_missing_network_is_reported_with_its_line(
     root: Path, here: Here, tmp_path: Path, subcommand: str
 ) -> None:
     card = "task: detect\nfamily: yolox\nfile: {0}.onnx\ninput: {{size: [64, 64]}}\nlabels: [a]\nlicense: none\n"
@@ -43,7 +45,7 @@ def test_every_network_that_is_not_there_is_told_at_its_line(
 
 
 @pytest.mark.parametrize("place", ["", "sources: {a: 'test://', b: 'no/such/*.mp4'}", "sources: {b: no/such.mp4}"])
-def test_a_pattern_without_a_match_fails_alone_as_a_missing_file_does(
+def test_a_pattern_without_matches_fails_alone_like_a_missing_file(
     root: Path, here: Here, tmp_path: Path, place: str
 ) -> None:
     sources = place or f"sources: {{a: 'test://?frames=3', b: {tmp_path}/none}}"
@@ -70,9 +72,7 @@ def test_a_pattern_without_a_match_fails_alone_as_a_missing_file_does(
         ),
     ],
 )
-def test_stages_are_counted_as_the_yaml_names_them(
-    root: Path, here: Here, tmp_path: Path, text: str, counts: str
-) -> None:
+def test_stages_are_counted_by_their_yaml_names(root: Path, here: Here, tmp_path: Path, text: str, counts: str) -> None:
     """Not the parts that a composite stands for, which no user wrote."""
     path = write(tmp_path, text)
     assert here("check", path, cwd=root).stdout == f"{path}: ok, {counts}\n"
@@ -95,7 +95,7 @@ def test_warnings_are_shown_beside_problems(root: Path, here: Here, tmp_path: Pa
     assert [line.endswith("(warning)") for line in done.stderr.splitlines()] == [True, False]
 
 
-def test_a_name_with_control_characters_does_not_act_on_the_terminal(here, tmp_path):
+def test_control_characters_of_names_are_escaped(here, tmp_path):
     (tmp_path / "p.yaml").write_text(
         'sources: {a: "test://"}\n'
         "stages: {detect: {model: demo}, track: {}, zone: {polygon: [[0, 0], [9, 0], [9, 9]]}}\n"

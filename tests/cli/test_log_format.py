@@ -90,7 +90,7 @@ def test_every_line_of_a_run_is_json(root, tmp_path, processes):
         (["run", "--log-format=json", "pipeline.yaml", "--limt", "3"], "--limt"),
     ],
 )
-def test_a_mistake_is_a_line_too(root, args, words):
+def test_an_error_is_a_json_line(root, args, words):
     done = run(root, *args)
     (log_line,) = lines(done)
     assert done.returncode == 2
@@ -98,7 +98,7 @@ def test_a_mistake_is_a_line_too(root, args, words):
     assert words in log_line["message"]
 
 
-def test_levels_and_the_environment(root, tmp_path):
+def test_the_environment_sets_log_levels(root, tmp_path):
     levels = "error,streamkit.runtime.execution=info"
     environment = {"STREAMKIT_LOG_FORMAT": "json", "STREAMKIT_LOG_LEVEL": levels, "PYTHONWARNINGS": "ignore"}
     logged = lines(command(root, "run", pipeline(tmp_path), env=environment))

@@ -37,7 +37,7 @@ def test_new_writes_a_card_that_equals_the_derived_one(here, demo):
     assert "  resize: letterbox                 # YOLOv8, v9, v11, v12: the authors' input\n" in text
 
 
-def test_new_never_replaces_a_card_unasked(here, demo):
+def test_new_replaces_a_card_only_on_request(here, demo):
     (demo / "best.yaml").write_text("mine")
     done = here("models", "new", "best.onnx", cwd=demo)
     assert done.returncode == 2
@@ -48,7 +48,7 @@ def test_new_never_replaces_a_card_unasked(here, demo):
     assert load_card(demo / "cards" / "other.yaml").file == (demo / "best.onnx").resolve()
 
 
-def test_new_says_what_it_assumes(here, tmp_path):
+def test_new_lists_its_assumptions(here, tmp_path):
     shaped(tmp_path / "net.onnx", {"o": ["N", 2]}, image=["N", 3, 224, 224])
     (tmp_path / "names.txt").write_text("cat\ndog")
     done = here("models", "new", "net.onnx", "--family", "logits", "--labels", "names.txt", cwd=tmp_path)
@@ -57,7 +57,7 @@ def test_new_says_what_it_assumes(here, tmp_path):
     assert "# CHECK: no source says" in (tmp_path / "net.yaml").read_text()
 
 
-def test_a_resize_that_is_not_the_authors_is_said(here, demo):
+def test_a_resize_that_differs_from_the_authors_is_reported(here, demo):
     outputs = {"logits": ["N", 100, 2], "pred_boxes": ["N", 100, 4]}
     shaped(demo / "net.onnx", outputs, image=["N", 3, 64, 64])
     config = {"architectures": ["RTDetrForObjectDetection"], "id2label": {"0": "cat", "1": "dog"}}
@@ -83,7 +83,7 @@ def test_a_resize_that_is_not_the_authors_is_said(here, demo):
         (("check", "color", "--draw", "out.png"), "--draw is for objects with boxes, and color has task classify"),
     ],
 )
-def test_mistakes(words, expected, here, tmp_path):
+def test_invalid_arguments_are_refused(words, expected, here, tmp_path):
     shaped(tmp_path / "net.onnx", {"o": ["N", 6, 8400]}, metadata=META)
     done = here("models", *words, cwd=tmp_path)
     assert done.returncode == 2
@@ -127,7 +127,7 @@ def test_a_pipeline_runs_a_network_without_a_card(here, demo, root):
     assert (demo / "out.jsonl").read_text() == (demo / "demo.jsonl").read_text()
 
 
-def test_the_yaml_s_place_of_what_cannot_be_derived(here, tmp_path):
+def test_an_underivable_card_is_reported_with_its_position_in_the_yaml(here, tmp_path):
     shaped(tmp_path / "net.onnx", {"o": ["N", 6, 8400]})
     (tmp_path / "p.yaml").write_text("sources: {s: {uri: a.mp4}}\nstages:\n  detect: {model: net.onnx}\n")
     done = here("check", "p.yaml", cwd=tmp_path)
@@ -157,7 +157,7 @@ def test_check_takes_a_folder_of_images(here, demo, root, folder_of_pictures):
     assert "frames    13\n" in done.stdout  # 0.png to 9.png, two more, and street.png
 
 
-def test_check_says_that_it_compares_some_images_of_a_large_folder(here, demo, root, folder_of_pictures):
+def test_check_reports_that_it_samples_a_large_folder(here, demo, root, folder_of_pictures):
     shutil.copy(root / "models" / "color.onnx", demo)
     shutil.copy(root / "models" / "color.yaml", demo)
     done = here("models", "check", "color.yaml", "pictures", cwd=demo)

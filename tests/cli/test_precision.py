@@ -26,7 +26,7 @@ def test_quantize_writes_a_card_that_runs(root, here: Here, tmp_path):
     assert "file: demo_int8.onnx" in (tmp_path / "demo_int8.yaml").read_text()
 
 
-def test_a_refusal_is_exit_1_and_writes_nothing(root, here: Here, tmp_path):
+def test_a_refusal_exits_with_1_and_writes_nothing(root, here: Here, tmp_path):
     street = root / "samples" / "street.mp4"
     done = here("models", "quantize", "demo", street, "--frames", "16", "--max-loss", "0", cwd=tmp_path)
     assert done.returncode == 1
@@ -58,7 +58,7 @@ def stills(root, tmp_path):
     return folder
 
 
-def test_ground_truth_is_compared_on_its_own_images(here: Here, stills, tmp_path):
+def test_ground_truth_is_compared_on_its_images(here: Here, stills, tmp_path):
     done = here(
         "models",
         "quantize",
@@ -80,7 +80,7 @@ def test_ground_truth_is_compared_on_its_own_images(here: Here, stills, tmp_path
     assert "come from images that AP is measured on" not in done.stderr
 
 
-def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
+def test_calibration_on_the_compared_images_is_reported(here: Here, stills, tmp_path):
     for number in range(1, 20, 2):
         (stills / f"{number}.jpg").unlink()
     done = here("models", "quantize", "demo", "--data", stills, "--truth", tmp_path / "truth.json", cwd=tmp_path)
@@ -104,7 +104,7 @@ def test_ranges_from_the_compared_images_are_told(here: Here, stills, tmp_path):
         (("convert", "demo", "--f16", "--device", "cuda"), 2, "cuda"),
     ],
 )
-def test_wrong_input_is_one_message(root, here: Here, tmp_path, words, code, message):
+def test_invalid_input_gives_a_single_message(root, here: Here, tmp_path, words, code, message):
     (tmp_path / "empty").mkdir()
     (tmp_path / "text.mp4").write_text("no video")
     words = [str(root / "samples" / "street.mp4") if word == "STREET" else word for word in words]

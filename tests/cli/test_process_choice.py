@@ -36,7 +36,7 @@ REASON = (
 )
 
 
-def test_check_says_how_many_processes_run_and_why(pipeline: str) -> None:
+def test_check_shows_the_number_of_processes_with_the_reason(pipeline: str) -> None:
     lines = CliRunner().invoke(check, [pipeline], catch_exceptions=False, standalone_mode=False).output.splitlines()
     network = (
         "detect: demo.onnx begins in f32 with ONNX Runtime: "
@@ -51,7 +51,7 @@ def test_check_says_how_many_processes_run_and_why(pipeline: str) -> None:
     assert len(output.splitlines()) == 1
 
 
-def test_graph_says_which_sources_each_process_has(pipeline: str) -> None:
+def test_graph_shows_the_sources_of_each_process(pipeline: str) -> None:
     lines = CliRunner().invoke(graph, [pipeline], catch_exceptions=False).output.splitlines()
     assert lines[-1] == REASON
     assert [line.partition(":0: ")[0] for line in lines[-5:-1]] == ["process on cuda"] * 4

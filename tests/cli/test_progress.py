@@ -32,12 +32,12 @@ def summary_lines(capsys, verbose=False, **changes) -> list[str]:
     return captured.err.splitlines()
 
 
-def test_a_summary_of_little(capsys):
+def test_a_minimal_summary(capsys):
     assert summary_lines(capsys) == ["1000 frames in 4.0 s, 250.0 a second, on cpu"]
     assert summary_lines(capsys, frames=0, seconds=0.0, frames_per_s=None) == ["0 frames in 0.0 s, on cpu"]
 
 
-def test_a_summary_of_all(capsys):
+def test_a_summary_with_all_facts(capsys):
     lines = summary_lines(
         capsys,
         detections={"detect": 12345},
@@ -66,7 +66,7 @@ def test_a_detector_without_any_object_has_a_hint(capsys):
     assert "found no object" not in "".join(summary_lines(capsys, detections={"detect": 0}, frames=0))
 
 
-def test_what_thresholds_removed_is_for_the_verbose(capsys):
+def test_objects_removed_by_thresholds_are_shown_with_verbose(capsys):
     counts = {"frames failed": 2, "boxes removed: min_score": 8_014_295}
     assert summary_lines(capsys, counts=counts)[1:] == ["counts: frames failed 2"]
     assert summary_lines(capsys, counts=counts, verbose=True)[1:] == [
@@ -107,13 +107,13 @@ def state(frames=3, done=False, expected=None):
         ([], None, "3 frames done, 0 of 0 sources ended"),
     ],
 )
-def test_plain_lines_have_the_total_where_it_is_known(states, limit, line):
+def test_plain_lines_have_the_total_if_known(states, limit, line):
     running = SimpleNamespace(frames=3, states=dict(enumerate(states)), limit=limit, opening=[])
     assert progress._line(running).startswith(line)
 
 
 @pytest.mark.parametrize("text", ["plain", "a [bold]tag[/bold] stays", "[red]"])
-def test_text_is_shown_as_it_is(text, capsys):
+def test_markup_in_text_is_not_interpreted(text, capsys):
     Display().log(text)
     assert capsys.readouterr().err == f"{text}\n"
 
@@ -123,7 +123,7 @@ def running(frames=7):
     return SimpleNamespace(frames=frames, states=states, limit=None, opening=[])
 
 
-def test_plain_lines_tell_how_far_it_is(capsys, monkeypatch):
+def test_plain_lines_show_the_progress(capsys, monkeypatch):
     monkeypatch.setattr(progress, "_EVERY_S", 0.01)
     output = ""
     with Display().watching(running()):
@@ -137,13 +137,13 @@ def test_plain_lines_tell_how_far_it_is(capsys, monkeypatch):
     assert capsys.readouterr().err == ""  # over with the run
 
 
-def test_a_short_run_says_nothing_on_the_way(capsys):
+def test_a_short_run_shows_no_progress(capsys):
     with Display().watching(running()):
         pass
     assert capsys.readouterr().err == ""
 
 
-def test_bars_on_a_terminal(capsys):
+def test_a_terminal_shows_bars(capsys):
     from rich.console import Console
 
     display = Display()
@@ -165,7 +165,7 @@ EVIL = "car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
 SEEN = r"car\x1b]0;x\x07\n[red]gate: fine\x9b2J\u202e"
 
 
-def test_labels_and_ids_neither_act_on_a_terminal_nor_make_lines_of_their_own(capsys):
+def test_control_characters_and_line_breaks_of_labels_and_ids_are_escaped(capsys):
     lines = summary_lines(
         capsys,
         detections={EVIL: 1},
@@ -185,12 +185,12 @@ def test_labels_and_ids_neither_act_on_a_terminal_nor_make_lines_of_their_own(ca
     ]
 
 
-def test_a_message_does_not_act_on_a_terminal(capsys):
+def test_control_characters_of_messages_are_escaped(capsys):
     Display().log("a\x1b[31m\u2066b\nc")
     assert capsys.readouterr().err == "a\\x1b[31m\\u2066b\nc\n"
 
 
-def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, capsys):
+def test_bars_show_ids_literally(monkeypatch, capsys):
     monkeypatch.setenv("TTY_COMPATIBLE", "1")
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("TERM", "xterm")
@@ -205,7 +205,7 @@ def test_the_bars_of_a_terminal_show_ids_as_they_are_and_obey_none(monkeypatch, 
     assert "\x9b" not in output
 
 
-def test_what_takes_long_before_the_first_frame_is_shown(capsys):
+def test_slow_steps_before_the_first_frame_are_shown(capsys):
     from rich.console import Console
 
     states = {"a": SimpleNamespace(frames=0, done=False)}

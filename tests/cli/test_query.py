@@ -9,7 +9,7 @@ import sys
 import cv2
 import pyarrow.parquet as pq
 import pytest
-from support.archives import archive, made_archive  # noqa: F401  fixtures
+from support.archives import archive, shared_archive  # noqa: F401  fixtures
 
 WHERE = "count_of('person') >= 9 AND count_of('bike') = 3"
 
@@ -28,7 +28,7 @@ def frames_in(done):
     return [int(row["frame"]) for row in csv.DictReader(io.StringIO(done.stdout))]
 
 
-def test_the_tables_and_labels_are_shown_without_a_question(run):
+def test_query_without_sql_lists_tables_and_labels(run):
     done = run("query")
     assert done.returncode == 0
     assert "frames             40 rows   key, source, frame, pts_s, counts" in done.stdout
@@ -71,7 +71,7 @@ def test_a_query_that_fails_leaves_no_file(run, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["archive"]
 
 
-def test_pictures_are_those_of_the_result(run, tmp_path, made_archive):  # noqa: F811
+def test_images_are_those_of_the_result(run, tmp_path, shared_archive):  # noqa: F811
     done = run("query", "--where", "frame IN (3, 8)", "--pictures", "plain")
     assert (done.returncode, "2 images in plain" in done.stderr) == (0, True)
     plain = sorted((tmp_path / "plain").iterdir())
@@ -161,7 +161,7 @@ def moved(part, **values):
         (("export", "--where", "true", "--format", "voc", "--out", "a"), "'voc' is not one of 'coco', 'yolo', 'cvat'"),
     ],
 )
-def test_mistakes_are_explained(run, tmp_path, words, message):
+def test_errors_are_explained(run, tmp_path, words, message):
     done = run(*words)
     assert done.returncode == 2
     assert message in done.stderr
@@ -196,6 +196,6 @@ def test_a_missing_package_is_named_with_its_extra(run, monkeypatch):
     assert "[query]'" in done.stderr
 
 
-def test_what_is_no_data_set(here, tmp_path):
+def test_a_folder_without_a_data_set_is_refused(here, tmp_path):
     done = here("query", "gone", "--where", "true", cwd=tmp_path)
     assert (done.returncode, done.stderr) == (2, "gone: there is no such folder; give the --out of a batch run\n")

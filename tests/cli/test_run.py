@@ -41,7 +41,7 @@ def test_a_file_whose_name_is_not_utf_8_is_read(root: Path, tmp_path: Path) -> N
     }
 
 
-def test_the_outputs_are_what_the_run_has_written(root: Path, tmp_path: Path) -> None:
+def test_the_listed_outputs_are_the_written_files(root: Path, tmp_path: Path) -> None:
     text = f"""
 sources: {{a: "test://?frames=3&width=64&height=48"}}
 stages:
@@ -53,7 +53,7 @@ stages:
     assert f"outputs: {tmp_path}/a.jsonl, {tmp_path}/rows/a, {tmp_path}/a.db" in done.stderr
 
 
-def test_a_file_that_the_run_must_not_replace_is_no_output(root: Path, tmp_path: Path) -> None:
+def test_a_file_that_was_not_replaced_is_not_listed_as_output(root: Path, tmp_path: Path) -> None:
     (tmp_path / "old.mp4").write_text("of an earlier run")
     text = f"""
 sources: {{a: "test://?frames=3&width=64&height=48"}}
@@ -126,7 +126,7 @@ def test_broken_sources_fail_alone(root: Path, tmp_path: Path, broken: dict[str,
     assert len(records(tmp_path / "out/cut.jsonl")) == sources["cut"]["frames"] == 30
 
 
-def test_a_file_cut_short_keeps_what_was_decoded(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
+def test_a_truncated_file_keeps_its_decoded_frames(root: Path, tmp_path: Path, broken: dict[str, Path]) -> None:
     text = PIPELINE.format(sources=f"  cut: {broken['cut']}", out=tmp_path / "out").replace("detect: {", "# {")
     done = command(root, write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "r.json")
     assert done.returncode == 1, done.stderr
@@ -136,7 +136,7 @@ def test_a_file_cut_short_keeps_what_was_decoded(root: Path, tmp_path: Path, bro
     assert len(records(tmp_path / "out/cut.jsonl")) == source["frames"] == decoded(tmp_path / "out/cut.mp4")
 
 
-def test_a_report_that_cannot_be_written_is_told_before_the_first_frame(root: Path, here: Here, tmp_path: Path) -> None:
+def test_an_unwritable_report_is_reported_before_the_first_frame(root: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
     done = here(write(tmp_path, text), "--device", "cpu", "--report", tmp_path / "file" / "r.json", cwd=root)
@@ -147,14 +147,14 @@ def test_a_report_that_cannot_be_written_is_told_before_the_first_frame(root: Pa
     assert not (tmp_path / "a.jsonl").exists()
 
 
-def test_a_run_that_does_not_begin_leaves_no_report(root: Path, tmp_path: Path) -> None:
+def test_a_run_that_does_not_start_leaves_no_report(root: Path, tmp_path: Path) -> None:
     text = f"sources: {{a: 'test://?frames=2'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}\n"
     done = command(root, write(tmp_path, text), "--device", "cuda", "--report", tmp_path / "r.json")
     assert done.returncode == 2
     assert os.listdir(tmp_path) == ["p.yaml"]
 
 
-def test_not_an_onnx_file_and_a_wrong_label_list(root: Path, here: Here, tmp_path: Path) -> None:
+def test_invalid_networks_and_label_lists_are_reported(root: Path, here: Here, tmp_path: Path) -> None:
     card = (root / "models/demo.yaml").read_text()
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace("demo", "mine")
     (tmp_path / "mine.onnx").write_text("not a network")
@@ -175,7 +175,7 @@ def test_not_an_onnx_file_and_a_wrong_label_list(root: Path, here: Here, tmp_pat
     assert not (tmp_path / "out").exists()
 
 
-def test_cuda_without_a_gpu_is_exit_2(root: Path, tmp_path: Path) -> None:
+def test_cuda_without_a_gpu_exits_with_2(root: Path, tmp_path: Path) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
     done = command(root, write(tmp_path, text), "--device", "cuda")
     assert done.returncode == 2
@@ -183,7 +183,7 @@ def test_cuda_without_a_gpu_is_exit_2(root: Path, tmp_path: Path) -> None:
     assert "doctor" in done.stderr
 
 
-def test_an_output_that_cannot_be_written(root: Path, here: Here, tmp_path: Path) -> None:
+def test_an_unwritable_output_is_reported(root: Path, here: Here, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file where the folder should be")
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
     done = here(write(tmp_path, text), "--device", "cpu", "--limit", 20, cwd=root)
@@ -196,7 +196,7 @@ def test_an_output_that_cannot_be_written(root: Path, here: Here, tmp_path: Path
     ("stages", "limit", "fails", "left"),
     [("jsonl", 20_000, "jsonl", []), ("video", 60_000, "mp4", []), ("video jsonl", 100_000, "mp4", ["street.jsonl"])],
 )
-def test_a_full_disk_leaves_no_half_file(
+def test_a_full_disk_leaves_no_partial_file(
     root: Path, tmp_path: Path, stages: str, limit: int, fails: str, left: list[str]
 ) -> None:
     """What cannot be written is not there at all, nor hidden; an output that fits is whole, up to the last frame."""
@@ -221,7 +221,7 @@ def test_a_full_disk_leaves_no_half_file(
         assert 0 < len(frame_records) < 400
 
 
-def test_an_encoder_that_is_not_there_is_exit_2(root: Path, here: Here, tmp_path: Path) -> None:
+def test_a_missing_encoder_exits_with_2(root: Path, here: Here, tmp_path: Path) -> None:
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out")
     done = here(write(tmp_path, text), "--device", "cpu", "--set", "stages.video.encoder=nvenc", cwd=root)
     assert done.returncode == 2
@@ -243,7 +243,7 @@ class Raising(FrameStage):
 
 
 @pytest.mark.parametrize("on_error", ["skip", "stop"])
-def test_a_stage_that_raises(root: Path, tmp_path: Path, on_error: str) -> None:
+def test_a_raising_stage_is_reported(root: Path, tmp_path: Path, on_error: str) -> None:
     (tmp_path / "raising.py").write_text(RAISING)
     text = PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out").replace(
         "  draw: {}", f"  raising: {{run: {{on_error: {on_error}}}}}\n  draw: {{}}"
@@ -260,9 +260,7 @@ def test_a_stage_that_raises(root: Path, tmp_path: Path, on_error: str) -> None:
         assert json.loads((tmp_path / "r.json").read_text())["stages"]["raising"]["failed"] == 4
 
 
-def test_a_profile_that_cannot_be_written_is_known_before_the_first_frame(
-    root: Path, here: Here, tmp_path: Path
-) -> None:
+def test_an_unwritable_profile_is_reported_before_the_first_frame(root: Path, here: Here, tmp_path: Path) -> None:
     path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))
     done = here(path, "--device", "cpu", "--profile", path / "p.json", cwd=root)
     assert done.returncode == 1

@@ -107,7 +107,7 @@ def test_a_signal_of_a_closed_terminal_that_is_ignored_stays_ignored(root: Path,
     assert len(records(tmp_path / "a.jsonl")) == 3
 
 
-def test_a_crash_in_native_code_leaves_the_stacks(root: Path, tmp_path: Path) -> None:
+def test_a_native_crash_logs_the_stacks(root: Path, tmp_path: Path) -> None:
     plugin = "import faulthandler\nfrom streamkit import stage\n@stage('crash')\ndef crash(frame):\n"
     (tmp_path / "crash.py").write_text(f'{plugin}    """Crash."""\n    faulthandler._sigsegv()\n')
     path = write(tmp_path, "device: cpu\nplugins: [crash.py]\nsources: {a: 'test://?frames=3'}\nstages: {crash: {}}\n")
@@ -117,7 +117,7 @@ def test_a_crash_in_native_code_leaves_the_stacks(root: Path, tmp_path: Path) ->
     assert f'File "{tmp_path}/crash.py", line 6 in crash' in done.stderr
 
 
-def test_a_profile_is_whole_also_after_ctrl_c(root: Path, tmp_path: Path) -> None:
+def test_a_profile_is_complete_after_ctrl_c(root: Path, tmp_path: Path) -> None:
     sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
     path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))
     profile = tmp_path / "new/folder/p.json"
@@ -134,7 +134,7 @@ def test_a_profile_is_whole_also_after_ctrl_c(root: Path, tmp_path: Path) -> Non
     assert not list(profile.parent.glob(".*"))
 
 
-def test_watch_follows_the_file_and_sigterm_drains(root: Path, tmp_path: Path) -> None:
+def test_watch_applies_edits_and_sigterm_drains(root: Path, tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     out = tmp_path / "out"
     camera = "{stage: test_pattern, uri: 'test://?width=64&height=48&frames=0', pace: realtime}"
@@ -204,7 +204,7 @@ sys.meta_path.insert(0, Finder())
     + [(words, "onnxruntime.capi") for words in CHECKS],  # there a run has its own handler soon, and says so
     ids=str,
 )
-def test_ctrl_c_while_python_imports_is_an_exit_code_and_no_more(
+def test_ctrl_c_during_imports_gives_only_an_exit_code(
     root: Path, tmp_path: Path, words: tuple[str, ...], module: str, installed: bool
 ) -> None:
     path = write(tmp_path, PIPELINE.format(sources="  street: samples/street.mp4", out=tmp_path / "out"))

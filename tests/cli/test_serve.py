@@ -41,7 +41,7 @@ def yaml(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_makes_a_token_prints_it_once_and_ends_on_sigterm(root, yaml):
+def test_serve_generates_and_prints_a_token_and_ends_on_sigterm(root, yaml):
     running, url, lines = begin(root, yaml)
     try:
         address, _, token = url.partition("#token=")
@@ -63,7 +63,7 @@ def test_it_makes_a_token_prints_it_once_and_ends_on_sigterm(root, yaml):
     assert yaml.with_name("cam.jsonl").read_text().count("\n") > 0
 
 
-def test_a_token_that_is_given_is_not_printed(root, yaml):
+def test_a_configured_token_is_not_printed(root, yaml):
     running, url, lines = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
     try:
         assert "#" not in url
@@ -77,7 +77,7 @@ def test_a_token_that_is_given_is_not_printed(root, yaml):
     assert TOKEN not in "".join(lines) + rest
 
 
-def test_the_server_says_that_the_tracker_is_compiled(root, yaml, tmp_path):
+def test_the_server_reports_the_compilation_of_the_tracker(root, yaml, tmp_path):
     yaml.write_text("sources: {cam: {uri: 'test://', pace: 10}}\nstages: {detect: {model: demo}, track: {}}")
     running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN, NUMBA_CACHE_DIR=str(tmp_path / "empty"))
     try:
@@ -101,7 +101,7 @@ def test_the_server_says_that_the_tracker_is_compiled(root, yaml, tmp_path):
         (["--set", "stages.jsonl.pth=x"], "no option 'pth'"),
     ],
 )
-def test_what_cannot_be_served_is_said(root, yaml, options, words):
+def test_a_pipeline_that_cannot_be_served_is_reported(root, yaml, options, words):
     done = subprocess.run(
         [sys.executable, "run.py", "serve", str(yaml), "--port", "0", *options],
         cwd=root,
@@ -141,7 +141,7 @@ def test_tokens_of_a_file_have_their_roles(root, yaml, tmp_path):
         (0o600, "- {name: anna, role: boss, token: the token of anna}", "tokens.yaml:1:3: role must be viewer"),
     ],
 )
-def test_tokens_that_cannot_be_used_are_said(root, yaml, tmp_path, mode, text, words):
+def test_unusable_tokens_are_reported(root, yaml, tmp_path, mode, text, words):
     file = tmp_path / "tokens.yaml"
     file.write_text(text)
     file.chmod(mode)
@@ -160,7 +160,7 @@ def test_tokens_that_cannot_be_used_are_said(root, yaml, tmp_path, mode, text, w
 
 
 @pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
-def test_a_missing_package_is_named_with_the_command_that_installs_it(missing, monkeypatch):
+def test_a_missing_package_is_named_with_the_install_command(missing, monkeypatch):
     from streamkit.core.errors import MissingPackage
     from streamkit.serve.server import check_packages
 
@@ -169,7 +169,7 @@ def test_a_missing_package_is_named_with_the_command_that_installs_it(missing, m
         check_packages()
 
 
-def test_it_may_begin_without_any_source(root, tmp_path):
+def test_serve_may_start_without_any_source(root, tmp_path):
     yaml = tmp_path / "none.yaml"
     yaml.write_text(f"sources: {{}}\nstages: {{jsonl: {{path: '{tmp_path}/{{source}}.jsonl'}}}}\n")
     running, url, _ = begin(root, yaml, STREAMKIT_TOKEN=TOKEN)
@@ -189,7 +189,7 @@ def test_it_may_begin_without_any_source(root, tmp_path):
     assert (tmp_path / "cam.jsonl").read_text().count("\n") > 0
 
 
-def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
+def test_served_files_play_in_real_time_by_default(root, tmp_path):
     """`run` reads as fast as it can; here that would be the cameras' loss."""
     yaml = tmp_path / "files.yaml"
     yaml.write_text(
@@ -217,7 +217,7 @@ def test_files_play_in_real_time_unless_they_say_otherwise(root, tmp_path):
         running.communicate(timeout=30)
 
 
-def test_others_need_a_token_to_read_and_metrics_have_a_port_of_their_own(root, yaml):
+def test_remote_readers_need_a_token_and_metrics_have_a_separate_port(root, yaml):
     running, url, lines = begin(root, yaml, "--host", "0.0.0.0", "--metrics-port", "0", STREAMKIT_TOKEN=TOKEN)
     try:
         lines += [running.stdout.readline(), running.stdout.readline()]
@@ -234,7 +234,7 @@ def test_others_need_a_token_to_read_and_metrics_have_a_port_of_their_own(root, 
         running.communicate(timeout=30)
 
 
-def test_a_public_server_says_so_and_is_read_by_everybody(root, yaml):
+def test_a_public_server_is_announced_and_readable_without_a_token(root, yaml):
     running, url, _ = begin(root, yaml, "--host", "0.0.0.0", "--public", STREAMKIT_TOKEN=TOKEN)
     try:
         assert "--public: everybody who reaches this address reads" in running.stdout.readline()

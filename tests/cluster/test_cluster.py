@@ -127,7 +127,7 @@ def head(ray_nodes: RayNodes, tmp_path_factory: pytest.TempPathFactory, root: Pa
             assert not thread.is_alive(), "the head does not end"
 
 
-def test_sources_are_shared_and_the_api_has_them_all(head):
+def test_sources_are_spread_over_nodes_and_listed_by_the_api(head):
     shares = head.nodes()
     assert sorted(map(len, shares.values())) == [2, 2]
     assert {source["id"] for source in head.get("sources")} == {"one", "two", "three", "four"}
@@ -147,7 +147,7 @@ def test_sources_are_shared_and_the_api_has_them_all(head):
 
 
 @pytest.mark.long
-def test_images_live_video_records_and_metrics_come_from_the_nodes(head):
+def test_images_video_records_and_metrics_are_forwarded_from_nodes(head):
     for id_ in ("one", "two"):
         image = head.client.get(f"/api/v1/sources/{id_}/snapshot.jpg")
         assert (image.status_code, image.content[:2]) == (200, b"\xff\xd8")
@@ -202,7 +202,7 @@ async def _live(url: str, token: dict[str, str]) -> tuple[dict[str, bytes], dict
     return data, errors, records
 
 
-def test_cameras_of_a_killed_node_run_on_the_other_and_those_that_come_on_the_next(head, ray_nodes):
+def test_cameras_of_a_killed_node_move_to_another_node(head, ray_nodes):
     moved = head.nodes()["b"]
     before = head.frames()
     ray_nodes.lose("b")
@@ -245,7 +245,7 @@ def _check_no_event_twice(head: Head, moved: list[str]) -> None:
             assert not first or not second or max(first) < min(second)
 
 
-def test_an_edit_goes_node_by_node_and_ends_at_the_first_that_rejects_it(head):
+def test_an_edit_is_applied_node_by_node_until_a_node_rejects_it(head):
     text, sources = head.yaml.read_text(), set(head.frames())
     assert head.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 0.45}).status_code == 200
     head.until(lambda: _min_scores(head) == [0.45, 0.45])

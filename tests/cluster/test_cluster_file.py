@@ -36,7 +36,7 @@ def test_the_sources_of_both_files_run(folder):
     assert read_pipeline(cluster_options).problems == []
 
 
-def test_an_id_that_both_files_have_is_a_problem(folder):
+def test_an_id_in_both_files_is_a_problem(folder):
     path = cluster(folder, "pipeline: pipeline.yaml\nsources:\n  gate: rtsp://10.0.0.8/a\n")
     (problem,) = read_pipeline(read_cluster(path)).problems
     assert str(problem) == (
@@ -58,13 +58,13 @@ def test_an_id_that_both_files_have_is_a_problem(folder):
         ("- pipeline.yaml", "a cluster is a mapping with the keys pipeline, sources, ray, folder"),
     ],
 )
-def test_mistakes(folder, text, message):
+def test_invalid_cluster_files_are_refused(folder, text, message):
     with pytest.raises(ConfigError) as error:
         read_cluster(cluster(folder, text))
     assert message in str(error.value)
 
 
-def test_the_commands_know_a_cluster(here, folder):
+def test_the_commands_accept_a_cluster_file(here, folder):
     cluster(folder, "pipeline: pipeline.yaml\nsources: {door: rtsp://10.0.0.8/a}\n")
     done = here("check", "cluster.yaml", cwd=folder)
     assert (done.returncode, done.stdout) == (
@@ -96,13 +96,13 @@ def test_strict_refuses_the_warnings_of_a_cluster(here, folder):
     assert "cluster.yaml:2:17: source door: there is no file none.mp4" in strict.stderr
 
 
-def test_ray_is_not_installed(monkeypatch):
+def test_missing_ray_is_reported(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackage, match=r"streamkit cluster needs the package ray; .*\[ray,serve\]"):
         connect("auto")
 
 
-def test_what_is_sent_to_a_node(folder, monkeypatch):
+def test_a_node_gets_the_pipeline_and_its_files(folder, monkeypatch):
     (folder / "plugins").mkdir()
     (folder / "plugins" / "own.py").write_text("")
     (folder / "pipeline.yaml").write_text(f"plugins: [plugins]\n{PIPELINE}# ${{MQTT_USER}} ${{NOT_SET}}\n")
@@ -113,7 +113,7 @@ def test_what_is_sent_to_a_node(folder, monkeypatch):
     assert environment(files["pipeline.yaml"].decode()) == {"MQTT_USER": "ann"}
 
 
-def test_the_page_shows_a_cluster_and_every_key(folder, root):
+def test_the_docs_page_shows_every_key_of_a_cluster_file(folder, root):
     page = (root / "docs" / "cluster.md").read_text(encoding="utf-8")
     cluster_options = read_cluster(cluster(folder, page.split("```yaml\n")[1].split("```")[0]))
     (folder / "pipeline.yaml").write_text('stages:\n  jsonl: {path: "out/{source}.jsonl"}\n')
@@ -123,7 +123,7 @@ def test_the_page_shows_a_cluster_and_every_key(folder, root):
 
 
 @pytest.mark.parametrize("ray", ["10.0.0.1:6379", "head:6379"])
-def test_another_ray_cluster_needs_another_start(folder, ray):
+def test_another_ray_cluster_needs_a_restart(folder, ray):
     at_start = read_cluster(cluster(folder, "pipeline: pipeline.yaml\n"))
     cluster(folder, f"pipeline: pipeline.yaml\nray: {ray}\n")
     with pytest.raises(ConfigError, match="pipeline, ray and folder are read at the start only"):

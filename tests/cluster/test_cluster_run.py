@@ -77,7 +77,7 @@ def running(*names: str, **options: Any) -> Iterator[Cluster]:
     assert codes == [130]
 
 
-def test_sources_are_shared_out_once_an_earlier_head_can_read_none():
+def test_sources_are_assigned_after_the_lease_of_an_earlier_head():
     with running("a", "b", speed=1.0) as cluster:
         until(lambda: len(cluster.run.ready_nodes()) == 2)
         until(lambda: sum(actor.frames for actor in cluster.ray.actors) > 4)  # each has reported again
@@ -89,7 +89,7 @@ def test_sources_are_shared_out_once_an_earlier_head_can_read_none():
     assert all(actor.killed for actor in cluster.ray.actors)
 
 
-def test_sources_do_not_wait_long_for_a_node_that_never_gets_ready():
+def test_a_node_that_never_gets_ready_delays_sources_briefly():
     import ray
 
     def is_stuck(*_: Any) -> bytes:
@@ -104,13 +104,13 @@ def test_sources_do_not_wait_long_for_a_node_that_never_gets_ready():
         assert cluster.reads() == {"a": sorted(IDS), "b": []}
 
 
-def test_the_sources_of_a_silent_node_are_free_once_its_lease_is_over():
+def test_sources_of_a_silent_node_are_freed_after_its_lease():
     node = NodeHandle(RayNode("1", "a", "127.0.0.1", 0), None, "", 1, 0, lambda: 100.0, heard_s=95.0)
     node.end("does not answer", crashed=False)
     assert node.free_at_s == 95.0 + LOST_S
 
 
-def test_a_node_that_fails_starts_again_after_pauses_that_grow():
+def test_a_failing_node_restarts_with_growing_delays():
     def fails(actor: FakeActor) -> None:
         actor.failure = "the disk is full"
 
@@ -125,7 +125,7 @@ def test_a_node_that_fails_starts_again_after_pauses_that_grow():
     assert cluster.logged.count("node a has ended: the disk is full") >= 4
 
 
-def test_a_node_that_ran_starts_again_after_a_short_pause_each_time():
+def test_a_node_that_ran_restarts_after_a_short_delay():
     with running("a") as cluster:
         for count in range(1, 4):
             until(lambda count=count: len(cluster.ray.actors) == count and cluster.run.ready_nodes())
@@ -136,7 +136,7 @@ def test_a_node_that_ran_starts_again_after_a_short_pause_each_time():
     assert all(later - earlier >= 2 for earlier, later in pairwise(started_s))
 
 
-def test_the_sources_of_a_node_that_fails_go_to_another_once_each():
+def test_sources_of_a_failed_node_move_once():
     lost_nodes: set[str] = set()
 
     def stays_lost(actor: FakeActor) -> None:
@@ -163,7 +163,7 @@ def test_the_sources_of_a_node_that_fails_go_to_another_once_each():
         assert {id_: survivor.sources[id_].number for id_ in IDS} == numbers
 
 
-def test_an_edit_that_the_second_node_rejects_is_taken_back_on_the_first():
+def test_an_edit_rejected_by_the_second_node_is_reverted_on_the_first():
     def rejects(actor: FakeActor) -> None:
         if actor.node == "b":
             actor.rejects[b"second"] = "there is no such device"
@@ -201,7 +201,7 @@ def test_a_node_that_cannot_apply_an_edit_in_time_or_at_all_rejects_it():
         assert cluster.run.graph.nodes.keys() == graph_of().nodes.keys()
 
 
-def test_a_node_that_is_lost_during_an_edit_gets_it_when_it_starts_again():
+def test_a_node_lost_during_an_edit_gets_it_after_its_restart():
     from ray.exceptions import RayActorError
 
     started: list[str] = []
@@ -220,7 +220,7 @@ def test_a_node_that_is_lost_during_an_edit_gets_it_when_it_starts_again():
         assert any(text.startswith("node b was lost during an edit") for text in cluster.logged)
 
 
-def test_settings_go_to_all_nodes_and_to_those_that_come():
+def test_settings_apply_to_all_nodes_and_to_new_nodes():
     with running("a") as cluster:
         until(cluster.shared_out)
         cluster.run.set("detect", {"min_score": 0.6})

@@ -32,12 +32,12 @@ def test_the_metrics_of_all_nodes_have_their_node_as_label():
     assert lines[-2:] == ['streamkit_node_up{node="a"} 1.0', 'streamkit_node_up{node="b"} 0.0']
 
 
-def test_alarms_are_counted_over_nodes():
+def test_raised_alarms_are_summed_over_nodes():
     rules = sum_rules([{"down": ("down_s > 30", 0)}, {"down": ("down_s > 30", 2)}, {"down": ("down_s > 30", 1)}])
     assert rules == {"down": ("down_s > 30", 3)}
 
 
-def test_an_alarm_is_raised_as_often_as_on_all_nodes():
+def test_alarm_counts_are_summed_over_nodes():
     config = SimpleNamespace(name="down", options=SimpleNamespace(when="down_s > 30"))
     node_report = SimpleNamespace(rules={"down": ("down_s > 30", 2)})
     alarms = ClusterAlarms(lambda: [node_report, node_report], lambda: None, [config])

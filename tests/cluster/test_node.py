@@ -67,7 +67,7 @@ def order(id_: str, number: int, entry: dict[str, Any] | None = None, **more: An
     return SourceOrder(id_, number, entry or PATTERN, **more)
 
 
-def test_it_follows_the_orders(head):
+def test_a_node_follows_its_orders(head):
     assert os.getcwd().endswith("/a")  # where outputs are written
     head.wanted = {"one": order("one", 1), "bad": order("bad", 2, {"uri": "test://", "speed": 2})}
     head.sync(changed=True)
@@ -90,7 +90,7 @@ def test_it_follows_the_orders(head):
     head.until(lambda report: not report.worker.states and not report.worker.numbers)
 
 
-def test_a_source_that_was_refused_is_tried_again_once_it_is_corrected(head):
+def test_a_refused_source_is_retried_once_corrected(head):
     head.wanted = {"one": order("one", 1, {"uri": "test://", "speed": 2})}
     head.sync(changed=True)
     refused = head.until(lambda report: report.refused).refused
@@ -106,7 +106,7 @@ def test_a_source_that_was_refused_is_tried_again_once_it_is_corrected(head):
 
 
 @pytest.mark.parametrize("ahead_s", [-5000.0, 5000.0])
-def test_times_continue_although_the_clock_of_the_head_is_another_one(head, ahead_s):
+def test_times_continue_although_the_heads_clock_differs(head, ahead_s):
     sent_s = time.monotonic()
     head_now_s = sent_s + ahead_s
     after = LastFrame(500, 7.0, head_now_s - 2.0)
@@ -118,7 +118,7 @@ def test_times_continue_although_the_clock_of_the_head_is_another_one(head, ahea
     assert 8.5 < last.pts_s < 9.5 + time.monotonic() - sent_s  # two seconds later
 
 
-def test_events_come_once_and_in_order(head):
+def test_events_are_sent_once_and_in_order(head):
     def publish(count: int) -> None:
         for number in range(count):
             head.node.publish(Event("restarted", "pipeline", "one", number, 0.0, data={"odd": {number}}))
@@ -134,7 +134,7 @@ def test_events_come_once_and_in_order(head):
     assert head.sync().events_until == 5
 
 
-def test_its_api_answers_its_head_only(head):
+def test_the_api_of_a_node_answers_its_head_only(head):
     url = f"http://127.0.0.1:{head.sync().port}"
     for path in ("/api/v1/sources", "/metrics", "/live", "/"):
         assert httpx.get(url + path).status_code == 401
@@ -142,7 +142,7 @@ def test_its_api_answers_its_head_only(head):
     assert httpx.get(f"{url}/live", headers={"authorization": "Bearer another one, long enough"}).status_code == 401
 
 
-def test_a_websocket_without_the_token_is_closed_as_a_violation_of_the_policy():
+def test_a_websocket_without_token_is_closed_with_code_1008():
     messages = []
 
     async def receive():
@@ -155,7 +155,7 @@ def test_a_websocket_without_the_token_is_closed_as_a_violation_of_the_policy():
     assert messages == [{"type": "websocket.close", "code": 1008}]
 
 
-def test_an_edit_is_followed_and_a_bad_one_is_not(head, monkeypatch):
+def test_a_valid_edit_is_applied_and_an_invalid_one_rejected(head, monkeypatch):
     monkeypatch.setenv("STREAMKIT_OUT", "")
     monkeypatch.delenv("STREAMKIT_OUT")  # the node sets it, which ends with the test
     head.wanted = {"one": order("one", 1)}
@@ -170,7 +170,7 @@ def test_an_edit_is_followed_and_a_bad_one_is_not(head, monkeypatch):
     assert list(Path("out").glob("*.jsonl*")) or list(Path("out").glob(".*.jsonl*"))
 
 
-def test_without_the_head_it_stops_its_sources(head, monkeypatch):
+def test_a_node_without_its_head_stops_its_sources(head, monkeypatch):
     ended: list[float] = []
     monkeypatch.setattr(module, "LEASE_S", 1.0)
     monkeypatch.setattr(module, "end_at_once", lambda: ended.append(time.monotonic()))
@@ -204,7 +204,7 @@ class Blocked(Sink):
     "p.yaml": b"device: cpu\nplugins: [blocked.py]\nsources: {one: 'test://'}\nstages:\n  blocked: {}\n",
     "blocked.py": BLOCKED,
 }], indirect=True)  # fmt: skip
-def test_a_node_that_cannot_drain_exits_before_the_head_gives_its_sources_to_others(head, monkeypatch):
+def test_a_node_that_cannot_drain_exits_before_its_lease_ends(head, monkeypatch):
     ended: list[float] = []
     lease_s = 0.5
     monkeypatch.setattr(module, "end_at_once", lambda: ended.append(time.monotonic()))
@@ -222,7 +222,7 @@ def test_a_node_that_cannot_drain_exits_before_the_head_gives_its_sources_to_oth
     assert lease_s + 1.5 < silent_s < lease_s + LOST_S - LEASE_S  # after a chance to write what is decoded
 
 
-def test_a_report_that_the_head_did_not_get_does_not_extend_the_lease(head, monkeypatch):
+def test_an_undelivered_report_does_not_extend_the_lease(head, monkeypatch):
     monkeypatch.setattr(module, "LEASE_S", 1.0)
     head.sync()
     sent_s = head.node._reported_s
@@ -231,7 +231,7 @@ def test_a_report_that_the_head_did_not_get_does_not_extend_the_lease(head, monk
     assert head.node._lease_from_s == sent_s
 
 
-def test_another_version_is_told(tmp_path):
+def test_another_version_is_reported(tmp_path):
     node = ClusterNode("0.0.1", b"what this version cannot read")
     report: NodeReport = pickle.loads(node.sync(None, 0, 0))
     assert report.failure == (

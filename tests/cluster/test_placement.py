@@ -53,7 +53,7 @@ def report(sources: SourceScheduler, node: Node, frames: int) -> None:
     sources.update(node, WorkerReport(states=states, numbers=numbers))
 
 
-def test_a_node_is_as_strong_as_it_measures():
+def test_the_capacity_of_a_node_is_measured():
     strengths = capacities({
         "busy": NodeLoad(2.0, 0.5, 4.0),  # half busy with 2: entirely with 4
         "idle": NodeLoad(0.1, 0.02, 8.0),  # says little: as many cores as `busy`, twice
@@ -72,7 +72,7 @@ def test_a_source_moves_only_from_an_overloaded_node_to_one_with_room():
     assert better_move({"a": 0.95}, sources) is None
 
 
-def test_sources_wait_for_a_node_and_go_to_the_least_loaded():
+def test_waiting_sources_go_to_the_least_loaded_node():
     sources = sources_of("one", "two", "three", capacity={"strong": 2.0})
     assert sources.place_waiting() == []
     assert {state.message for state in sources.states.values()} == {"waits for a node"}
@@ -124,7 +124,7 @@ def test_a_source_that_moves_when_its_node_is_lost_is_restarted_once():
     assert sorted([*target.added(), *c.added()]) == ["one"]
 
 
-def test_lost_nodes_are_no_source_s_fault_but_crashes_may_be():
+def test_a_crash_counts_against_a_source_and_a_lost_node_does_not():
     for crashed, state in ((False, "reconnecting"), (True, "failed")):
         sources = sources_of("one")
         nodes = [Node(str(number)) for number in range(7)]
@@ -142,7 +142,7 @@ def test_lost_nodes_are_no_source_s_fault_but_crashes_may_be():
         assert sources.states["one"].state == state
 
 
-def test_a_source_that_moves_is_read_by_one_node_at_a_time():
+def test_a_moving_source_is_read_by_a_single_node_at_a_time():
     sources, a, b = sources_of("one"), Node("a"), Node("b")
     for node in (a, b):
         sources.add_process(node)
@@ -158,7 +158,7 @@ def test_a_source_that_moves_is_read_by_one_node_at_a_time():
     assert sources.owner("one") is after
 
 
-def test_changes_without_a_node():
+def test_sources_can_be_removed_but_not_added_without_a_node():
     sources = sources_of("one", "two")
     with pytest.raises(ConfigError, match="no node of the cluster is ready"):
         sources.add(cameras("three")[0])

@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "alarms.md").read_text(encoding="utf-8")
 
 
-def test_every_fact_and_option_is_explained_and_in_the_document():
+def test_every_fact_and_option_is_explained_and_documented():
     text = explain(default_registry(), "alarms")
     assert text.endswith(explained())
     for name in FACTS:
@@ -28,7 +28,7 @@ def test_every_fact_and_option_is_explained_and_in_the_document():
         assert f"| `{option.name}` |" in PAGE
 
 
-def test_the_pipeline_of_the_document_passes(monkeypatch):
+def test_the_documented_pipeline_passes_check(monkeypatch):
     for name in ("GATE_PASSWORD", "MAIL_USER", "MAIL_PASSWORD"):
         monkeypatch.setenv(name, "x")
     (text,) = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
@@ -39,7 +39,7 @@ def test_the_pipeline_of_the_document_passes(monkeypatch):
     assert config.alarms[1].rule.for_s == 60
 
 
-def test_an_editor_knows_the_key():
+def test_the_schema_has_the_key_alarms():
     schema = json_schema(default_registry())
     taken = jsonschema.Draft202012Validator({**schema["properties"]["alarms"], "$defs": schema["$defs"]}).is_valid
     assert taken(yaml.safe_load("{a: down_s > 3, b: {when: down_s > 3, to: [mail], clear: 5s, cooldown: '${X}'}}"))
@@ -47,14 +47,14 @@ def test_an_editor_knows_the_key():
         assert not taken(yaml.safe_load(wrong)), wrong
 
 
-def test_the_text_of_a_fact_stays_in_its_column():
+def test_texts_of_facts_fit_their_column():
     lines = explained().splitlines()
     begin = next(number for number, line in enumerate(lines) if line.startswith("  stage_call_s"))
     assert lines[begin].index("seconds for which") == 19
     assert re.fullmatch(r" {19}\S.*", lines[begin + 1])
 
 
-def test_which_emitters_take_alarms():
+def test_emitters_that_accept_alarms_are_listed():
     assert takes_alarms(None)
     assert takes_alarms("alarms")
     assert takes_alarms(["crossing", "alarms.raised"])

@@ -86,7 +86,7 @@ def test_faults_are_explained_as_an_option_of_every_source() -> None:
     assert "`fault`" not in explain(BUILT_IN, "draw")
 
 
-def test_explain_tells_text_kind_words_and_options() -> None:
+def test_explain_shows_text_kind_data_and_options() -> None:
     explanation = explain(registry_of(Gate), "gate").split("\n")
     assert explanation[:3] == ["gate: Say who goes through a | gate.", "", "It counts both ways, one track once."]
     assert "kind    frame: sees one source's frames in order, on the host" in explanation
@@ -102,7 +102,7 @@ def test_explain_tells_text_kind_words_and_options() -> None:
     ]
 
 
-def test_a_stage_without_options_says_so() -> None:
+def test_a_stage_without_options_is_described_as_such() -> None:
     assert "options none" in explain(registry_of(Paper), "paper")
 
 
@@ -123,11 +123,11 @@ def test_the_list_has_a_line_a_stage_with_sources_first_and_sinks_last() -> None
     assert detect.split()[1:5] == ["composite", "pixels", ">", "detections"]
 
 
-def test_the_list_of_nothing_is_empty() -> None:
+def test_the_list_of_no_stages_is_empty() -> None:
     assert stage_list(Registry()) == ""
 
 
-def test_the_table_is_markdown_whatever_a_docstring_holds() -> None:
+def test_the_table_is_valid_markdown_with_any_docstring() -> None:
     head, rule, gate, paper = stage_table(registry_of(Gate, Paper)).split("\n")
     assert rule.count("---") == head.count("|") - 1 == 5
     assert gate == "| `gate` | frame | track_id, zone | events | Say who goes through a &#124; gate. |"
@@ -176,11 +176,11 @@ class Pair:
         (Odd, "Odd"),
     ],
 )
-def test_types_are_told_in_words_of_a_yaml(kind: Any, text: str) -> None:
+def test_types_are_described_in_yaml_terms(kind: Any, text: str) -> None:
     assert type_text(kind) == text
 
 
-def test_defaults_are_told_as_a_yaml_takes_them() -> None:
+def test_defaults_are_shown_as_yaml() -> None:
     with Collecting(Registry()) as registry:
 
         @stage("paced")
@@ -208,7 +208,7 @@ def test_the_page_of_a_built_in_stage_has_a_row_of_four_cells_for_each_option(na
     assert all(row.count("|") == 5 for row in rows)
 
 
-def test_the_page_of_a_stage() -> None:
+def test_the_page_of_a_stage_is_generated() -> None:
     assert stage_page(registry_of(Gate), "gate") == (
         "# `gate`\n\nSay who goes through a &#124; gate.\n\nIt counts both ways, one track once.\n\n"
         "Kind: frame, sees one source's frames in order, on the host.\n\n"

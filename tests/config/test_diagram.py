@@ -23,7 +23,7 @@ def graph(*lines, sources="{a: samples/street.mp4}"):
     return build(read_text(text, folder=ROOT, registry=REGISTRY))
 
 
-def test_kinds_in_a_word():
+def test_kinds_are_named_in_a_word():
     kinds = {kind_name(REGISTRY.get(name)) for name in ("draw", "track", "count", "jsonl", "source")}
     assert kinds == {"batch", "stream", "frame", "sink", "source"}
     assert issubclass(REGISTRY.get("jsonl"), Sink)

@@ -63,7 +63,7 @@ def wiring(built_graph):
 DETECT = "detect: {model: demo}"
 
 
-def test_a_chain_in_the_order_written():
+def test_stages_form_a_chain_in_the_written_order():
     built_graph = graph(DETECT, "track: {}", "draw: {}", "jsonl: {path: out/a}")
     assert wiring(built_graph) == {
         "detect.preprocess": ["decode"],
@@ -81,13 +81,13 @@ def test_a_chain_in_the_order_written():
     assert built_graph.nodes["detect.infer"].table == "detect"
 
 
-def test_a_chain_goes_on_behind_a_sink():
+def test_a_chain_continues_after_a_sink():
     built_graph = graph(DETECT, "jsonl: {path: out/a}", "draw: {}")
     assert built_graph.nodes["draw"].inputs == ["jsonl"]
     assert "detections" in built_graph.nodes["draw"].available
 
 
-def test_branches_and_merges():
+def test_branches_and_merges_are_built():
     built_graph = graph(
         DETECT,
         "draw: {}",
@@ -100,12 +100,12 @@ def test_branches_and_merges():
     assert [node.id for node in built_graph.ends] == ["all"]
 
 
-def test_from_may_name_a_stage_below():
+def test_from_may_refer_to_a_stage_below():
     built_graph = graph("draw: {from: detect}", "detect: {from: decode, model: demo}")
     assert list(built_graph.nodes) == ["detect.preprocess", "detect.infer", "detect.postprocess", "draw"]
 
 
-def test_a_stage_between_the_parts_of_a_composite():
+def test_a_stage_can_be_inserted_between_parts_of_a_composite():
     built_graph = graph(
         "detect: {model: demo, insert: [{after: preprocess, stage: blur}, {after: postprocess, stage: track}]}",
         "zone: {}",
@@ -138,17 +138,17 @@ def test_a_stage_between_the_parts_of_a_composite():
         ([DETECT, "track: {from: decode}"], "4:10: track reads detections, which no earlier stage writes"),
     ],
 )
-def test_what_a_stage_reads_must_be_written_above_it(lines, text):
+def test_data_read_by_a_stage_must_be_written_above_it(lines, text):
     (problem,) = problem_texts(*lines)
     assert problem.startswith(text)
 
 
-def test_words_come_through_every_input():
+def test_data_must_arrive_through_every_input():
     built_graph = graph(DETECT, "track: {}", "zone: {from: [decode, track]}", "dwell: {}")
     assert built_graph.nodes["dwell"].available >= {"zone", "track_id", "events"}
 
 
-def test_one_missing_word_is_told_once_for_each_reader_and_not_where_it_is_a_consequence():
+def test_missing_data_is_reported_once_per_reader_without_consequences():
     assert len(problem_texts(DETECT, "trak: {}", "zone: {}", "dwell: {}")) == 1
 
 
@@ -164,13 +164,13 @@ def test_one_missing_word_is_told_once_for_each_reader_and_not_where_it_is_a_con
         ),
     ],
 )
-def test_a_circle_is_told_once_with_its_whole_path(lines, path):
+def test_a_cycle_is_reported_once_with_its_path(lines, path):
     texts = problem_texts(*lines)
     assert len(texts) == 1
     assert texts[0].split("in a circle: ")[1] == path
 
 
-def test_two_circles_are_told_both():
+def test_two_cycles_are_both_reported():
     lines = [
         "a: {stage: draw, from: b}",
         "b: {stage: blur, from: a}",
@@ -188,13 +188,13 @@ def test_two_circles_are_told_both():
         ("dtect", "there is no stage 'dtect'; did you mean 'detect'?"),
     ],
 )
-def test_a_from_that_leads_nowhere(name, text):
+def test_an_unknown_from_is_refused(name, text):
     (problem,) = problem_texts(DETECT, "draw: {}", f"x: {{stage: draw, from: {name}}}")
     assert text in problem
     assert problem[0] == "5"
 
 
-def test_outputs_of_their_own():
+def test_outputs_of_stages_and_sources_must_differ():
     assert (
         'write "{source}" into the path'
         in problem_texts("video: {path: out/a.mp4}", sources="{a: samples/street.mp4, b: x.mp4}")[0]
@@ -206,14 +206,14 @@ def test_outputs_of_their_own():
     assert "csv: jsonl writes standard output already" in problem_texts('jsonl: {path: "-"}', 'csv: {path: "-"}')[0]
 
 
-def test_copying_packets_below_what_draws_is_refused() -> None:
+def test_copying_packets_below_a_drawing_stage_is_refused() -> None:
     text = "sources: {a: samples/street.mp4}\nstages:\n  draw: {}\n  video: {path: 'o/{source}.mp4', encoder: copy}\n"
     with pytest.raises(ConfigError, match="4:44: video: encoder: copy takes the source's own packets"):
         build(read_text(text))
     build(read_text(text.replace("draw", "meta").replace("  meta: {}\n", "")))
 
 
-def test_two_stages_of_one_name_between_the_parts_have_ids_of_their_own():
+def test_equal_stages_between_parts_have_distinct_ids():
     insert = "{after: preprocess, stage: blur}"
     built_graph = graph(f"detect: {{model: demo, insert: [{insert}, {insert}, {{after: infer, stage: blur}}]}}")
     assert wiring(built_graph) == {
@@ -226,7 +226,7 @@ def test_two_stages_of_one_name_between_the_parts_have_ids_of_their_own():
     }
 
 
-def test_an_inserted_stage_leaves_a_part_its_name():
+def test_an_inserted_stage_does_not_rename_a_part():
     built_graph = graph("detect: {model: demo, insert: {after: infer, stage: postprocess, model: demo}}")
     assert list(built_graph.nodes) == [
         "detect.preprocess",
@@ -239,7 +239,7 @@ def test_an_inserted_stage_leaves_a_part_its_name():
 @pytest.mark.parametrize(
     ("inputs", "in_place"), [("track", True), ("[decode, track]", False), ("[track, decode]", False), ("decode", False)]
 )
-def test_only_what_alone_has_the_pixels_draws_on_them(inputs, in_place):
+def test_only_a_sole_reader_of_pixels_draws_in_place(inputs, in_place):
     text = (
         "sources: {a: samples/street.mp4}\nstages:\n  detect: {model: demo}\n  track: {}\n"
         f"  draw: {{from: {inputs}}}\n  video: {{path: out/a.mp4}}\n"

@@ -30,7 +30,7 @@ def test_a_pipeline_is_read():
     assert (jsonl.run.queue, jsonl.run.on_error, jsonl.run.instances) == (4, "skip", None)
 
 
-def test_what_belongs_to_the_runner_does_not_reach_the_stage():
+def test_options_of_the_runner_are_not_passed_to_the_stage():
     pipeline = config(
         with_stages("mine: {stage: draw, from: decode, run: {queue: 9, on_error: stop, instances: 2}, fill: 0.5}")
     )
@@ -39,7 +39,7 @@ def test_what_belongs_to_the_runner_does_not_reach_the_stage():
     assert (stage.run.queue, stage.run.on_error, stage.run.instances) == (9, "stop", 2)
 
 
-def test_the_options_of_the_whole_pipeline():
+def test_options_of_the_whole_pipeline_are_read():
     pipeline = config("device: [cuda:0, cuda:1]\nwatchdog: 1min\nstate: var/state.db\n" + SMALL)
     assert pipeline.problems == []
     assert (pipeline.device, pipeline.watchdog_s, pipeline.state) == (["cuda:0", "cuda:1"], 60.0, Path("var/state.db"))
@@ -52,13 +52,13 @@ def test_batch_may_be_a_number():
     assert [config(f"batch: {{size: {n}}}\n" + SMALL).batch.size for n in (1, 1024)] == [1, 1024]
 
 
-def test_a_video_that_is_not_there_is_a_warning_only():
+def test_a_missing_video_gives_only_a_warning():
     pipeline = config("sources: {a: no/such.mp4}\nstages: {draw: {}}")
     assert pipeline.problems == []
     assert [str(w) for w in pipeline.warnings] == ["pipeline.yaml:1:14: source a: there is no file no/such.mp4"]
 
 
-def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
+def test_each_video_of_a_folder_is_a_source(tmp_path):
     for name in ("b.mp4", "a10.mp4", "a2.mp4", "notes.txt"):
         (tmp_path / name).write_bytes(b"x")
     pipeline = config(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
@@ -66,7 +66,7 @@ def test_a_folder_of_videos_makes_a_source_of_each(tmp_path):
     assert config(f'sources: {{cam: "{tmp_path}/a*.mp4"}}\nstages: {{draw: {{}}}}').sources[1].id == "cam/a10"
 
 
-def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
+def test_an_empty_folder_or_pattern_gives_only_a_warning(tmp_path):
     (tmp_path / "notes.txt").touch()
     texts = {
         tmp_path: "the folder contains no videos or images, among 1 files",
@@ -80,14 +80,14 @@ def test_a_folder_or_pattern_with_nothing_in_it_is_a_warning_only(tmp_path):
         assert [str(w) for w in pipeline.warnings] == [f"pipeline.yaml:1:22: source cam: {uri}: {text}"]
 
 
-def test_a_folder_of_videos_and_pictures_is_a_problem(tmp_path):
+def test_a_folder_of_videos_and_images_is_a_problem(tmp_path):
     for name in ("a.mp4", "b.jpg"):
         (tmp_path / name).touch()
     (problem,) = problems(f"sources: {{cam: {tmp_path}}}\nstages: {{draw: {{}}}}")
     assert problem.startswith(f"1:16: source cam: {tmp_path} contains 1 videos and 1 images; select one kind")
 
 
-def test_a_model_card_is_no_pipeline(tmp_path):
+def test_a_model_card_is_refused_as_a_pipeline(tmp_path):
     (problem,) = read(ROOT / "models" / "demo.yaml").problems
     assert problem.text == "this is a model card, not a pipeline; streamkit models check demo"
     card = tmp_path / "own.yaml"
@@ -96,7 +96,7 @@ def test_a_model_card_is_no_pipeline(tmp_path):
     assert problem.text.endswith(f"streamkit models check {card}")
 
 
-def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
+def test_cards_and_plugins_are_looked_up_beside_the_file(tmp_path):
     (tmp_path / "mine.py").write_text(
         "from streamkit import FrameStage, stage\n\n\n"
         "@stage('beside')\nclass Beside(FrameStage):\n    '''Do nothing.'''\n"
@@ -111,7 +111,7 @@ def test_cards_and_plugins_are_found_beside_the_file(tmp_path):
     assert pipeline.stages[1].type.name == "beside"
 
 
-def test_the_environment_and_its_defaults(monkeypatch):
+def test_environment_variables_and_their_defaults_are_expanded(monkeypatch):
     monkeypatch.setenv("STREAMKIT_TEST_SCORE", "0.7")
     monkeypatch.delenv("STREAMKIT_TEST_GONE", raising=False)
     text = with_stages("detect:", "  model: ${STREAMKIT_TEST_GONE:-demo}", "  min_score: ${STREAMKIT_TEST_SCORE}")
@@ -122,7 +122,7 @@ def test_the_environment_and_its_defaults(monkeypatch):
     assert any(text.startswith("4:12: the environment variable STREAMKIT_TEST_GONE is not set") for text in texts)
 
 
-def test_a_variable_may_be_in_a_file(monkeypatch, tmp_path):
+def test_a_variable_may_be_read_from_a_file(monkeypatch, tmp_path):
     monkeypatch.delenv("STREAMKIT_TEST_SCORE", raising=False)
     monkeypatch.setenv("STREAMKIT_TEST_SCORE_FILE", str(tmp_path / "score"))
     (tmp_path / "score").write_text("0.7\n")
@@ -193,7 +193,7 @@ def test_a_device_that_is_listed_twice_is_refused_on_the_command_line(tmp_path):
     )
 
 
-def test_the_device_of_the_command_goes_before_the_files(tmp_path):
+def test_the_command_lines_device_overrides_the_files(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("device: cuda:3\n" + SMALL)
     assert read(path, device="cpu").device == "cpu"
@@ -207,7 +207,7 @@ def test_the_device_of_the_command_goes_before_the_files(tmp_path):
 # ------------------------------------------------------------------------------------ a source that is added later
 
 
-def test_a_source_from_plain_values():
+def test_a_source_is_read_from_plain_values():
     config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
     (source,) = read_source(config, "gate", {"uri": "rtsp://host/x", "timeout": "10s"})
     assert (source.id, source.type.name, source.options) == (
@@ -227,7 +227,7 @@ def test_a_source_from_plain_values_reads_no_environment(monkeypatch):
     assert "geheim" not in source.options["uri"]
 
 
-def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, monkeypatch):
+def test_a_relative_path_is_beside_the_yaml_if_it_exists_there(tmp_path, monkeypatch):
     here = tmp_path / "here"
     there = tmp_path / "there"
     for folder in (here, there / "clips"):
@@ -262,7 +262,7 @@ def test_a_relative_path_is_beside_the_yaml_where_something_is_there(tmp_path, m
     assert source.options["uri"] == f"{there}/b.mp4"
 
 
-def test_a_number_that_is_no_file_is_a_webcam():
+def test_a_number_that_is_not_a_file_is_a_webcam():
     config = read_text("sources: {a: '0', b: '1234'}\nstages: {jsonl: {path: 'out/{source}.jsonl'}}")
     assert [str(warning) for warning in config.warnings] == [
         "pipeline.yaml:1:14: source a: there is no file 0; webcam 0 is the device /dev/video0",
@@ -282,7 +282,7 @@ def test_a_number_that_is_no_file_is_a_webcam():
         ({"stage": "nothing"}, "unknown stage 'nothing'"),
     ],
 )
-def test_a_source_from_plain_values_that_is_wrong(value, words):
+def test_an_invalid_source_from_plain_values_is_refused(value, words):
     config = read_text("sources: {a: 'test://'}\nstages: {jsonl: {path: out/x.jsonl}}")
     with pytest.raises(ConfigError, match=words):
         read_source(config, "gate", value)
@@ -299,7 +299,7 @@ def test_a_source_from_plain_values_that_is_wrong(value, words):
         "{stage: test_pattern, uri: 'test://'}",
     ],
 )
-def test_checking_takes_as_long_for_each_source_however_many_there_are(source, tmp_path):
+def test_checking_time_is_linear_in_the_number_of_sources(source, tmp_path):
     def calls(count: int) -> int:
         lines = [f"  cam{i}: " + (source % i if "%d" in source else source) for i in range(count)]
         path = tmp_path / "many.yaml"
@@ -326,7 +326,7 @@ def test_checking_takes_as_long_for_each_source_however_many_there_are(source, t
     assert (many - more) / 200 < 1500
 
 
-def test_ten_thousand_sources_are_checked_in_a_moment(tmp_path):
+def test_ten_thousand_sources_are_checked_quickly(tmp_path):
     path = tmp_path / "many.yaml"
     lines = [f"  cam{i}: {{uri: rtsp://h/{i}}}" for i in range(10_000)]
     path.write_text("\n".join(["sources:", *lines, "stages:", "  jsonl: {path: a.jsonl}", ""]))
@@ -363,7 +363,7 @@ def test_set_replaces_and_adds(tmp_path):
     assert pipeline.sources[0].fault.fail == {"at": 5.0}
 
 
-def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
+def test_set_adds_a_fault_to_a_source_given_as_an_address(tmp_path):
     pipeline = read_with(tmp_path, sources__a__fault__freeze="{at: 1s, for: 2s}")
     assert pipeline.problems == []
     assert pipeline.sources[0].options == {"uri": "samples/street.mp4"}
@@ -390,7 +390,7 @@ def test_set_gives_a_fault_to_a_source_that_is_only_an_address(tmp_path):
         ({"devise": "cpu"}, "unknown key 'devise'; did you mean 'device'?"),
     ],
 )
-def test_what_is_wrong_in_set_is_told(tmp_path, values, message):
+def test_invalid_values_of_set_are_reported(tmp_path, values, message):
     texts = [str(problem) for problem in read_with(tmp_path, **values).problems]
     assert len(texts) == 1
     assert message in texts[0]
@@ -398,7 +398,7 @@ def test_what_is_wrong_in_set_is_told(tmp_path, values, message):
 
 @pytest.mark.parametrize("where", ["clips", "clips/*.mp4"])
 @pytest.mark.parametrize("entry", ["{{uri: {where}, every: 2}}", "{where}"])
-def test_the_entry_of_one_of_several_files_names_that_file(tmp_path, where, entry):
+def test_a_source_of_several_files_names_its_file(tmp_path, where, entry):
     (tmp_path / "clips").mkdir()
     for name in ("one.mp4", "two.mp4"):
         (tmp_path / "clips" / name).touch()

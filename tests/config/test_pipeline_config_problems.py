@@ -253,14 +253,14 @@ from streamkit.core.errors import ConfigError
         ),
     ],
 )
-def test_what_is_wrong_is_told_with_its_place(text, message):
+def test_problems_are_reported_with_their_position(text, message):
     texts = problems(text)
     assert len(texts) == 1, texts
     assert message in texts[0]
     assert texts[0][0].isdigit()
 
 
-def test_everything_is_told_at_once_in_the_order_of_the_file():
+def test_all_problems_are_reported_in_file_order():
     text = (
         "devise: cpu\nplugins: [no_such]\nsources:\n  a: {uri: x.mp4, loop: maybe}\n  b:\nstages:\n"
         "  detct: {model: demo}\n  draw: {fil: 1, fill: 2}\n  jsonl: {from: nowhere}\n  draw: {}\n"
@@ -273,14 +273,14 @@ def test_everything_is_told_at_once_in_the_order_of_the_file():
     assert str(caught.value).startswith("pipeline.yaml:1:1: unknown key 'devise'")
 
 
-def test_braces_without_quotes_are_told_to_be_quoted():
+def test_unquoted_braces_are_reported_with_the_fix():
     assert problems(with_stages("jsonl:", "  path: {source}"))[0].startswith("4:11: jsonl.path must be text")
     assert "put quotes around a value with braces in it" in problems(with_stages("jsonl:", "  path: {source}"))[0]
     with pytest.raises(ConfigError, match="put quotes around a value with braces in it"):
         config(with_stages("jsonl: {path: {source}.jsonl}"))
 
 
-def test_the_problems_of_a_card_are_told_in_the_card(tmp_path):
+def test_problems_of_a_card_have_positions_in_the_card(tmp_path):
     (tmp_path / "bad.yaml").write_text(
         "task: detect\nfamily: yolov9000\nfile: x.onnx\ninput: {size: [1]}\nlabels: coco\n"
     )
@@ -322,7 +322,7 @@ def test_secrets_are_in_no_message(text):
     ],
 )
 @pytest.mark.parametrize("uri", ["uri: samples/xy.mp4", "stage: test_pattern"])
-def test_what_is_wrong_in_a_fault_is_told(fault, start, uri):
+def test_an_invalid_fault_is_reported(fault, start, uri):
     (problem,) = problems(f"sources:\n  a: {{{uri}, fault: {fault}}}\nstages: {{draw: {{}}}}\n")
     assert problem.startswith(start)
 

@@ -46,12 +46,12 @@ def plugin(tmp_path):
     return write
 
 
-def test_track_takes_the_method_of_a_plugin(plugin):
+def test_track_accepts_the_method_of_a_plugin(plugin):
     graph = build(read_text(PIPELINE.format(plugin=plugin(), method="numbers")))
     assert str(graph.nodes["track"].options["method"]) == "numbers"
 
 
-def test_a_misspelt_method_lists_those_of_plugins(plugin):
+def test_a_misspelled_method_lists_those_of_plugins(plugin):
     with pytest.raises(ConfigError, match=r":5:19: .*or numbers, got 'numbres'; did you mean 'numbers'\?"):
         build(read_text(PIPELINE.format(plugin=plugin(), method="numbres")))
 
@@ -102,7 +102,7 @@ def test_a_plugin_may_replace_a_built_in_method(plugin):
     assert not graph.nodes["track"].options["method"].compiled
 
 
-def test_two_plugins_cannot_claim_a_method(plugin, tmp_path):
+def test_two_plugins_cannot_register_the_same_method(plugin, tmp_path):
     plugin("a.py")
     plugin("b.py")
     with pytest.raises(ConfigError, match=r"two plugins claim the tracker method 'numbers': .*a\.py and .*b\.py"):

@@ -18,7 +18,7 @@ def load(path, registry=None):
     return registry.names()
 
 
-def test_a_file_and_a_folder(tmp_path):
+def test_plugins_are_loaded_from_files_and_folders(tmp_path):
     for name in ("one", "two", "_hidden"):
         (tmp_path / f"{name}.py").write_text(GOOD.format(name=name))
     (tmp_path / "notes.txt").write_text("no Python")
@@ -34,7 +34,7 @@ def test_a_second_registry_gets_the_same_classes(tmp_path):
     assert first.get("p") is second.get("p") is not None
 
 
-def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behavior(tmp_path):
+def test_an_edited_file_is_loaded_as_new_classes(tmp_path):
     """Also where the edit is in the same second and as long, as Python's own cached files cannot tell."""
     file = tmp_path / "p.py"
     text = GOOD.format(name="p") + "    answer = {}\n"
@@ -50,13 +50,13 @@ def test_an_edited_file_gives_other_classes_and_the_old_text_the_old_behavior(tm
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_a_plugin_that_cannot_be_read(tmp_path):
+def test_an_unreadable_plugin_is_reported(tmp_path):
     (tmp_path / "p.py").symlink_to(tmp_path / "gone.py")
     with pytest.raises(ConfigError, match=r"the plugin .*gone\.py cannot be read: No such file"):
         load(tmp_path)
 
 
-def test_files_of_one_name_in_two_folders(tmp_path):
+def test_equal_file_names_in_two_folders_are_separate_plugins(tmp_path):
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "p.py").write_text(GOOD.format(name=folder))
@@ -72,7 +72,7 @@ def test_plugins_stay_out_of_the_built_in_stages(tmp_path):
     assert default_registry().get("outside") is None
 
 
-def test_those_that_ship():
+def test_shipped_plugins_load():
     assert load(ROOT / "plugins", default_registry()) == sorted(
         [*default_registry().names(), "count_objects", "hide_region", "simple_track", "tripwire"]
     )
@@ -112,14 +112,14 @@ def test_those_that_ship():
         ),
     ],
 )
-def test_a_plugin_that_cannot_be_loaded(tmp_path, text, message):
+def test_a_failing_plugin_is_reported(tmp_path, text, message):
     (tmp_path / "p.py").write_text(text)
     for _ in range(2):  # nothing half loaded is left behind
         with pytest.raises(ConfigError, match=message):
             load(tmp_path, default_registry())
 
 
-def test_a_stage_that_a_broken_plugin_may_have_is_no_problem_of_its_own(tmp_path):
+def test_a_stage_of_a_broken_plugin_gives_no_further_problem(tmp_path):
     (tmp_path / "p.py").write_text("x = (\n")
     text = "plugins: [p.py]\nsources: {a: samples/street.mp4}\nstages:\n  mine: {}\n  jsonll: {path: x}\n"
     first, second = (str(problem) for problem in read_text(text, folder=tmp_path).problems)
@@ -133,14 +133,14 @@ def test_a_stage_that_a_broken_plugin_may_have_is_no_problem_of_its_own(tmp_path
     assert texts[0].endswith("unknown stage 'quite_another'; streamkit list shows what there is, plugins: adds to it")
 
 
-def test_the_source_line_is_that_of_the_file_as_it_is_now(tmp_path):
+def test_the_source_line_is_that_of_the_current_file(tmp_path):
     for text in ("x = (\n", "yy = [\n"):
         (tmp_path / "p.py").write_text(text)
         with pytest.raises(ConfigError, match=r"\n    " + text[:2]):
             load(tmp_path / "p.py")
 
 
-def test_a_plugin_may_take_a_built_in_stage_s_place_and_it_is_told(tmp_path):
+def test_a_plugin_that_replaces_a_built_in_stage_is_reported(tmp_path):
     (tmp_path / "p.py").write_text(GOOD.format(name="zone"))
     registry = default_registry()
     notes = load_plugins(tmp_path / "p.py", registry)
@@ -154,7 +154,7 @@ def test_a_plugin_may_take_a_built_in_stage_s_place_and_it_is_told(tmp_path):
     assert str(config.warnings[0]) == f"pipeline.yaml:1:11: {notes[0]}"
 
 
-def test_of_two_plugins_only_one_may_have_a_built_in_stage_s_name(tmp_path):
+def test_only_a_single_plugin_may_replace_a_built_in_stage(tmp_path):
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").write_text(GOOD.format(name="zone"))
     with pytest.raises(
@@ -163,7 +163,7 @@ def test_of_two_plugins_only_one_may_have_a_built_in_stage_s_name(tmp_path):
         load(tmp_path, default_registry())
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_plugin_is_reported(tmp_path):
     (tmp_path / "line_counter.py").write_text("")
     with pytest.raises(
         ConfigError, match=r"there is no plugin file or folder .*line_conter\.py; did you mean 'line_counter\.py'\?"
@@ -171,7 +171,7 @@ def test_a_file_that_is_not_there(tmp_path):
         load(tmp_path / "line_conter.py")
 
 
-def test_a_plugin_may_have_dataclasses_and_annotations_of_its_own(tmp_path):
+def test_a_plugin_may_define_dataclasses_and_annotations(tmp_path):
     (tmp_path / "p.py").write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n\n"
         "from streamkit import FrameStage, Score, stage\n\n\n"
@@ -186,7 +186,7 @@ def test_a_plugin_may_have_dataclasses_and_annotations_of_its_own(tmp_path):
     assert (option.name, option.default) == ("share", 0.5)
 
 
-def test_a_plugin_that_a_test_imports_as_well_is_the_same_one(tmp_path, monkeypatch):
+def test_a_plugin_imported_by_a_test_is_the_same_module(tmp_path, monkeypatch):
     (tmp_path / "imported_too.py").write_text(GOOD.format(name="imported_too"))
     monkeypatch.syspath_prepend(tmp_path)
     registry = Registry()
@@ -196,12 +196,12 @@ def test_a_plugin_that_a_test_imports_as_well_is_the_same_one(tmp_path, monkeypa
     assert registry.names() == ["imported_too"]
 
 
-def test_what_the_user_interrupts_is_no_problem_of_the_plugin(tmp_path):
+def test_a_keyboard_interrupt_is_not_a_problem_of_the_plugin(tmp_path):
     (tmp_path / "p.py").write_text("raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
         load(tmp_path)
 
 
-def test_classes_that_derive_from_a_stage_are_no_stages_themselves_in_a_second_registry_either(tmp_path):
+def test_subclasses_of_a_stage_are_not_registered_in_a_second_registry(tmp_path):
     (tmp_path / "p.py").write_text(GOOD.format(name="p") + "\n\nclass More(Made):\n    pass\n")
     assert load(tmp_path) == load(tmp_path) == ["p"]

@@ -25,11 +25,11 @@ LARGE = ((0.0, 0.0), (50.0, 0.0), (50.0, 50.0))
         ({"zone": LARGE, "labels": ("car",)}, {"labels": frozenset({"car"}), "zones": (LARGE,)}),
     ],
 )
-def test_what_is_asked_for(choice, expected, smooth):
+def test_privacy_options_are_read(choice, expected, smooth):
     assert hidden("blur", choice, smooth=smooth) == HideSpec(smooth, **expected)
 
 
-def test_what_is_hidden_where_nothing_more_is_said():
+def test_hiding_has_defaults():
     hidden_spec = HideSpec(True)
     assert (
         hidden_spec.labels,
@@ -58,6 +58,6 @@ def test_what_is_hidden_where_nothing_more_is_said():
         ({"zone": LARGE, "units": "share"}, "share"),
     ],
 )
-def test_what_hides_nothing_is_refused(choice, text):
+def test_options_that_hide_nothing_are_refused(choice, text):
     with pytest.raises(ValueError, match=text):
         hidden("blur", choice, smooth=True)

@@ -116,14 +116,16 @@ def problems(text: str, folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_it_takes_what_check_takes(name: str, validator: Any, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_schema_accepts_what_check_accepts(
+    name: str, validator: Any, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(root)
     assert [p for p in problems(GOOD[name], root) if "no videos or images" not in p] == []
     assert [error.message for error in validator.iter_errors(plain(GOOD[name]))] == []
 
 
 @pytest.mark.parametrize("file", sorted(p.name for p in [ROOT / "pipeline.yaml", *(ROOT / "examples").glob("*.yaml")]))
-def test_it_takes_the_pipelines_that_ship(file: str) -> None:
+def test_the_schema_accepts_the_shipped_pipelines(file: str) -> None:
     registry = REGISTRY.copy()
     load_plugins(ROOT / "plugins", registry)
     path = ROOT / file if (ROOT / file).is_file() else ROOT / "examples" / file
@@ -132,13 +134,13 @@ def test_it_takes_the_pipelines_that_ship(file: str) -> None:
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_it_marks_what_check_refuses(name: str, validator: Any, root: Path) -> None:
+def test_the_schema_refuses_what_check_refuses(name: str, validator: Any, root: Path) -> None:
     assert problems(BAD[name], root)
     assert not validator.is_valid(plain(BAD[name]))
 
 
 @pytest.mark.parametrize("name", REGISTRY.names())
-def test_every_option_has_its_help(name: str) -> None:
+def test_every_option_has_its_help_in_the_schema(name: str) -> None:
     from streamkit.core.stage import options
 
     kind = REGISTRY.get(name)
@@ -156,7 +158,7 @@ class Thing:
     """Nothing that JSON knows."""
 
 
-def test_a_plugin_s_stages_are_known_also_with_a_type_that_json_does_not_know() -> None:
+def test_stages_of_plugins_are_in_the_schema_with_any_type() -> None:
     with Collecting(Registry()) as registry:
 
         @stage("odd")

@@ -25,7 +25,7 @@ def shapes_at(text, option):
         ("jsonl", []),
     ],
 )
-def test_options_of_a_stage(stage, options):
+def test_shape_options_of_a_stage_are_listed(stage, options):
     declared = shape_options(default_registry()[stage])
     assert [(option.path, option.kind, option.single, option.named, option.hides) for option in declared] == options
     assert [option.by_source for option in declared] == [stage in ("zone", "line_counter")] * len(declared)
@@ -41,14 +41,14 @@ def test_options_of_a_stage(stage, options):
         ("sources: 3", {}),
     ],
 )
-def test_sources_of_shapes(sources, expected):
+def test_sources_of_shapes_are_listed(sources, expected):
     lines = "{a: [[1, 2], [3, 4]], b: [[1, 2], [3, 4]]}"
     assert shapes_at(f"stages: {{line_counter: {{line: {lines}, {sources}}}}}", "line").sources == expected
     shapes = shapes_at("stages: {line_counter: {line: [[1, 2], [3, 4]], sources: [gate]}}", "line")
     assert shapes.sources == {"": ["gate"]}
 
 
-def test_shapes_with_their_names_and_units():
+def test_shapes_are_read_with_names_and_units():
     shapes = shapes_at("stages: {a: {stage: zone, units: share, polygon: {b: [[0, 0], [1, 0], [1, 1]]}}}", "polygon")
     assert (shapes.stage, shapes.type, shapes.units, shapes.shapes) == (
         "a",
@@ -70,16 +70,16 @@ def test_shapes_with_their_names_and_units():
         ("{labels: [person]}", "hides objects; with a zone it would hide only those in it"),
     ],
 )
-def test_why_what_hides_objects_is_not_made_a_mask(option, hides, reason):
+def test_the_reason_for_not_editing_a_hiding_stage_is_given(option, hides, reason):
     assert shapes_at(f"stages: {{draw: {{{option}: {hides}}}}}", f"{option}.zone").fixed == f"{option} {reason}"
 
 
 @pytest.mark.parametrize("blur", ["all", "[person]", "{labels: [person]}"])
-def test_what_hides_objects_is_not_made_a_mask(blur):
+def test_a_stage_that_hides_objects_is_not_edited_as_a_mask(blur):
     shapes = shapes_at(f"stages: {{draw: {{blur: {blur}}}}}", "blur.zone")
     assert "hides objects" in shapes.fixed
     assert shapes_at(f"stages: {{draw: {{blur: {blur}}}}}", "pixelate.zone").fixed == ""
 
 
-def test_what_is_no_list_of_points_cannot_be_drawn():
+def test_an_option_that_is_not_a_list_of_points_cannot_be_drawn():
     assert "not a list of points" in shapes_at("stages: {zone: {polygon: [[1, a], 3]}}", "polygon").fixed

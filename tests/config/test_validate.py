@@ -84,7 +84,7 @@ def check(text, kind=Probe, folder=Path()):
 LINE = "line: [[0, 1], [2.5, 3]]"
 
 
-def test_values_come_out_in_the_types_of_the_fields():
+def test_values_are_converted_to_the_types_of_the_fields():
     values, problems = check(
         f"{{{LINE}, n: 3, share: 1, each: {{car: 0.5}}, wait: 200ms, names: [a], pairs: [[a, 1]], on: true,"
         " zone: {points: [[1, 2]]}, anything: {a: [1]}, text: '5'}"
@@ -105,7 +105,7 @@ def test_values_come_out_in_the_types_of_the_fields():
     }
 
 
-def test_only_what_is_given_comes_out():
+def test_only_given_options_are_returned():
     assert check(f"{{{LINE}}}")[0] == {"line": ((0, 1), (2.5, 3))}
 
 
@@ -152,7 +152,7 @@ def test_only_what_is_given_comes_out():
         (f"{{{LINE}, zebra: a}}", "probe has no option 'zebra'"),
     ],
 )
-def test_what_does_not_fit_is_told_once_at_its_place(text, message):
+def test_an_invalid_value_is_reported_once_with_its_position(text, message):
     values, problems = check(text)
     assert values is None
     assert len(problems) == 1, problems
@@ -167,11 +167,11 @@ def test_what_does_not_fit_is_told_once_at_its_place(text, message):
         ("{first: x}", "1:9: it.first must be a whole number or auto, got 'x'"),
     ],
 )
-def test_a_number_that_the_words_of_its_check_have_is_not_repeated(text, problem):
+def test_a_message_does_not_repeat_a_number(text, problem):
     assert check(text, Paired)[1] == [problem]
 
 
-def test_all_are_told_at_once():
+def test_all_problems_are_reported_together():
     values, problems = check("{n: 0, share: 2, onn: true, names: [1, 2]}")
     assert values is None
     assert len(problems) == 6
@@ -189,7 +189,7 @@ def test_file_names_that_are_not_utf_8_keep_their_bytes():
     assert values == {"line": ((0, 1), (2, 3)), "text": name, "file": Path(name), "share": 0.25}
 
 
-def test_options_beside_a_file_name_that_is_not_utf_8_are_checked():
+def test_options_beside_a_non_utf_8_file_name_are_checked():
     values, problems = check_values({"line": [[0, 1], [2, 3]], "text": os.fsdecode(b"caf\xe9.mp4"), "share": 2})
     assert values is None
     assert problems == ["it.share must be 0 to 1, got 2"]
@@ -203,7 +203,7 @@ def test_options_beside_a_file_name_that_is_not_utf_8_are_checked():
     ],
     ids=["nested too deep", "half of a surrogate pair"],
 )
-def test_values_that_json_cannot_carry_are_a_problem(option, reason):
+def test_values_without_a_json_form_are_a_problem(option, reason):
     values, (problem,) = check_values({"line": [[0, 1], [2, 3]], **option})
     assert values is None
     assert problem.startswith("it: its options cannot be read: ")
@@ -228,7 +228,7 @@ def test_a_card_is_loaded(tmp_path):
         (list[Registry], "list[streamkit.core.stage.Registry]"),
     ],
 )
-def test_a_type_that_no_yaml_can_give_is_refused_with_what_there_is(kind, shown):
+def test_a_type_without_a_yaml_form_is_refused_with_the_supported_ones(kind, shown):
     with Collecting(Registry()):
         kind_of_stage = stage("odd")(
             type("Odd", (FrameStage,), {"__annotations__": {"n": int, "a": kind}, "n": 1, "a": None})

@@ -42,14 +42,14 @@ def changed(path: str, value: Any, text: str = TEXT) -> list[str]:
     return [line for line in diff(text, edited, "p").splitlines()[2:] if line[:1] in "+-"]
 
 
-def test_a_moved_point_changes_its_line_only():
+def test_a_moved_point_changes_only_its_line():
     assert changed("stages.till.polygon", {"till": [[0.1, 0.1], [0.55, 0.1], [0.5, 0.5]], "door": DOOR}) == [
         "-      till: [[0.1, 0.1], [0.5, 0.1], [0.5, 0.5]]   # three corners",
         "+      till: [[0.1, 0.1], [0.55, 0.1], [0.5, 0.5]]   # three corners",
     ]
 
 
-def test_a_point_that_is_inserted_or_deleted_in_a_block_is_one_line():
+def test_inserting_or_deleting_a_point_in_a_block_changes_a_single_line():
     more = [DOOR[0], [0.2, 0.2], *DOOR[1:]]
     assert changed("stages.till.polygon.door", more) == ["+        - [0.2, 0.2]"]
     assert changed("stages.till.polygon.door", [[0, 0], *DOOR]) == ["+        - [0, 0]"]
@@ -57,7 +57,7 @@ def test_a_point_that_is_inserted_or_deleted_in_a_block_is_one_line():
     assert changed("stages.till.polygon.door", DOOR[1:]) == ["-        - [0.1, 0.2]  # the first"]
 
 
-def test_points_of_a_list_in_brackets_stay_in_its_line():
+def test_points_of_a_flow_list_stay_in_their_line():
     assert changed("stages.line.line", [[320, 60], [300, 100], [320, 360]]) == [
         "-  line: {stage: line_counter, line: [[320, 60], [320, 360]]}",
         "+  line: {stage: line_counter, line: [[320, 60], [300, 100], [320, 360]]}",
@@ -81,7 +81,7 @@ def test_shapes_are_added_renamed_and_removed():
     ]
 
 
-def test_an_option_is_added_to_a_stage_without_any_and_to_one_in_brackets():
+def test_an_option_is_added_to_empty_and_flow_style_stages():
     assert changed("stages.draw.blur.zone", {"plate": TILL}) == [
         "+    blur:",
         "+      zone:",
@@ -103,7 +103,7 @@ def test_an_option_is_removed():
 
 
 @pytest.mark.parametrize("before", ["", "\n", "\n\n", "# first\n", "\n# first\n"])
-def test_lines_before_what_is_removed_stay(before):
+def test_lines_before_a_removed_option_stay(before):
     assert replaced(f"{before}a: 1\nb: 2\n", ["a"], REMOVED) == f"{before}b: 2\n"
 
 
@@ -130,12 +130,12 @@ def test_a_shape_without_a_name_becomes_several_with_names_and_back():
     assert "margin: 3\n" in replaced(edited, ["stages", "zone", "polygon"], [[1, 2], [3, 4], [5, 9]])
 
 
-def test_references_to_the_environment_stay():
+def test_references_to_environment_variables_stay():
     text = 'sources: {gate: "rtsp://u:${SECRET}@host/1"}\nstages: {zone: {polygon: [[0, 0], [4, 0], [4, 4]]}}\n'
     assert '"rtsp://u:${SECRET}@host/1"' in replaced(text, ["stages", "zone", "polygon"], [[0, 0], [4, 0], [4, 5]])
 
 
-def test_ends_of_lines_and_a_missing_last_one_stay():
+def test_line_endings_and_a_missing_final_one_stay():
     text = "stages:\r\n  zone:\r\n    polygon:\r\n      a: [[0, 0], [4, 0], [4, 4]]"
     edited = replaced(text, ["stages", "zone", "polygon"], {"a": TILL, "b": TILL})
     assert edited.count("\r\n") == edited.count("\n") == 4
@@ -158,23 +158,23 @@ stages:
     ("path", "line"),
     [("area", 1), ("stages.zone.polygon", 4), ("stages.other.polygon.a", 5), ("stages.third.polygon.a", 6)],
 )
-def test_a_value_that_stands_in_several_places_is_refused(path, line):
+def test_a_value_used_in_several_places_is_refused(path, line):
     with pytest.raises(EditError, match=f"line {line}: .* too; edit the YAML as text"):
         replaced(ANCHORS, path.split("."), [[1, 1], [4, 0], [4, 4]])
     with pytest.raises(EditError, match="&other"):
         replaced(ANCHORS, ["stages"], {})
 
 
-def test_an_anchor_that_is_not_used_is_no_obstacle():
+def test_an_unused_anchor_is_accepted():
     assert "own: &own [[1, 1], [4, 0], [4, 4]]" in replaced(ANCHORS, ["own"], [[1, 1], [4, 0], [4, 4]])
 
 
-def test_what_is_no_mapping_is_not_entered():
+def test_a_value_that_is_not_a_mapping_is_refused():
     with pytest.raises(EditError, match="is no mapping"):
         replaced(TEXT, ["stages", "till", "units", "x"], 1)
 
 
-def test_a_diff_and_a_digest():
+def test_an_edit_has_a_diff_and_a_digest():
     assert diff("a\nb\n", "a\nc\n", "p.yaml") == "--- p.yaml\n+++ p.yaml\n@@ -1,2 +1,2 @@\n a\n-b\n+c\n"
     assert diff("a", "a", "p") == ""
     assert digest("a") != digest("b")
@@ -190,7 +190,7 @@ SHAPES = st.dictionaries(
 
 
 @given(before=SHAPES, after=SHAPES, flow=st.sampled_from([True, False, None]), indent=st.sampled_from([2, 4]))
-def test_any_shapes_become_any_others_and_the_rest_of_the_file_stays(before, after, flow, indent):
+def test_any_edit_of_shapes_leaves_the_rest_of_the_file(before, after, flow, indent):
     inner = yaml.safe_dump(
         {"polygon": before}, default_flow_style=flow, indent=indent, allow_unicode=True, sort_keys=False
     )
@@ -206,12 +206,12 @@ def test_any_shapes_become_any_others_and_the_rest_of_the_file_stays(before, aft
 
 
 @pytest.mark.parametrize("blank_lines", [0, 1, 3])
-def test_blank_lines_that_belong_to_a_text_stay_lines(blank_lines):
+def test_blank_lines_within_a_text_are_preserved(blank_lines):
     text = "a: |+\n  first\n" + "\n" * blank_lines + "b: {c: 1}\n"
     assert replaced(text, ["a"], "second") == "a: second\n" + "\n" * blank_lines + "b: {c: 1}\n"
 
 
-def test_a_list_that_is_longer_than_a_line_is_written_below_its_key():
+def test_a_long_list_is_written_below_its_key():
     fits, longer = "a" * 101, "a" * 102
     assert changed("stages.till.labels", [fits, "b"]) == [f"+    labels: [{fits}, b]"]
     assert changed("stages.till.labels", [longer, "b"]) == ["+    labels:", f"+      - {longer}", "+      - b"]

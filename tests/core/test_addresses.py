@@ -31,7 +31,7 @@ def problems(tmp_path, **pipeline):
 
 @pytest.mark.parametrize("sign", ["\r\nSET pwned yes", " x", "\0"])
 @pytest.mark.parametrize("place", ["@h{}/a", "@h/a{}"])
-def test_no_stage_takes_an_address_with_line_ends(place, sign, tmp_path):
+def test_no_stage_accepts_an_address_with_line_breaks(place, sign, tmp_path):
     with_url = {
         name
         for name in default_registry().names()
@@ -52,14 +52,14 @@ def test_no_stage_takes_an_address_with_line_ends(place, sign, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(SINKS.keys() - {"email"}))
-def test_no_stage_takes_a_login_with_escaped_line_ends(name, tmp_path):
+def test_no_stage_accepts_a_login_with_escaped_line_breaks(name, tmp_path):
     stage = {"url": f"{SINKS[name]}://ann%0d%0aSET:b@h/a"}
     assert "must have no control characters in its user name and password, also not as %0d" in problems(
         tmp_path, sources={"a": "test://"}, stages={name: stage}
     )
 
 
-def test_further_addresses_of_stages(tmp_path):
+def test_other_addresses_of_stages_are_checked(tmp_path):
     for stage, text in [
         ({"nats": {"url": "nats://h", "servers": ["a\x01b:4222"]}}, "servers must be a list"),
         ({"webhook": {"url": "http://h", "headers": {"x": "a\r\nb: c"}}}, "its value have no line ends"),
@@ -70,34 +70,34 @@ def test_further_addresses_of_stages(tmp_path):
     assert not problems(tmp_path, sources={"a": "test://"}, stages={"webhook": {"url": "http://h", "headers": headers}})
 
 
-def test_a_source_id_with_blanks_in_a_pushed_address():
+def test_a_source_id_with_blanks_is_refused_in_a_pushed_address():
     assert fill_path("rtsp://h/{source}/live", "front door") == "rtsp://h/front%20door/live"
     assert fill_path("out/{source}.mp4", "front door") == "out/front door.mp4"
 
 
-def test_a_cards_address(tmp_path):
+def test_the_url_of_a_card_is_checked(tmp_path):
     (tmp_path / "card.yaml").write_text("file: net.onnx\nurl: https://h/a b\n")
     with pytest.raises(ModelError, match="must have no blanks"):
         load_card(tmp_path / "card.yaml")
 
 
-def test_the_endpoint_of_telemetry(monkeypatch):
+def test_the_endpoint_of_telemetry_is_checked(monkeypatch):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h:4318/a b")
     with pytest.raises(ConfigError, match="OTEL_EXPORTER_OTLP_ENDPOINT must have no blanks"):
         open_telemetry()
 
 
 @pytest.mark.parametrize("uri", ["http://h/a b.mp4", "http://h/a\nb.mp4", "s3://bucket/a\nb.mp4"])
-def test_the_addresses_of_batch(uri):
+def test_the_addresses_of_batch_are_checked(uri):
     with pytest.raises(ConfigError, match="must have no"):
         find([uri])
 
 
-def test_keys_of_object_stores_have_blanks():
+def test_keys_of_object_stores_may_have_blanks():
     check_characters("s3://bucket/front door.mp4", blanks=True)
 
 
-def test_nothing_reaches_a_server():
+def test_a_refused_address_is_never_requested():
     """What `redis-server` would have executed: it reads commands line by line, and ignores the others."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)

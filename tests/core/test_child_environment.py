@@ -6,7 +6,7 @@ import sys
 from streamkit.core.child_environment import child_environment
 
 
-def test_a_child_in_another_folder_finds_modules_of_a_checkout(tmp_path, monkeypatch):
+def test_a_child_in_another_folder_imports_modules_of_a_checkout(tmp_path, monkeypatch):
     checkout = tmp_path / "checkout"
     checkout.mkdir()
     (checkout / "module_of_a_checkout.py").write_text("print('imported')\n")

@@ -18,7 +18,7 @@ def test_counts_add_up_by_name():
     assert first["pixels to host"] == 4  # the parts stay as they are
 
 
-def test_reading_leaves_no_trace():
+def test_reading_does_not_create_a_counter():
     counters = Counters()
     assert counters["drops"] == 0
     assert Counters.total([counters]) == {}
@@ -36,5 +36,5 @@ def test_reading_leaves_no_trace():
         ("", ""),
     ],
 )
-def test_a_slug_is_one_lower_case_word(text, expected):
+def test_a_slug_is_a_single_lower_case_word(text, expected):
     assert slug(text) == expected

@@ -17,7 +17,7 @@ def batch():
     return filled
 
 
-def test_each_frame_takes_its_crops_along():
+def test_splitting_a_batch_splits_its_crops():
     whole = batch()
     first, second, third = (whole.take([row]) for row in range(3))
     assert (len(first.crops), len(second.crops), len(third.crops)) == (1, 0, 2)
@@ -32,7 +32,7 @@ def test_each_frame_takes_its_crops_along():
     assert again.tensor.ravel().tolist() == [0, 1, 2]
 
 
-def test_frames_without_crops_have_no_outputs_to_join():
+def test_frames_without_crops_have_no_outputs():
     whole = batch()
     parts = [whole.take([row]) for row in (1, 0)]
     parts[0].outputs = {}
@@ -41,7 +41,7 @@ def test_frames_without_crops_have_no_outputs_to_join():
     assert again.rows.tolist() == [1]
 
 
-def test_answers_follow_their_crops():
+def test_outputs_stay_with_their_crops():
     whole = batch()
     calls = []
     whole.crops = Crops(whole.crops.rects, whole.crops.row_id, lambda: calls.append(1) or np.eye(3, dtype=np.float32))
@@ -52,7 +52,7 @@ def test_answers_follow_their_crops():
     assert calls
 
 
-def test_corners_and_quality_are_kept_beside_frames_without_crops():
+def test_corners_and_quality_survive_frames_without_crops():
     corners, quality = np.ones((1, 4, 2), np.float32), np.array([5.0])
     some = Crops(np.array([[0, 0, 8, 8]], np.int32), np.array([5], np.int32), corners=corners, quality=quality)
     none = Crops(np.zeros((0, 4), np.int32), np.zeros(0, np.int32))
@@ -62,14 +62,14 @@ def test_corners_and_quality_are_kept_beside_frames_without_crops():
     assert Crops.join([none, none]).corners is None
 
 
-def test_what_does_not_fit_is_refused():
+def test_mismatching_crops_are_refused():
     with pytest.raises(ValueError, match=r"got \[2, 4\] and \[3\]"):
         Crops(np.zeros((2, 4), np.int32), np.zeros(3, np.int32))
     with pytest.raises(ValueError, match="no results yet"):
         Crops(np.zeros((2, 4), np.int32), np.zeros(2, np.int32)).wait()
 
 
-def test_rows_are_made_when_they_are_asked_for():
+def test_rows_are_computed_on_access():
     runs = []
 
     def make(rows):
@@ -84,7 +84,7 @@ def test_rows_are_made_when_they_are_asked_for():
     assert runs == [[2, 3], [5, 0]]
 
 
-def test_frames_take_their_rows_out_of_what_is_not_yet_made():
+def test_frames_select_rows_of_uncomputed_crops():
     whole = batch()
     values, whole.tensor = whole.tensor, None
     whole.tensor = LazyRows(lambda rows: values[rows], values.shape, values.dtype)
@@ -104,7 +104,7 @@ def lazy_outputs(count, lengths):
     return LazyOutputs(run, lengths, count), row_runs
 
 
-def test_outputs_are_made_one_run_at_a_time():
+def test_outputs_are_computed_run_by_run():
     outputs, row_runs = lazy_outputs(5, [4, 4])
     assert outputs
     assert row_runs == []
@@ -121,13 +121,13 @@ def test_outputs_are_made_one_run_at_a_time():
     assert whole["b"].tolist() == [0, 1, 2, 3, 4]
 
 
-def test_a_run_of_padding_alone_is_not_made():
+def test_a_run_of_only_padding_is_skipped():
     outputs, row_runs = lazy_outputs(4, [4, 1])
     assert [rows for rows, _ in outputs.runs()] == [slice(0, 4)]
     assert row_runs == [[0, 1, 2, 3]]
 
 
-def test_frames_take_their_rows_out_of_outputs_that_are_not_yet_made():
+def test_frames_select_rows_of_uncomputed_outputs():
     whole = batch()
     whole.tensor = None
     whole.outputs, row_runs = lazy_outputs(3, [2, 2])

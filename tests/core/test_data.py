@@ -18,7 +18,7 @@ def batch(n=3, **columns):
     return filled
 
 
-def test_a_frame_has_one_table_or_all_of_several():
+def test_a_frame_returns_a_single_table_or_all_merged():
     (frame,) = frames(1)
     assert len(frame.detections) == 0
     frame._state.stage = "mine"
@@ -34,7 +34,7 @@ def test_a_frame_has_one_table_or_all_of_several():
         frame.detections = detections()
 
 
-def test_an_event_has_its_frames_place():
+def test_an_event_has_the_source_index_and_time_of_its_frame():
     frame = Frame("gate", 7, 0.28, 64, 48, _state=FrameState(stage="crossing"))
     frame.emit("crossed", np.int64(5), direction="in")
     frame.emit("opened")
@@ -46,7 +46,7 @@ def test_an_event_has_its_frames_place():
 
 
 @pytest.mark.parametrize("copied", [dataclasses.replace, copy.deepcopy, lambda frame: Batch([frame]).fork().frames[0]])
-def test_a_copied_frame_has_its_own_runner_state(copied):
+def test_a_copied_frame_has_a_separate_runner_state(copied):
     state = FrameState(stage="crossing", epoch=2, skipped_detectors=frozenset("a"))
     frame = Frame("gate", 7, 0.28, 64, 48, pixel_aspect=Fraction(2), _state=state)
     other = copied(frame)
@@ -57,7 +57,7 @@ def test_a_copied_frame_has_its_own_runner_state(copied):
     assert Frame("a", 0, 0.0, 1, 1)._state.stage == ""
 
 
-def test_pixels_to_the_host_are_refused_where_there_are_none():
+def test_copying_missing_pixels_to_the_host_is_refused():
     with pytest.raises(ValueError, match="frame 0 of test has no pixels"):
         rgb(frames(1)[0])
     (frame,) = frames(1, width=6, height=4, pixels=True)
@@ -65,7 +65,7 @@ def test_pixels_to_the_host_are_refused_where_there_are_none():
     assert rgb(frame).shape == (4, 6, 3)
 
 
-def test_what_is_done_in_a_fork_is_not_seen_in_the_other():
+def test_changes_in_a_fork_are_not_visible_in_the_other():
     first = batch()
     first.failed = frames(1, "bad")
     second = first.fork()
@@ -84,7 +84,7 @@ def test_what_is_done_in_a_fork_is_not_seen_in_the_other():
 
 
 @pytest.mark.parametrize("rows", [[0], [1, 2], [2], []])
-def test_take_and_join(rows):
+def test_take_and_join_are_inverse(rows):
     whole = batch(
         tensor=np.arange(3 * 4, dtype=np.float32).reshape(3, 4), geometry=np.arange(12, dtype=np.float32).reshape(3, 4)
     )
@@ -103,12 +103,12 @@ def test_take_and_join(rows):
         assert back.tensor.tolist() == part.tensor.tolist()
 
 
-def test_join_leaves_padding_behind():
+def test_join_drops_padding():
     whole = batch(2, tensor=np.arange(4, dtype=np.float32)[:, None])
     assert Batch.join([whole.take([0]), whole.take([1])], whole).tensor.tolist() == [[0], [1]]
 
 
-def test_a_table_may_be_on_its_way():
+def test_a_table_may_be_pending():
     pending = Batch(frames(1))
     calls = []
 
@@ -142,7 +142,7 @@ def test_repr_of_a_frame_counts_its_objects_by_label():
     )
 
 
-def test_devices():
+def test_device_names_are_parsed():
     assert str(Device()) == "cpu"
     assert str(Device("cuda", 2)) == "cuda:2"
     assert Device().xp is np

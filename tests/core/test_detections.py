@@ -44,7 +44,7 @@ def xs(boxes):
         ({"extra": {"speed": np.zeros(2)}}, r"Detections.extra\['speed'\] must have 3 rows to match xyxy, got 2"),
     ],
 )
-def test_columns_that_do_not_fit_are_refused(columns, text):
+def test_columns_of_wrong_length_are_refused(columns, text):
     good = {
         "xyxy": np.zeros((3, 4), np.float32),
         "score": np.zeros(3, np.float32),
@@ -54,7 +54,7 @@ def test_columns_that_do_not_fit_are_refused(columns, text):
         Detections(**{**good, **columns})
 
 
-def test_empty():
+def test_an_empty_table_has_all_columns():
     empty = Detections.empty(["car"])
     assert len(empty) == 0
     assert (empty.labels, empty.label, empty.center.shape, empty.foot.shape) == (("car",), [], (0, 2), (0, 2))
@@ -74,7 +74,7 @@ def test_empty():
         (slice(None, None, -1), [2, 1, 0]),
     ],
 )
-def test_selection_takes_every_column_along(rows, expected):
+def test_selection_applies_to_every_column(rows, expected):
     selected = table(3, frames=[0, 0, 1], tracks=[5, 6, 7], speed=[0, 1, 2])[rows]
     assert xs(selected) == expected
     assert selected.row_id.tolist() == expected
@@ -84,14 +84,14 @@ def test_selection_takes_every_column_along(rows, expected):
     assert selected.labels == ("car", "person")
 
 
-def test_points_and_labels():
+def test_keypoints_and_labels_are_accessible():
     boxes = detections([[10, 20, 30, 60]] * 3, class_id=[0, 2, -1], labels=["car", "bike"])
     assert boxes.center.tolist() == [[20, 40]] * 3
     assert boxes.foot.tolist() == [[20, 60]] * 3
     assert boxes.label == ["car", "2", "-1"]
 
 
-def test_with_columns_replaces_and_adds_and_leaves_the_first_alone():
+def test_with_columns_returns_a_changed_copy():
     first = table(2)
     second = first.with_columns(score=np.ones(2, np.float32), speed=np.array([1.0, 2.0]))
     assert second.score.tolist() == [1, 1]
@@ -109,11 +109,11 @@ def test_split_gives_each_frame_its_rows():
     assert parts[2].row_id.tolist() == [1, 2]
 
 
-def test_split_takes_rows_in_any_order():
+def test_split_accepts_rows_in_any_order():
     assert [xs(part) for part in table(4, frames=[1, 0, 1, 0]).split(2)] == [[1, 3], [0, 2]]
 
 
-def test_concat_fills_what_a_table_lacks():
+def test_concat_fills_missing_columns():
     both = Detections.concat([table(1, tracks=[4], speed=[2.5]), table(2)], rows=[3, 5])
     assert both.batch_row.tolist() == [3, 5, 5]
     assert both.track_id.tolist() == [4, -1, -1]
@@ -160,7 +160,7 @@ def test_repr_shows_shapes_and_no_data():
 
 
 @given(st.lists(st.integers(0, 4), max_size=20))
-def test_split_and_concat_are_each_others_inverse(frames):
+def test_split_and_concat_are_inverse(frames):
     whole = table(len(frames), frames=sorted(frames), speed=range(len(frames)))
     back = Detections.concat(whole.split(5), rows=range(5))
     for name in ("xyxy", "score", "batch_row", "row_id"):
@@ -189,7 +189,7 @@ def keys(boxes):
 
 
 @given(branches())
-def test_branches_that_meet_have_every_row_of_either_once_in_order(case):
+def test_merged_branches_have_every_row_once_in_order(case):
     source, first, second, masks = case
     both = merge(first, second)
     assert keys(both) == keys(source[masks[0] | masks[1]])
@@ -199,7 +199,7 @@ def test_branches_that_meet_have_every_row_of_either_once_in_order(case):
 
 
 @given(branches())
-def test_branches_that_meet_have_every_column_of_either(case):
+def test_merged_branches_have_every_column(case):
     _, first, second, masks = case
     number = np.arange(len(masks[0]))
     first = first.with_columns(a=number[masks[0]].astype(np.float32), both=np.full(len(first), 1, np.int32))
@@ -227,13 +227,13 @@ def test_merging_with_itself_changes_nothing(case):
     assert again.track_id is None
 
 
-def test_a_branch_that_found_nothing_adds_nothing_and_loses_nothing():
+def test_merging_an_empty_branch_changes_nothing():
     whole = table(2, tracks=[1, 2])
     assert merge(whole, whole[:0]).track_id.tolist() == [1, 2]
     assert merge(whole[:0], whole).track_id.tolist() == [1, 2]
 
 
-def test_the_first_branch_decides_where_both_have_changed_a_value():
+def test_the_first_branch_wins_conflicting_changes():
     whole = table(2)
     first = whole.with_columns(score=np.array([0.5, 0.6], np.float32))
     assert merge(first, whole).score.tolist() == pytest.approx([0.5, 0.6])
@@ -249,7 +249,7 @@ def test_objects_are_filled_with_none():
     assert merge(second, first).extra["attributes"].tolist() == [{"color": {"label": "red"}}, None]
 
 
-def test_attributes_of_branches_that_meet_stand_side_by_side():
+def test_attributes_of_merged_branches_are_combined():
     plain = table(3)
     first = plain.with_columns(attributes=np.array([{"a": 1}, {"a": 2}, None]))
     second = plain.with_columns(attributes=np.array([{"b": 3}, None, {"b": 4}]))
@@ -259,7 +259,7 @@ def test_attributes_of_branches_that_meet_stand_side_by_side():
     assert merge(first, again).extra["attributes"].tolist() == [{"a": 1}, {"a": 2}, None]
 
 
-def test_what_is_private_stays_so():
+def test_private_columns_stay_private():
     hidden = table(2).with_columns(vector=np.ones((2, 3), np.float32), private=frozenset({"vector"}))
     for hidden_table in (
         hidden[:1],
@@ -301,7 +301,7 @@ def test_a_table_cannot_be_changed():
             frozen.extra["bar"] = scores
 
 
-def test_what_was_given_is_protected_or_copied():
+def test_input_arrays_are_made_read_only_or_copied():
     boxes = np.zeros((2, 4), np.float32)
     buffer = np.zeros(8, np.float32)
     protected = Detections(boxes, buffer[:2], np.zeros(2, np.int32))

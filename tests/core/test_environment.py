@@ -5,7 +5,7 @@ import pytest
 from streamkit.core.environment import variable
 
 
-def test_a_variable_wins_over_its_file(tmp_path):
+def test_a_variable_overrides_its_file(tmp_path):
     (tmp_path / "secret").write_text("in the file")
     environment = {"TOKEN": "given", "TOKEN_FILE": str(tmp_path / "secret")}
     assert variable("TOKEN", environment) == "given"
@@ -13,7 +13,7 @@ def test_a_variable_wins_over_its_file(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["geheim", "geheim\n", "geheim\r\n"])
-def test_a_file_holds_the_value_without_its_line_break(tmp_path, text):
+def test_a_file_value_is_read_without_its_line_break(tmp_path, text):
     (tmp_path / "secret").write_bytes(text.encode())
     assert variable("TOKEN", {"TOKEN_FILE": str(tmp_path / "secret")}) == "geheim"
 
@@ -23,13 +23,13 @@ def test_blanks_and_other_lines_of_a_file_are_kept(tmp_path):
     assert variable("TOKEN", {"TOKEN_FILE": str(tmp_path / "secret")}) == " a b \nc"
 
 
-def test_neither_is_set():
+def test_an_unset_variable_is_none():
     assert variable("TOKEN", {}) is None
     assert variable("TOKEN", {"TOKEN_FILE": ""}) is None
     assert variable("NO_SUCH_VARIABLE_OF_THE_TESTS") is None
 
 
-def test_a_file_that_cannot_be_read(tmp_path):
+def test_an_unreadable_file_is_reported(tmp_path):
     with pytest.raises(ValueError, match=r"cannot read .*gone, which the environment variable TOKEN_FILE names: No"):
         variable("TOKEN", {"TOKEN_FILE": str(tmp_path / "gone")})
     (tmp_path / "binary").write_bytes(b"\xff\xfe")

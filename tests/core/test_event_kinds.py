@@ -7,7 +7,7 @@ from streamkit.core.event_kinds import EVENT_KINDS
 
 
 @pytest.mark.parametrize("event_kind", EVENT_KINDS, ids=lambda event_kind: f"{event_kind.stage}.{event_kind.kind}")
-def test_the_example_has_the_keys_and_a_sentence_of_its_own(event_kind):
+def test_each_example_has_its_keys_and_a_distinct_sentence(event_kind):
     event = event_kind.event()
     facts = {"down_s"} if event_kind.stage == "alarms" else set()
     assert set(event_kind.keys) <= set(event_kind.example) <= {*event_kind.keys, *event_kind.optional, *facts}

@@ -23,22 +23,22 @@ def begins(fault, kind, n, source="cam"):
     return starts[:n]
 
 
-def test_at_given_times_in_any_order():
+def test_faults_happen_at_given_times_in_any_order():
     fault = Fault(freeze={"at": [2.0, 0.5], "for": 0.3})
     assert spans(fault, "freeze", 4) == [5, 6, 7, 20, 21, 22]
     assert spans(fault, "still", 4) == []
 
 
-def test_again_and_again_and_at_a_time_as_well():
+def test_faults_repeat_and_may_have_fixed_times():
     fault = Fault(still={"every": 1.0, "at": 1.5, "for": 0.2})
     assert spans(fault, "still", 3) == [10, 11, 15, 16, 20, 21]
 
 
-def test_from_the_very_beginning():
+def test_a_fault_may_start_at_time_zero():
     assert spans(Fault(away={"at": 0.0, "for": 0.2}), "away", 1) == [0, 1]
 
 
-def test_a_moment_is_told_once_however_late_one_asks():
+def test_each_fault_is_returned_once_even_when_late():
     schedule = FaultSchedule(iter([1.0, 2.0]), 0.0)
     assert not schedule(0.9)
     assert schedule(1.7)
@@ -48,7 +48,7 @@ def test_a_moment_is_told_once_however_late_one_asks():
     assert not schedule(60.0)
 
 
-def test_random_times_come_at_the_mean_gap_and_again_in_the_next_run():
+def test_random_times_have_the_mean_gap_and_are_reproducible():
     fault = Fault(away={"every": 5.0, "for": 0.1, "random": True}, seed=7)
     first = begins(fault, "away", 400)
     assert begins(fault, "away", 400) == first
@@ -57,7 +57,7 @@ def test_random_times_come_at_the_mean_gap_and_again_in_the_next_run():
     assert sum(gap < 5.0 for gap in gaps) / len(gaps) == pytest.approx(0.63, abs=0.08)  # exponential: 1 - 1/e
 
 
-def test_seeds_sources_and_faults_differ():
+def test_random_times_differ_by_seed_source_and_fault():
     wanted = {"every": 5.0, "for": 0.1, "random": True}
     fault = Fault(away=wanted, freeze=wanted, seed=7)
     others = [
@@ -70,7 +70,7 @@ def test_seeds_sources_and_faults_differ():
     assert begins(Fault(away=wanted, fail={"at": 1.0}, seed=7), "away", 10) == others[0]
 
 
-def test_what_else_is_asked_for():
+def test_other_fault_options_are_read():
     fault = Fault(fail={"frame": [30, 7]}, corrupt={"at": 1.0, "for": 1.0, "share": 0.5})
     assert fault.frame_numbers == [7, 30]
     assert fault.kinds == ["fail", "corrupt"]
@@ -90,6 +90,6 @@ def test_what_else_is_asked_for():
         ({"away": {"every": 2.0, "for": 2.0}}, "away.for must be less than every, or it never ends; got 2 s and 2 s"),
     ],
 )
-def test_what_is_refused(options, message):
+def test_invalid_fault_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Fault(**options)

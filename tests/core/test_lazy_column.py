@@ -76,7 +76,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_is_read_before_it_is_asked_for(way, lazy):
+def test_nothing_is_read_before_access(way, lazy):
     derived = WAYS[way](lazy.table)
     assert lazy.read == []
     wanted = derived.row_id.tolist()
@@ -88,7 +88,7 @@ def test_nothing_is_read_before_it_is_asked_for(way, lazy):
     assert len(lazy.read) < 9
 
 
-def test_only_the_rows_that_are_asked_for_are_made(lazy):
+def test_only_accessed_rows_are_computed(lazy):
     first, _, third = lazy.table[1:].split(3)
     assert numbers(first.extra["mask"]) == [1]
     assert numbers(third.extra["mask"]) == [3]
@@ -101,7 +101,7 @@ def test_only_the_rows_that_are_asked_for_are_made(lazy):
 @pytest.mark.parametrize(
     ("rows", "read_rows"), [([0], [[0]]), ([1, 0], [[1, 0]]), ([2], [[2]]), ([3], [[3]]), ([1, 2], [[0, 1], [2], [3]])]
 )
-def test_rows_of_one_of_the_joined_tables_are_read_without_the_others(lazy, rows, read_rows):
+def test_rows_of_a_joined_table_are_read_without_the_others(lazy, rows, read_rows):
     joined = Detections.concat(lazy.table.split(3), rows=range(3), exact=True)
     assert numbers(joined[rows].extra["mask"]) == rows
     assert lazy.read == read_rows
@@ -122,7 +122,7 @@ def test_rows_without_the_column_are_missing(lazy):
     assert both.extra["mask"].tolist() == [{"n": 0, "m": 1}, {"n": 1}, {"n": 2}, {"n": 3, "m": 2}]
 
 
-def test_every_way_to_the_columns_gives_values(lazy):
+def test_every_access_to_the_columns_gives_values(lazy):
     extra = lazy.table.extra
     for columns in (
         dict(extra),
@@ -144,7 +144,7 @@ def test_every_way_to_the_columns_gives_values(lazy):
     assert not extra["mask"].flags.writeable
 
 
-def test_items_that_are_not_looked_at_are_not_read(lazy):
+def test_unaccessed_rows_are_not_read(lazy):
     assert [name for name in lazy.table.extra if name != "mask"] == ["keypoints", "speed"]
     assert len(lazy.table.extra.items()) == 3
     assert lazy.read == []

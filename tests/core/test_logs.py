@@ -34,7 +34,7 @@ def without_context():
         variable.reset(token)
 
 
-def test_each_text_once_and_memory_is_bounded(monkeypatch):
+def test_each_text_is_logged_once_with_bounded_memory(monkeypatch):
     monkeypatch.setattr(logs, "_REMEMBERED", 3)
     logged: list[str] = []
     log = LogOnce(logged.append)
@@ -47,12 +47,12 @@ def test_each_text_once_and_memory_is_bounded(monkeypatch):
     assert logged == ["a", "b", "c", "d", "a"]
 
 
-def test_a_text_from_outside_neither_acts_on_a_terminal_nor_looks_like_a_message_of_its_own():
+def test_foreign_texts_are_escaped_in_messages():
     shown = as_message("source a\x1b[2J failed\nsource b failed\u202e\r\x9b1m")
     assert shown == "source a\\x1b[2J failed\n    source b failed\\u202e\\r\\x9b1m"
 
 
-def test_messages_have_a_level_and_come_once_unless_they_are_errors():
+def test_messages_are_logged_once_unless_errors():
     messages: list[tuple[str, int, str]] = []
     logger = logging.getLogger("streamkit.x")
     with messages_to(
@@ -69,7 +69,7 @@ def test_messages_have_a_level_and_come_once_unless_they_are_errors():
     assert messages == [news, died, died, news]
 
 
-def test_messages_go_to_one_place_at_a_time_and_nothing_is_left_behind():
+def test_messages_go_to_a_single_handler_that_is_removed_afterwards():
     logger = logging.getLogger("streamkit")
     before = logger.level, logger.propagate, list(logger.handlers)
     outer: list[str] = []
@@ -84,7 +84,7 @@ def test_messages_go_to_one_place_at_a_time_and_nothing_is_left_behind():
     assert (logger.level, logger.propagate, logger.handlers) == before
 
 
-def test_what_a_worker_logs_is_logged_here_with_its_level_once(caplog):
+def test_messages_of_workers_are_logged_once_with_their_level(caplog):
     sent: list[tuple[str, int, str, dict[str, object]]] = []
     with messages_to(lambda log_record: sent.append(portable(log_record))):  # as a worker process does
         try:
@@ -115,7 +115,7 @@ def test_what_a_worker_logs_is_logged_here_with_its_level_once(caplog):
     assert other[2:] == []
 
 
-def test_a_record_as_json():
+def test_a_record_is_formatted_as_json():
     log_records: list[logging.LogRecord] = []
     with messages_to(log_records.append):
         logging.getLogger("streamkit.emit.sender").warning("a\nb \x1b[2J é")
@@ -134,7 +134,7 @@ def test_a_record_as_json():
     }
 
 
-def test_a_record_knows_the_source_the_stage_and_the_request_of_its_thread():
+def test_a_record_has_the_source_stage_and_request_of_its_thread():
     log_records: list[logging.LogRecord] = []
     logger = logging.getLogger("streamkit.x")
     names = ("source", "stage", "request_id")
@@ -174,7 +174,7 @@ def test_secrets_in_tracebacks_and_in_messages_of_libraries_are_masked():
     assert not any("geheim" in line for line in lines)
 
 
-def test_the_store_of_a_server_keeps_to_the_level_that_was_chosen():
+def test_the_log_store_of_a_server_respects_the_chosen_level():
     store = MessageStore()
     shown = []
     logger = logging.getLogger("streamkit.x")
@@ -187,7 +187,7 @@ def test_the_store_of_a_server_keeps_to_the_level_that_was_chosen():
     assert shown == [message.text for message in store.messages()] == ["b"]
 
 
-def test_levels_of_loggers():
+def test_levels_of_loggers_are_set():
     assert parse_levels("") == {}
     assert parse_levels("Warning, streamkit.emit=debug,uvicorn=info") == {
         "streamkit": logging.WARNING,
@@ -216,7 +216,7 @@ def test_levels_of_loggers():
     assert [logger.getEffectiveLevel() for logger in loggers] == before
 
 
-def test_the_filter_is_for_the_handlers_of_programs():
+def test_handlers_of_programs_can_use_the_masking_filter():
     record = logging.makeLogRecord({"msg": "%s is lost", "args": ("a",), "levelno": logging.WARNING})
     once = OncePerText()
     assert [once.filter(record), once.filter(record)] == [True, False]

@@ -33,7 +33,7 @@ def frame(**kwargs):
     return Frame(**{"source": "street", "index": 12, "pts_s": 0.48, "width": 640, "height": 360, **kwargs})
 
 
-def test_the_record_of_the_schema():
+def test_a_record_matches_the_schema():
     boxes = table([[10.5, 20.0, 80.25, 120.0]], [0.91], [1], track_id=np.array([7]))
     event = Event("crossed", "crossing", "street", 12, 0.48, 7, {"direction": "in"})
     fields = record(frame(tables={"detect": boxes}, events=[event]))
@@ -50,7 +50,7 @@ def test_the_record_of_the_schema():
     assert list(fields) == ["schema", "source", "frame", "pts_s", "width", "height", "objects", "events"]
 
 
-def test_a_frame_with_nothing_has_a_record():
+def test_an_empty_frame_has_a_record():
     fields = record(frame(tables={"detect": Detections.empty()}))
     assert fields["objects"] == []
     assert fields["events"] == []
@@ -64,7 +64,7 @@ def test_keys_without_a_value_are_left_out():
     assert not {"time", "error", "damaged"} & set(fields)
 
 
-def test_live_and_failed_frames():
+def test_records_of_live_and_failed_frames_are_marked():
     fields = record(frame(time_s=1785585600.25, error="detect failed"))
     assert fields["time"] == "2026-08-01T12:00:00.250Z"
     assert fields["error"] == "detect failed"
@@ -85,7 +85,7 @@ def test_boxes_are_clipped_and_rounded(box, expected):
     assert record(frame(tables={"d": table([box])}))["objects"][0]["box"] == expected
 
 
-def test_key_points_are_rounded_to_a_hundredth_of_a_pixel_and_their_scores_to_four_digits():
+def test_keypoints_are_rounded_to_hundredths_and_scores_to_four_digits():
     points = np.array([[[20.126, 31.337, 0.91237]]])
     assert points_of(points).tolist() == [[[20.13, 31.34, 0.9124]]]
     objects = table([[0, 0, 100, 100]], keypoints=points.astype(np.float32))
@@ -99,7 +99,7 @@ def test_corners_are_rounded_to_a_hundredth_of_a_pixel():
     assert record(frame(tables={"d": objects}))["objects"][0]["corners"] == expected
 
 
-def test_labels_and_tracks_that_are_not_there():
+def test_missing_labels_and_tracks_are_omitted():
     boxes = table([[0, 0, 1, 1]] * 3, class_id=[2, 3, -1], track_id=np.array([4, -1, 0]))
     objects = record(frame(tables={"d": boxes}))["objects"]
     assert [o.get("label") for o in objects] == ["bus", None, None]
@@ -108,7 +108,7 @@ def test_labels_and_tracks_that_are_not_there():
     assert "track_id" not in objects[1]
 
 
-def test_the_stage_is_named_where_several_detect():
+def test_objects_name_their_stage_with_several_detectors():
     persons = table([[0, 0, 1, 1]])
     faces = table([[2, 2, 3, 3]], labels=("face",))
     fields = record(frame(tables={"detect": persons, "faces": faces, "none": Detections.empty()}))
@@ -116,7 +116,7 @@ def test_the_stage_is_named_where_several_detect():
     assert "stage" not in record(frame(tables={"detect": persons}))["objects"][0]
 
 
-def test_extra_columns():
+def test_extra_columns_are_in_the_record():
     boxes = table(
         [[0, 0, 1, 1]] * 2,
         landmarks=np.array([[[1.5, 2.25], [3, 4]], [[np.nan] * 2] * 2], np.float32),
@@ -138,7 +138,7 @@ def test_extra_columns():
     assert first["box"] == [0, 0, 1, 1], "a column cannot replace a key of the schema"
 
 
-def test_what_is_missing_of_a_column():
+def test_missing_values_of_a_column_are_omitted():
     """Floats where they are NaN, integers where they are -1; of vectors all of it."""
     boxes = table(
         [[0, 0, 1, 1]] * 3,
@@ -162,7 +162,7 @@ def test_what_is_missing_of_a_column():
     assert [{k: v for k, v in o.items() if k not in standard_keys} for o in json.loads(whole)["objects"]] == each
 
 
-def test_a_table_that_lacks_a_column_has_no_values_of_it():
+def test_a_table_without_a_column_has_no_values():
     lacks, has = table([[0, 0, 1, 1]]), table([[0, 0, 1, 1]], celsius=np.array([-1.0], np.float32), lane=np.array([3]))
     first, second = record(frame(tables={"d": Detections.concat([lacks, has])}))["objects"]
     assert not {"celsius", "lane"} & set(first)
@@ -196,16 +196,16 @@ class Odd:
         ("\udcff", "?"),
     ],
 )
-def test_event_data_always_becomes_json(value, expected):
+def test_event_data_is_always_valid_json(value, expected):
     text = line(frame(events=[Event("k", "s", "street", 0, 0.0, None, {"v": value})]))
     assert strict(text)["events"][0]["data"] == {"v": expected}
 
 
-def test_a_source_named_by_stray_bytes():
+def test_a_source_name_that_is_not_utf_8_gives_a_valid_record():
     assert strict(line(frame(source="a\udcff")))["source"] == "a?"
 
 
-def test_lines_are_lines():
+def test_records_have_no_line_breaks():
     lines = [line(frame(error="a\nb")), line(frame())]
     assert [text.count(b"\n") for text in lines] == [1, 1]
     assert all(text.endswith(b"\n") for text in lines)
@@ -272,7 +272,7 @@ def test_any_frame_gives_a_valid_record(any_frame):
     shuffled=st.booleans(),
     seed=st.integers(0, 2**31),
 )
-def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, predicted, shuffled, seed):
+def test_lines_of_a_batch_equal_those_of_its_frames(objects, tracked, faces, predicted, shuffled, seed):
     rng = np.random.default_rng(seed)
     sizes = [(int(w), int(h)) for w, h in rng.integers(8, 4000, (len(objects), 2))]
     rows = np.repeat(np.arange(len(objects), dtype=np.int32), objects)
@@ -317,13 +317,13 @@ def test_a_batchs_lines_are_those_of_its_frames(objects, tracked, faces, predict
     assert whole == list(map(line, frames))
 
 
-def test_a_batch_of_nothing_has_no_lines():
+def test_an_empty_batch_has_no_lines():
     assert batch_lines(Batch([])) == []
     assert batch_lines(Batch([], tables={"detect": Detections.empty()})) == []
     assert [json.loads(text)["objects"] for text in batch_lines(Batch([frame(), frame()]))] == [[], []]
 
 
-def test_facts_never_replace_what_a_record_says_of_its_frame():
+def test_facts_never_replace_fields_of_the_frame():
     plain, described = frame(), frame()
     names = "schema source frame pts_s time width height error damaged objects events"
     described.facts = dict.fromkeys(names.split(), "of a plugin") | {"weather": "dry"}
@@ -333,7 +333,7 @@ def test_facts_never_replace_what_a_record_says_of_its_frame():
     assert [json.loads(text) for text in batch_lines(Batch([described]))] == [expected]
 
 
-def test_attributes_and_facts():
+def test_attributes_and_facts_are_in_the_record():
     from streamkit.testing.kit import detections, frames
 
     (frame,) = frames(1)

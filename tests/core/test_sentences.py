@@ -122,7 +122,7 @@ def test_each_kind_has_a_sentence(event, text):
     assert sentence_of(kind, track, stage, **data) == text
 
 
-def test_every_kind_of_the_built_in_stages_has_a_sentence_of_its_own():
+def test_every_kind_of_built_in_event_has_a_distinct_sentence():
     registry = default_registry()
     declared = {kind for name in registry.names() for kind in registry[name].spec.emits}
     assert {"crossed", "entered", "raised", "recorded", "saved"} <= declared
@@ -145,20 +145,20 @@ def test_every_kind_of_the_built_in_stages_has_a_sentence_of_its_own():
         },
     ],
 )
-def test_data_of_other_shapes_makes_a_sentence_and_no_error(kind, data):
+def test_unexpected_event_data_gives_a_sentence(kind, data):
     text = sentence_of(kind, 7, **data)
     assert "gate" in text
     assert text.endswith((".", "…"))
     assert "{" not in text
 
 
-def test_a_long_text_is_cut_and_stays_in_one_line():
+def test_a_long_text_is_shortened_to_a_line():
     text = sentence_of("said", what="a\n" * 500)
     assert len(text) == 300
     assert "\n" not in text
 
 
-def test_values_are_words():
+def test_values_are_formatted_in_words():
     assert plain({"a_b": [1.50, True], "c": None}) == "a b 1.5 yes, c none"
     assert [span_text(duration_s) for duration_s in (0.4, 31, 99.6, 7260, 3600)] == [
         "0.4 s",
@@ -177,7 +177,7 @@ def test_values_are_words():
         (3571, "1 h"), (3660, "1 h 1 min"), (86400, "24 h"), (-3, "-3 s"),
     ],
 )  # fmt: skip
-def test_a_span_has_as_many_digits_as_matter(seconds, text):
+def test_a_duration_has_its_significant_digits(seconds, text):
     assert span_text(seconds) == text
 
 

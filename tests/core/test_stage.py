@@ -36,7 +36,7 @@ def make(name="probe", **words):
     return Probe
 
 
-def test_the_class_is_the_config(registry):
+def test_the_annotations_of_a_class_are_its_options(registry):
     kind = make(reads="track_id", writes=("events", "speed"))
     probe = kind(line=((0, 0), (1, 1)), min_score=0.5)
     assert (probe.line, probe.min_score, probe.color, probe.names, probe.seen) == (
@@ -75,7 +75,7 @@ def test_instances_do_not_share_defaults(registry):
     assert a != b
 
 
-def test_options_of_a_base_class_are_there_too(registry):
+def test_options_of_a_base_class_are_inherited(registry):
     @stage("child")
     class Child(make()):
         """Look closer."""
@@ -86,7 +86,7 @@ def test_options_of_a_base_class_are_there_too(registry):
     assert {o.name: o.help for o in options(Child)}["min_score"] == "the least score."
 
 
-def test_a_name_has_one_owner(registry):
+def test_a_name_can_be_registered_once(registry):
     make("mine")
 
     with pytest.raises(ConfigError, match=r"two stages claim the name 'mine': .*Probe in .*; rename one of them"):
@@ -96,7 +96,7 @@ def test_a_name_has_one_owner(registry):
             """Another."""
 
 
-def test_the_same_class_may_come_again(registry):
+def test_the_same_class_may_be_registered_again(registry):
     make("mine")
     second = make("mine")
     assert registry.get("mine") is second
@@ -110,7 +110,7 @@ def test_a_stage_must_be_of_a_kind(registry):
             """Nothing."""
 
 
-def test_a_registry_is_a_value(registry):
+def test_registries_are_copied_by_value(registry):
     kind = make()
     copy = registry.copy()
     with Collecting(copy):
@@ -121,12 +121,12 @@ def test_a_registry_is_a_value(registry):
     assert registry.get("second") is None
 
 
-def test_what_is_collected_does_not_reach_the_built_in_stages(registry):
+def test_collected_stages_are_not_added_to_the_built_in_ones(registry):
     make("only_here")
     assert default_registry().get("only_here") is None
 
 
-def test_collecting_ends_also_when_something_raises():
+def test_collecting_ends_after_an_error():
     before = default_registry().names()
     inner = Registry()
     with pytest.raises(RuntimeError), Collecting(inner):
@@ -138,7 +138,7 @@ def test_collecting_ends_also_when_something_raises():
     assert default_registry().names() == before
 
 
-def test_the_built_in_stages_are_there():
+def test_the_built_in_stages_are_registered():
     assert {
         "source",
         "images",
@@ -178,7 +178,7 @@ def test_a_stage_needs_its_name_in_parentheses(registry):
         (Sink, "flush", "the attribute flush of every Sink is reserved for the runner"),
     ],
 )
-def test_options_whose_names_mean_something_else_are_refused(registry, kind, option, why):
+def test_reserved_option_names_are_refused(registry, kind, option, why):
     probe_class = type("Probe", (kind,), {"__annotations__": {option: str}, option: "a"})
     text = f"the option '{option}' of the stage probe needs another name: {why}"
     with pytest.raises(TypeError, match=f"^{text}$"):
@@ -186,12 +186,12 @@ def test_options_whose_names_mean_something_else_are_refused(registry, kind, opt
     assert registry.names() == []
 
 
-def test_a_source_may_have_options_that_only_other_stages_have_as_keys(registry):
+def test_a_source_may_use_names_reserved_for_other_stages(registry):
     probe_class = stage("probe")(type("Probe", (Source,), {"__annotations__": {"run": int}, "run": 1}))
     assert [option.name for option in options(probe_class)] == ["run"]
 
 
-def test_a_function_is_a_stage(registry):
+def test_a_function_can_be_a_stage(registry):
     @stage("blur_faces", reads="detections", writes="events", emits=("blurred",))
     def blur_faces(frame: Frame, *, strength: Annotated[int, "in pixels"] = 3, labels: list[str] = []):  # noqa: B006
         """Blur faces."""
@@ -231,13 +231,13 @@ def no_type(frame, *, strength=3): ...
         (no_type, "the option 'strength' of the stage function no_type needs a type"),
     ],
 )
-def test_a_function_that_cannot_be_a_stage_is_refused(registry, function, why):
+def test_an_unsuitable_function_is_refused(registry, function, why):
     with pytest.raises(TypeError, match=why):
         stage("probe")(function)
     assert registry.names() == []
 
 
-def test_a_class_inherits_what_it_does_not_declare(registry):
+def test_declarations_are_inherited(registry):
     class Counting(StreamStage, reads="track_id", emits=("counted",), columns={"speed": "float"}):
         pass
 
@@ -276,7 +276,7 @@ def test_the_scope_of_a_stage_is_declared_or_follows_from_its_kind(registry, bas
     assert scope_of(type("Inherits", (probe_class,), {})) == scope
 
 
-def test_a_scope_that_is_none_is_refused(registry):
+def test_an_invalid_scope_is_refused(registry):
     with pytest.raises(TypeError, match=r"^Probe: scope must be 'source' or 'pipeline', got 'frame'$"):
         stage("probe", scope="frame")(type("Probe", (FrameStage,), {}))
 

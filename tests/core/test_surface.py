@@ -16,12 +16,12 @@ from streamkit.core.data import Color, Frame, Surface
         np.zeros((12, 8, 1), np.uint8),
     ],
 )
-def test_a_surface_refuses_what_is_no_nv12(data):
+def test_a_surface_refuses_arrays_that_are_not_nv12(data):
     with pytest.raises(ValueError, match=r"Surface.data must be uint8 of shape \(height \* 3 / 2, width\)"):
         Surface(data, Color())
 
 
-def test_a_surface_is_given_back_when_its_last_reader_lets_go():
+def test_a_surface_is_returned_when_its_last_reader_releases_it():
     back = []
     surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))
     assert (surface.width, surface.height) == (4, 4)
@@ -35,7 +35,7 @@ def test_a_surface_is_given_back_when_its_last_reader_lets_go():
 
 
 @pytest.mark.parametrize(("awaited", "expected"), [(False, "event"), (True, None)])
-def test_a_surface_for_which_nobody_waited_says_so_when_it_is_given_back(awaited, expected):
+def test_an_unawaited_surface_is_reported_when_returned(awaited, expected):
     back = []
     surface = Surface(
         np.zeros((6, 4), np.uint8), Color(), ready="event", give_back=lambda data, pending: back.append(pending)
@@ -46,7 +46,7 @@ def test_a_surface_for_which_nobody_waited_says_so_when_it_is_given_back(awaited
     assert back == [expected]
 
 
-def test_a_copy_of_a_surface_is_the_surface():
+def test_copying_a_surface_returns_the_same_object():
     """A second one of the same memory would give it back twice."""
     back = []
     surface = Surface(np.zeros((6, 4), np.uint8), Color(), give_back=lambda data, pending: back.append(data))

@@ -13,7 +13,7 @@ from streamkit.core.text import DISTRIBUTION, did_you_mean, gpu_command, install
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_in_a_checkout_the_command_installs_the_checkout(monkeypatch, tmp_path):
+def test_the_install_command_of_a_checkout_installs_the_checkout(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     assert install_command("track") == "python -m pip install -e '.[track]'"
     assert install_command() == "python -m pip install -e '.'"
@@ -70,7 +70,7 @@ Requires-Dist: cel-python<1,>=0.4; extra == 'rules'
     ],
     ids=["wheel", "no metadata"],
 )
-def test_an_installed_copy_needs_no_index_that_has_it(tmp_path, files, lines):
+def test_an_installed_copy_needs_no_package_index(tmp_path, files, lines):
     core = tmp_path / "streamkit" / "core"
     core.mkdir(parents=True)
     shutil.copy(ROOT / "streamkit" / "core" / "text.py", core)
@@ -112,7 +112,7 @@ def test_the_distribution_is_that_of_the_project_file_and_never_the_other_projec
         ("x", [], True, ""),
     ],
 )
-def test_did_you_mean(word, words, all_if_few, text):
+def test_similar_names_are_suggested(word, words, all_if_few, text):
     assert did_you_mean(word, words, all_if_few) == text
 
 
@@ -134,7 +134,7 @@ SHOWN = [0x20, 0x7E, 0xA0, 0xE9, 0x61B, 0x61D, 0x200D, 0x2010, 0x2027, 0x202F, 0
 
 
 @pytest.mark.parametrize("code", OBEYED)
-def test_what_a_terminal_would_obey_becomes_an_escape(code):
+def test_control_characters_are_escaped(code):
     escaped = printable(f"a{chr(code)}b", one_line=True)
     assert escaped == f"a{chr(code).encode('unicode_escape').decode()}b"
     assert escaped.isascii()
@@ -142,16 +142,16 @@ def test_what_a_terminal_would_obey_becomes_an_escape(code):
 
 
 @pytest.mark.parametrize("code", SHOWN)
-def test_what_it_shows_stays(code):
+def test_printable_characters_are_unchanged(code):
     text = f"a{chr(code)}b"
     assert printable(text) == printable(text, one_line=True) == text
 
 
-def test_lines_and_tabs_stay_where_a_text_may_have_several():
+def test_multiline_texts_keep_line_breaks_and_tabs():
     assert printable("a\n\tb\r\n") == "a\n\tb\\r\n"
 
 
-def test_a_former_name_leads_to_the_present_one_where_there_is_such_an_option():
+def test_a_former_option_name_suggests_the_present_one():
     assert renamed("forget", ["every", "track_ttl"]) == "; it is now 'track_ttl'"
     assert renamed("forget", ["every", "decay"]) == "; it is now 'decay'"
     assert renamed("forget", ["every"]) == ""

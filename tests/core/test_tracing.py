@@ -4,7 +4,7 @@ from streamkit.core.stage import Context
 from streamkit.core.tracing import Spans, record_operation, record_operations
 
 
-def test_nothing_is_wrapped():
+def test_functions_are_not_wrapped_without_a_recorder():
     spans, items = Context().runtime.spans, [1, 2]
     assert type(spans) is Spans
     assert spans.call("a", len) is len
@@ -13,7 +13,7 @@ def test_nothing_is_wrapped():
     spans.close()
 
 
-def test_operations_go_to_the_recorder_that_is_there():
+def test_operations_are_sent_to_the_active_recorder():
     operations = []
     record_operation("connect", 1.0, {})
     record_operations(lambda *operation: operations.append(operation))

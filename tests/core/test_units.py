@@ -25,7 +25,7 @@ from streamkit.core.units import Bytes, Count, Pixels, Point, Rate, Score, Secon
         ("0s", 0.0),
     ],
 )
-def test_seconds(text, value):
+def test_durations_are_parsed_to_seconds(text, value):
     assert seconds(text) == pytest.approx(value)
     assert isinstance(seconds(text), float)
 
@@ -33,7 +33,7 @@ def test_seconds(text, value):
 @pytest.mark.parametrize(
     "text", ["10", "s", "10 sec", "10S", "-5s", -1, True, None, [1], "1:30", "nan", "1..5s", "", "5m"]
 )
-def test_what_is_no_duration(text):
+def test_invalid_durations_are_refused(text):
     with pytest.raises(ValueError, match=r"must be a duration such as 10s, 200ms or 5min \(a bare number is seconds\)"):
         seconds(text)
 
@@ -53,7 +53,7 @@ def test_a_size_is_a_million_terabytes_at_most(size):
 
 
 @pytest.mark.parametrize("time", [1e308, float("nan"), float("inf"), -1, 253_402_300_800])
-def test_a_wall_clock_ends_with_the_year_9999(time):
+def test_a_wall_clock_time_is_at_most_the_year_9999(time):
     with pytest.raises(ValueError, match=r"^must be seconds since 1970, from 0 to 253402300799, "):
         wall_clock(time)
     assert wall_clock(253_402_300_799) == 253_402_300_799.0
@@ -61,7 +61,7 @@ def test_a_wall_clock_ends_with_the_year_9999(time):
 
 
 @pytest.mark.parametrize("duration", [float("nan"), float("inf"), "1e999s"])
-def test_no_duration_is_endless(duration):
+def test_infinite_durations_are_refused(duration):
     with pytest.raises(ValueError, match="must be a duration"):
         seconds(duration)
 
@@ -78,13 +78,13 @@ def test_no_duration_is_endless(duration):
         ("1TB", 10**12),
     ],
 )
-def test_bytes(text, value):
+def test_sizes_are_parsed_to_bytes(text, value):
     assert size_bytes(text) == value
     assert isinstance(size_bytes(text), int)
 
 
 @pytest.mark.parametrize("text", ["100", "100mb", "MB", -1, False, None, "1 PB"])
-def test_what_is_no_size(text):
+def test_invalid_sizes_are_refused(text):
     with pytest.raises(ValueError, match="must be a size such as 100MB"):
         size_bytes(text)
 
@@ -114,7 +114,7 @@ def check(kind, text):
         (Seconds | None, '"1s"', 1.0),
     ],
 )
-def test_options_take(kind, text, value):
+def test_options_accept_units(kind, text, value):
     assert check(kind, text) == value
 
 
@@ -138,13 +138,13 @@ def test_options_take(kind, text, value):
         (Point, '"1,2"', "valid array"),
     ],
 )
-def test_options_refuse(kind, text, message):
+def test_options_refuse_invalid_units(kind, text, message):
     with pytest.raises(ValidationError) as caught:
         check(kind, text)
     assert message in str(caught.value)
 
 
-def test_the_schema_says_unit_and_bounds():
+def test_the_schema_has_unit_and_bounds():
     score = TypeAdapter(Score).json_schema()
     assert (score["type"], score["minimum"], score["maximum"]) == ("number", 0, 1)
     texts = [schema for schema in TypeAdapter(Seconds).json_schema()["anyOf"] if schema["type"] == "string"]
@@ -162,7 +162,7 @@ def test_the_schema_says_unit_and_bounds():
     ("text", "count", "period_s"),
     [("500/day", 500, 86400), ("6/h", 6, 3600), (" 20 / min ", 20, 60), ("2/s", 2, 1), ("10000/day", 10_000, 86400)],
 )
-def test_a_rate(text, count, period_s):
+def test_rates_are_parsed(text, count, period_s):
     rate = TypeAdapter(Rate).validate_python(text)
     assert (rate.count, rate.period_s) == (count, period_s)
     assert str(rate) == text.replace(" ", "")
@@ -173,6 +173,6 @@ def test_a_rate(text, count, period_s):
 @pytest.mark.parametrize(
     "text", ["500", 500, "0/day", "-1/h", "10001/s", "1.5/s", "5/week", "5/m", "day", "5/", "/s", None, [5]]
 )
-def test_what_is_no_rate(text):
+def test_invalid_rates_are_refused(text):
     with pytest.raises(ValidationError, match=r"must be 1 to 10000 in a period \(s, min, h, day\), such as 20/min or"):
         TypeAdapter(Rate).validate_python(text)

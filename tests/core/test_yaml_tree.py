@@ -83,16 +83,16 @@ def test_scalars_are_typed_by_yaml_1_2(text, value):
     assert type(typed) is type(value)
 
 
-def test_nan():
+def test_nan_is_read():
     assert math.isnan(scalar(".nan"))
 
 
-def test_quotes_and_the_str_tag_make_text():
+def test_quoted_and_str_tagged_values_are_text():
     assert plain("a: '5'\nb: \"true\"\nc: !!str 7\nd: |\n  1\n") == {"a": "5", "b": "true", "c": "7", "d": "1\n"}
 
 
 @given(st.integers())
-def test_every_whole_number_is_read_back(number):
+def test_every_integer_is_read_back(number):
     assert scalar(str(number)) == number
 
 
@@ -102,7 +102,7 @@ def test_every_float_is_read_back(number):
     assert isinstance(scalar(repr(number)), float)
 
 
-def test_a_tag_that_means_nothing_is_refused():
+def test_an_unknown_tag_is_refused():
     assert problem_texts(
         "a: !include other.yaml\nb: !!str 5\nc: !!int 5\nd: !x [1]\ne: !!python/name:os.system ''\n"
     ) == [
@@ -112,7 +112,7 @@ def test_a_tag_that_means_nothing_is_refused():
     ]
 
 
-def test_values_and_keys_know_their_places():
+def test_values_and_keys_have_positions():
     node, _ = load("a: 1\nb:\n  - x\n  - {c: 2}\n", "x.yaml")
     assert node.keys == {"a": (1, 1), "b": (2, 1)}
     inner, path = node.follow(["b", 1, "c", "more"])
@@ -122,14 +122,14 @@ def test_values_and_keys_know_their_places():
     assert node.follow(["b", 7])[1] == ["b"]
 
 
-def test_a_key_that_is_there_twice():
+def test_a_duplicate_key_is_refused():
     assert problem_texts("stages:\n  draw: {}\n  jsonl: {}\n  draw: {a: 1}\n") == [
         "x.yaml:4:3: the key 'draw' is here twice, first in line 2"
     ]
 
 
 @pytest.mark.parametrize("text", ["? [a, b]\n: 1\n", "{}: 1", "'': 1"])
-def test_a_key_must_be_a_word(text):
+def test_keys_must_be_scalars(text):
     assert problem_texts(text) == [problem_texts(text)[0]]
     assert problem_texts(text)[0].endswith("a key must be a word")
 
@@ -138,17 +138,17 @@ def test_keys_stay_text_whatever_they_look_like():
     assert plain("{on: 1, 5: 2, null: 3}") == {"on": 1, "5": 2, "null": 3}
 
 
-def test_anchors_and_aliases():
+def test_anchors_and_aliases_are_resolved():
     assert plain("a: &x [1, 2]\nb: *x\n") == {"a": [1, 2], "b": [1, 2]}
     assert problem_texts("a: &x [*x]\n") == ["x.yaml:1:8: an alias cannot stand inside what it names"]
 
 
-def test_a_merge_key_is_refused_with_the_way_out():
+def test_a_merge_key_is_refused_with_the_fix():
     (text,) = problem_texts("a: &x {b: 1}\nc: {<<: *x, d: 2}\n")
     assert text.startswith("x.yaml:2:5: YAML's merge key << is not read here; write the options out")
 
 
-def test_a_pipeline_with_a_wrong_indentation_is_told_with_an_example():
+def test_a_wrong_indentation_is_reported_with_an_example():
     with pytest.raises(ConfigError) as caught:
         load("stages:\n  detect:\n    model: demo\n   min_score: 0.4\n", "x.yaml")
     first, *example = str(caught.value).splitlines()
@@ -189,7 +189,7 @@ MISFIT = "which fits no line above it; the keys of a mapping begin in the same c
         ('a: 1\nb: "x\nc: 1\n', "x.yaml:4:1: not valid YAML: found unexpected end", "quoted scalar from line 2 on"),
     ],
 )
-def test_what_is_not_yaml_is_told_with_its_place(text, start, hint):
+def test_invalid_yaml_is_reported_with_its_position(text, start, hint):
     with pytest.raises(ConfigError) as caught:
         load(text, "x.yaml")
     (problem,) = map(str, caught.value.problems)
@@ -216,13 +216,13 @@ def test_an_environment_variable_cannot_bring_structure():
     assert plain("a: ${X}", X="b: c") == {"a": "b: c"}
 
 
-def test_a_variable_that_is_not_set():
+def test_an_unset_variable_is_reported():
     assert problem_texts("a:\n  b: x${NO_SUCH}\n") == [
         "x.yaml:2:6: the environment variable NO_SUCH is not set; set it, or write ${NO_SUCH:-a default}"
     ]
 
 
-def test_files(tmp_path):
+def test_variables_can_be_read_from_files(tmp_path):
     (tmp_path / "pipeline.yaml").write_text("a: ä\n", encoding="utf-8")
     assert load_file(tmp_path / "pipeline.yaml")[0].plain() == {"a": "ä"}
     (tmp_path / "latin").write_bytes(b"a: \xe4\n")
@@ -237,7 +237,7 @@ def test_files(tmp_path):
         assert text in str(caught.value)
 
 
-def test_plain_goes_all_the_way_down():
+def test_plain_converts_nested_values():
     node = YamlNode(
         {"a": YamlNode([YamlNode(1, "", 1, 1), YamlNode({"b": YamlNode(None, "", 1, 1)}, "", 1, 1)], "", 1, 1)},
         "",
@@ -247,14 +247,14 @@ def test_plain_goes_all_the_way_down():
     assert node.plain() == {"a": [1, {"b": None}]}
 
 
-def test_a_byte_order_mark_and_windows_lines_are_no_trouble(tmp_path):
+def test_a_byte_order_mark_and_crlf_are_accepted(tmp_path):
     path = Path(tmp_path / "w.yaml")
     path.write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert load_file(path)[0].plain() == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("number", ["9" * 5000, "-" + "9" * 5000, "0x" + "f" * 5000])
-def test_a_number_without_end_is_told_with_its_place(number):
+def test_an_overlong_number_is_reported_with_its_position(number):
     assert problem_texts(f"a: 1\nb: [{number}]\n") == [
         f"x.yaml:2:5: a number has at most 1000 digits, got {len(number)}; put quotes around text"
     ]
@@ -278,29 +278,29 @@ TOO_DEEP = "lists and mappings may stand at most 100 deep in each other"
         ("- " * 200_000 + "1", "1:201"),
     ],
 )
-def test_what_is_nested_without_end_is_told_with_its_place(text, place):
+def test_too_deep_nesting_is_reported_with_its_position(text, place):
     assert refused(text) == [f"x.yaml:{place}: {TOO_DEEP}"]
 
 
-def test_what_is_nested_as_deep_as_it_may_be_is_read():
+def test_nesting_up_to_the_limit_is_read():
     assert plain("[" * 99 + "1" + "]" * 99)
 
 
-def test_aliases_nest_as_deep_as_values_do():
+def test_aliases_count_toward_the_nesting_limit():
     lines = ["a0: &a0 [1]", f"a1: &a1 {'[' * 50}*a0{']' * 50}", f"a2: {'[' * 47}*a1{']' * 47}"]
     assert plain("\n".join(lines))
     lines[2] = f"a2: {'[' * 48}*a1{']' * 48}"
     assert refused("\n".join(lines)) == [f"x.yaml:3:53: {TOO_DEEP}"]
 
 
-def test_the_depth_behind_an_anchor_is_not_taken_for_its_own():
+def test_the_depth_of_an_anchor_is_relative():
     lines = [f"deep: {'[' * 90}1{']' * 90}", "flat: &flat [1]", f"a: {'[' * 90}*flat{']' * 90}"]
     assert plain("\n".join(lines))
     lines = [f"a: [&a {'[' * 60}1{']' * 60}, &b [2]]", f"b: {'[' * 60}*b{']' * 60}", f"c: {'[' * 60}*a{']' * 60}"]
     assert refused("\n".join(lines)) == [f"x.yaml:3:64: {TOO_DEEP}"]
 
 
-def test_aliases_of_aliases_are_bounded_with_the_place_and_the_way_out():
+def test_nested_aliases_are_bounded_with_position_and_fix():
     lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
     lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]" for i in range(1, 9)]
     (text,) = refused("\n".join(lines))
@@ -310,7 +310,7 @@ def test_aliases_of_aliases_are_bounded_with_the_place_and_the_way_out():
     )
 
 
-def test_the_bound_counts_each_value_that_an_alias_stands_for():
+def test_the_limit_counts_each_value_of_an_alias():
     text = "a: &a {b: [1, 2], c: 3}\nd: &d [*a]\ne: *d\n"
     assert load(text, "x.yaml", {}, max_aliased=11)[0].plain()["e"] == [{"b": [1, 2], "c": 3}]  # 5 of *a, 6 of *d
     with pytest.raises(ConfigError, match=r"^x\.yaml:5:4: the aliases of this file may stand for at most 11 values"):
@@ -329,7 +329,7 @@ def test_a_longer_file_may_have_more_aliases():
     assert plain(comment + values.replace(", *a", "", 1))
 
 
-def test_what_an_alias_stands_for_is_its_own_value_and_keeps_its_place():
+def test_an_alias_is_a_separate_value_with_its_position():
     node, problems = load("a: &a {b: [1]}\nc: *a\n", "x.yaml", {})
     assert problems == []
     node.value["c"].value["b"].value.append(node)
@@ -339,7 +339,7 @@ def test_what_an_alias_stands_for_is_its_own_value_and_keeps_its_place():
     assert (node.value["c"].line, node.value["c"].column) == (1, 4)
 
 
-def test_an_anchor_cannot_be_named_twice_nor_an_alias_be_a_key():
+def test_duplicate_anchors_and_aliases_as_keys_are_refused():
     assert "found duplicate anchor 'x'" in refused("a: &x 1\nb: &x 2\n")[0]
     assert problem_texts("a: &x b\n*x : 1\n") == ["x.yaml:2:1: a key must be a word"]
     assert plain("&k a: 1\nb: *k\n") == {"a": 1, "b": "a"}
@@ -355,7 +355,7 @@ def test_an_anchor_cannot_be_named_twice_nor_an_alias_be_a_key():
         "x: 1\nk: 'abc\n  def'",
     ],
 )
-def test_each_character_of_a_text_has_its_place_in_the_file(text):
+def test_each_character_of_a_text_has_a_position(text):
     node = load(text, "x.yaml", {})[0].value["k"]
     lines = text.split("\n")
     for offset, character in enumerate(node.value.rstrip("\n")):
@@ -368,7 +368,7 @@ def test_each_character_of_a_text_has_its_place_in_the_file(text):
     assert within(node, len(node.value)) == (last[0], last[1] + 1)
 
 
-def test_a_character_that_the_file_writes_otherwise_is_at_the_beginning_of_its_text():
+def test_an_escaped_character_has_the_position_of_its_text():
     node = load('x: 1\nk: "a\\u0042"', "x.yaml", {})[0].value["k"]
     assert node.value == "aB"
     assert within(node, 0) == (2, 5)
@@ -398,18 +398,18 @@ def test_a_long_value_in_a_message_is_shortened():
         "a: &x !!str 5\nb: *x\nc: ! 7\nd: !!map {}\ne: plain on\n  two lines\n",
     ],
 )
-def test_both_parsers_make_the_same_tree(text):
+def test_both_parsers_give_the_same_tree(text):
     text = text.removeprefix("\ufeff")
     fast, slow = (yaml_tree._TreeBuilder("x.yaml", {}, text) for _ in range(2))
     assert fast.build(yaml_tree._FastParser(text)) == slow.build(yaml.SafeLoader(text))
     assert fast.problems == slow.problems
 
 
-def test_the_fast_parser_is_there():
+def test_the_fast_parser_is_available():
     assert yaml_tree._FastParser is yaml.CSafeLoader
 
 
-def test_texts_of_plain_values_are_expanded_and_typed_as_in_a_yaml():
+def test_texts_of_plain_values_are_expanded_and_typed_like_yaml():
     environment = {"HOST": "10.0.0.7", "PORT": "554", "EMPTY": ""}
     values = {
         "uri": "rtsp://${HOST}:${PORT}/a",
@@ -435,7 +435,7 @@ def test_texts_of_plain_values_are_expanded_and_typed_as_in_a_yaml():
     }
 
 
-def test_every_variable_that_is_not_set_is_reported():
+def test_every_unset_variable_is_reported():
     with pytest.raises(ConfigError) as raised:
         yaml_tree.expand({"a": "${ONE}", "b": ["${TWO}"]}, "pipeline", {})
     assert [problem.text.split(";")[0] for problem in raised.value.problems] == [

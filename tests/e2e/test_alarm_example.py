@@ -16,7 +16,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "alarm_mail.yaml"
 VIDEO = EXAMPLE.parents[1] / "samples" / "street.mp4"
 
 
-def test_a_mail_comes_when_a_camera_dies_and_another_when_it_is_back(
+def test_mails_are_sent_when_a_camera_fails_and_recovers(
     rtsp, mail_server, mail_tls, tmp_path, monkeypatch  # noqa: F811
 ):  # fmt: skip
     camera, (context, ca) = rtsp({"gate": VIDEO}, user="ann", password="hunter2"), mail_tls

@@ -52,7 +52,7 @@ def events(outcome, stage):
             if event["stage"] == stage]  # fmt: skip
 
 
-def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_now_and_then(run_pipeline, vlm):
+def test_the_end_of_a_file_waits_for_answers_of_a_slow_failing_endpoint(run_pipeline, vlm):
     vlm.delay_s = 0.15
     vlm.answers = lambda call, number: 503 if number == 3 else {"injured": number % 2 == 0, "why": "lies there"}
     outcome = run_pipeline(STREET.format(url=vlm.url, more=""), limit=120)
@@ -69,7 +69,7 @@ def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_n
     assert len(vlm.calls) == counts["ask calls"] == len(raised) + 1
     assert counts["ask calls"] - counts["ask retries"] <= 1.02 * len(raised)
     assert (counts["ask retries"], counts["ask calls failed: HTTP 503"]) == (1, 1)
-    assert vlm.most_at_once == 2
+    assert vlm.peak_at_once == 2
     for track, (at, event) in answered.items():
         label = "yes" if event["data"]["answer"]["injured"] else "no"
         for record in records:
@@ -87,7 +87,7 @@ def test_a_file_waits_at_its_end_for_the_answers_of_a_slow_endpoint_that_fails_n
     assert text.startswith(f'Person {event["track_id"]} at street, asked "Is this person injured?": injured: ')
 
 
-def test_an_endpoint_that_hangs_holds_up_nothing(run_pipeline, vlm):
+def test_a_hanging_endpoint_delays_no_frame(run_pipeline, vlm):
     vlm.delay_s = 3600.0
     more = "{drain_timeout: 300ms, queue: 4, parallel: 1}".strip("{}").replace(", ", "\n    ")
     outcome = run_pipeline(STREET.format(url=vlm.url, more=more), limit=120)
@@ -104,7 +104,7 @@ def test_an_endpoint_that_hangs_holds_up_nothing(run_pipeline, vlm):
     vlm.delay_s = 0.0
 
 
-def test_calls_side_by_side_find_out_that_the_server_does_not_know_the_form(run_pipeline, vlm):
+def test_concurrent_calls_fall_back_without_a_response_format(run_pipeline, vlm):
     vlm.delay_s, vlm.knows_response_format = 0.05, False
     outcome = run_pipeline(STREET.format(url=vlm.url, more="parallel: 2"), limit=120)
     answered = len(events(outcome, "ask"))
@@ -114,7 +114,7 @@ def test_calls_side_by_side_find_out_that_the_server_does_not_know_the_form(run_
 
 
 @pytest.mark.parametrize("per_source", [False, True])
-def test_the_last_frames_do_not_wait_for_a_full_batch(vlm, root, per_source):
+def test_the_last_frames_leave_in_a_partial_batch(vlm, root, per_source):
     text = STREET.format(url=vlm.url, more="drain_timeout: 1h")
     text = text.replace("  collect: {}\n", "  jsonl: {path: all.jsonl}\n")
     running = PipelineRun(
@@ -138,7 +138,7 @@ class Fails(FrameStage):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_a_file_does_not_wait_for_nothing_if_a_stage_fails_on_its_closing_frame(vlm, tmp_path, batch):
+def test_a_stage_that_fails_on_the_closing_frame_does_not_delay_the_end(vlm, tmp_path, batch):
     (tmp_path / "fails.py").write_text(FAILS)
     text = STREET.format(url=vlm.url, more="drain_timeout: 1h").replace("  rule:\n", "  fails: {}\n  rule:\n", 1)
     text = f"plugins: [fails.py]\nbatch: {{size: {batch}}}\n" + text.replace(
@@ -195,7 +195,7 @@ def luma(image):
         ("pixelate: [person]", "capture: frame", (0, 0, 320, 240)),
     ],
 )
-def test_no_pixel_that_is_hidden_leaves(vlm, root, hide, options, rect):
+def test_no_hidden_pixel_is_sent(vlm, root, hide, options, rect):
     draw, both = parts(HIDDEN % (hide, vlm.url, f"{options}, quality: 100"), root)
     clear = [frame.image() for frame in textured()]
     shown = [frame.image() for frame in run_nodes(draw, textured())]
@@ -212,7 +212,7 @@ def test_no_pixel_that_is_hidden_leaves(vlm, root, hide, options, rect):
         assert np.abs(sent - before)[hidden].mean() > 30
 
 
-def test_a_stage_that_is_not_below_the_hiding_one_is_refused(root):
+def test_a_stage_above_the_hiding_stage_is_refused(root):
     text = HIDDEN.replace("  ask:", "  ask: {from: door,").replace("{from: door, {", "{from: door, ")
     with pytest.raises(ConfigError, match=r"ask would show what draw hides; write from: draw, .* or show_hidden: true"):
         build(read_text(text % ("blur: [person]", "http://127.0.0.1:1/v1", "after: 0s"), folder=root))
@@ -259,13 +259,13 @@ stages:
         ("  track: {}\n", "", r"ask reads track_id, which no earlier stage writes; put a tracker above it"),
     ],
 )
-def test_check_says_what_is_wrong_and_where(root, old, new, problem):
+def test_check_reports_problems_with_their_position(root, old, new, problem):
     assert old in CHECKED
     with pytest.raises(ConfigError, match=problem):
         build(read_text(CHECKED.replace(old, new, 1), folder=root))
 
 
-def test_rules_below_know_the_attributes_and_their_values(root):
+def test_rules_can_use_the_attributes_and_their_values(root):
     config = read_text(CHECKED + '  r: {stage: rule, when: attributes.injured == "maybe"}\n', folder=root)
     with pytest.raises(ConfigError, match="injured is never 'maybe'; known: yes, no"):
         build(config)
@@ -282,7 +282,7 @@ def test_rules_below_know_the_attributes_and_their_values(root):
 
 
 @pytest.mark.long
-def test_several_processes_share_the_budget(vlm, here, tmp_path):
+def test_processes_share_the_budget(vlm, here, tmp_path):
     from support.example_runs import command
 
     vlm.delay_s = 0.05

@@ -34,14 +34,14 @@ PLAIN = "sources: {%s: 'test://'}\nstages: {%s: {stage: jsonl, path: x.jsonl}}\n
         ("cam", "a" * 300, "2:10: a stage id has at most 100 characters, since files are named after it, got 300"),
     ],
 )  # fmt: skip
-def test_an_id_that_no_file_can_be_named_after_is_told_before_the_run(source, stage, message):
+def test_an_id_too_long_for_a_file_name_is_refused_before_the_run(source, stage, message):
     with pytest.raises(ConfigError) as caught:
         build(read_text(PLAIN % (source, stage)))
     assert message in str(caught.value)
     assert not valid(PLAIN % (source, stage))
 
 
-def test_the_longest_ids_are_taken():
+def test_the_longest_ids_are_accepted():
     for source in ("a" * 100, "/".join(["a" * 79] * 5)):
         text = PLAIN % (source, "b" * 100)
         build(read_text(text))

@@ -61,7 +61,7 @@ def fine_detail(picture):
     return cv2.Laplacian(picture.astype(np.float64), cv2.CV_64F).var()
 
 
-def test_no_image_shows_what_is_hidden(folder, here):
+def test_no_image_shows_hidden_objects(folder, here):
     """Every file that is written, against the video: fine detail is gone where it is hidden, and is there elsewhere."""
     Path("p.yaml").write_text(HIDDEN)
     assert here("run", "p.yaml", "--limit", LIMIT, cwd=folder).returncode == 0
@@ -94,7 +94,7 @@ def test_no_image_shows_what_is_hidden(folder, here):
 
 
 @pytest.mark.parametrize("above", ["detect", "[detect, draw]"])
-def test_check_refuses_to_collect_before_it_is_hidden(root, above):
+def test_check_refuses_collect_above_the_hiding_stage(root, above):
     text = HIDDEN.replace("path: each,", f"path: each, from: {above},")
     with pytest.raises(ConfigError, match="each would show what draw hides; write from: draw"):
         build(read_text(text, folder=root, registry=default_registry()))
@@ -147,7 +147,7 @@ def marked(folder):
 
 
 @pytest.mark.long
-def test_real_networks_are_unsure_disagree_and_see_new_people(real):
+def test_real_networks_trigger_every_reason_to_collect(real):
     by_frame = {line["frame"]: line["objects"] for line in real}
     assert marked("weak") == {
         frame: marks
@@ -199,7 +199,7 @@ stages:
 
 
 @pytest.mark.long
-def test_two_processes_share_the_budget_and_know_each_others_images(folder):
+def test_two_processes_share_the_budget_and_detect_each_others_duplicates(folder):
     sources = ", ".join(f'{name}: "test://?frames=20&width=160&height=120"' for name in "abcd")
     Path("p.yaml").write_text(SHARED.replace("SOURCES", sources))
     command("run", "p.yaml", "--report", "report.json")

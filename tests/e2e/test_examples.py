@@ -10,7 +10,7 @@ from support.example_runs import LIMIT, ROOT, command, folder_fixture, hits, iou
 EXAMPLES = [ROOT / "pipeline.yaml", *sorted((ROOT / "examples").glob("*.yaml"))]
 
 
-def test_there_is_an_example_for_each_idea():
+def test_every_use_case_has_an_example():
     assert {path.stem for path in EXAMPLES} == {
         "pipeline", "detect", "annotated_video", "several_sources", "branches", "plugin", "line_counter",
         "csv", "insert", "colors", "small_objects", "region", "count_people", "cars", "queue", "loitering", "blurred",
@@ -20,7 +20,7 @@ def test_there_is_an_example_for_each_idea():
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_passes_check_without_a_warning(path, monkeypatch):
+def test_examples_pass_check_without_a_warning(path, monkeypatch):
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read
 
@@ -32,19 +32,19 @@ def test_it_passes_check_without_a_warning(path, monkeypatch):
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_it_begins_with_words_for_who_reads_it(path):
+def test_examples_begin_with_a_description(path):
     text = path.read_text()
     assert text.startswith("# ")
     assert len(text.partition("\ntests:\n")[0].splitlines()) <= 60
 
 
-def test_check_as_a_command(monkeypatch):
+def test_the_command_check_accepts_an_example(monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("check", "pipeline.yaml")
     assert done.stdout == "pipeline.yaml: ok, 1 source, 4 stages (2 on the device)\n"
 
 
-def test_the_pipeline_that_ships(folder):
+def test_the_included_pipeline_runs(folder):
     run("pipeline.yaml", folder)
     assert sorted(os.listdir("out")) == ["street.jsonl", "street.mp4"]
     frame_records = records(folder / "out" / "street.jsonl")
@@ -72,7 +72,7 @@ def test_the_pipeline_that_ships(folder):
     assert report["detections"] == {"detect": sum(len(record["objects"]) for record in frame_records)}
 
 
-def test_detect_prints_records_and_nothing_else(folder):
+def test_detect_prints_only_records(folder):
     done = run("examples/detect.yaml", folder)
     frame_records = [json.loads(text) for text in done.stdout.splitlines()]
     assert [record["frame"] for record in frame_records] == list(range(LIMIT))
@@ -89,7 +89,7 @@ def test_set_replaces_a_value(folder):
     assert min(scores) >= 0.9
 
 
-def test_annotated_video(folder):
+def test_the_example_annotated_video_writes_a_video(folder):
     run("examples/annotated_video.yaml", folder)
     drawn, times = pictures(folder / "out" / "street-annotated.mp4")
     source, source_times = street()
@@ -98,7 +98,7 @@ def test_annotated_video(folder):
     assert os.listdir("out") == ["street-annotated.mp4"]
 
 
-def test_several_sources(folder):
+def test_the_example_several_sources_writes_a_file_each(folder):
     run("examples/several_sources.yaml", folder)
     assert sorted(os.listdir("out")) == ["all.jsonl", "pattern.jsonl", "street.jsonl", "thinned.jsonl"]
     by_source = {name: records(folder / "out" / f"{name}.jsonl") for name in ("street", "thinned", "pattern")}
@@ -113,7 +113,7 @@ def test_several_sources(folder):
         assert [r for r in together if r["source"] == name] == source_records
 
 
-def test_branches(folder):
+def test_the_example_branches_detects_cars_and_walkers_on_two_branches(folder):
     run("examples/branches.yaml", folder)
     assert sorted(os.listdir("out")) == ["street-all.jsonl", "street-cars.mp4", "street-clean.mp4"]
     frame_records = records(folder / "out" / "street-all.jsonl")
@@ -129,7 +129,7 @@ def test_branches(folder):
     assert (np.abs(clean - source) > 60).mean() < 1e-4  # what one branch draws is not seen in another
 
 
-def test_plugin(folder):
+def test_the_example_plugin_emits_crowded_above_its_limit(folder):
     run("examples/plugin.yaml", folder)
     frame_records = records(folder / "out" / "street-busy.jsonl")
     events = [(record["frame"], event) for record in frame_records for event in record["events"]]
@@ -146,19 +146,19 @@ TESTED = {"plugin": 2, "line_counter": 2, "count_people": 1, "cars": 1, "queue":
 
 
 @pytest.mark.parametrize(("name", "tests"), TESTED.items())
-def test_the_tests_in_an_example_pass(name, tests, monkeypatch):
+def test_tests_in_examples_pass(name, tests, monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("test", f"examples/{name}.yaml")
     assert done.stdout.splitlines()[-1] == f"{tests} of {tests} tests passed"
 
 
-def test_a_pipeline_without_tests_says_so(monkeypatch):
+def test_a_pipeline_without_tests_is_reported(monkeypatch):
     monkeypatch.chdir(ROOT)
     done = command("test", "pipeline.yaml", expect=2)
     assert "pipeline.yaml has no tests" in done.stderr
 
 
-def test_csv(folder):
+def test_the_example_csv_writes_rows(folder):
     import csv
 
     run("examples/csv.yaml", folder)
@@ -173,7 +173,7 @@ def test_csv(folder):
     assert {"car", "person"} <= {row["label"] for row in rows}
 
 
-def test_insert(folder):
+def test_the_example_insert_hides_the_covered_part_from_the_detector(folder):
     run("examples/insert.yaml", folder)
     frame_records = records(folder / "out" / "street-hidden.jsonl")
     assert hits(frame_records) < 0.95
@@ -185,7 +185,7 @@ def test_insert(folder):
     assert sum(box[3] <= 110 for box in plain) > LIMIT
 
 
-def test_colors(folder):
+def test_the_example_colors_gives_cars_a_color(folder):
     run("examples/colors.yaml", folder)
     frame_records = records(folder / "out" / "street-colors.jsonl")
     cars = [detection for record in frame_records for detection in record["objects"] if detection["label"] == "car"]
@@ -209,7 +209,7 @@ def test_colors(folder):
     assert len(pictures(folder / "out" / "street-colors.mp4")[0]) == LIMIT
 
 
-def test_small_objects(folder):
+def test_the_example_small_objects_detects_smaller_objects_in_tiles(folder):
     run("examples/small_objects.yaml", folder)
     tiled = records(folder / "out" / "street-small.jsonl")
     assert hits(tiled) == 1
@@ -233,7 +233,7 @@ def small(frame_records, n=LIMIT):
     return hit
 
 
-def test_region(folder):
+def test_the_example_region_reports_objects_of_its_region_only(folder):
     run("examples/region.yaml", folder)
     feet = [
         detection["box"][3]
@@ -246,7 +246,7 @@ def test_region(folder):
     assert json.loads((folder / "report.json").read_text())["counts"]["regions inferred"] == LIMIT
 
 
-def test_blurred(folder):
+def test_the_example_blurred_hides_objects(folder):
     run("examples/blurred.yaml", folder, "--set", "stages.draw.only=[nothing]")
     run("examples/detect.yaml", folder, "--set", "stages.jsonl.path=out/found.jsonl")
     frame_records = records(folder / "out" / "found.jsonl")

@@ -61,7 +61,7 @@ def broker(tmp_path, monkeypatch):
     server.kill()
 
 
-def test_kafka_avro(broker, tmp_path):
+def test_the_example_kafka_avro_sends_records(broker, tmp_path):
     done = subprocess.run(
         [sys.executable, ROOT / "run.py", "run", ROOT / "examples" / "kafka_avro.yaml", "--device", "cpu",
          "--limit", "30", "--report", "report.json"],
@@ -90,7 +90,7 @@ def test_kafka_avro(broker, tmp_path):
 
 
 @pytest.mark.parametrize("format_", ["avro", "protobuf", "json"])
-def test_a_schema_s_number_goes_before_each_record(format_, broker, tmp_path):
+def test_each_record_begins_with_the_id_of_its_schema(format_, broker, tmp_path):
     options = {"url": f"kafka://127.0.0.1:{broker.port}", "format": format_, "schema_id": 42}
     code, counts, _ = run({"stage": "kafka", **options, "spool": {"path": str(tmp_path / "s")}}, count=3)
     assert (code, counts["records sent"]) == (0, 6)
@@ -104,7 +104,7 @@ def test_a_schema_s_number_goes_before_each_record(format_, broker, tmp_path):
         assert [error.message for error in SCHEMA.iter_errors(record)] == []
 
 
-def test_what_an_earlier_run_left_of_another_kind_is_given_up_alone_and_told(broker, tmp_path):
+def test_spooled_records_of_another_format_are_dropped_and_reported(broker, tmp_path):
     there = {"stage": "kafka", "url": f"kafka://127.0.0.1:{broker.port}", "spool": {"path": str(tmp_path / "s")}}
     away = {**there, "url": f"kafka://127.0.0.1:{free_port()}", "drain_timeout": 0.1, "timeout": 0.1}
     run(away, count=2, sources=("gate",))

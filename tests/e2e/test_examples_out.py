@@ -51,7 +51,7 @@ def value(config, payload):
     return jinja2.Environment().from_string(config["value_template"]).render(value_json=json.loads(payload))
 
 
-def test_home_assistant(example, mosquitto):
+def test_the_example_home_assistant_publishes_entities(example, mosquitto):
     before = Listener(mosquitto)
     before.listen(lambda: before.there, "it listens")
     user = f"streamkit:{quote(mosquitto.password, safe='')}"
@@ -64,8 +64,8 @@ def test_home_assistant(example, mosquitto):
         assert [text for name, text in before.passed if name == topic] == ["online", "offline"]
 
     later = Listener(mosquitto)  # Home Assistant, which starts afterwards
-    later.listen(lambda: len(later.kept) >= 6, later.kept)
-    configs = {topic: json.loads(text) for topic, text in later.kept.items() if topic.startswith("homeassistant/")}
+    later.listen(lambda: len(later.retained) >= 6, later.retained)
+    configs = {topic: json.loads(text) for topic, text in later.retained.items() if topic.startswith("homeassistant/")}
     assert configs.keys() == {
         "homeassistant/sensor/streamkit_street/person/config",
         "homeassistant/sensor/streamkit_street/car/config",
@@ -77,10 +77,10 @@ def test_home_assistant(example, mosquitto):
         assert discovery["device"]["name"] == "street"
         assert discovery["device"]["identifiers"]
         assert discovery["origin"]["name"] == "streamkit"
-        assert later.kept[discovery["availability"][0]["topic"]] == "offline"
+        assert later.retained[discovery["availability"][0]["topic"]] == "offline"
 
     sent = [text for topic, text in before.passed if topic == "streamkit/street"]
-    assert later.kept["streamkit/street"] == sent[-1], "the last numbers are kept"
+    assert later.retained["streamkit/street"] == sent[-1], "the last numbers are kept"
     assert len(sent) > 2
     for label in ("person", "car"):
         config = configs[f"homeassistant/sensor/streamkit_street/{label}/config"]
@@ -115,7 +115,7 @@ def as_grafana_asks(text, span):
     return text
 
 
-def test_postgres_grafana(example, place):  # noqa: F811
+def test_the_example_postgres_grafana_fills_its_tables(example, place):  # noqa: F811
     import psycopg
 
     there = place("postgres")

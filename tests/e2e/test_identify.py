@@ -17,12 +17,12 @@ def results(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("kind", "min_score"), [("planes", 0.93), ("look", 0.85)])
-def test_who_is_who_on_both_cameras(results, kind, min_score):
+def test_people_have_the_same_identity_on_both_cameras(results, kind, min_score):
     assert cross_camera_idf1(SCENE, results[kind]) >= min_score
 
 
 @pytest.mark.gpu
-def test_a_gpu_gives_the_same(results, tmp_path):
+def test_a_gpu_gives_the_same_identities(results, tmp_path):
     gpu_records = identified(SCENE, "cuda", tmp_path)
     for kind in ("planes", "look"):
         assert cross_camera_idf1(SCENE, gpu_records[kind]) == pytest.approx(
@@ -30,7 +30,7 @@ def test_a_gpu_gives_the_same(results, tmp_path):
         )
 
 
-def test_the_score_needs_one_number_for_both_cameras(results):
+def test_the_score_needs_shared_ids_of_both_cameras(results):
     """Numbers of each camera's own, however good, are not enough."""
     apart = {
         camera: [
@@ -45,14 +45,14 @@ def test_the_score_needs_one_number_for_both_cameras(results):
     assert cross_camera_idf1(SCENE, apart) < 0.8
 
 
-def test_no_two_objects_of_a_frame_have_one_identity(results):
+def test_objects_of_a_frame_have_distinct_identities(results):
     for kind in ("planes", "look"):
         for record in (record for camera in CAMERAS for record in results[kind][camera]):
             ids = [item["identity"] for item in record["objects"] if "identity" in item]
             assert len(set(ids)) == len(ids)
 
 
-def test_the_events_tell_paths(results):
+def test_the_events_describe_paths(results):
     events = [e for camera in CAMERAS for record in results["planes"][camera] for e in record["events"]]
     seen = [event["data"] for event in events if event["kind"] == "seen"]
     assert any(data.get("new") for data in seen)
@@ -61,7 +61,7 @@ def test_the_events_tell_paths(results):
     assert any(set(path) == set(CAMERAS) for path in paths)
 
 
-def test_the_shipped_truth_is_that_of_two_views_of_one_scene():
+def test_the_shipped_truth_matches_two_views_of_a_scene():
     from samples.draw_street import truth as drawn
     from samples.scene import views
 
@@ -75,7 +75,7 @@ def test_the_shipped_truth_is_that_of_two_views_of_one_scene():
     assert len(ids[0] & ids[1]) >= 10, "many are in both"
 
 
-def test_the_homographies_are_those_of_the_cameras():
+def test_the_homographies_match_the_cameras():
     from samples.scene import views
     from streamkit.analytics.geometry import read_homography
 

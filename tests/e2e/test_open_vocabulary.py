@@ -70,7 +70,7 @@ def precision(truth, detections, text):
     return mean_average_precision(labeled_records, rows, 2)[1][0]
 
 
-def test_prompts_find_as_much_as_fixed_classes(folder, scene):
+def test_prompts_are_as_accurate_as_fixed_classes(folder, scene):
     path, truth = scene
     vectors = TextEncoder(load_card(find_card("demo-words"))).embed(FIXED)
     worded.card(folder, worded.closed(vectors), text={}, labels=list(FIXED), score=0.05)
@@ -86,7 +86,7 @@ def test_prompts_find_as_much_as_fixed_classes(folder, scene):
     assert precision(truth, prompted, "person in red") > precision(truth, people, "person in red") + 0.15
 
 
-def test_the_example(folder):
+def test_the_example_open_vocabulary_detects_its_prompts(folder):
     run("examples/open_vocabulary.yaml", folder)
     frame_records = records(folder / "out" / "street-words.jsonl")
     assert len(frame_records) == LIMIT

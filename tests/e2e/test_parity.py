@@ -77,7 +77,7 @@ def matching_boxes(wanted: Any, compared: Any, min_score: float, min_iou: float,
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("video", VIDEOS)
 @pytest.mark.parametrize("model", MODELS)
-def test_gpu_finds_what_the_cpu_finds(
+def test_gpu_and_cpu_detect_the_same_objects(
     model: str, video: str, test_data: Path, tmp_path: Path, run_pipeline: Any, record_property: Callable[..., None]
 ) -> None:
     path = card(model, test_data, tmp_path)
@@ -103,7 +103,7 @@ def same(first: Any, other: Any) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_batch_size_changes_nothing(device: str, test_data: Path, tmp_path: Path, run_pipeline: Any) -> None:
+def test_results_do_not_depend_on_batch_size(device: str, test_data: Path, tmp_path: Path, run_pipeline: Any) -> None:
     path = card("yolox-nano", test_data, tmp_path)
     uri = {"a": test_data / VIDEOS["vtest"]}
     limit = 96 if device == "cpu" else None
@@ -146,7 +146,9 @@ Meter.noted = []  # type: ignore[attr-defined]
 
 @pytest.mark.gpu
 @pytest.mark.timeout(600)
-def test_order_of_sources_and_arrival_change_nothing(test_data: Path, tmp_path: Path, run_pipeline: Any) -> None:
+def test_results_do_not_depend_on_the_order_of_sources_and_arrival(
+    test_data: Path, tmp_path: Path, run_pipeline: Any
+) -> None:
     path = card("yolox-nano", test_data, tmp_path)
     names = ["vtest_480x360", "carnd_test_video", "car-detection", "ahmetozlu_pedestrian"]
     sources = {name.split("_")[0]: f"{{stage: jittery, uri: {test_data / 'videos' / name}.mp4}}" for name in names}

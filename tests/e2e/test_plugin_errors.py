@@ -121,7 +121,7 @@ def test_a_source_error_whose_text_raises_fails_the_source(run):
         run("{thing: {}}", "{stage: camera}")
 
 
-def test_data_whose_text_raises_is_noted_in_the_record(run, tmp_path):
+def test_data_whose_text_raises_is_marked_in_the_record(run, tmp_path):
     path = tmp_path / "a.jsonl"
     run(f"{{thing: {{}}, jsonl: {{path: '{path}'}}}}")
     assert path.read_text().count('"data":{"what":"(no text: __str__ raises ZeroDivisionError)"}') == 3
@@ -140,7 +140,7 @@ def test_a_frame_stage_may_return_nothing_or_its_frame(run, kind):
         ("generator", "generator", "assign frame.detections, or call frame.emit(...)"),
     ],
 )
-def test_anything_else_that_a_frame_stage_returns_fails_the_frame(run, kind, type_name, hint):
+def test_any_other_return_value_of_a_frame_stage_fails_the_frame(run, kind, type_name, hint):
     line = 1 + PLUGIN.splitlines().index('@stage("answer", reads="pixels")')
     errors = [frame.error for frame in run(f"{{answer: {{kind: {kind}}}}}")]
     text = f"TypeError: a frame stage must return None or its frame, got {type_name}; {hint} (mine.py:{line})"

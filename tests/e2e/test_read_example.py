@@ -38,7 +38,7 @@ def events(records, stage):
     return [event for record in records for event in record["events"] if event["stage"] == stage]
 
 
-def test_each_plate_is_read_once_and_as_drawn(records):
+def test_each_plate_is_read_once_and_correctly(records):
     plate_events = events(records, "plate")
     assert [event["kind"] for event in plate_events] == ["read"] * 3
     assert sorted(event["data"]["value"] for event in plate_events) == PLATES
@@ -70,7 +70,7 @@ def test_the_summary_counts_the_runs_of_the_network(folder):
     assert inferred <= 1.2 * 3 * 4  # 3 tracks of 4 s
 
 
-def test_check_refuses_a_list_that_is_not_there(folder, monkeypatch):
+def test_check_refuses_a_missing_list(folder, monkeypatch):
     monkeypatch.chdir(folder)
     text = (folder / "read_plates.yaml").read_text().replace("known_plates.txt", "none.txt")
     (folder / "wrong.yaml").write_text(text)

@@ -39,7 +39,7 @@ def pairs(events):
     return {(number, kind) for number, kind, _ in events}
 
 
-def test_a_crowd_on_the_pavement(records):
+def test_a_crowd_on_the_pavement_raises_a_rule(records):
     """Three or more for half a second, by what the zone counts."""
     expected, inside, since, raised = set(), 0, None, False
     for record in records:
@@ -54,7 +54,7 @@ def test_a_crowd_on_the_pavement(records):
     assert pairs(rule_events(records, "crowd")) == expected
 
 
-def test_each_fast_car(records):
+def test_each_fast_car_raises_a_rule(records):
     expected, raised, seen = [], set(), {}
     for record in records:
         for track in [track for track, at in seen.items() if record["pts_s"] - at > MAX_GAP]:
@@ -77,7 +77,7 @@ def test_each_fast_car(records):
     assert sorted(rule_events(records, "fast")) == sorted(expected)
 
 
-def test_who_waits(records):
+def test_waiting_people_raise_a_rule(records):
     entered, expected = {}, []
     for record in records:
         for event in record["events"]:

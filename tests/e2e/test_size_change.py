@@ -87,7 +87,7 @@ def events(frames):
 
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort"])
-def test_events_are_those_of_a_stream_of_one_size(tmp_path, write_pipeline, method):
+def test_events_equal_those_of_a_stream_of_constant_size(tmp_path, write_pipeline, method):
     stages = STAGES.replace("METHOD", method)
     plain = list(streamkit.run(write_pipeline(write(tmp_path / "plain.ts", options={"bf": "0"}), stages)))
     frames = list(streamkit.run(write_pipeline(resized(tmp_path, ".ts"), stages)))
@@ -119,7 +119,7 @@ def test_tracks_continue_and_their_boxes_have_the_new_size(tmp_path, write_pipel
         assert foot.tolist() == pytest.approx([0.125 + 0.04 * frame.index, 0.8], abs=0.03)
 
 
-def test_a_change_is_an_event_and_one_warning(tmp_path, write_pipeline):
+def test_a_size_change_gives_an_event_and_a_warning(tmp_path, write_pipeline):
     logged = collect()
     both = resized(tmp_path, ".h264").read_bytes()
     clip = tmp_path / "twice.h264"
@@ -137,7 +137,7 @@ def test_a_change_is_an_event_and_one_warning(tmp_path, write_pipeline):
     assert "cam is 96x80 from 0.40 s on, before 64x48" in warnings[0]
 
 
-def test_shapes_and_trails_are_drawn_where_they_lie_now(tmp_path, write_pipeline):
+def test_shapes_and_trails_are_drawn_in_the_new_size(tmp_path, write_pipeline):
     stages = STAGES.replace("METHOD", "bytetrack") + "  draw: {trail: 2s}\n"
     frames = list(streamkit.run(write_pipeline(resized(tmp_path, ".ts"), stages)))
     for frame in frames:
@@ -160,7 +160,7 @@ def test_positions_that_the_tracker_predicts_have_the_new_size(tmp_path, write_p
         assert foot.tolist() == pytest.approx([0.125 + 0.04 * frame.index, 0.8], abs=0.03)
 
 
-def test_a_part_that_is_made_unrecognizable_is_so_in_the_new_size(tmp_path, write_pipeline):
+def test_a_blurred_region_is_scaled_to_the_new_size(tmp_path, write_pipeline):
     clip = resized(tmp_path, ".ts")
     zone = "{zone: [[16, 8], [40, 8], [40, 32], [16, 32]]}"
     clear, mosaic = (
@@ -177,7 +177,7 @@ def test_a_part_that_is_made_unrecognizable_is_so_in_the_new_size(tmp_path, writ
 
 
 @pytest.mark.parametrize("tiles", [{}, {"tiles": {"size": [200, 200]}}], ids=["whole", "tiles"])
-def test_a_network_sees_the_region_where_it_lies_now(tmp_path, root, tiles):
+def test_the_region_of_a_network_is_scaled_to_the_new_size(tmp_path, root, tiles):
     clip = tmp_path / "street.h264"
     with av.open(str(root / "samples" / "street.mp4")) as street:
         pictures = list(itertools.islice(street.decode(video=0), 8))
@@ -194,7 +194,7 @@ def test_a_network_sees_the_region_where_it_lies_now(tmp_path, root, tiles):
     assert right > 270, "the region is twice as wide in the larger frames"
 
 
-def test_a_shape_beside_the_first_frame_is_reported_in_frames_of_any_size():
+def test_a_shape_outside_the_first_frame_is_reported_at_any_size():
     logged = collect()
     frame = Frame("gate", 9, 0.0, 640, 480, _state=FrameState(ordinal=9, shape_size=(320, 240)))
     shapes = {"inside": ((100.0, 0.0), (100.0, 200.0)), "beside": ((400.0, 0.0), (400.0, 200.0))}
@@ -216,14 +216,14 @@ def coded(pictures, size):
     return b"".join(map(bytes, [*packets, *encoder.encode(None)]))
 
 
-def test_below_a_stage_that_changes_the_size_shapes_are_in_its_pixels(tmp_path, write_pipeline):
+def test_shapes_below_a_resizing_stage_are_in_its_pixels(tmp_path, write_pipeline):
     frames = list(
         streamkit.run(write_pipeline(resized(tmp_path, ".ts"), "stages: {walkers: {}, shrink: {}}"), device="cpu")
     )
     assert {(frame.width, frame.height, frame.shape_scale) for frame in frames} == {(32, 24, (1.0, 1.0))}
 
 
-def test_images_of_a_folder_stand_for_themselves(tmp_path, write_pipeline):
+def test_images_of_a_folder_may_differ_in_size(tmp_path, write_pipeline):
     folder = tmp_path / "shots"
     folder.mkdir()
     for number, (height, width) in enumerate([(48, 64), (80, 96), (48, 64)]):

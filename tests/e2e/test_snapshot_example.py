@@ -56,7 +56,7 @@ def cut(picture, box, pad=0.1):
     return picture[top : int(np.ceil(y2 + py)), left : int(np.ceil(x2 + px))]
 
 
-def test_each_snapshot_is_the_object_as_it_was_seen_best(folder, records, video):
+def test_each_snapshot_shows_the_best_view_of_the_object(folder, records, video):
     saved_events = events(records, "saved", "snapshot")
     assert saved_events
     for record, event in saved_events:
@@ -86,7 +86,7 @@ def test_each_snapshot_is_the_object_as_it_was_seen_best(folder, records, video)
         ) > 0.3 * max(seen)
 
 
-def test_the_frames_are_those_of_the_events_with_boxes_on_them(folder, records, video):
+def test_the_frames_of_events_are_saved_with_boxes(folder, records, video):
     crossed = {record["pts_s"]: record["frame"] for record, _ in events(records, "crossed", "crossing")}
     names = sorted(path.name for path in (folder / "out" / "frames" / "street").iterdir())
     stems = {name[: len("000000.000s")] for name in names}
@@ -98,7 +98,7 @@ def test_the_frames_are_those_of_the_events_with_boxes_on_them(folder, records, 
         assert apart(picture, video[index]) < apart(picture, video[index - 20])
 
 
-def test_the_database_has_the_pictures_of_the_objects(folder, records, video):
+def test_the_database_has_the_crops_of_the_objects(folder, records, video):
     with closing(sqlite3.connect(folder / "out" / "crossings.db")) as database:
         rows = [json.loads(row[0]) for row in database.execute("select record from events order by rowid")]
     assert [row["frame"] for row in rows] == [record["frame"] for record, _ in events(records, "crossed", "crossing")]
@@ -112,7 +112,7 @@ def test_the_database_has_the_pictures_of_the_objects(folder, records, video):
         assert apart(picture, cv2.resize(expected, picture.shape[1::-1], interpolation=cv2.INTER_AREA)) < 8
 
 
-def test_what_was_written_is_counted(folder, records):
+def test_written_snapshots_are_counted(folder, records):
     counts = json.loads((folder / "report.json").read_text())["counts"]
     files = len(list((folder / "out").rglob("*.jpg")))
     assert counts["snapshots written"] == files

@@ -48,7 +48,7 @@ def shipped_truth():
     ("seed", "seconds"),
     [(0, 15), *(pytest.param(*params, marks=pytest.mark.long) for params in ((SEED, 16), (31, 20)))],
 )
-def test_every_scene_keeps_the_promises(seed, seconds):
+def test_every_scene_has_the_documented_properties(seed, seconds):
     scene = planned(seed, seconds)
     frames = [{"frame": i, "objects": scene.objects(i)} for i in range(scene.frames)]
     assert len(frames) == seconds * 25
@@ -63,13 +63,13 @@ def test_every_scene_keeps_the_promises(seed, seconds):
     assert 180 <= side.max() <= 215
 
 
-def test_people_and_cars_go_both_ways():
+def test_people_and_cars_move_in_both_directions():
     ways = {(a.look.kind, *np.sign(a.ground[-1] - a.ground[0])) for a in planned(SEED, BLOCK_S).actors}
     way = {(kind, axis, sign) for kind, *signs in ways for axis, sign in enumerate(signs)}
     assert {("car", 0, -1), ("car", 0, 1), ("person", 1, -1), ("person", 1, 1)} <= way
 
 
-def test_truth_follows_from_the_seed():
+def test_the_truth_is_determined_by_the_seed():
     frames = range(100, 104)
     first = truth(plan(1), frames)
     assert first == truth(plan(1), frames)
@@ -81,11 +81,11 @@ def test_drawing_does_not_change_the_truth(tmp_path):
     assert draw(planned(SEED, BLOCK_S), tmp_path / "few.mp4", frames) == truth(planned(SEED, BLOCK_S), frames)
 
 
-def test_shipped_truth_is_of_the_default_seed():
+def test_the_shipped_truth_is_that_of_the_default_seed():
     assert shipped_truth()[::80] == truth(planned(SEED, BLOCK_S), range(0, 400, 80))
 
 
-def test_shipped_truth_fits_the_shipped_film():
+def test_the_shipped_truth_matches_the_shipped_video():
     records = shipped_truth()
     with av.open(str(ROOT / "samples/street.mp4")) as film:
         stream = film.streams.video[0]
@@ -112,7 +112,7 @@ def test_score_counts_hits_and_false_alarms():
     assert mean_average_precision([frame], [rows])[0] == pytest.approx(0.5 + 0.5 * 2 / 3)
 
 
-def test_score_leaves_out_what_is_ignored():
+def test_the_score_excludes_ignored_objects():
     frame = record(((0, 0, 20, 20), 1.0), ((50, 0, 70, 20), 0.2), ((90, 0, 100, 10), 1.0))
     assert [ignored(o) for o in frame["objects"]] == [False, True, True]
     rows = np.array([[50, 0, 70, 20, 0.95, 0], [90, 0, 100, 10, 0.93, 0], [0, 0, 20, 20, 0.9, 0]], float)
@@ -155,14 +155,14 @@ def demo():
     return lambda images: session.run(["output0"], {"images": images})[0]
 
 
-def test_demo_model_gives_the_same_in_a_batch(demo):
+def test_the_demo_model_gives_the_same_in_a_batch(demo):
     images = np.random.default_rng(0).random((3, 3, HEIGHT, WIDTH), np.float32)
     assert demo(images).shape == (3, 7, 20160)
     alone = np.concatenate([demo(images[n : n + 1]) for n in range(3)])
     np.testing.assert_allclose(demo(images), alone, rtol=1e-4, atol=1e-3)
 
 
-def test_demo_model_knows_a_fresh_scene(demo, tmp_path):
+def test_the_demo_model_detects_objects_of_a_new_scene(demo, tmp_path):
     records = draw(plan(FRESH), tmp_path / "fresh.mp4", range(0, 400, 8))
     with av.open(str(tmp_path / "fresh.mp4")) as film:
         pictures = [frame.to_ndarray(format="rgb24") for frame in film.decode(video=0)]

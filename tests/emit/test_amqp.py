@@ -41,7 +41,7 @@ def ids(there):
     return [record["id"] for record in there.got()]
 
 
-def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
+def test_several_messages_are_in_flight_before_acknowledgements(there, client):
     turns = []
     turn = client._run_loop
     client._run_loop = lambda wait_s: (turns.append(wait_s), turn(wait_s))
@@ -50,7 +50,7 @@ def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, clien
     assert len(turns) * 2 < 1000
 
 
-def test_what_no_queue_takes_is_refused_alone(there, client):
+def test_an_unroutable_message_is_the_only_refused_record(there, client):
     sent = [message(0), message(1, "other.x"), message(2), message(3, "x" * 300), message(4)]
     refused = client.deliver(sent)
     assert refused == {
@@ -62,14 +62,14 @@ def test_what_no_queue_takes_is_refused_alone(there, client):
     assert client.deliver([message(6, there.queue, "")]) == {}
 
 
-def test_a_broker_may_be_let_drop_what_no_queue_takes(there):
+def test_unroutable_messages_may_be_dropped_by_option(there):
     client = connected(there.options()["url"], mandatory=False)
     assert client.deliver([message(0), message(1, "other.x"), message(2)]) == {}
     client.close()
     assert ids(there) == ["s-0", "s-2"]
 
 
-def test_an_exchange_that_is_missing_is_told_with_the_way_out(there, client):
+def test_the_error_of_a_missing_exchange_names_the_fix(there, client):
     with pytest.raises(SendError, match=r"no exchange 'nowhere' in vhost '/' \(404\); create it: records in the spool"):
         client.deliver([message(0, exchange="nowhere"), message(1)])
     client.close()
@@ -77,7 +77,7 @@ def test_an_exchange_that_is_missing_is_told_with_the_way_out(there, client):
     assert client.deliver([message(2)]) == {}
 
 
-def test_a_message_that_is_too_large_is_refused_once_the_broker_has_told_its_limit(there):
+def test_a_message_above_the_announced_limit_is_refused(there):
     there.broker.control("application set_env [rabbit,max_message_size,20000]")
     try:
         client = connected(there.options()["url"])
@@ -95,7 +95,7 @@ def test_a_message_that_is_too_large_is_refused_once_the_broker_has_told_its_lim
     assert list(dict.fromkeys(ids(there))) == ["s-0", "s-2"]
 
 
-def test_a_full_queue_that_rejects_is_waited_for(there, client):
+def test_a_rejection_by_a_full_queue_is_retried(there, client):
     with there.channel() as channel:
         channel.queue_delete(there.queue)
         limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
@@ -108,7 +108,7 @@ def test_a_full_queue_that_rejects_is_waited_for(there, client):
     assert arrived[: 2 + caught.value.done] == [f"s-{n}" for n in range(2 + caught.value.done)]
 
 
-def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
+def test_no_record_is_lost_while_the_brokers_disk_is_full(there):
     client = connected(there.options()["url"], timeout_s=1.0)
     there.broker.control(FULL_DISK.format(10**15))
     try:
@@ -134,7 +134,7 @@ def test_a_broker_whose_disk_is_full_is_waited_for_and_loses_nothing(there):
     assert ids(there) == ["s-0", "s-1", "s-2"]
 
 
-def test_a_blocked_connection_is_left_without_waiting_for_the_broker(there):
+def test_a_blocked_connection_closes_without_waiting_for_the_broker(there):
     there.broker.control(FULL_DISK.format(10**15))
     try:
         client = connected(there.options()["url"])
@@ -146,7 +146,7 @@ def test_a_blocked_connection_is_left_without_waiting_for_the_broker(there):
         there.broker.control(FULL_DISK.format(1_000_000))
 
 
-def test_a_broker_that_stands_still_is_left_after_the_timeout(there, client):
+def test_a_broker_that_hangs_is_disconnected_after_the_timeout(there, client):
     client.timeout_s = 0.3
     there.broker.freeze()
     try:
@@ -160,7 +160,7 @@ def test_a_broker_that_stands_still_is_left_after_the_timeout(there, client):
         there.broker.thaw()
 
 
-def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch):
+def test_an_idle_connection_stays_open(there, monkeypatch):
     monkeypatch.setattr("streamkit.stages.sinks.brokers.amqp._HEARTBEAT_S", 1)
     client = connected(there.options()["url"])
     until_s = time.monotonic() + 3.5  # the broker leaves who is silent for two heartbeats
@@ -180,7 +180,7 @@ def test_a_connection_is_kept_while_there_is_nothing_to_send(there, monkeypatch)
         (lambda url: "amqp://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
     ],
 )
-def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, message, there):
+def test_a_refused_login_shows_the_brokers_message(change, message, there):
     client = AmqpClient(address(change(there.options()["url"]), SCHEMES))
     with pytest.raises(SendError, match=message) as caught:
         client.connect()
@@ -189,7 +189,7 @@ def test_what_does_not_let_us_in_is_told_in_the_brokers_words(change, message, t
     assert "AMQPConn" not in str(caught.value)
 
 
-def test_a_broker_is_talked_to_only_if_its_certificate_is_good(there, certificates):
+def test_a_broker_with_an_invalid_certificate_is_refused(there, certificates):
     url = (
         there.options()["url"]
         .replace("amqp://", "amqps://")

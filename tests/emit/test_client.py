@@ -9,7 +9,7 @@ PORT = "the port in url must be a number from 1 to 65535, as in mqtt"
 SCHEMES = {"mqtt": (1883, False), "mqtts": (8883, True)}
 
 
-def test_an_address_is_read_and_shown_without_its_credentials():
+def test_an_address_is_parsed_and_shown_without_credentials():
     broker = address("mqtts://me:p%2Fs%40s@broker/x", SCHEMES)
     assert (broker.host, broker.port, broker.user, broker.password, broker.tls, broker.path) == (
         "broker",
@@ -47,7 +47,7 @@ def test_an_address_is_read_and_shown_without_its_credentials():
         ("mqtts://u:cret@[::1]:123456", PORT),
     ],
 )
-def test_what_is_no_address_is_refused_without_showing_it(url, message):
+def test_an_invalid_address_is_refused_without_showing_it(url, message):
     with pytest.raises(ValueError, match=re.escape(message)) as caught:
         address(url, SCHEMES)
     assert "cret" not in str(caught.value)
@@ -59,12 +59,12 @@ def test_certificates_need_an_encrypted_address():
         address("mqtt://h", SCHEMES, {"ca": "x"})
 
 
-def test_certificates_that_cannot_be_read_are_told(tmp_path):
+def test_unreadable_certificates_are_an_error(tmp_path):
     with pytest.raises(SendError, match=r"the certificates cannot be used \(.*nowhere.pem\)"):
         tls_context({"ca": str(tmp_path / "nowhere.pem")})
 
 
-def test_secrets_are_hidden_wherever_they_stand():
+def test_secrets_are_hidden_anywhere_in_a_message():
     client = Client()
     client.secrets = ["hunter2", ""]
     text = client.redact("cannot log in\n at amqp://me:other@host with hunter2 and token=abc or ?token=abc")

@@ -64,7 +64,7 @@ def shows(text, name):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_each_object_has_its_own_picture(batch):
+def test_each_object_has_its_own_crop(batch):
     records, counts = sent([*scene(), *scene(1, "yard")], batch, send="objects")
     assert len(records) == 9
     assert counts["crops sent"] == 9
@@ -76,13 +76,13 @@ def test_each_object_has_its_own_picture(batch):
     assert (width, height) == (48, 120), "a tenth of the box on each side"
 
 
-def test_only_what_is_chosen_is_cut():
+def test_only_selected_objects_are_cropped():
     records, counts = sent(scene(3), send="objects", labels=["car"], every=2.0)
     assert [record["object"]["label"] for record in records] == ["car", "car"]
     assert counts["crops sent"] == 2
 
 
-def test_events_have_the_picture_of_their_object():
+def test_events_have_the_crop_of_their_object():
     video = scene()
     video[0]._state.stage = video[1]._state.stage = "door"
     video[0].emit("crossed", 2, direction="in")
@@ -100,7 +100,7 @@ def test_size_pad_and_quality():
     assert picture(wide[0]["object"]["crop"]).shape == (20, 40, 3)
 
 
-def test_frames_without_pixels_and_boxes_beside_the_picture_go_without():
+def test_frames_without_pixels_and_boxes_outside_the_image_have_no_crop():
     video = scene()
     video[0].surface = None
     video[1].tables = {"detect": detections([[400, 10, 450, 50]], label=["car"])}
@@ -110,7 +110,7 @@ def test_frames_without_pixels_and_boxes_beside_the_picture_go_without():
     assert counts["records without a crop: object outside the frame"] == 4
 
 
-def test_without_crops_nothing_is_cut():
+def test_nothing_is_cropped_without_the_option():
     records, counts = sent(scene(), send="objects", crops=False)
     assert not any("crop" in record["object"] for record in records)
     assert "crops sent" not in counts
@@ -145,18 +145,18 @@ def planned(root, crops="true", above="draw", send="objects", device="cpu"):
         ({"above": "detect", "crops": "{pad: 0}"}, "sqlite would show what draw hides"),
     ],
 )
-def test_what_cannot_work_is_refused(root, options, message):
+def test_invalid_crop_options_are_refused(root, options, message):
     with pytest.raises(ConfigError, match=message) as problem:
         planned(root, **options)
     assert len(problem.value.problems) == 1
 
 
-def test_what_is_meant_to_be_clear_may_be(root):
+def test_crops_that_show_hidden_objects_need_an_explicit_option(root):
     for options in ({"above": "detect", "crops": "{show_hidden: true}"}, {"above": "detect", "crops": "false"}, {}):
         assert "sqlite" in planned(root, **options).nodes
 
 
-def test_pixels_do_not_leave_their_device(root):
+def test_crops_need_one_process_on_one_device(root):
     with pytest.raises(
         ConfigError, match="never copied between processes; leave out crops, or name one device with processes: 1"
     ):
@@ -168,7 +168,7 @@ def test_pixels_do_not_leave_their_device(root):
 
 
 @pytest.mark.gpu
-def test_from_a_device_come_the_same_crops_and_nothing_else():
+def test_only_crops_leave_the_device_and_equal_those_of_the_host():
     import cupy
 
     from streamkit.ops import traffic

@@ -33,7 +33,7 @@ def test_each_record_is_a_line_with_time_reason_topic_and_key(letters_file):
     assert (counters.values, logged) == ({}, [])
 
 
-def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(letters_file):
+def test_the_file_stays_within_its_limit_and_counts_what_it_omits(letters_file):
     dead, counters, logged = letters_file
     dead.add(messages(1), "no")
     size = dead.path.stat().st_size
@@ -48,7 +48,7 @@ def test_it_does_not_grow_beyond_its_limit_and_counts_what_it_cannot_keep(letter
     ]
 
 
-def test_a_line_that_just_fits_is_kept(letters_file, tmp_path):
+def test_a_line_that_fills_the_limit_exactly_is_written(letters_file, tmp_path):
     dead, counters, _ = letters_file
     dead.add(messages(1), "no")
     size = dead.path.stat().st_size
@@ -60,7 +60,7 @@ def test_a_line_that_just_fits_is_kept(letters_file, tmp_path):
     assert counters.values == {UNKEPT: 1}
 
 
-def test_half_a_line_of_a_crash_does_not_spoil_the_next(letters_file):
+def test_a_partial_line_of_a_crash_does_not_corrupt_the_next(letters_file):
     dead, _, _ = letters_file
     dead.path.write_bytes(b'{"time": "2026')
     dead.add(messages(1), "no")
@@ -69,7 +69,7 @@ def test_half_a_line_of_a_crash_does_not_spoil_the_next(letters_file):
     assert [json.loads(line)["record"]["id"] for line in (first, second)] == ["s-1", "s-2"]
 
 
-def test_a_full_disk_keeps_whole_lines_and_is_counted(letters_file, monkeypatch):
+def test_a_full_disk_leaves_whole_lines_and_is_counted(letters_file, monkeypatch):
     dead, counters, logged = letters_file
     dead.add(messages(1), "no")
     before, write = dead.path.read_bytes(), os.write

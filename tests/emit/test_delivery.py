@@ -152,7 +152,7 @@ def test_nothing_is_lost_when_broker_and_pipeline_are_killed(kind, place, tmp_pa
 @pytest.mark.soak
 @pytest.mark.timeout(1800)  # RabbitMQ takes seconds to start
 @pytest.mark.parametrize("kind", PLACES)
-def test_nothing_is_lost_in_twenty_kills_of_each(kind, place, tmp_path):  # noqa: F811
+def test_nothing_is_lost_in_twenty_kills_of_broker_and_pipeline(kind, place, tmp_path):  # noqa: F811
     seed = random.randrange(10**6)
     there = place(kind)
     records, repeats = survive(
@@ -163,7 +163,7 @@ def test_nothing_is_lost_in_twenty_kills_of_each(kind, place, tmp_path):  # noqa
 
 
 @pytest.mark.parametrize("kind", WITH_GATE)
-def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_no_gap(kind, place, tmp_path):  # noqa: F811
+def test_a_connection_cut_before_the_acknowledgement_gives_repeats_and_no_gap(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     options = with_spool(there, tmp_path)
     life = Life(options, ["gate"], 1500, 1000)
@@ -186,7 +186,7 @@ def test_a_connection_cut_between_sending_and_acknowledgement_gives_repeats_and_
 
 
 @pytest.mark.parametrize("kind", quick_first(FREEZES))
-def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_path):  # noqa: F811
+def test_a_broker_that_hangs_is_disconnected_and_reconnected(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     life = Life(with_spool(there, tmp_path, max_backoff="500ms", drain_timeout="60s"), ["gate"], 2500, 1000)
     life.wait_for_first()
@@ -201,7 +201,7 @@ def test_a_broker_that_stands_still_is_left_and_found_again(kind, place, tmp_pat
 
 
 @pytest.mark.parametrize("kind", quick_first(WITH_PASSWORD))
-def test_a_wrong_password_is_told_without_it_and_nothing_is_lost(kind, place, tmp_path):  # noqa: F811
+def test_a_wrong_password_is_reported_without_showing_it_and_loses_nothing(kind, place, tmp_path):  # noqa: F811
     there = place(kind)
     wrong = {**with_spool(there, tmp_path, drain_timeout="500ms"), **there.options("wr0ng/secret")}
     life = Life(wrong, ["gate"], 50, 500)

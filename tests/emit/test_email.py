@@ -18,7 +18,7 @@ from streamkit.emit.sender import LOST, REFUSED, SENT
 LOGIN = f"{quote(USER)}:{quote(PASSWORD, safe='')}@"
 
 
-def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_server, mail_tls, mailing):  # noqa: F811
+def test_a_mail_is_sent_encrypted_with_a_password(mail_server, mail_tls, mailing):  # noqa: F811
     context, ca = mail_tls
     server = mail_server(context, auth=True)
     mailer = mailing(
@@ -40,7 +40,7 @@ def test_a_mail_tells_what_happened_and_comes_encrypted_with_a_password(mail_ser
     assert mailer.counters.values == {MAILS: 1, SENT: 1}
 
 
-def test_encrypted_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa: F811
+def test_smtps_encrypts_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa: F811
     context, ca = mail_tls
     server = mail_server(context, implicit=True)
     mailer = mailing(server, url=f"smtps://127.0.0.1:{server.port}", unencrypted=False, tls={"ca": str(ca)})
@@ -55,7 +55,7 @@ def test_encrypted_from_the_first_byte(mail_server, mail_tls, mailing):  # noqa:
         (True, "wr0ng/4712", "the user or the password is refused (535 "),
     ],
 )
-def test_nobody_else_gets_the_password_and_a_wrong_one_is_told_without_it(
+def test_the_password_goes_to_a_verified_server_only_and_is_never_shown(
     trusted, password, message, mail_server, mail_tls, mailing  # noqa: F811
 ):  # fmt: skip
     context, ca = mail_tls
@@ -82,7 +82,7 @@ def test_a_server_without_encryption_gets_nothing(mail_server, mailing):  # noqa
     assert mailer.stage.queue.waiting == 1
 
 
-def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_up(mail_server, mailing):  # noqa: F811
+def test_a_deferred_mail_is_retried_and_a_refused_mail_is_dropped(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.answers = ["451 4.7.1 greylisted, try again later", "452 4.2.2 mailbox full", None, "550 5.1.1 no such user"]
     mailer = mailing(server)
@@ -101,7 +101,7 @@ def test_a_mail_that_is_put_off_is_sent_again_and_one_that_is_refused_is_given_u
     assert mailer.counters[REFUSED] == 3
 
 
-def test_one_recipient_for_whom_it_is_not_taken_yet_holds_up_no_other(mail_server, mailing):  # noqa: F811
+def test_a_deferred_recipient_does_not_delay_the_others(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.refuses = {"full@example.com": "452 full", "gone@example.com": "550 gone"}
     mailer = mailing(server, to=["ops@example.com", "full@example.com", "gone@example.com"])
@@ -121,7 +121,7 @@ def test_one_recipient_for_whom_it_is_not_taken_yet_holds_up_no_other(mail_serve
 
 
 @pytest.mark.parametrize(("limit", "window"), [("_PATIENCE_S", 1000), ("_SHORT_S", 1)])
-def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
+def test_a_recipient_deferred_for_ever_is_dropped_once_the_others_have_the_mail(
     limit, window, mail_server, mailing, monkeypatch  # noqa: F811
 ):  # fmt: skip
     monkeypatch.setattr("streamkit.emit.email.WINDOW", window)
@@ -159,7 +159,7 @@ def test_a_recipient_put_off_for_ever_is_given_up_where_others_have_the_mail(
     assert MAILS not in other.counters.values
 
 
-def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  # noqa: F811
+def test_a_record_that_cannot_be_formatted_is_dropped_alone(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server)
     strange = ("gate", "line", "crossed", "7"), {**HEAD, "event": None, "object": None, "objects": [{"no": "label"}]}
@@ -180,7 +180,7 @@ def test_a_record_that_cannot_be_told_is_given_up_alone(mail_server, mailing):  
 
 
 @pytest.mark.parametrize("password", ["süß/47", "пароль"])
-def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tls, mailing, monkeypatch):  # noqa: F811
+def test_a_password_may_be_non_ascii(password, mail_server, mail_tls, mailing, monkeypatch):  # noqa: F811
     context, ca = mail_tls
     monkeypatch.setattr("support.smtp.PASSWORD", password)
     server = mail_server(context, auth=True)
@@ -202,7 +202,7 @@ def test_a_password_may_have_letters_beyond_ascii(password, mail_server, mail_tl
         other.stage.sender._client.connect()
 
 
-def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_server, mailing):  # noqa: F811
+def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.cuts = 2
     mailer = mailing(server)
@@ -221,7 +221,7 @@ def test_a_server_that_breaks_off_or_is_gone_gets_the_same_mail_later(mail_serve
     assert mailer.logged[-1].endswith("accepts records again; 1 are waiting")
 
 
-def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811
+def test_spooled_records_are_mailed_after_the_pipeline_was_killed(mail_server, tmp_path):  # noqa: F811
     server = mail_server()
     server.refuses["ops@example.com"] = "451 later"
     options = {
@@ -243,7 +243,7 @@ def test_what_is_in_the_spool_comes_after_the_pipeline_was_killed(mail_server, t
     assert lines.count("last nothing at last") == 1
 
 
-def test_a_refused_login_is_no_reason_to_give_records_up(mail_server, mailing):  # noqa: F811
+def test_a_refused_login_drops_no_records(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server)
     client = mailer.stage.sender._client

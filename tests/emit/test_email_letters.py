@@ -14,7 +14,7 @@ JPEG = b"\xff\xd8\xff\xe0 a small picture"
 
 
 @pytest.mark.long
-def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  # noqa: F811
+def test_events_within_seconds_share_a_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
     client, spool = mailer.stage.sender._client, mailer.stage.queue
@@ -36,7 +36,7 @@ def test_what_happens_within_seconds_goes_into_one_mail(mail_server, mailing):  
     assert mailer.counters[SENT] == 3
 
 
-def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monkeypatch):  # noqa: F811
+def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(mail_server, mailing, monkeypatch):  # noqa: F811
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
@@ -65,7 +65,7 @@ def test_a_phone_is_not_flooded_and_nothing_is_silent(mail_server, mailing, monk
     client.close()
 
 
-def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mailing, monkeypatch):  # noqa: F811
+def test_a_summary_of_omitted_records_is_retried_like_any_mail(mail_server, mailing, monkeypatch):  # noqa: F811
     server = mail_server()
     now = [1_000_000.0]
     monkeypatch.setattr("streamkit.emit.email.time.time", lambda: now[0])
@@ -86,7 +86,7 @@ def test_what_was_left_out_is_tried_no_more_often_than_any_mail(mail_server, mai
     client.close()
 
 
-def test_the_picture_of_an_event_is_attached_where_it_is_there(mail_server, mailing, tmp_path):  # noqa: F811
+def test_the_image_of_an_event_is_attached(mail_server, mailing, tmp_path):  # noqa: F811
     server = mail_server()
     mailer = mailing(server, max_images=2)
     paths = [tmp_path / name for name in ("one.jpg", "two.jpeg", "three.png", "no.jpg", "key.txt")]
@@ -115,7 +115,7 @@ def test_the_picture_of_an_event_is_attached_where_it_is_there(mail_server, mail
     assert [part.get_content() for part in server.got[-1].iter_attachments()] == [JPEG]
 
 
-def test_lines_without_an_end_and_line_ends_where_none_may_be_do_no_harm(mail_server, mailing):  # noqa: F811
+def test_line_breaks_in_an_event_add_no_header_to_a_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server)
     mailer.flow(event(text="a\r\nBcc: all@example.com\r\n\r\n" + "é" * 5000))

@@ -51,7 +51,7 @@ def rows(path, text):
     return fetched
 
 
-def test_all_sources_go_into_one_table_in_order(tmp_path):
+def test_all_sources_are_written_to_one_table_in_order(tmp_path):
     out = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "send": "objects", "spool": {"path": str(tmp_path / "s")}}
     code, counts, logged = run(out, above={"stage": "ten_objects"})
     assert (code, counts["records sent"]) == (0, 400)
@@ -62,13 +62,13 @@ def test_all_sources_go_into_one_table_in_order(tmp_path):
     assert {row[2] for row in table} == {"car", "person", "bicycle"}
 
 
-def test_the_spool_is_named_after_the_stage_where_nothing_else_is_said(tmp_path, monkeypatch):
+def test_the_default_spool_is_named_after_the_stage(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert run({"stage": "sqlite", "path": "x.db"})[0] == 0
     assert sorted(path.name for path in (tmp_path / "spool" / "out").iterdir()) == ["acknowledged", "lock", "name"]
 
 
-def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
+def test_an_unreachable_broker_logs_a_warning_and_records_wait(tmp_path):
     sink = {"stage": "redis", "url": f"redis://:pa55@127.0.0.1:{free_port()}", "spool": {"path": str(tmp_path / "s")},
             "drain_timeout": "1s"}  # fmt: skip
     code, counts, logged = run(sink)
@@ -82,7 +82,7 @@ def test_a_broker_that_is_not_there_is_a_warning_and_the_records_wait(tmp_path):
     assert not any("pa55" in text for text in logged)
 
 
-def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_path, root):
+def test_an_unreachable_required_broker_ends_the_run_with_exit_code_2(tmp_path, root):
     (tmp_path / "p.yaml").write_text(
         "sources: {a: 'test://'}\n"
         f"stages:\n  mqtt: {{url: 'mqtt://me:${{SECRET}}@127.0.0.1:{free_port()}', required: true}}\n"
@@ -99,7 +99,7 @@ def test_a_required_broker_that_is_not_there_ends_the_run_with_exit_code_2(tmp_p
     assert not (tmp_path / "spool").exists()
 
 
-def test_a_spool_that_is_full_can_stop_the_run(tmp_path):
+def test_a_full_spool_can_stop_the_run(tmp_path):
     sink = {
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
         "spool": {"path": str(tmp_path / "s"), "size": "1MB", "when_full": "stop"}, "drain_timeout": "0.5s",
@@ -108,7 +108,7 @@ def test_a_spool_that_is_full_can_stop_the_run(tmp_path):
         run(sink, count=20_000)
 
 
-def test_what_is_dropped_sent_and_left_adds_up(tmp_path):
+def test_dropped_sent_and_waiting_records_add_up(tmp_path):
     sink = {
         "stage": "redis", "url": f"redis://127.0.0.1:{free_port()}",
         "spool": {"path": str(tmp_path / "s"), "size": "1MB"}, "drain_timeout": "0.5s",
@@ -141,7 +141,7 @@ def full_disk(monkeypatch, folder):
     monkeypatch.setattr(os, "write", write)
 
 
-def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
+def test_a_full_disk_and_a_full_spool_are_reported_differently(tmp_path, monkeypatch):
     full_disk(monkeypatch, tmp_path / "s")
     sink = {"stage": "sqlite", "path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "s")}}
     code, counts, logged = run(sink, count=10)
@@ -153,7 +153,7 @@ def test_a_full_disk_is_told_from_a_full_spool(tmp_path, monkeypatch):
     ]
 
 
-def test_records_that_are_too_old_or_refused_are_a_failure_as_well(tmp_path):
+def test_expired_and_refused_records_fail_the_run(tmp_path):
     path = tmp_path / "x.db"
     database = sqlite3.connect(path)
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
@@ -172,7 +172,7 @@ def test_records_that_are_too_old_or_refused_are_a_failure_as_well(tmp_path):
     assert "records dropped: over age" in logged[-1]
 
 
-def test_two_emitters_cannot_have_one_spool(tmp_path):
+def test_two_emitters_cannot_share_a_spool(tmp_path):
     spool = {"spool": {"path": str(tmp_path / "s")}}
     each = {"stage": "numbered_frames", "uri": "none", "count": 1}
     stages = {name: {"stage": "sqlite", "path": f"{tmp_path}/{name}.db", "from": "decode", **spool} for name in "ab"}
@@ -183,7 +183,7 @@ def test_two_emitters_cannot_have_one_spool(tmp_path):
         PipelineRun(shared, Device("cpu")).run()
 
 
-def test_frames_that_failed_are_told_of_as_well(tmp_path):
+def test_records_of_failed_frames_carry_the_error(tmp_path):
     from streamkit.core.stage import Collecting, FrameStage, stage
 
     registry = REGISTRY.copy()
@@ -266,7 +266,7 @@ MQTT = {"stage": "mqtt", "url": "mqtt://u:hunter2@h"}
         ({"stage": "nats", "url": "nats://h", "servers": ["u:hunter2@h:1"]}, "servers must be a list of host:port"),
     ],
 )
-def test_mistakes_are_told_with_the_way_out_and_without_secrets(sink, message):
+def test_invalid_options_name_the_fix_and_show_no_secret(sink, message):
     text = problems(sink)
     assert message in text
     assert "hunter2" not in text
@@ -290,7 +290,7 @@ def test_a_missing_package_is_reported_before_the_first_frame(kind, package, tmp
         run({"stage": kind, "url": f"{BROKERS[kind].scheme}://h", "spool": {"path": str(tmp_path / "s")}})
 
 
-def test_several_processes_have_one_emitter(tmp_path, root):
+def test_several_processes_share_an_emitter(tmp_path, root):
     (tmp_path / "p.yaml").write_text(
         "device: {use: cpu, processes: 2}\n"
         "sources: {a: 'test://?width=96&height=64&frames=20', b: 'test://?width=96&height=64&frames=20'}\n"

@@ -109,7 +109,7 @@ def calls(registry, stages, count, folder):
         pytest.param([], 3.5, id="alone"),
     ],
 )
-def test_a_frame_passes_an_emitter_in_few_python_calls(registry, beside, limit, tmp_path):
+def test_a_frame_takes_few_python_calls_in_an_emitter(registry, beside, limit, tmp_path):
     stages = {name: {"path": str(tmp_path / "out.jsonl")} for name in beside}
     calls(registry, stages, BATCH, tmp_path)
     start, end = (calls(registry, stages, count, tmp_path) for count in (200, 950))
@@ -118,7 +118,7 @@ def test_a_frame_passes_an_emitter_in_few_python_calls(registry, beside, limit, 
     assert sum(each.values()) <= limit, f"Python calls per frame:\n{listed}"
 
 
-def test_lines_are_formatted_once_for_sinks_that_follow_each_other(registry, tmp_path, monkeypatch):
+def test_consecutive_sinks_share_formatted_lines(registry, tmp_path, monkeypatch):
     formatted = []
 
     def batch_lines(batch):
@@ -137,7 +137,7 @@ def test_lines_are_formatted_once_for_sinks_that_follow_each_other(registry, tmp
         assert len(json.loads(line)["objects"]) == OBJECTS
 
 
-def test_what_a_stage_adds_after_a_sink_is_in_the_records_of_the_next(registry, tmp_path):
+def test_data_added_after_a_sink_is_in_the_records_of_the_next_sink(registry, tmp_path):
     got = run(registry, {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "adds_event": {}}, 100, tmp_path)
     assert not any(json.loads(line)["events"] for line in (tmp_path / "out.jsonl").read_text().splitlines())
     assert [[event["kind"] for event in json.loads(message.body)["events"]] for message in got] == [["seen"]] * 100

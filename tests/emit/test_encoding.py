@@ -37,13 +37,13 @@ def messages(*bodies):
     return [Message(f"s-{n}", "t", "k", body) for n, body in enumerate(bodies)]
 
 
-def test_bodies_are_encoded_and_nothing_else_is():
+def test_only_bodies_are_encoded():
     inner = Scripted()
     assert EncodingClient(inner, encode).deliver(messages(b"a", b"b")) == {}
     assert inner.got == messages(b"<a>", b"<b>")
 
 
-def test_what_has_no_such_form_is_refused_alone_and_places_are_those_of_what_was_given():
+def test_an_unencodable_record_is_refused_under_its_original_position():
     inner = Scripted({0: "too large", 1: "also"})
     refused = EncodingClient(inner, encode).deliver(messages(b"odd", b"a", b"odd", b"b", b"c"))
     assert [message.body for message in inner.got] == [b"<a>", b"<b>", b"<c>"]
@@ -51,7 +51,7 @@ def test_what_has_no_such_form_is_refused_alone_and_places_are_those_of_what_was
     assert refused == {0: odd, 1: "too large", 2: odd, 3: "also"}
 
 
-def test_where_nothing_is_left_nothing_is_sent():
+def test_a_delivery_without_encodable_records_sends_nothing():
     inner = Scripted(SendError("away"))
     assert list(EncodingClient(inner, encode).deliver(messages(b"odd"))) == [0]
 
@@ -67,14 +67,14 @@ def test_where_nothing_is_left_nothing_is_sent():
         ([b"a", b"b", b"odd"], 2, 2),
     ],
 )
-def test_how_many_have_arrived_is_never_too_many(bodies, done, expected, kind):
+def test_the_delivered_count_ends_at_the_first_unencodable_record(bodies, done, expected, kind):
     """What has no form must be given up before what comes behind it counts as arrived."""
     with pytest.raises(kind) as caught:
         EncodingClient(Scripted(kind("cut", done)), encode).deliver(messages(*bodies))
     assert caught.value.done == expected
 
 
-def test_the_client_behind_it_has_what_the_sender_gives():
+def test_the_wrapped_client_gets_timeouts_idle_and_close_calls():
     inner = Scripted()
     client = EncodingClient(inner, encode)
     client.timeout_s, client.over = 3.0, lambda: True

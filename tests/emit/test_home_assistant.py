@@ -34,7 +34,7 @@ def test_a_sensor_for_each_label_belongs_to_one_device():
     assert len({json.dumps(config["device"]) for config in topics.values()}) == 1
 
 
-def test_events_are_one_entity_that_does_not_expire():
+def test_events_share_an_entity_that_does_not_expire():
     ((place, config),) = announced(kinds=["door.crossed", "zone.entered"], expire_s=3.0).items()
     assert place == "ha/event/streamkit_gate/events/config"
     assert config["event_types"] == ["door.crossed", "zone.entered"]
@@ -42,7 +42,7 @@ def test_events_are_one_entity_that_does_not_expire():
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=2, max_size=6, unique=True))
-def test_any_names_give_topics_that_home_assistant_takes_and_no_two_the_same(names):
+def test_any_names_give_valid_and_distinct_topics(names):
     announcements = [announced(source, f"cameras/{source}", labels=names) for source in names]
     assert all(TOPIC.fullmatch(topic) for topics in announcements for topic in topics)
     ids = [config["unique_id"] for topics in announcements for config in topics.values()]
@@ -50,7 +50,7 @@ def test_any_names_give_topics_that_home_assistant_takes_and_no_two_the_same(nam
 
 
 @pytest.mark.parametrize("label", ["it's", "back\\slash", "{{ 1 }}", "a' or true or 'b"])
-def test_a_label_is_text_within_the_template_whatever_it_is(label):
+def test_a_label_is_literal_text_within_the_template(label):
     jinja2 = pytest.importorskip("jinja2")
     (config,) = announced(labels=[label]).values()
     objects = [{"label": label}, {"label": "other"}, {"class_id": 3}]

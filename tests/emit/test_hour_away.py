@@ -77,7 +77,7 @@ def hour(tmp_path):
         opened.spool.close()
 
 
-def test_an_hour_waits_in_the_spool_and_goes_in_order_with_what_comes_meanwhile(hour):
+def test_an_hour_of_records_is_sent_in_order_with_new_records(hour):
     outage = hour(age_s=2 * HOUR_S)
     outage.passes()
     assert outage.spool.waiting == ALL
@@ -94,7 +94,7 @@ def test_an_hour_waits_in_the_spool_and_goes_in_order_with_what_comes_meanwhile(
     )
 
 
-def test_an_hour_survives_the_end_of_the_pipeline_in_the_midst(hour):
+def test_an_hour_of_records_survives_a_restart_of_the_pipeline(hour):
     outage = hour()
     for _ in range(4):
         outage.passes(HOUR_S // 4)
@@ -102,7 +102,7 @@ def test_an_hour_survives_the_end_of_the_pipeline_in_the_midst(hour):
     assert outage.send(Back()) == list(range(ALL))
 
 
-def test_what_is_past_the_spools_size_is_counted_exactly_and_the_newest_are_kept(hour):
+def test_records_above_the_spools_size_are_counted_and_the_newest_remain(hour):
     outage = hour(size=1_000_000)
     outage.passes()
     dropped = outage.counters[FULL]
@@ -111,7 +111,7 @@ def test_what_is_past_the_spools_size_is_counted_exactly_and_the_newest_are_kept
     assert outage.counters.values == {FULL: dropped, SENT: ALL - dropped, LOST: 2}
 
 
-def test_what_is_past_the_spools_age_is_counted_exactly(hour):
+def test_records_above_the_spools_age_are_counted(hour):
     half = HOUR_S // 2
     outage = hour(age_s=half)
     outage.passes()
@@ -124,7 +124,7 @@ def test_what_is_past_the_spools_age_is_counted_exactly(hour):
 @pytest.mark.alone
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in emitters.EMITTERS if name != "sqlite"])
-def test_it_catches_up_five_times_as_fast_as_records_come_and_holds_nothing_up(name):
+def test_the_backlog_is_sent_at_five_times_the_live_rate_without_delaying_live_records(name):
     if (why := PLACES[name].server.missing()) is not None:
         pytest.skip(why)
     with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:

@@ -35,17 +35,17 @@ def test_the_head_of_a_mail():
 
 
 @pytest.mark.parametrize(("count", "subject"), [(1, "n 0"), (2, "n 0 (and 1 more)"), (9, "n 0 (and 8 more)")])
-def test_the_subject_is_of_the_first_record_and_says_how_many_more_there_are(count, subject):
+def test_the_subject_describes_the_first_record_and_counts_the_others(count, subject):
     assert FORM.message("s", texts(*range(count)), {})["Subject"] == subject
 
 
-def test_a_subject_has_200_characters_at_most_and_no_line_ends():
+def test_a_subject_has_at_most_200_characters_and_no_line_breaks():
     long = [MailRecord({}, {"text": "a \n b" + "c" * 300})] * 2
     assert FORM._subject(long[:1], {}) == "a b" + "c" * 197
     assert FORM._subject(long, {}) == "a b" + "c" * (197 - len(" (and 1 more)")) + " (and 1 more)"
 
 
-def test_fifty_records_stand_in_a_mail_and_of_the_others_the_number():
+def test_a_mail_lists_fifty_records_and_counts_the_others():
     assert (
         text_in(FORM.message("s", texts(*range(50)), {}))
         == "".join(f"- n {n}\n" for n in range(50)) + "\nhttp://site\n"
@@ -54,7 +54,7 @@ def test_fifty_records_stand_in_a_mail_and_of_the_others_the_number():
     assert text == "".join(f"- n {n}\n" for n in range(50)) + "\n... and 2 more.\n\nhttp://site\n"
 
 
-def test_what_was_left_out_stands_there_the_most_first():
+def test_omitted_events_are_listed_by_decreasing_count():
     mail = FORM.message("s", [], {"a": 2, "b": 30, "others": 1}, "A note.")
     assert mail["Subject"] == "33 events were omitted from mails"
     assert text_in(mail) == (
@@ -64,7 +64,7 @@ def test_what_was_left_out_stands_there_the_most_first():
     )
 
 
-def test_four_pictures_are_attached_each_once_and_nothing_that_is_no_picture():
+def test_at_most_four_distinct_images_are_attached():
     images = [JPEG + bytes([n]) for n in range(5)]
     records = [crop(images[0]), crop(images[0]), crop(b"#!/bin/sh"), crop(PNG), *map(crop, images[1:])]
     attachments = attached(FORM.message("s", records, {}))
@@ -75,7 +75,7 @@ def test_four_pictures_are_attached_each_once_and_nothing_that_is_no_picture():
     assert attached(MailFormat("a@b.c", ("a@b.c",), "", "", images=0).message("s", records, {})) == []
 
 
-def test_pictures_have_a_number_of_bytes_together_and_a_smaller_one_goes_where_a_large_one_does_not():
+def test_images_share_a_byte_limit_and_a_smaller_image_may_still_fit():
     records = [crop(JPEG + b"1234"), crop(JPEG + b"5678"), crop(JPEG + b"9")]
     for limit_bytes, names in ((14, [7, 7]), (13, [7, 4]), (11, [7, 4]), (10, [7]), (6, [4]), (3, [])):
         mail = FORM.message("s", records, {}, max_image_bytes=limit_bytes)
@@ -95,7 +95,7 @@ def test_pictures_have_a_number_of_bytes_together_and_a_smaller_one_goes_where_a
         ({}, False),
     ],
 )
-def test_a_picture_is_a_crop_or_a_file_of_its_ending_and_no_larger_than_it_may_be(tmp_path, event, taken):
+def test_an_image_is_a_crop_or_an_image_file_within_the_size_limit(tmp_path, event, taken):
     for name in ("a.jpg", "a.JPG", "a.txt"):
         (tmp_path / name).write_bytes(JPEG)
     data = {name: path.format(tmp_path) for name, path in event.get("data", {}).items()}
@@ -104,7 +104,7 @@ def test_a_picture_is_a_crop_or_a_file_of_its_ending_and_no_larger_than_it_may_b
     assert image_of(record, 2) is None
 
 
-def test_a_link_to_the_events_of_the_page_opens_the_first_event_of_the_mail():
+def test_the_link_opens_the_first_event_of_the_mail():
     event = {"kind": "too close", "stage": "mine", "data": {}}
     record = {"source": "gate&1", "frame": 3, "pts_s": 1.0, "time": "2026-08-01T12:00:00.250Z", "event": event}
     records = [mail_record(record, (), ()), mail_record({**record, "source": "yard"}, (), ())]

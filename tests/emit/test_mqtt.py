@@ -33,14 +33,14 @@ def wait_until_retained(there, topic, wanted):
         listener.close()
 
 
-def test_the_broker_says_that_we_are_there_and_that_we_have_gone(there):
+def test_the_status_topic_is_online_and_then_offline(there):
     client = connected(there)
     wait_until_retained(there, "house/status", "online")
     client.close()
     wait_until_retained(there, "house/status", "offline")
 
 
-def test_the_broker_says_that_we_have_gone_where_the_connection_is_cut(there):
+def test_a_cut_connection_publishes_the_last_will(there):
     client = connected(there)
     wait_until_retained(there, "house/status", "online")
     there.gate.cut()
@@ -51,7 +51,7 @@ def test_the_broker_says_that_we_have_gone_where_the_connection_is_cut(there):
     client.close()
 
 
-def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(there):
+def test_retained_messages_are_published_at_once_and_after_each_reconnection(there):
     client = connected(there)
     client.retained["house/a"] = b"1"
     client.idle()
@@ -68,7 +68,7 @@ def test_what_is_to_stand_is_told_when_it_comes_and_again_after_each_connection(
     client.close()
 
 
-def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
+def test_a_refused_retained_message_is_logged_and_records_are_still_sent(there):
     there.broker.kill()
     conf = there.folder / "broker" / "acl"
     conf.write_text("user streamkit\ntopic readwrite streamkit/#\ntopic readwrite mark\ntopic read house/#\n")
@@ -94,7 +94,7 @@ def test_what_may_not_stand_is_said_and_records_go_all_the_same(there):
     client.close()
 
 
-def test_records_of_a_topic_share_a_message_though_those_of_others_stand_between(there):
+def test_records_of_a_topic_share_a_message_across_other_topics(there):
     client = MqttClient(address(there.options()["url"], SCHEMES), batch=4)
     client.connect()
     listener = Listener(there.broker)
@@ -143,7 +143,7 @@ def answer(server):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_every_answer_is_taken_though_some_say_no(strict, batch):
+def test_every_acknowledgement_is_read_although_some_refuse(strict, batch):
     client = MqttClient(address(f"mqtt://127.0.0.1:{strict}", SCHEMES), batch=batch)
     client.connect()
     messages = [Message(f"s-{n}", "no/x" if n % 10 == 4 else "ok/x", "", b'{"id":"s-%d"}' % n) for n in range(100)]
@@ -159,7 +159,7 @@ def test_every_answer_is_taken_though_some_say_no(strict, batch):
     client.close()
 
 
-def test_of_what_was_sent_only_the_head_that_has_arrived_is_done(there):
+def test_the_delivered_count_ends_at_the_first_missing_record(there):
     """A message holds the records 0 and 2; the second one, with 1, is refused: 1 is the first that has not arrived."""
     client = MqttClient(address(there.options()["url"], SCHEMES), batch=2)
     client.connect()

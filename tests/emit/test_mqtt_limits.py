@@ -54,7 +54,7 @@ def message(number, size, topic="streamkit/a"):
 
 
 @pytest.mark.parametrize("topic", ["streamkit/a", "streamkit/é"])
-def test_the_largest_message_that_the_broker_takes_is_sent_and_one_byte_more_is_refused(topic, client, there):
+def test_a_message_of_the_brokers_limit_is_sent_and_a_byte_more_is_refused(topic, client, there):
     mqtt_client = client()
     listener = Listener(there.broker)
     listener.listen(lambda: listener.there, "subscribed")
@@ -68,7 +68,7 @@ def test_the_largest_message_that_the_broker_takes_is_sent_and_one_byte_more_is_
 
 
 @pytest.mark.parametrize(("payload", "size"), [(115, 129), (116, 131), (16371, 16386), (16372, 16388)])
-def test_the_length_of_a_message_takes_more_bytes_where_that_is_longer(payload, size):
+def test_the_length_field_grows_with_the_length_of_a_message(payload, size):
     mqtt_client = MqttClient(address("mqtt://h", SCHEMES))
     mqtt_client._packet_bytes = size - 1
     assert (
@@ -78,7 +78,7 @@ def test_the_length_of_a_message_takes_more_bytes_where_that_is_longer(payload, 
     assert mqtt_client._too_large("a" * 7, payload) is None
 
 
-def test_records_share_a_message_only_as_far_as_the_broker_takes_it(client, there):
+def test_records_share_a_message_within_the_brokers_limit(client, there):
     mqtt_client = client(batch=10)
     listener = Listener(there.broker)
     listener.listen(lambda: listener.there, "subscribed")
@@ -93,7 +93,7 @@ def test_records_share_a_message_only_as_far_as_the_broker_takes_it(client, ther
     listener.close()
 
 
-def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connection(client):
+def test_an_oversized_retained_message_is_logged_once_and_keeps_the_connection(client):
     mqtt_client = client()
     mqtt_client.retained = {"house/large": b"x" * LIMIT, "house/b": b"1"}
     mqtt_client.idle()
@@ -105,7 +105,7 @@ def test_what_stands_and_is_too_large_is_said_once_and_does_not_cost_the_connect
     assert mqtt_client.deliver([message(1, 100)]) == {}
 
 
-def test_what_stands_and_ends_the_connection_is_given_up_after_three_tries(client):
+def test_a_retained_message_that_ends_the_connection_is_dropped_after_three_attempts(client):
     mqtt_client = client()
     mqtt_client.retained = {"house/\x1b": b"1"}
     for _ in range(3):
@@ -121,7 +121,7 @@ def test_what_stands_and_ends_the_connection_is_given_up_after_three_tries(clien
     assert "it is not published" in mqtt_client.logged[0]
 
 
-def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
+def test_in_flight_messages_respect_the_brokers_receive_maximum(client, monkeypatch):
     """Some brokers end the connection of who sends more than their Receive Maximum."""
     mqtt_client = client()
     paho, publish, under_way = mqtt_client._client, mqtt_client._client.publish, [0]
@@ -137,11 +137,11 @@ def test_no_more_are_under_way_than_the_broker_announces(client, monkeypatch):
 
 
 @pytest.mark.parametrize(("batch", "gather_s"), [(1, 0.0), (2, 0.1)])
-def test_records_wait_for_others_only_where_messages_hold_several(batch, gather_s):
+def test_records_are_gathered_only_for_batched_messages(batch, gather_s):
     assert MqttClient(address("mqtt://127.0.0.1:1", SCHEMES), batch=batch).gather_s == gather_s
 
 
-def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeypatch):
+def test_the_next_message_waits_for_the_oldest_in_flight(client, monkeypatch):
     """As many as the broker announces are always under way: to wait for each alone takes a round trip a message."""
     mqtt_client = client()
     under_way, seen = [], []
@@ -168,16 +168,16 @@ def test_the_next_message_waits_for_the_oldest_that_is_under_way(client, monkeyp
     "letter", ["\0", "\x01", "\t", "\n", "\x1b", "\x1f", "\x7f", "\x80", "\x9f", "\ufdd0", "\ufdef", "\ufffe", "\uffff",
                "\U0001fffe", "\U0010ffff", chr(0xD800), chr(0xDFFF), "+", "#"]
 )  # fmt: skip
-def test_what_a_topic_cannot_have_becomes_an_underscore_and_the_broker_takes_it(letter):
+def test_invalid_characters_of_a_topic_become_underscores(letter):
     assert MqttSink.clean(f"a{letter}b/c") == "a_b/c"
 
 
-def test_what_a_topic_can_have_stays():
+def test_valid_characters_of_a_topic_are_unchanged():
     text = " ~\xa0é/\ufdcf\ufdf0\ufffd\U0001fffd€😀{}$"
     assert MqttSink.clean(text) == text
 
 
-def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
+def test_labels_of_unusual_characters_pass_a_real_broker(there):
     from streamkit.core.counters import Counters
     from streamkit.core.stage import Context
     from streamkit.emit.segment_file import SpoolRecord
@@ -201,12 +201,12 @@ def test_labels_of_every_odd_letter_go_through_a_real_broker(there):
 
 @pytest.mark.parametrize("option", ["topic", "status", "discovery"])
 @pytest.mark.parametrize("letter", ["\x1b", "\x85", "\uffff"])
-def test_options_with_what_a_topic_cannot_have_are_refused(option, letter):
+def test_topic_options_with_invalid_characters_are_refused(option, letter):
     with pytest.raises(ValueError, match=f"{option} cannot contain control characters, got "):
         MqttSink(url="mqtt://h", **{option: f"a{letter}b"})
 
 
-def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):
+def test_a_slow_broker_gets_its_retained_messages_again(client, monkeypatch):
     mqtt_client = client()
     wait = mqtt_client._wait
 
@@ -225,7 +225,7 @@ def test_a_broker_that_is_slow_is_told_again_what_stands(client, monkeypatch):
 
 
 @pytest.mark.parametrize(("less", "parts"), [(0, [[0, 1], [2, 3]]), (1, [[0], [1], [2], [3]])])
-def test_a_message_is_filled_to_the_last_byte_and_not_beyond(less, parts):
+def test_a_message_is_filled_up_to_the_limit(less, parts):
     mqtt_client = MqttClient(address("mqtt://h", SCHEMES), batch=10)
     messages = [message(n, 60, "a") for n in range(4)]
     mqtt_client._packet_bytes = 1 + 2 + 2 + 1 + 2 + 1 + len("[,]") + 2 * 60 - less

@@ -80,7 +80,7 @@ def ids(there):
     return [record["id"] for record in there.got()]
 
 
-def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, client):
+def test_several_messages_are_in_flight_before_acknowledgements(there, client):
     waiting, publish = [], client._client.publish
 
     async def counted(*words):
@@ -93,7 +93,7 @@ def test_many_are_sent_before_their_acknowledgements_are_waited_for(there, clien
     assert ids(there) == [f"s-{n}" for n in range(1000)]
 
 
-def test_a_stream_keeps_a_record_once_however_often_it_comes(there, client):
+def test_a_stream_stores_a_repeated_record_once(there, client):
     for _ in range(2):
         assert client.deliver([message(n) for n in range(3)]) == {}
         client.close()
@@ -109,14 +109,14 @@ def test_records_wait_until_a_stream_takes_their_subject(there, client):
     assert client.deliver([message(2, "other.x"), message(3)]) == {}
 
 
-def test_a_stream_that_is_full_is_waited_for(there, client):
+def test_a_full_stream_is_retried(there, client):
     there.broker.add_stream(max_msgs=2, discard="new")
     with pytest.raises(SendError, match="the stream does not accept a record: maximum messages exceeded") as caught:
         client.deliver([message(n) for n in range(5)])
     assert caught.value.done == 2
 
 
-def test_what_is_too_large_is_refused_alone(there, client):
+def test_an_oversized_message_is_the_only_refused_record(there, client):
     there.broker.add_stream(max_msg_size=5000)
     refused = client.deliver([message(0), message(1, size=6000), message(2), message(3, size=2**20), message(4)])
     assert refused.keys() == {1, 3}
@@ -126,7 +126,7 @@ def test_what_is_too_large_is_refused_alone(there, client):
     assert client.deliver([message(5, size=2**20 - 40), message(6)]).keys() == {0}, "its header counts as well"
 
 
-def test_a_server_that_stands_still_is_left_after_the_timeout(there, client):
+def test_a_server_that_hangs_is_disconnected_after_the_timeout(there, client):
     client.timeout_s = 0.3
     there.broker.freeze()
     with pytest.raises(SendError, match=r"no acknowledgement within 0\.3 s; does a stream have these subjects\?"):
@@ -138,7 +138,7 @@ def test_a_server_that_stands_still_is_left_after_the_timeout(there, client):
     there.broker.thaw()
 
 
-def test_another_server_of_the_cluster_is_taken_where_one_is_away(there):
+def test_an_unreachable_server_is_replaced_by_another_of_the_cluster(there):
     away = there.options()["url"].replace(f":{there.gate.port}", f":{free_port()}")
     client = NatsClient(address(away, SCHEMES), [f"127.0.0.1:{there.broker.port}"])
     for n in range(6):  # in any order
@@ -147,7 +147,7 @@ def test_another_server_of_the_cluster_is_taken_where_one_is_away(there):
         client.close()
 
 
-def test_a_server_that_goes_is_noticed_while_there_is_nothing_to_send(there, client):
+def test_an_idle_client_notices_a_lost_server(there, client):
     client.idle()
     there.broker.kill()
     with pytest.raises(SendError, match=r"the connection is lost: (?!the server has gone)"):  # the client's reason
@@ -166,7 +166,7 @@ def test_a_server_that_goes_is_noticed_while_there_is_nothing_to_send(there, cli
         (lambda url: "nats://u:no@nowhere.invalid", "no connection: .*not known|Temporary failure"),
     ],
 )
-def test_what_does_not_let_us_in_is_told(change, message, there):
+def test_a_refused_login_is_reported(change, message, there):
     client = NatsClient(address(change(there.options()["url"]), SCHEMES))
     with pytest.raises(SendError, match=message):
         client.connect()
@@ -176,7 +176,7 @@ def test_what_does_not_let_us_in_is_told(change, message, there):
 STORE = 'jetstream { store_dir: "FOLDER/js" }\n'
 
 
-def test_what_a_user_may_not_do_is_told(server):
+def test_missing_permissions_are_reported(server):
     users = [
         "{user: streamkit, password: x}",
         '{user: narrow, password: x, permissions: {publish: ["streamkit.a"], subscribe: ["_INBOX.>"]}}',
@@ -199,7 +199,7 @@ def test_what_a_user_may_not_do_is_told(server):
         client.close()
 
 
-def test_what_is_permitted_goes_also_where_only_capitals_tell_it_from_what_is_not(server):
+def test_permissions_of_subjects_are_case_sensitive(server):
     users = [
         "{user: streamkit, password: x}",
         '{user: narrow, password: x, permissions: {publish: {deny: ["streamkit.gate"]}}}',
@@ -223,7 +223,7 @@ def test_what_is_permitted_goes_also_where_only_capitals_tell_it_from_what_is_no
 
 
 @pytest.mark.parametrize("reply", [b'{"ok":true}', b"[1]", b"thanks", b"", b'{"error":"no"}', b'{"stream":"x"}'])
-def test_only_a_stream_acknowledges(reply, there, client):
+def test_only_an_acknowledgement_of_a_stream_counts(reply, there, client):
     over = threading.Event()
 
     async def answer():
@@ -258,11 +258,11 @@ def test_only_a_stream_acknowledges(reply, there, client):
 
 
 @given(st.text())
-def test_whatever_a_value_is_it_is_one_word_of_a_subject(text):
+def test_a_value_is_always_a_single_token_of_a_subject(text):
     assert re.fullmatch(r"[^\s.*>\x00]+", NatsSink.clean(text))
 
 
-def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):
+def test_a_token_logs_in_and_missing_jetstream_is_reported(server):
     broker = server("authorization { token: s3cret }")
     client = connected(f"nats://s3cret@127.0.0.1:{broker.port}")
     with pytest.raises(SendError, match=r"no stream has .*; this server runs without JetStream; start it with"):
@@ -271,7 +271,7 @@ def test_a_token_lets_us_in_and_a_server_without_jetstream_is_told(server):
     client.close()
 
 
-def test_a_server_is_talked_to_only_if_its_certificate_is_good(server, certificates):
+def test_a_server_with_an_invalid_certificate_is_refused(server, certificates):
     files = f'cert_file: "{certificates}/cert.pem", key_file: "{certificates}/key.pem"'
     broker = server(f"{STORE}tls {{ {files} }}\nauthorization {{ users = [{{user: streamkit, password: x}}] }}")
     url = f"tls://streamkit:x@127.0.0.1:{broker.port}"
@@ -308,7 +308,7 @@ def jwt(kind, name, subject, issuer, **more):
     return f"{text}.{encoded(issuer.sign(text.encode()))}"
 
 
-def test_a_creds_file_lets_us_in(server, tmp_path):
+def test_a_creds_file_logs_in(server, tmp_path):
     nkeys = pytest.importorskip("nkeys")
     operator, account, system, user = map(
         key_pair,

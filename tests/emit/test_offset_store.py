@@ -29,7 +29,7 @@ def ids(spool, taken):
     return [spool.id(record.number) for record in taken]
 
 
-def test_ids_are_the_spool_s_what_the_run_adds_and_a_number_that_rises(tmp_path):
+def test_ids_consist_of_spool_run_and_a_rising_number(tmp_path):
     seen = []
     for n in range(3):
         spool = Spool(tmp_path / "s")
@@ -43,7 +43,7 @@ def test_ids_are_the_spool_s_what_the_run_adds_and_a_number_that_rises(tmp_path)
     assert len({id_[:NAME_CHARS] for id_ in seen}) == 1
 
 
-def test_records_that_wait_keep_their_ids_from_run_to_run(tmp_path):
+def test_waiting_records_keep_their_ids_across_runs(tmp_path):
     ids_so_far: list[str] = []
     for n in range(3):
         spool = Spool(tmp_path / "s")
@@ -64,7 +64,7 @@ def test_records_that_wait_keep_their_ids_from_run_to_run(tmp_path):
     spool.close()
 
 
-def test_a_spool_of_an_earlier_version_goes_on(tmp_path):
+def test_a_spool_of_an_earlier_version_is_continued(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(0, 1))
     spool.close()
@@ -79,7 +79,7 @@ def test_a_spool_of_an_earlier_version_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("left", [b"", b"\xff\xfe\0", b"short\n1 ab"])
-def test_a_name_that_a_crash_has_taken_is_made_anew_and_nothing_is_lost(left, tmp_path):
+def test_a_name_file_lost_in_a_crash_is_replaced_without_loss(left, tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(0, 1))
     before = spool.id(1)
@@ -93,7 +93,7 @@ def test_a_name_that_a_crash_has_taken_is_made_anew_and_nothing_is_lost(left, tm
     again.close()
 
 
-def test_runs_of_which_nothing_waits_are_forgotten(tmp_path):
+def test_runs_without_waiting_records_are_forgotten(tmp_path):
     for n in range(30):
         spool = Spool(tmp_path / "s")
         if n in (0, 10):
@@ -107,7 +107,7 @@ def test_runs_of_which_nothing_waits_are_forgotten(tmp_path):
     assert len(listed(tmp_path / "s")) == 2
 
 
-def test_on_a_full_disk_a_spool_that_is_there_is_opened_and_sent(tmp_path, monkeypatch):
+def test_an_existing_spool_is_opened_and_sent_on_a_full_disk(tmp_path, monkeypatch):
     spool = Spool(tmp_path / "s")
     spool.append(records(0, 1))
     before = [spool.id(1), spool.id(2)]
@@ -124,7 +124,7 @@ def test_on_a_full_disk_a_spool_that_is_there_is_opened_and_sent(tmp_path, monke
     again.close()
 
 
-def test_what_a_power_cut_takes_of_the_acknowledged_costs_no_row(tmp_path):
+def test_an_acknowledgement_lost_in_a_power_cut_loses_no_row(tmp_path):
     def send(first):
         spool = Spool(tmp_path / "s")
         body = b'{"source":"gate","frame":%d,"pts_s":0.0}'
@@ -157,7 +157,7 @@ def synced(monkeypatch, folder):
     return synced_files
 
 
-def test_a_run_begins_with_what_was_acknowledged_its_name_and_the_folder_on_the_disk_in_this_order(
+def test_opening_syncs_acknowledgements_then_the_name_then_the_folder(
     tmp_path, monkeypatch
 ):  # fmt: skip
     """The first decides which runs are forgotten, the second which ids there are, the third that both are found."""
@@ -182,7 +182,7 @@ def test_a_run_begins_with_what_was_acknowledged_its_name_and_the_folder_on_the_
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_a_disk_that_cannot_keep_one_of_them_is_an_error_and_leaves_the_spool_free(which, tmp_path, monkeypatch):
+def test_a_failed_sync_at_the_start_is_an_error_and_unlocks_the_spool(which, tmp_path, monkeypatch):
     calls, real = [], os.fsync
 
     def fsync(handle):
@@ -202,7 +202,7 @@ def test_a_disk_that_cannot_keep_one_of_them_is_an_error_and_leaves_the_spool_fr
 @given(
     st.lists(st.tuples(st.sampled_from("atkrc"), st.integers(1, 30)), max_size=40), st.randoms(use_true_random=False)
 )
-def test_an_id_stands_for_one_record_whatever_a_power_cut_leaves(steps, chance):
+def test_an_id_is_unique_after_any_power_cut(steps, chance):
     """`a` appends, `t` takes, `k` acknowledges, `r` restarts, `c` cuts: each file is as it was some time before."""
     stands_for: dict[str, int] = {}
     with tempfile.TemporaryDirectory() as name:

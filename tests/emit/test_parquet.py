@@ -51,7 +51,7 @@ def leftovers(folder):
 # --------------------------------------------------------------------------------------------------------- a pipeline
 
 
-def test_every_object_is_a_row_when_the_run_has_ended(tmp_path):
+def test_every_object_is_a_row_after_the_run(tmp_path):
     code, counts, logged = run(sink(tmp_path, send="objects"), above=TEN)
     assert (code, counts["records sent"]) == (0, 400)
     assert logged == []
@@ -67,7 +67,7 @@ def test_every_object_is_a_row_when_the_run_has_ended(tmp_path):
     assert leftovers(tmp_path / "out") == []
 
 
-def test_rows_say_what_the_records_say_that_a_database_gets(tmp_path):
+def test_rows_equal_the_records_of_a_database(tmp_path):
     each = {"stage": "numbered_frames", "uri": "none", "count": 3}
     other = {"path": str(tmp_path / "x.db"), "spool": {"path": str(tmp_path / "other")}}
     stages = {"ten_objects": {}, "parquet": sink(tmp_path, send="frames"), "sqlite": other}
@@ -98,7 +98,7 @@ def test_folders_by_source_and_date(tmp_path):
     assert len(files(tmp_path / "out")) >= 2
 
 
-def test_a_camera_s_date_is_that_of_its_clock():
+def test_the_date_folder_of_a_camera_follows_its_clock():
     from streamkit.stages.sinks.parquet import ParquetSink
     from streamkit.testing.kit import frames
 
@@ -119,13 +119,13 @@ def test_a_camera_s_date_is_that_of_its_clock():
         ({"spool": {"age": "1min"}}, r"spool.age must be longer than roll.every, 300s, .* got 60s"),
     ],
 )
-def test_mistakes_are_told_before_anything_runs(options, why, tmp_path):
+def test_invalid_options_are_reported_before_the_run(options, why, tmp_path):
     import re
 
     assert re.search(why, problems({**sink(tmp_path), **options}))
 
 
-def test_a_missing_package_is_told(tmp_path, monkeypatch):
+def test_a_missing_package_is_reported(tmp_path, monkeypatch):
     import sys
 
     from streamkit.core.errors import MissingPackage
@@ -136,7 +136,7 @@ def test_a_missing_package_is_told(tmp_path, monkeypatch):
         run(sink(tmp_path))
 
 
-def test_a_folder_that_cannot_be_made_is_told_and_records_wait(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported_and_records_wait(tmp_path):
     (tmp_path / "out").write_text("a file")
     code, counts, logged = run(sink(tmp_path, drain_timeout=0.2), count=2)
     assert (code, counts["records left in the spool"]) == (0, 4)
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_made_is_told_and_records_wait(tmp_path):
     assert len(read(tmp_path / "out")) == 6
 
 
-def test_others_read_them_with_one_line(tmp_path):
+def test_common_readers_open_the_files_in_a_line_of_code(tmp_path):
     import duckdb
     import pandas
     import polars
@@ -182,7 +182,7 @@ def client(tmp_path, every_s=1e9, size=10**9, spool_bytes=10**9):
 OBJECT = {key: value for key, value in GOOD["an object"].items() if key != "id"}
 
 
-def test_nothing_is_acknowledged_and_nothing_to_be_seen_before_the_file_is_whole(tmp_path):
+def test_records_are_acknowledged_once_their_file_is_complete(tmp_path):
     writer = client(tmp_path)
     writer.deliver(messages([OBJECT] * 3, folder=tmp_path / "a"))
     writer.idle()
@@ -194,7 +194,7 @@ def test_nothing_is_acknowledged_and_nothing_to_be_seen_before_the_file_is_whole
     assert len(read(tmp_path)) == 3
 
 
-def test_every_file_and_folder_is_on_the_disk_before_records_are_acknowledged(tmp_path, monkeypatch):
+def test_files_and_folders_are_synced_before_the_acknowledgement(tmp_path, monkeypatch):
     writer, order, fsync = client(tmp_path), [], os.fsync
 
     def synced(handle):
@@ -212,7 +212,7 @@ def test_every_file_and_folder_is_on_the_disk_before_records_are_acknowledged(tm
     assert writer.held == 0
 
 
-def test_a_file_is_complete_after_its_time_and_not_before(tmp_path, monkeypatch):
+def test_a_file_is_completed_after_its_interval(tmp_path, monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr(parquet.time, "monotonic", lambda: now_s[0])
     writer = client(tmp_path, every_s=60.0)
@@ -234,7 +234,7 @@ def test_a_file_is_complete_after_its_time_and_not_before(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("limits", [{"every_s": 0.0}, {"spool_bytes": 1}])
-def test_a_file_is_complete_after_its_time_or_when_the_spool_is_half_full(limits, tmp_path):
+def test_a_file_is_completed_early_when_the_spool_is_half_full(limits, tmp_path):
     writer = client(tmp_path, **limits)
     for n in range(3):
         writer.deliver(messages([OBJECT] * 10, first=1 + 10 * n, folder=tmp_path / "a"))
@@ -244,7 +244,7 @@ def test_a_file_is_complete_after_its_time_or_when_the_spool_is_half_full(limits
     ]  # fmt: skip
 
 
-def test_a_file_is_complete_when_it_has_its_size_and_the_others_go_on(tmp_path, monkeypatch):
+def test_a_file_of_full_size_is_completed_and_the_others_stay_open(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_GROUP_ROWS", 20)
     writer = client(tmp_path, size=1)
     for n in range(4):
@@ -277,7 +277,7 @@ def test_memory_and_open_files_are_bounded(tmp_path, monkeypatch):
     assert len(read(tmp_path)) == 200
 
 
-def test_what_a_crash_left_of_a_file_goes_away_and_what_others_write_stays(tmp_path):
+def test_partial_files_of_a_crash_are_removed_and_those_of_others_stay(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / ".abc-000000000001.parquet.1234.part").write_bytes(b"half")
@@ -289,7 +289,7 @@ def test_what_a_crash_left_of_a_file_goes_away_and_what_others_write_stays(tmp_p
 
 
 @pytest.mark.parametrize("rows", [1, 100])
-def test_a_file_that_cannot_be_completed_is_lost_and_its_records_are_not(rows, tmp_path, monkeypatch):
+def test_a_file_that_cannot_be_completed_loses_no_record(rows, tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_GROUP_ROWS", rows)  # with 1 it has been begun
     writer = client(tmp_path, every_s=0.0)
     writer.deliver(messages([OBJECT], folder=tmp_path / "a"))
@@ -307,7 +307,7 @@ def test_a_file_that_cannot_be_completed_is_lost_and_its_records_are_not(rows, t
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("adrc"), st.integers(1, 7)), max_size=25), st.randoms(use_true_random=False))
-def test_each_record_once_whatever_the_order_of_deliveries_rolls_and_crashes(tmp_path_factory, steps, chance):
+def test_each_record_is_written_once_in_any_order_of_deliveries_rolls_and_crashes(tmp_path_factory, steps, chance):
     """`d` delivers, `r` rolls, `a` settles what is whole, `c` is a crash: what was not acknowledged comes again."""
     folder = tmp_path_factory.mktemp("any")
     writer, acknowledged, next_, end = client(folder), 0, 1, 1
@@ -353,12 +353,12 @@ class Folder(Place):
         return [{key: row[key] for key in ("id", "source", "frame")} for row in read(self.folder / "out")]
 
 
-def test_nothing_is_lost_and_nothing_is_there_twice_when_the_pipeline_is_killed(tmp_path):
+def test_a_killed_pipeline_writes_each_record_once(tmp_path):
     _, repeats = survive(Folder(tmp_path), tmp_path, broker_kills=0, pipeline_kills=1, rate=1000)
     assert repeats == 0
 
 
-def test_a_folder_that_goes_away_is_waited_for(tmp_path):
+def test_records_wait_for_a_folder_that_was_removed(tmp_path):
     there = Folder(tmp_path)
     life = Life(with_spool(there, tmp_path, max_backoff="500ms", drain_timeout="1h"), ["gate"], 1500, 1000)
     life.wait_for_first()
@@ -374,7 +374,7 @@ def test_a_folder_that_goes_away_is_waited_for(tmp_path):
 
 @pytest.mark.soak
 @pytest.mark.timeout(900)
-def test_each_record_is_there_once_after_twenty_kills_at_2000_records_a_second(tmp_path):
+def test_each_record_is_written_once_after_twenty_kills_at_2000_records_a_second(tmp_path):
     seed = random.randrange(10**6)
     there = Folder(tmp_path)
     records, repeats = survive(

@@ -20,7 +20,7 @@ def ids(folder):
 
 
 @pytest.mark.parametrize("whole", [0, 3, 5])
-def test_what_an_earlier_run_left_in_the_spool_is_there_once_and_so_is_what_is_new(whole, tmp_path):
+def test_spooled_records_of_an_earlier_run_and_new_records_are_written_once(whole, tmp_path):
     left, new = messages([OBJECT] * 5, 1, tmp_path / "a", EARLIER), messages([OBJECT] * 5, 4, tmp_path / "a", NOW)
     if whole:  # the file is there, and its acknowledgement was lost
         writer = client(tmp_path, every_s=0.0)
@@ -36,7 +36,7 @@ def test_what_an_earlier_run_left_in_the_spool_is_there_once_and_so_is_what_is_n
     assert ids(tmp_path) == sorted(message.id for message in [*left, *new])
 
 
-def test_what_a_crash_left_of_an_earlier_run_goes_away(tmp_path):
+def test_partial_files_of_a_crashed_run_are_removed(tmp_path):
     folder = tmp_path / "a"
     folder.mkdir()
     (folder / f".{EARLIER}-000000000001.parquet.1234.part").write_bytes(b"half")
@@ -47,7 +47,7 @@ def test_what_a_crash_left_of_an_earlier_run_goes_away(tmp_path):
     assert [path.name for path in leftovers(folder)] == [".ba9876543210.parquet.1234.part"]
 
 
-def test_a_value_that_no_folder_can_be_named_after_is_cut_and_stays_its_own(tmp_path):
+def test_a_value_too_long_for_a_folder_name_is_cut_and_stays_unique(tmp_path):
     fits = "é" * 50
     assert ParquetSink.clean(fits) == fits
     assert ParquetSink.clean("a" * 100) == "a" * 100

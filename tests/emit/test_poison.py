@@ -62,7 +62,7 @@ def test_every_place_has_a_record_that_it_never_takes():
 
 
 @pytest.mark.parametrize("name", POISONS)
-def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow):  # noqa: F811
+def test_a_record_that_is_never_taken_is_the_only_loss(name, place, flow):  # noqa: F811
     kind, poison = POISONS[name]
     there = place(kind)
     poison.prepare(there)
@@ -78,7 +78,7 @@ def test_a_record_that_is_never_taken_costs_itself_alone(name, place, flow):  # 
     assert first == [n for n in range(COUNT) if n != BAD]
 
 
-def test_a_mail_over_which_the_server_hangs_up_is_given_up(mail_server, mailing):  # noqa: F811
+def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):  # noqa: F811
     server = mail_server()
     server.hang_up_at = b"poison"
     mailer = mailing(server, batch_window=0.0)

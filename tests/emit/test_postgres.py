@@ -29,7 +29,7 @@ class Statement:
         return self.steps.send(ready)
 
 
-def test_a_statement_is_left_a_second_after_its_time_without_an_answer(monkeypatch):
+def test_an_unanswered_statement_is_canceled_a_second_after_its_timeout(monkeypatch):
     statement = Statement(monkeypatch, timeout_s=8.0)
     assert statement.at(109.0, None) == "state 1"
     with pytest.raises(SendError, match=r"^no answer within 8 s$"):
@@ -37,7 +37,7 @@ def test_a_statement_is_left_a_second_after_its_time_without_an_answer(monkeypat
     assert statement.sent == [None]
 
 
-def test_each_answer_begins_the_time_again(monkeypatch):
+def test_each_answer_restarts_the_timeout(monkeypatch):
     statement = Statement(monkeypatch, timeout_s=8.0)
     assert statement.at(105.0, "read") == "state 1"
     assert statement.at(114.0, None) == "state 2"
@@ -47,7 +47,7 @@ def test_each_answer_begins_the_time_again(monkeypatch):
         statement.at(509.1, None)
 
 
-def test_a_statement_is_left_when_the_run_ends_but_not_in_the_midst_of_an_answer(monkeypatch):
+def test_the_end_of_the_run_cancels_a_statement_only_between_answers(monkeypatch):
     statement = Statement(monkeypatch, timeout_s=8.0)
     statement.client.over = lambda: True
     assert statement.at(101.0, "read") == "state 1"
@@ -55,7 +55,7 @@ def test_a_statement_is_left_when_the_run_ends_but_not_in_the_midst_of_an_answer
         statement.at(102.0, None)
 
 
-def test_a_statement_gives_what_psycopg_makes_of_it(monkeypatch):
+def test_a_statement_returns_the_result_of_psycopg(monkeypatch):
     statement = Statement(monkeypatch, timeout_s=8.0)
     with pytest.raises(StopIteration) as end:
         statement.at(101.0, "end")

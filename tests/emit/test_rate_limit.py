@@ -19,7 +19,7 @@ def free_s(limit, now_s):
 @example(steps=[0.0, 10.0, 10.0, HOUR_S - 21.0, 1.0, 9.0, 1.0], limit=2, restarts={2, 3, 4})
 @example(steps=[0.0] * 9, limit=7, restarts=set(range(9)))
 @given(st.lists(st.floats(0, 2 * HOUR_S), max_size=80), st.integers(1, 7), st.sets(st.integers(0, 79)))
-def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limit, restarts):
+def test_the_hourly_limit_holds_across_restarts(steps, limit, restarts):
     now, sent = 1e9, []
     with TemporaryDirectory() as folder:
         quota = RateLimit(limit, Path(folder) / "mails")
@@ -34,7 +34,7 @@ def test_there_are_never_more_in_any_hour_and_every_restart_knows_it(steps, limi
             assert quota.remaining(now) == limit - sum(now - HOUR_S < sent_s for sent_s in sent)
 
 
-def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
+def test_mails_of_an_earlier_run_count_for_an_hour(tmp_path):
     def again():
         return RateLimit(3, tmp_path / "mails")
 
@@ -56,7 +56,7 @@ def test_mails_of_an_earlier_run_count_until_their_hour_is_over(tmp_path):
     assert (tmp_path / "mails").stat().st_mode & 0o077 == 0
 
 
-def test_what_was_left_out_is_known_until_it_is_told(tmp_path):
+def test_omitted_events_are_stored_until_they_are_reported(tmp_path):
     quota = RateLimit(1, tmp_path / "mails")
     quota.sent(1000.0)
     quota.omit(["a", "b", "a"])
@@ -70,7 +70,7 @@ def test_what_was_left_out_is_known_until_it_is_told(tmp_path):
     assert json.loads((tmp_path / "mails").read_text())["sent"][-1] == 6000.0
 
 
-def test_a_file_that_cannot_be_read_or_a_clock_that_is_set_back_stops_no_mail(tmp_path):
+def test_an_unreadable_file_or_a_clock_set_back_stops_no_mail(tmp_path):
     (tmp_path / "mails").write_text('{"sent": 3')
     quota = RateLimit(2, tmp_path / "mails")
     quota.sent(5000.0)

@@ -28,12 +28,12 @@ def counts(choice, video):
     return [len(frame_records) for frame_records in sent(choice, video)]
 
 
-def test_a_frames_record_is_what_jsonl_writes():
+def test_a_frame_record_equals_that_of_jsonl():
     video = scene([["car"], []])
     assert sent(RecordSelection("frames"), video) == [[(("test",), record(frame))] for frame in video]
 
 
-def test_objects_of_other_labels_are_left_out_of_a_frames_record():
+def test_a_frame_record_omits_objects_of_other_labels():
     (((_, frame_record),),) = sent(RecordSelection("frames", labels=["person"]), scene([["car", "person"]]))
     assert [detected["label"] for detected in frame_record["objects"]] == ["person"]
 
@@ -51,7 +51,7 @@ def test_each_object_is_a_record_with_its_frame():
     assert [body for _, body in unnamed] == [first_object[1], second_object[1]]
 
 
-def test_records_of_objects_and_events_of_a_damaged_frame_say_so():
+def test_records_of_a_damaged_frame_are_marked():
     (frame,) = scene([["car"]])
     frame._state.stage, frame.damaged = "crossing", True
     frame.emit("crossed", track_id=7)
@@ -59,7 +59,7 @@ def test_records_of_objects_and_events_of_a_damaged_frame_say_so():
         assert [body["damaged"] for _, body in sent(RecordSelection(send), [frame])[0]] == [True]
 
 
-def test_events_are_chosen_by_name():
+def test_events_are_selected_by_name():
     video = scene([["car"]])
     video[0]._state.stage = "crossing"
     video[0].emit("crossed", track_id=7, direction="in")
@@ -78,7 +78,7 @@ def test_events_are_chosen_by_name():
     assert "objects" not in event_record
 
 
-def test_every_thins_frames_and_tracks_by_their_own_time():
+def test_every_limits_frames_and_tracks_by_media_time():
     video = scene([["car"]] * 10, tracks=True)
     assert counts(RecordSelection("frames", every_s=0.3), video) == [
         1,
@@ -131,7 +131,7 @@ def test_on_change_sends_frames_whose_counts_differ():
     ]
 
 
-def test_a_frame_that_is_a_millisecond_early_is_on_time_and_time_that_goes_back_begins_again():
+def test_a_millisecond_early_counts_as_due_and_a_time_jump_back_restarts_the_interval():
     video = scene([[]] * 6)
     for frame, pts_s in zip(video, (1.0, 1.2989, 1.2991, 0.5, 0.7, 0.8), strict=True):
         frame.pts_s = pts_s
@@ -145,7 +145,7 @@ def test_a_frame_that_is_a_millisecond_early_is_on_time_and_time_that_goes_back_
     ]
 
 
-def test_every_source_has_its_own_time_and_its_own_counts():
+def test_sources_have_separate_intervals_and_counts():
     video = scene([["car"]] * 6)
     for n, frame in enumerate(video):
         frame.source = "gate" if n % 2 else "yard"
@@ -163,14 +163,14 @@ def test_every_source_has_its_own_time_and_its_own_counts():
     assert counts(choice, video[:4]) == [0, 1, 0, 0]
 
 
-def test_objects_without_a_track_have_one_time_together_and_the_labels_choose_before():
+def test_untracked_objects_share_an_interval_after_the_label_filter():
     video = scene([["car", "person"]] * 3)
     assert counts(RecordSelection("objects", every_s=0.2), video) == [2, 0, 2]
     only = sent(RecordSelection("objects", labels=["person"], every_s=0.2), video)
     assert [[values[1] for values, _ in frame_records] for frame_records in only] == [["person"], [], ["person"]]
 
 
-def test_a_change_is_sent_at_once_and_the_time_counts_from_there():
+def test_a_change_is_sent_at_once_and_restarts_the_interval():
     seen = [["car"], [], [], [], []]
     assert [
         len(frame_records)
@@ -184,7 +184,7 @@ def test_a_change_is_sent_at_once_and_the_time_counts_from_there():
     ]
 
 
-def test_an_error_that_comes_or_goes_is_a_change():
+def test_an_appearing_or_disappearing_error_is_a_change():
     choice = RecordSelection("frames", on_change=True)
     video = scene([[]] * 5)
     errors = (None, "detect failed", "detect failed", "other", None)
@@ -207,19 +207,19 @@ def test_an_error_that_comes_or_goes_is_a_change():
         ({"send": "frames", "when": "a"}, "when selects events; write send: events"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(options, message):
+def test_conflicting_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         RecordSelection(**options)
 
 
-def test_what_json_does_not_have_becomes_text():
+def test_values_without_a_json_form_become_text():
     video = scene([["car"]])
     video[0].tables["detect"] = video[0].tables["detect"].with_columns(what=np.array([{1, 2}], object))
     (((_, object_record),),) = sent(RecordSelection("objects"), video)
     assert object_record["object"]["what"] == [1, 2]
 
 
-def test_the_box_of_an_event_is_that_of_its_track_and_none_where_it_has_no_track():
+def test_an_event_has_the_box_of_its_track_if_any():
     (frame,) = scene([["car", "person", "car"]], tracks=True)
     frame.tables["detect"] = frame.tables["detect"].with_columns(track_id=np.array([5, 6, -1]))
     frame._state.stage = "crossing"
@@ -230,7 +230,7 @@ def test_the_box_of_an_event_is_that_of_its_track_and_none_where_it_has_no_track
     assert [box for _, _, box in RecordSelection("events").of(frame, lambda: record(frame))] == [None] * 4
 
 
-def test_tracks_are_forgotten_a_minute_after_their_time_and_not_while_it_runs():
+def test_tracks_are_forgotten_a_minute_after_their_interval():
     choice = RecordSelection("objects", every_s=100.0, named=False)
 
     def at(pts_s, *tracks):

@@ -9,7 +9,7 @@ RECORDS = st.lists(
 
 
 @given(RECORDS, RECORDS, st.integers(1, 2**60))
-def test_what_is_packed_is_unpacked(first_block, second_block, first):
+def test_unpacking_inverts_packing(first_block, second_block, first):
     data = pack(first_block, first, 1.5) + pack(second_block, first + len(first_block), 2.5)
     records, done = unpack(data, first)
     assert done == len(data)
@@ -20,7 +20,7 @@ def test_what_is_packed_is_unpacked(first_block, second_block, first):
 
 
 @given(RECORDS, st.data())
-def test_a_block_that_is_cut_off_or_changed_anywhere_is_no_block(records, data):
+def test_a_truncated_or_changed_block_is_invalid(records, data):
     whole, torn = pack(records, 1, 0.0), pack(records, 1 + len(records), 0.0)
     cut = data.draw(st.integers(0, len(torn) - 1))
     assert unpack(whole + torn[:cut], 1)[1] == len(whole)
@@ -29,6 +29,6 @@ def test_a_block_that_is_cut_off_or_changed_anywhere_is_no_block(records, data):
     assert unpack(whole + bytes(flipped), 1)[1] == len(whole)
 
 
-def test_numbers_that_do_not_follow_end_the_reading():
+def test_a_gap_in_the_numbers_ends_the_reading():
     data = pack([SpoolRecord(b"a", b"", b"{}")], 7, 0.0)
     assert unpack(data, 8) == ([], 0)

@@ -53,7 +53,7 @@ def run(tmp_path):
         spool.close()
 
 
-def test_each_record_has_its_id_in_front_and_goes_in_order(run):
+def test_records_are_sent_in_order_each_with_its_id(run):
     client = Scripted()
     numbers, counters, logged, spool = run(client)
     assert numbers == list(range(10))
@@ -64,14 +64,14 @@ def test_each_record_has_its_id_in_front_and_goes_in_order(run):
     assert first.body == b'{"id":"%b","n":0}' % spool.id(1).encode()
 
 
-def test_what_was_not_acknowledged_is_sent_again_from_there(run):
+def test_sending_resumes_at_the_first_unacknowledged_record(run):
     numbers, counters, logged, _ = run(Scripted(delivers=[4, 0, None]))
     assert numbers == list(range(10))
     assert (counters[SENT], counters[LOST]) == (10, 2)
     assert len(logged) == 2
 
 
-def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(run):
+def test_an_unreachable_broker_is_logged_once_without_secrets_and_reconnected(run):
     errors = [SendError("no hunter2 connection"), OSError("hunter2"), SendError("again"), None]
     numbers, counters, logged, _ = run(Scripted(connects=errors))
     assert numbers == list(range(10))
@@ -84,7 +84,7 @@ def test_a_broker_that_is_away_is_told_once_and_without_secrets_and_found_again(
     assert re.fullmatch(at + "accepts records again; 10 are waiting", numbers)
 
 
-def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
+def test_a_broker_may_refuse_several_records_of_a_batch(run):
     class Telling(Scripted):
         def deliver(self, messages):
             self.got += messages
@@ -100,7 +100,7 @@ def test_a_broker_may_tell_which_ones_of_many_it_refuses(run):
     assert spool.waiting == 0
 
 
-def test_a_refusal_shows_no_secret_in_any_message_or_file(run, tmp_path):
+def test_a_refusal_shows_no_secret_in_messages_and_files(run, tmp_path):
     class Telling(Scripted):
         def deliver(self, messages):
             if len(messages) > 1:
@@ -136,7 +136,7 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
     spool.close()
 
 
-def test_a_record_that_is_refused_for_good_is_given_up_alone(run, tmp_path):
+def test_a_permanently_refused_record_is_dropped_alone(run, tmp_path):
     numbers, counters, logged, _ = run(Scripted(never={3, 7}))
     assert numbers == [0, 1, 2, 4, 5, 6, 8, 9]
     assert (counters[SENT], counters[REFUSED]) == (8, 2)
@@ -191,15 +191,15 @@ def holding(tmp_path):
     return go
 
 
-def test_what_a_client_holds_back_stays_in_the_spool_until_it_lets_go_of_it(holding):
+def test_records_that_a_client_buffers_stay_in_the_spool(holding):
     assert holding(Holding(), 4) == ([*range(1, 17)], [0, 0, 4, 8, 0, 4], [0, 0, 4, 8, 12, 16])
 
 
-def test_what_a_client_held_back_comes_again_when_it_fails(holding):
+def test_buffered_records_are_sent_again_after_a_failure(holding):
     numbers, waited, delivered = holding(Holding(delivers=[None, None, 0]), 3)
     assert numbers == [*range(1, 9), *range(1, 13)]
     assert (waited, delivered) == ([0, 0, 4, 8, 12], [0, 0, 4, 8, 8])
 
 
-def test_at_the_end_of_a_run_nothing_is_held_back(holding):
+def test_the_end_of_a_run_flushes_buffered_records(holding):
     assert holding(Holding(), 1) == ([1, 2, 3, 4], [0, 0, 4], [0, 0, 4])

@@ -89,7 +89,7 @@ class Down(Client):
 
 
 @pytest.mark.parametrize(("share", "factor"), [(1.0, 1.0), (0.0, 0.5)])
-def test_waits_double_up_to_the_longest_and_are_between_half_of_it_and_all(share, factor, clock, flow, monkeypatch):
+def test_waits_double_up_to_the_maximum_with_jitter_of_half(share, factor, clock, flow, monkeypatch):
     chance = Chance(share)
     monkeypatch.setattr(module, "random", chance)
     client = Down(clock)
@@ -101,14 +101,14 @@ def test_waits_double_up_to_the_longest_and_are_between_half_of_it_and_all(share
     assert chance.ranges == {(0.5, 1.0)}, "emitters that lost one broker do not all come back at one moment"
 
 
-def test_a_wait_never_begins_above_the_longest(clock, flow, monkeypatch):
+def test_the_first_wait_is_within_the_maximum(clock, flow, monkeypatch):
     monkeypatch.setattr(module, "random", Chance(1.0))
     client = Down(clock)
     flow(client, 10, max_wait_s=0.3, tries=5)
     assert client.waits_s == [pytest.approx(0.25, abs=0.051), *[pytest.approx(0.3, abs=0.051)] * 3]
 
 
-def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, flow, monkeypatch):
+def test_a_delivery_resets_the_wait_and_a_connection_does_not(clock, flow, monkeypatch):
     """Try 4 connects and delivers nothing; the wait must go on growing."""
     monkeypatch.setattr(module, "random", Chance(1.0))
     client = Down(clock, up={4})
@@ -137,7 +137,7 @@ def test_a_connection_alone_does_not_reset_the_wait_and_a_delivery_does(clock, f
     assert client.waits_s == [pytest.approx(step_s, abs=0.051) for step_s in (0.25, 0.5, 0.25, 0.5, 1)]
 
 
-def test_the_moment_since_when_it_fails_is_the_first_and_goes_with_a_connection(clock, flow):
+def test_the_failure_time_is_that_of_the_first_failure_since_a_connection(clock, flow):
     seen = []
 
     class Answering(Down):
@@ -176,7 +176,7 @@ class Breaks(Client):
         self.got += numbers
 
 
-def test_the_record_over_which_the_connection_ends_is_found_and_given_up_alone(clock, flow):
+def test_a_record_that_ends_the_connection_is_identified_and_dropped_alone(clock, flow):
     client = Breaks({700})
     counters, logged, dead, spool = flow(client, 2000)
     assert client.got == [n for n in range(2000) if n != 700], "in order, and nothing twice"
@@ -193,7 +193,7 @@ def test_the_record_over_which_the_connection_ends_is_found_and_given_up_alone(c
 
 
 @pytest.mark.parametrize("strikes", [1, 2, 3])
-def test_fewer_than_four_failures_in_a_row_cost_nothing(strikes, clock, flow):
+def test_three_failures_in_a_row_drop_no_record(strikes, clock, flow):
     """A broker that is restarted a few times over one record is no proof against it."""
 
     class Recovers(Breaks):
@@ -208,7 +208,7 @@ def test_fewer_than_four_failures_in_a_row_cost_nothing(strikes, clock, flow):
     assert (counters[SENT], counters[POISON], dead) == (5, 0, [])
 
 
-def test_strikes_count_for_one_record_and_in_a_row_only(clock, flow):
+def test_only_consecutive_failures_of_the_same_record_count(clock, flow):
     class Alternates(Breaks):
         """Breaks three times over each record, and then takes it."""
 
@@ -230,7 +230,7 @@ def test_strikes_count_for_one_record_and_in_a_row_only(clock, flow):
 
 
 @pytest.mark.parametrize("error", [lambda: SendError("no disk"), lambda: OSError("no disk"), MemoryError])
-def test_a_broker_that_takes_nothing_for_now_costs_no_record(error, clock, flow):
+def test_a_temporary_refusal_drops_no_record(error, clock, flow):
     client = Breaks({3}, error)
     counters, _, dead, spool = flow(client, 5, tries=40)
     assert (spool.waiting, counters[POISON], dead) == (5, 0, [])
@@ -238,14 +238,14 @@ def test_a_broker_that_takes_nothing_for_now_costs_no_record(error, clock, flow)
     assert set(client.sizes) == {5}
 
 
-def test_an_error_that_nobody_expects_is_a_record_s_fault_as_well(clock, flow):
+def test_an_unexpected_error_is_attributed_to_the_record(clock, flow):
     client = Breaks({3}, lambda: UnicodeError("odd"))
     counters, _, dead, spool = flow(client, 5)
     assert (spool.waiting, counters[POISON], counters[SENT]) == (0, 1, 4)
     assert dead[0]["why"] == "it was sent alone 4 times, and each time UnicodeError: odd"
 
 
-def test_a_record_that_breaks_the_search_for_a_refused_one_is_found(clock, flow):
+def test_a_record_that_breaks_the_bisection_is_identified(clock, flow):
     class Both(Breaks):
         def deliver(self, messages):
             if len(messages) > 1:
@@ -259,7 +259,7 @@ def test_a_record_that_breaks_the_search_for_a_refused_one_is_found(clock, flow)
     assert (counters[POISON], len(dead)) == (1, 1)
 
 
-def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
+def test_the_bisection_waits_briefly(clock, flow, monkeypatch):
     monkeypatch.setattr(module, "random", Chance(1.0))
     start_s = clock.now_s
     counters, *_ = flow(Breaks({500}), 1000, max_wait_s=100.0)
@@ -267,7 +267,7 @@ def test_the_waits_of_the_search_are_short(clock, flow, monkeypatch):
     assert clock.now_s - start_s < 5, "a run that ends waits 5 s for a broker to take something"
 
 
-def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):
+def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
     client = Breaks(())
     client.gather_s = 60.0
     spool = Spool(tmp_path / "s")
@@ -292,7 +292,7 @@ def test_records_that_are_gathered_fill_the_window_and_no_more(clock, tmp_path):
 
 
 @pytest.mark.parametrize(("gather_s", "failures", "sizes"), [(60.0, 0, [2]), (0.0, 0, [1, 1]), (60.0, 1, [1, 1])])
-def test_records_wait_for_others_as_long_as_the_client_wants_and_not_after_a_failure(
+def test_records_are_gathered_for_the_clients_window_but_not_after_a_failure(
     gather_s, failures, sizes, clock, tmp_path
 ):  # fmt: skip
     client = Breaks(())

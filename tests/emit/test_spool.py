@@ -21,7 +21,7 @@ from streamkit.emit.segment_file import pack
 from streamkit.emit.spool import FULL, TORN, Spool
 
 
-def test_records_come_out_in_order_with_numbers_that_rise(tmp_path):
+def test_records_are_taken_in_order_with_rising_numbers(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(5, 6))
     spool.append(records(7))
@@ -35,7 +35,7 @@ def test_records_come_out_in_order_with_numbers_that_rise(tmp_path):
     spool.close()
 
 
-def test_what_was_taken_and_not_acknowledged_is_taken_again(tmp_path):
+def test_unacknowledged_records_are_taken_again(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(*range(10)))
     spool.take(6)
@@ -45,7 +45,7 @@ def test_what_was_taken_and_not_acknowledged_is_taken_again(tmp_path):
     spool.close()
 
 
-def test_who_waits_for_several_records_is_woken_once_when_they_are_there(tmp_path, monkeypatch):
+def test_a_waiter_for_several_records_is_woken_once(tmp_path, monkeypatch):
     spool, woken = Spool(tmp_path / "s"), []
     notify_all = spool._changed.notify_all
     monkeypatch.setattr(spool._changed, "notify_all", lambda: (woken.append(spool.waiting), notify_all()))
@@ -65,7 +65,7 @@ def test_who_waits_for_several_records_is_woken_once_when_they_are_there(tmp_pat
 
 
 @pytest.mark.parametrize(("size", "part"), [(MB, 65_536), (32 * MB, 2 * MB), (128 * MB, 8 * MB), (1000 * MB, 8 * MB)])
-def test_a_file_is_a_sixteenth_of_the_spool_within_bounds(tmp_path, size, part):
+def test_a_segment_is_a_sixteenth_of_the_spool_within_bounds(tmp_path, size, part):
     spool = Spool(tmp_path / "s", size)
     room = part - len(pack(records(0, size=20), 1, 0.0)) + 20
     spool.append(records(0, size=room - 1))
@@ -76,7 +76,7 @@ def test_a_file_is_a_sixteenth_of_the_spool_within_bounds(tmp_path, size, part):
     spool.close()
 
 
-def test_how_full_it_is_is_known_at_any_time_and_after_a_restart(tmp_path):
+def test_the_fill_level_is_right_at_any_time_and_after_a_restart(tmp_path):
     spool = Spool(tmp_path / "s", MB)
     assert (spool.fill_level, spool.size_bytes) == (0.0, 0)
     for number in range(4):
@@ -94,7 +94,7 @@ def test_how_full_it_is_is_known_at_any_time_and_after_a_restart(tmp_path):
     again.close()
 
 
-def test_what_comes_after_the_end_is_reported_and_not_written(tmp_path):
+def test_records_after_close_are_dropped_and_reported(tmp_path):
     logged = collect()
     spool = Spool(tmp_path / "s")
     spool.close()
@@ -104,7 +104,7 @@ def test_what_comes_after_the_end_is_reported_and_not_written(tmp_path):
     assert list((tmp_path / "s").glob("*.spool")) == []
 
 
-def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
+def test_a_later_run_continues_after_the_last_acknowledged_record(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(*range(10)))
     spool.take(10)
@@ -124,7 +124,7 @@ def test_a_later_run_goes_on_where_this_one_ended(tmp_path):
 
 
 @pytest.mark.parametrize(("arrived", "runs"), [(2, 2), (3, 1)])
-def test_only_runs_of_which_a_record_waits_keep_their_ids(tmp_path, arrived, runs):
+def test_only_runs_with_waiting_records_keep_their_ids(tmp_path, arrived, runs):
     spool = Spool(tmp_path / "s")
     spool.append(records(1, 2, 3))
     before = spool.id(3)
@@ -139,7 +139,7 @@ def test_only_runs_of_which_a_record_waits_keep_their_ids(tmp_path, arrived, run
     again.close()
 
 
-def test_its_files_are_its_owners_alone(tmp_path):
+def test_spool_files_are_readable_by_their_owner_only(tmp_path):
     before = os.umask(0)
     try:
         spool = Spool(tmp_path / "s")
@@ -152,7 +152,7 @@ def test_its_files_are_its_owners_alone(tmp_path):
     spool.close()
 
 
-def test_one_run_has_it_at_a_time(tmp_path):
+def test_a_spool_is_locked_by_a_single_run(tmp_path):
     spool = Spool(tmp_path / "s")
     with pytest.raises(
         OutputError, match=r"the spool .* is in use by another run or emitter; set a different spool\.path"
@@ -162,13 +162,13 @@ def test_one_run_has_it_at_a_time(tmp_path):
     Spool(tmp_path / "s").close()
 
 
-def test_a_folder_that_cannot_be_made_is_told(tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="a part of the path is a file"):
         Spool(tmp_path / "file" / "s")
 
 
-def test_half_a_block_at_the_end_is_removed_and_said(tmp_path):
+def test_a_partial_block_at_the_end_is_removed_and_logged(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(1, 2))
     spool.append(records(3))
@@ -186,7 +186,7 @@ def test_half_a_block_at_the_end_is_removed_and_said(tmp_path):
     again.close()
 
 
-def test_a_file_that_was_damaged_from_outside_is_left_and_counted(tmp_path):
+def test_a_damaged_segment_is_skipped_and_counted(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     for number in range(200):
@@ -203,7 +203,7 @@ def test_a_file_that_was_damaged_from_outside_is_left_and_counted(tmp_path):
     spool.close()
 
 
-def test_an_acknowledgement_that_cannot_be_read_means_that_all_is_sent_again(tmp_path):
+def test_an_unreadable_acknowledgement_resends_all_records(tmp_path):
     spool = Spool(tmp_path / "s")
     spool.append(records(*range(10)))
     spool.take(10)
@@ -229,7 +229,7 @@ STEPS = st.lists(
 
 @settings(deadline=None, max_examples=60)
 @given(STEPS)
-def test_whatever_happens_each_record_arrives_or_is_counted_and_the_order_holds(steps):
+def test_each_record_arrives_in_order_or_is_counted_as_lost(steps):
     counters, arrived, under_way, written = Counters(), [], [], 0
     with tempfile.TemporaryDirectory() as folder:
         spool = Spool(Path(folder), MB, counters=counters)
@@ -272,7 +272,7 @@ while True:
 """
 
 
-def test_what_append_has_returned_for_survives_kills_at_random_moments(tmp_path):
+def test_appended_records_survive_kills_at_random_moments(tmp_path):
     safe = 0
     for wait_s in (0.0, 0.002, 0.01, 0.03):
         writer = subprocess.Popen(

@@ -16,7 +16,7 @@ from streamkit.emit.spool import DAMAGED, DISK, FULL, OLD, Spool
 
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest", "stop"])
-def test_more_at_once_than_the_spool_takes_goes_in_parts(tmp_path, when_full):
+def test_a_batch_larger_than_the_spool_is_appended_in_parts(tmp_path, when_full):
     spool = Spool(tmp_path / "s", MB, when_full=when_full)
     taken_records, over = [], threading.Event()
 
@@ -37,7 +37,7 @@ def test_more_at_once_than_the_spool_takes_goes_in_parts(tmp_path, when_full):
 
 
 @pytest.mark.parametrize("when_full", ["block", "drop_oldest"])
-def test_a_record_that_is_larger_than_the_spool_costs_itself_alone(tmp_path, when_full):
+def test_a_record_larger_than_the_spool_is_the_only_loss(tmp_path, when_full):
     counters, logged = Counters(), collect()
     spool = Spool(tmp_path / "s", MB, when_full=when_full, counters=counters)
     spool.append([*records(1, 2), *records(3, size=2 * MB), *records(4)])
@@ -47,7 +47,7 @@ def test_a_record_that_is_larger_than_the_spool_costs_itself_alone(tmp_path, whe
 
 
 @pytest.mark.alone
-def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tmp_path):
+def test_at_the_end_a_full_spool_blocks_only_while_records_are_sent(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.block_timeout_s = 0.3
@@ -59,7 +59,7 @@ def test_at_the_end_of_a_run_a_full_spool_is_waited_for_only_while_records_go(tm
     assert bodies(drain(spool)) == list(range(40 - counters[FULL]))
 
 
-def test_what_another_thread_adds_while_one_waits_for_room_takes_the_next_numbers(tmp_path):
+def test_numbers_stay_in_order_while_a_thread_waits_for_room(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.append(records(1, size=900_000))
@@ -80,7 +80,7 @@ def test_what_another_thread_adds_while_one_waits_for_room_takes_the_next_number
     spool.close()
 
 
-def test_when_it_is_full_the_oldest_go_and_every_one_of_them_is_counted(tmp_path):
+def test_a_full_spool_drops_and_counts_the_oldest_records(tmp_path):
     counters, logged = Counters(), collect()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     for number in range(0, 20_000, 10):
@@ -95,7 +95,7 @@ def test_when_it_is_full_the_oldest_go_and_every_one_of_them_is_counted(tmp_path
 
 
 @pytest.mark.parametrize("acknowledged", [0, 3, 10])
-def test_records_under_way_whose_file_is_dropped_count_as_lost_only_if_they_do_not_arrive(tmp_path, acknowledged):
+def test_dropped_in_flight_records_count_as_lost_only_if_unacknowledged(tmp_path, acknowledged):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     spool.append(records(*range(100), size=1000))
@@ -111,7 +111,7 @@ def test_records_under_way_whose_file_is_dropped_count_as_lost_only_if_they_do_n
     spool.close()
 
 
-def test_it_can_stop_the_run_instead(tmp_path):
+def test_a_full_spool_stops_the_run_by_option(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="stop", counters=counters)
     with pytest.raises(OutputError, match="is full with 1 MB, and when_full is stop"):
@@ -122,7 +122,7 @@ def test_it_can_stop_the_run_instead(tmp_path):
     spool.close()
 
 
-def test_it_can_let_the_pipeline_wait_instead(tmp_path):
+def test_a_full_spool_blocks_the_pipeline_by_option(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     writer = threading.Thread(target=lambda: [spool.append(records(n, size=1000)) for n in range(3000)])
@@ -141,7 +141,7 @@ def test_it_can_let_the_pipeline_wait_instead(tmp_path):
     spool.close()
 
 
-def test_what_is_too_old_is_dropped_and_counted_one_by_one(tmp_path):
+def test_expired_records_are_dropped_and_counted(tmp_path):
     now_s, counters = [1000.0], Counters()
     spool = Spool(tmp_path / "s", age_s=60, counters=counters, clock=lambda: now_s[0])
     for number in range(100):
@@ -153,7 +153,7 @@ def test_what_is_too_old_is_dropped_and_counted_one_by_one(tmp_path):
     spool.close()
 
 
-def test_what_is_too_old_while_others_are_under_way_is_settled_when_these_are(tmp_path):
+def test_expired_records_are_counted_once_in_flight_records_are_settled(tmp_path):
     now_s, counters = [1000.0], Counters()
     how = {"age_s": 60, "counters": counters, "clock": lambda: now_s[0]}
     spool = Spool(tmp_path / "s", **how)
@@ -171,7 +171,7 @@ def test_what_is_too_old_while_others_are_under_way_is_settled_when_these_are(tm
     again.close()
 
 
-def test_what_is_too_old_between_others_is_counted_once(tmp_path):
+def test_expired_records_between_others_are_counted_once(tmp_path):
     now_s, counters = [1000.0], Counters()
     how = {"age_s": 60, "counters": counters, "clock": lambda: now_s[0]}
     spool = Spool(tmp_path / "s", **how)
@@ -190,7 +190,7 @@ def test_what_is_too_old_between_others_is_counted_once(tmp_path):
     again.close()
 
 
-def test_where_all_that_is_left_is_damaged_nothing_waits(tmp_path):
+def test_a_spool_of_damaged_records_only_is_empty(tmp_path):
     counters = Counters()
     spool = Spool(tmp_path / "s", counters=counters)
     spool.append(records(0, 1, 2))
@@ -201,7 +201,7 @@ def test_where_all_that_is_left_is_damaged_nothing_waits(tmp_path):
     spool.close()
 
 
-def test_old_files_go_also_while_nobody_reads(tmp_path):
+def test_expired_segments_are_removed_without_a_reader(tmp_path):
     now_s, counters = [1000.0], Counters()
     spool = Spool(tmp_path / "s", MB, age_s=60, counters=counters, clock=lambda: now_s[0])
     for number in range(600):
@@ -213,7 +213,7 @@ def test_old_files_go_also_while_nobody_reads(tmp_path):
     spool.close()
 
 
-def test_an_hour_without_a_broker_loses_nothing_within_the_bounds_and_counts_the_rest(tmp_path):
+def test_an_hour_without_a_broker_loses_and_counts_only_records_above_the_limits(tmp_path):
     now_s, counters = [0.0], Counters()
     spool = Spool(tmp_path / "s", 2 * MB, age_s=3000, counters=counters, clock=lambda: now_s[0])
     for number in range(36_000):  # 10 a second
@@ -225,7 +225,7 @@ def test_an_hour_without_a_broker_loses_nothing_within_the_bounds_and_counts_the
     spool.close()
 
 
-def test_a_full_disk_is_as_a_full_spool(tmp_path, monkeypatch):
+def test_a_full_disk_is_treated_as_a_full_spool(tmp_path, monkeypatch):
     counters, write = Counters(), os.write
     spool = Spool(tmp_path / "s", MB, counters=counters)
     spool.append(records(*range(10)))
@@ -262,7 +262,7 @@ class FailingDisk:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 @pytest.mark.parametrize("before", [0, 3])
-def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(tmp_path, monkeypatch, number, before):
+def test_a_partial_block_of_a_full_disk_is_removed_while_the_pipeline_waits(tmp_path, monkeypatch, number, before):
     counters, logged = Counters(), collect()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.append(records(*range(before)))
@@ -284,7 +284,7 @@ def test_half_a_block_of_a_failed_write_does_not_stay_while_the_pipeline_waits(t
     spool.close()
 
 
-def test_half_a_block_of_a_disk_that_fails_otherwise_does_not_stay_either(tmp_path, monkeypatch):
+def test_a_partial_block_of_a_failing_disk_is_removed(tmp_path, monkeypatch):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, when_full="block", counters=counters)
     spool.append(records(0))
@@ -296,7 +296,7 @@ def test_half_a_block_of_a_disk_that_fails_otherwise_does_not_stay_either(tmp_pa
     spool.close()
 
 
-def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(tmp_path, monkeypatch):
+def test_a_full_disk_with_nothing_to_drop_loses_the_new_records_only(tmp_path, monkeypatch):
     counters, logged = Counters(), collect()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     FailingDisk(monkeypatch, *[errno.ENOSPC] * 3)
@@ -310,7 +310,7 @@ def test_a_full_disk_with_nothing_to_drop_costs_the_new_records_alone_and_ends(t
     spool.close()
 
 
-def test_records_under_way_count_as_what_took_their_file(tmp_path, monkeypatch):
+def test_in_flight_records_are_counted_by_the_cause_that_removed_their_segment(tmp_path, monkeypatch):
     counters = Counters()
     spool = Spool(tmp_path / "s", MB, counters=counters)
     spool.append(records(0, 1))
@@ -331,7 +331,7 @@ def whole_file(folder, now_s, **options):
     return spool
 
 
-def test_whole_files_go_when_their_newest_record_is_too_old_and_not_before(tmp_path):
+def test_a_segment_is_removed_when_its_newest_record_expires(tmp_path):
     now_s, counters = [1000.0], Counters()
     spool = whole_file(tmp_path / "s", now_s, age_s=60, counters=counters)
     now_s[0] = 1060.0
@@ -345,7 +345,7 @@ def test_whole_files_go_when_their_newest_record_is_too_old_and_not_before(tmp_p
     spool.close()
 
 
-def test_the_age_of_whole_files_counts_on_after_a_restart(tmp_path):
+def test_the_age_of_segments_survives_a_restart(tmp_path):
     now_s = [1000.0]
     spool = whole_file(tmp_path / "s", now_s)
     spool.close()

@@ -4,8 +4,7 @@ import re
 
 import pytest
 
-from streamkit.emit.mail_format import summary as told
-from streamkit.emit.mail_format import title, when
+from streamkit.emit.mail_format import summary, title, when
 
 OF = {"stage": "line", "kind": "crossed"}
 CAR = {"label": "car", "class_id": 2}
@@ -43,10 +42,10 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
         ({"objects": [], "error": "detect\n failed"}, "gate: detect failed", "frames of gate"),
     ],
 )  # fmt: skip
-def test_a_record_in_one_line(record, text, titled):
-    assert (told({**HEAD, **record}), title({**HEAD, **record})) == (text, titled)
+def test_a_record_is_described_in_a_line(record, text, titled):
+    assert (summary({**HEAD, **record}), title({**HEAD, **record})) == (text, titled)
 
 
-def test_the_time_is_that_of_the_clock_or_the_place_in_a_recording():
+def test_the_time_is_wall_clock_or_the_position_in_a_recording():
     assert when(HEAD) == "1.23 s"
     assert re.fullmatch(r"2026-08-0[12] \d\d:00:00", when({**HEAD, "time": "2026-08-01T12:00:00.250Z"}))

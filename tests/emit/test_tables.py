@@ -33,7 +33,7 @@ def message(number, fields):
 
 
 @pytest.mark.parametrize("send", RECORDS)
-def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
+def test_sqlite_has_a_row_for_each_record_and_none_for_duplicates(send, tmp_path):
     client = SqliteClient(str(tmp_path / "sub" / "x.db"), send, send)
     for _ in range(2):
         client.connect()
@@ -50,7 +50,7 @@ def test_sqlite_has_a_row_for_each_record_and_none_for_a_repeat(send, tmp_path):
     assert (tmp_path / "sub" / "x.db").stat().st_mode & 0o077 == 0
 
 
-def test_sqlite_keeps_what_was_committed_over_a_power_cut_and_readers_do_not_block_it(tmp_path):
+def test_sqlite_syncs_commits_and_readers_do_not_block_it(tmp_path):
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
     client.connect()
     modes = [client._connection.execute(f"PRAGMA {name}").fetchone()[0] for name in ("journal_mode", "synchronous")]
@@ -63,7 +63,7 @@ def test_sqlite_keeps_what_was_committed_over_a_power_cut_and_readers_do_not_blo
     client.close()
 
 
-def test_a_repeat_leaves_sqlite_s_row_as_it_was(tmp_path):
+def test_a_duplicate_does_not_change_the_row_of_sqlite(tmp_path):
     client = SqliteClient(str(tmp_path / "x.db"), "frames", "frames")
     first, other = ({**RECORDS["frames"], "frame": frame} for frame in (3, 4))
     client.connect()
@@ -77,7 +77,7 @@ def test_a_repeat_leaves_sqlite_s_row_as_it_was(tmp_path):
     assert [json.loads(row[3])["frame"] for row in rows] == [3, 3, 4]
 
 
-def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
+def test_a_duplicate_does_not_change_the_row_of_postgres(place):  # noqa: F811
     import psycopg
 
     there = place("postgres")
@@ -122,7 +122,7 @@ def test_a_repeat_leaves_postgres_row_as_it_was(place):  # noqa: F811
         ("UNIQUE (frame)", {"frame": 1}, "UNIQUE constraint failed"),
     ],
 )
-def test_a_row_against_a_constraint_of_the_user_s_is_refused_and_not_silently_left_out(constraint, body, why, tmp_path):
+def test_a_row_that_violates_a_constraint_is_refused(constraint, body, why, tmp_path):
     database = sqlite3.connect(tmp_path / "x.db")
     columns = "id TEXT PRIMARY KEY, source TEXT, frame INTEGER, pts_s REAL, time TEXT, error TEXT, record TEXT"
     database.execute(f"CREATE TABLE frames ({columns}, {constraint})")
@@ -140,7 +140,7 @@ def test_a_row_against_a_constraint_of_the_user_s_is_refused_and_not_silently_le
     connection.close()
 
 
-def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noqa: F811
+def test_postgres_has_a_row_for_each_record_and_none_for_duplicates(place):  # noqa: F811
     import psycopg
     from psycopg.rows import dict_row
 
@@ -170,7 +170,7 @@ def test_postgres_has_a_row_for_each_record_and_none_for_a_repeat(place):  # noq
         client.close()
 
 
-def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
+def test_the_error_of_a_table_with_other_columns_names_the_fix(tmp_path):
     database = sqlite3.connect(tmp_path / "x.db")
     database.execute("CREATE TABLE events (id TEXT PRIMARY KEY, source, frame, pts_s, time, kind, record)")
     database.close()
@@ -184,7 +184,7 @@ def test_a_table_with_other_columns_is_told_with_the_way_out(tmp_path):
 @pytest.mark.parametrize(
     ("timeout_s", "over", "reason"), [(1.0, False, "no answer within 1 s"), (3600.0, True, "the run")]
 )
-def test_postgres_that_stands_still_in_the_midst_of_a_statement_is_left(timeout_s, over, reason, place):  # noqa: F811
+def test_a_postgres_that_hangs_in_a_statement_is_disconnected(timeout_s, over, reason, place):  # noqa: F811
     there = place("postgres")
     client = PostgresClient(address(there.options()["url"], SCHEMES), "frames", "frames")
     client.connect()

@@ -65,7 +65,7 @@ def postgres_client(url, tls):
         (SafePostgres, "postgres://streamkit:{}@127.0.0.1:{}/postgres", postgres_client),
     ],
 )
-def test_a_broker_is_talked_to_only_if_its_certificate_is_good(kind, url, make, certificates):
+def test_a_broker_with_an_invalid_certificate_is_refused(kind, url, make, certificates):
     if (why := kind.missing()) is not None:
         pytest.skip(why)
     folder = Path(tempfile.mkdtemp(prefix="streamkit-tls-"))
@@ -88,7 +88,7 @@ def test_a_broker_is_talked_to_only_if_its_certificate_is_good(kind, url, make, 
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_webhook_is_posted_to_only_if_its_certificate_is_good(certificates):
+def test_a_webhook_with_an_invalid_certificate_is_refused(certificates):
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             self.server.got.append(self.rfile.read(int(self.headers["content-length"])))

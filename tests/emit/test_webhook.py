@@ -57,7 +57,7 @@ def messages(count):
     return [Message(f"s-{n}", "", "", b'{"id":"s-%d"}' % n) for n in range(count)]
 
 
-def test_a_receiver_can_check_who_has_sent_what_and_when(hook, client):
+def test_a_receiver_can_verify_the_signature(hook, client):
     key = b"a key of one's own"
     client(secret=f"whsec_{base64.b64encode(key).decode()}", headers={"x-site": "north"}).deliver(messages(3))
     ((headers, body),) = hook.got
@@ -71,7 +71,7 @@ def test_a_receiver_can_check_who_has_sent_what_and_when(hook, client):
     assert headers["authorization"] == "Basic " + base64.b64encode(b"me:p@ss").decode()
 
 
-def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
+def test_records_are_posted_in_batches_and_the_accepted_ones_are_counted(hook, client):
     hook.codes += [200, 503]
     webhook = client(batch=2)
     with pytest.raises(SendError, match="HTTP 503 Service Unavailable") as caught:
@@ -83,7 +83,7 @@ def test_it_goes_in_parts_and_says_how_many_were_taken(hook, client):
     assert "webhook-signature" not in hook.got[0][0]
 
 
-def test_at_the_end_of_the_run_a_delivery_stops_after_one_request(hook, client):
+def test_the_end_of_the_run_stops_a_delivery_after_the_current_request(hook, client):
     webhook = client(batch=2)
     webhook.over = lambda: True
     with pytest.raises(SendError, match="the run ends") as caught:
@@ -96,14 +96,14 @@ def test_at_the_end_of_the_run_a_delivery_stops_after_one_request(hook, client):
     ("code", "kind"),
     [(400, RecordRejected), (413, RecordRejected), (401, SendError), (404, SendError), (429, SendError)],
 )
-def test_what_will_never_be_taken_is_told_from_what_may_be_later(hook, client, code, kind):
+def test_permanent_and_temporary_refusals_are_distinguished(hook, client, code, kind):
     hook.codes.append(code)
     with pytest.raises(SendError, match=str(code)) as caught:
         client().deliver(messages(1))
     assert type(caught.value) is kind
 
 
-def test_nobody_there_is_a_lost_connection(hook, client):
+def test_an_unreachable_receiver_is_a_lost_connection(hook, client):
     webhook = WebhookClient(address("http://127.0.0.1:1/x", SCHEMES), "http://127.0.0.1:1/x")
     webhook.connect()
     with pytest.raises(SendError, match="no answer"):

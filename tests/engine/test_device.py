@@ -134,8 +134,8 @@ def test_programs_on_two_threads_and_one_stream_do_not_disturb_each_other(plans,
     def other() -> None:
         try:
             with plans.stream:
-                own = PlanStore(tmp_path)
-                rival, rival_graph, _, values = on_device(c2f_block, SHAPE, own)
+                plan_store = PlanStore(tmp_path)
+                rival, rival_graph, _, values = on_device(c2f_block, SHAPE, plan_store)
                 values = cupy.asarray(values) * 3
                 for _ in range(20):
                     rival.run({"images": values}, delegated_by(rival_graph))

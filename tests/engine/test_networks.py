@@ -30,14 +30,14 @@ NETWORKS = {
 def network(request, test_data):
     """The graph of a network, and an input for it."""
     model = onnx.load(test_data / "models" / f"{request.param}.onnx")
-    shape, least = NETWORKS[request.param]
+    shape, min_fused = NETWORKS[request.param]
     shapes = {tensor.name: (shape[0], 2) for tensor in model.graph.input}
     images = next(tensor for tensor in model.graph.input if len(tensor.type.tensor_type.shape.dim) == 4)
     shapes[images.name] = shape
     graph = simplify(model, shapes)
     rng = np.random.default_rng(0)
     feeds = {name: rng.uniform(0, 200, shapes[name]).astype(graph.dtypes[name]) for name in graph.inputs}
-    return graph, feeds, least
+    return graph, feeds, min_fused
 
 
 def test_a_program_computes_what_the_network_does(network):
@@ -63,5 +63,5 @@ def delegated_tensors(graph, program):
 
 
 def test_the_engine_has_most_of_the_work(network):
-    graph, _, least = network
-    assert fused_share(graph, partition(graph, recognize(graph))) >= least - 0.005
+    graph, _, min_fused = network
+    assert fused_share(graph, partition(graph, recognize(graph))) >= min_fused - 0.005

@@ -186,7 +186,7 @@ def test_an_object_that_is_just_visible_enough_counts(tmp_path):
 def test_frames_that_the_file_does_not_list_are_not_labeled(tmp_path):
     truth = read(jsonl(tmp_path))
     assert [truth.is_labeled("a", frame) for frame in (0, 1, 2, 3)] == [True, True, True, False]
-    only = read(jsonl(tmp_path), only_labelled=True)
+    only = read(jsonl(tmp_path), only_labeled=True)
     assert [only.is_labeled("a", frame) for frame in (0, 1, 2, 3)] == [True, False, True, False]
 
 

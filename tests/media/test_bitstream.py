@@ -35,7 +35,7 @@ def entries(path):
         ("a.mkv", "mjpeg", {}),
     ],
 )
-def test_where_decoding_can_begin(tmp_path, name, codec, options):
+def test_decoding_can_start_at_keyframes(tmp_path, name, codec, options):
     pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     called, entered = entries(write(tmp_path / name, frames=60, codec=codec, options=options, pix_fmt=pix_fmt))
     assert len(called) > 3
@@ -56,7 +56,7 @@ def test_where_decoding_can_begin(tmp_path, name, codec, options):
         ("a.webm", "libvpx-vp9", {"g": "10"}),
     ],
 )
-def test_without_frames_that_nothing_refers_to_the_others_are_as_they_were(tmp_path, name, codec, options):
+def test_dropping_unreferenced_frames_does_not_change_the_others(tmp_path, name, codec, options):
     demuxer = Demuxer(str(write(tmp_path / name, 128, 96, 40, codec=codec, options=options)))
     parser = PacketParser(demuxer.stream, demuxer.info.codec)
     packets = [(bytes(packet), packet.pts, parser.is_disposable(packet)) for packet in demuxer.packets()]
@@ -81,26 +81,26 @@ def test_without_frames_that_nothing_refers_to_the_others_are_as_they_were(tmp_p
     demuxer.close()
 
 
-def test_a_refresh_over_many_pictures_is_no_beginning(tmp_path):
+def test_a_gradual_refresh_is_not_an_entry_point(tmp_path):
     called, entered = entries(write(tmp_path / "a.ts", 128, 96, 60, options=REFRESH))
     assert len(called) > 3
     assert entered == [0]
 
 
-def test_a_flag_alone_is_no_keyframe(tmp_path):
+def test_a_keyframe_flag_alone_is_not_trusted(tmp_path):
     path = write(tmp_path / "a.mp4", frames=10)
     demuxer = Demuxer(str(path))
     parser = PacketParser(demuxer.stream, "h264")
     assert [parser.is_random_access(packet) for packet in demuxer.packets()] == [True] + [False] * 9
 
 
-def test_a_unit_of_av1_without_a_size_ends_with_its_packet():
+def test_an_av1_unit_without_a_size_ends_with_its_packet():
     sized = bytes([1 << 3 | 2, 2, 10, 20, 99])
     unsized = bytes([1 << 3, 10, 20])
     assert sequence_header("av1", sized) == sequence_header("av1", unsized) == bytes([10, 20])
 
 
-def test_a_keyframe_of_hevc_that_was_cut_after_its_header_is_read_by_its_kind(tmp_path):
+def test_a_truncated_hevc_keyframe_is_recognized_by_its_type(tmp_path):
     demuxer = Demuxer(str(write(tmp_path / "a.ts", frames=10, codec="libx265", options=X265)))
     parser = PacketParser(demuxer.stream, "hevc")
     demuxer.close()
@@ -109,7 +109,7 @@ def test_a_keyframe_of_hevc_that_was_cut_after_its_header_is_read_by_its_kind(tm
 
 
 @pytest.mark.parametrize(("codec", "kind"), [("libx264", 7), ("libx265", 32)])
-def test_parameter_sets_in_the_stream(tmp_path, codec, kind):
+def test_parameter_sets_are_read_from_the_stream(tmp_path, codec, kind):
     options = {"g": "10", "x265-params": "log-level=none:repeat-headers=1:keyint=10"}
     demuxer = Demuxer(str(write(tmp_path / "a.ts", frames=20, codec=codec, options=options)))
     parser = PacketParser(demuxer.stream, demuxer.info.codec)
@@ -121,7 +121,7 @@ def test_parameter_sets_in_the_stream(tmp_path, codec, kind):
     assert parser.parameter_sets(next(in_mp4.packets())) == b""
 
 
-def test_parameter_sets_of_the_container(tmp_path):
+def test_parameter_sets_are_read_from_the_container(tmp_path):
     write(tmp_path / "a.mp4", frames=5)
     with av.open(str(tmp_path / "a.mp4")) as container:
         stream = container.streams.video[0]
@@ -137,7 +137,7 @@ def test_parameter_sets_of_the_container(tmp_path):
     assert annexb_headers("hevc", bytes([1, 1]) + bytes(30)) == annexb_headers("vp9", b"abc") == b""
 
 
-def test_how_long_a_length_is():
+def test_the_length_prefix_size_is_detected():
     assert prefix_size("h264", b"\x01\x64\x00\x1f\xfd\xe1\x00") == 2
     assert prefix_size("h264", b"\0\0\0\1\x67\x64\x00\x1f") is None
     assert prefix_size("hevc", b"\x01" + bytes(20) + b"\xff\x00") == 4
@@ -174,7 +174,7 @@ def keyframe_parameters(path, codec):
         ("av1", "libsvtav1", "mkv"),
     ],
 )
-def test_they_change_with_the_size_and_only_with_it(tmp_path, codec, encoder, suffix):
+def test_parameter_sets_change_only_with_the_size(tmp_path, codec, encoder, suffix):
     if encoder not in av.codecs_available:
         pytest.skip(f"this FFmpeg has no {encoder}")
     options = {"g": "5"}
@@ -191,7 +191,7 @@ def test_they_change_with_the_size_and_only_with_it(tmp_path, codec, encoder, su
 
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mpeg4", "mpeg2video", "vp8", "vp9", "av1", "prores"])
 @pytest.mark.parametrize("data", [b"", b"\0\0\1", b"\xff" * 20, b"\0\0\1\x67", b"\x0a\xff\xff\xff"])
-def test_rubbish_is_no_trouble(codec, data):
+def test_invalid_bytes_are_ignored(codec, data):
     assert isinstance(sequence_header(codec, data), bytes)
 
 
@@ -200,7 +200,7 @@ _FILES = ["ahmetozlu_pedestrian.mp4", "bench_1080p_hevc_opengop.mp4", "codec/h26
 
 
 @pytest.mark.parametrize("file", _FILES)
-def test_the_same_bytes_as_ffmpegs_filter(test_data: Path, file: str) -> None:
+def test_annex_b_output_equals_that_of_ffmpeg(test_data: Path, file: str) -> None:
     compared = 0
     with av.open(str(test_data / "videos" / file)) as container:
         stream = container.streams.video[0]
@@ -225,12 +225,12 @@ def test_the_same_bytes_as_ffmpegs_filter(test_data: Path, file: str) -> None:
 
 
 @pytest.mark.parametrize("units", [b"\0\0\0\xff1234", b"\0\0\0\x051234", b"\xff\xff\xff\xff", b"\0\0\0\x041234\0\0"])
-def test_lengths_that_do_not_add_up_are_told(units: bytes) -> None:
+def test_invalid_lengths_are_reported(units: bytes) -> None:
     packet = av.Packet(units)
     assert not AnnexB().rewrite(packet)
 
 
-def test_units_one_after_the_other() -> None:
+def test_units_are_split_in_order() -> None:
     ours = AnnexB()
     assert ours.rewrite(av.Packet(b"\0\0\0\x03abc\0\0\0\0\0\0\0\x01d"))
     assert ctypes.string_at(ours.address, 16) == b"\0\0\0\1abc\0\0\0\1\0\0\0\1d"
@@ -250,5 +250,5 @@ def test_units_one_after_the_other() -> None:
         ("mpeg4", b"\1" * 30, False),
     ],
 )
-def test_which_streams_need_it(codec: str, extradata: bytes | None, there: bool) -> None:
+def test_streams_with_length_prefixes_are_rewritten(codec: str, extradata: bytes | None, there: bool) -> None:
     assert (rewriter(codec, extradata) is not None) is there

@@ -85,7 +85,7 @@ def recording(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
-def test_joined_recordings_are_whole_and_every_frame_is_ffmpegs(recording, tmp_path, device):
+def test_joined_recordings_decode_completely_as_by_ffmpeg(recording, tmp_path, device):
     joined = tmp_path / "joined.ts"
     joined.write_bytes(recording.read_bytes() * 3)
     with av.open(str(joined)) as container:
@@ -99,7 +99,7 @@ def test_joined_recordings_are_whole_and_every_frame_is_ffmpegs(recording, tmp_p
     assert counters["decode errors concealed"] == 0
 
 
-def test_segments_whose_times_go_on_are_whole_when_they_are_joined(recording, tmp_path):
+def test_joined_segments_with_continuous_times_are_complete(recording, tmp_path):
     """As `ffmpeg -f segment` writes them: each begins its continuity counters again."""
     parts = []
     with av.open(str(recording)) as source:
@@ -124,7 +124,7 @@ def test_segments_whose_times_go_on_are_whole_when_they_are_joined(recording, tm
 
 
 @pytest.mark.parametrize("place", ["middle", "end"])
-def test_a_frame_that_lacks_a_part_is_marked_and_counted_once(recording, tmp_path, place):
+def test_an_incomplete_frame_is_marked_and_counted_once(recording, tmp_path, place):
     parts, frames = packets(recording)
     frame = frames[14]
     assert len(frame) > 3
@@ -140,7 +140,7 @@ def test_a_frame_that_lacks_a_part_is_marked_and_counted_once(recording, tmp_pat
     assert (reported, counters["decode errors concealed"]) == (1, 1)
 
 
-def test_frames_that_are_missing_are_counted_and_the_one_behind_them_is_marked(recording, tmp_path):
+def test_missing_frames_are_counted_and_the_next_frame_is_marked(recording, tmp_path):
     parts, frames = packets(recording)
     removed = {place for frame in frames[13:15] for place in frame}
     path = tmp_path / "lost.ts"
@@ -151,7 +151,7 @@ def test_frames_that_are_missing_are_counted_and_the_one_behind_them_is_marked(r
     assert len(marked) == counters["decode errors concealed"] <= reported
 
 
-def test_frames_that_are_missing_before_a_keyframe_are_counted_and_the_keyframe_is_good(recording, tmp_path):
+def test_frames_missing_before_a_keyframe_are_counted_and_the_keyframe_is_valid(recording, tmp_path):
     parts, frames = packets(recording)
     with av.open(str(recording)) as container:
         key = [
@@ -172,7 +172,7 @@ def test_frames_that_are_missing_before_a_keyframe_are_counted_and_the_keyframe_
 
 
 @pytest.mark.parametrize("place", ["middle", "end"])
-def test_a_recording_that_was_cut_off_within_a_frame_and_joined_has_one_damaged_frame(recording, tmp_path, place):
+def test_a_joined_recording_cut_within_a_frame_has_a_single_damaged_frame(recording, tmp_path, place):
     parts, frames = packets(recording)
     frame = frames[14]
     end = frame[len(frame) // 2] if place == "middle" else frame[-1]
@@ -186,7 +186,7 @@ def test_a_recording_that_was_cut_off_within_a_frame_and_joined_has_one_damaged_
     assert marked[0] < 15
 
 
-def test_a_record_of_a_damaged_frame_says_so(recording, tmp_path, capsys):
+def test_a_record_of_a_damaged_frame_is_marked(recording, tmp_path, capsys):
     parts, frames = packets(recording)
     del parts[frames[14][2]]
     path = tmp_path / "cut.ts"
@@ -267,25 +267,25 @@ def test_only_the_packet_at_a_gap_waits_for_the_next():
         (stream(0, 2, 4, 6, 10, 12, flagged=[4], keys=[10]), [], 1),
     ],
 )
-def test_which_packet_a_flag_is_of(sent, marked, lost):
+def test_flags_are_attributed_to_their_packet(sent, marked, lost):
     assert settled(*sent) == (marked, lost)
 
 
 @pytest.mark.parametrize(("rate", "step_ms"), [(50.0, 20), (10.0, 100), (None, 40)])
-def test_a_frame_is_missing_where_more_than_one_and_a_half_frame_times_pass(rate, step_ms):
+def test_a_gap_above_one_and_a_half_frame_times_is_a_missing_frame(rate, step_ms):
     """Before any frame has been measured it lasts as long as the header says, or 1/25 s."""
     for between, marked in [(1.5 * step_ms - 1, step_ms), (1.5 * step_ms + 1, 2.5 * step_ms + 1)]:
         sent = stream(0, step_ms, step_ms + between, flagged=[0])
         assert settled(*sent, rate=rate, tick_s=0.001) == ([marked], 0)
 
 
-def test_a_packet_without_a_time_is_the_one_at_the_gap():
+def test_a_packet_without_a_time_is_at_the_gap():
     sent = [packet(0), packet(1, flagged=True), packet(2, dts=False), packet(3), packet(4)]
     assert settled(*sent) == ([2], 0)
 
 
 @pytest.mark.parametrize("size", [188, 192, 204])
-def test_the_end_of_a_frame_of_a_codec_whose_decoder_does_not_see_it(tmp_path, size):
+def test_missing_frame_ends_are_detected_for_other_codecs(tmp_path, size):
     def parts(counters, stuffed, pid=256):
         data_of_frame = b""
         for i, counter in enumerate(counters):
@@ -317,7 +317,7 @@ def test_the_end_of_a_frame_of_a_codec_whose_decoder_does_not_see_it(tmp_path, s
 @pytest.mark.parametrize("first", [0, 188])
 @pytest.mark.parametrize("flags", [0x00, 0x40, 0x20, 0x60])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first, flags, whole):
+def test_frames_at_any_position_and_with_any_flags_are_checked(tmp_path, first, flags, whole):
     """The three bits in front of the packet identifier say where a frame begins, and no more."""
     begin = bytes([0x47, flags | 0x1E, 0xF1, 0x10 | 3]).ljust(188, b"x")
     end = bytes([0x47, 0x1E, 0xF1, (0x30 if whole else 0x10) | 4]).ljust(188, b"x")
@@ -334,7 +334,7 @@ def test_a_frame_anywhere_in_a_file_with_any_flags_is_looked_at(tmp_path, first,
 
 
 @pytest.mark.parametrize(("at", "behind_at"), [(None, 188), (0, None), (188, 188), (376, 188), (-1, 188)])
-def test_a_frame_of_unknown_place_is_taken_for_whole(tmp_path, at, behind_at):
+def test_a_frame_of_unknown_position_counts_as_complete(tmp_path, at, behind_at):
     path = tmp_path / "a.ts"
     path.write_bytes(bytes([0x47, 1, 0, 0x10]).ljust(188, b"x") * 3)
     gaps = ContinuityFilter(bytes_of(path), SimpleNamespace(codec="hevc", average_rate=25.0), 256, 0.04)

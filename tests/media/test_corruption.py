@@ -16,7 +16,7 @@ def packet(size=1000):
     return av_packet
 
 
-def test_bytes_are_flipped_but_the_first():
+def test_bytes_are_flipped_except_the_first():
     flipped = packet()
     before = bytes(packet())
     flip_bytes(flipped, 0.02, random.Random(1))
@@ -37,7 +37,7 @@ def test_the_same_seed_flips_the_same_bytes():
 
 
 @pytest.mark.parametrize(("size", "share", "changed"), [(1, 0.01, 1), (9, 1.0, 1), (9, 0.0, 1), (100, 1.0, 92)])
-def test_the_smallest_and_the_most(size, share, changed):
+def test_the_share_sets_the_number_of_flipped_bytes(size, share, changed):
     flipped = packet(size)
     flip_bytes(flipped, share, random.Random(1))
     assert sum(byte != 0 for byte in bytes(flipped)) == changed
@@ -48,7 +48,7 @@ def damage(share, seed=1):
 
 
 @pytest.mark.parametrize(("share", "blocks"), [(0.0, 1), (0.1, 2), (1.0, 24)])
-def test_blocks_of_a_copy_are_spoiled(share, blocks):
+def test_blocks_are_corrupted_in_a_copy(share, blocks):
     surface = Surface(np.full((96, 64), 128, np.uint8), Color("bt601"))
     spoiled = SurfaceCopies(Device())(surface, damage(share))
     assert (surface.data == 128).all()
@@ -60,12 +60,12 @@ def test_blocks_of_a_copy_are_spoiled(share, blocks):
     assert (SurfaceCopies(Device())(surface, damage(share, 2)).data != spoiled.data).any()
 
 
-def test_a_picture_smaller_than_a_block():
+def test_an_image_smaller_than_a_block_is_corrupted():
     spoiled = SurfaceCopies(Device())(Surface(np.full((6, 4), 128, np.uint8), Color()), damage(0.01))
     assert (spoiled.data != 128).any()
 
 
-def test_a_plain_copy_is_its_own():
+def test_a_copy_does_not_share_memory():
     surface = Surface(np.arange(96 * 64, dtype=np.uint8).reshape(96, 64), Color())
     copied = SurfaceCopies(Device())(surface)
     assert (copied.data == surface.data).all()
@@ -74,7 +74,7 @@ def test_a_plain_copy_is_its_own():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_the_same_blocks_are_spoiled():
+def test_gpu_and_cpu_corrupt_the_same_blocks():
     import cupy
 
     host = np.arange(96 * 64, dtype=np.uint8).reshape(96, 64)

@@ -56,31 +56,31 @@ def read(path, device):
     assert len(logged) <= 1
 
 
-def test_the_list_is_whole(test_data):
+def test_the_list_of_test_videos_is_complete(test_data):
     folder = test_data / "videos"
     assert {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} == set(VIDEOS)
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_every_picture_has_the_time_that_ffmpeg_gives(test_data, name):
+def test_every_frame_has_the_time_of_ffmpeg(test_data, name):
     path = test_data / "videos" / name
     assert [frame.pts_s for frame in read(path, Device())] == ffmpeg_times(path)
 
 
-def test_a_variable_rate_stays_one(tmp_path):
+def test_a_variable_frame_rate_is_preserved(tmp_path):
     ticks = [0, 40, 90, 100, 300, 301, 350, 1000]
     path = write(tmp_path / "vfr.mkv", frames=8, ticks=ticks, options={"bf": "2"})
     assert [p.pts_s for p in read(path, Device())] == [t / 1000 for t in ticks]
 
 
-def test_pictures_without_times_come_one_frame_time_apart(tmp_path):
+def test_frames_without_times_are_a_frame_time_apart(tmp_path):
     path = write(tmp_path / "bare.h264", frames=5, muxer="h264")
     assert [p.pts_s for p in read(path, Device())] == pytest.approx([0, 0.04, 0.08, 0.12, 0.16])
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", VIDEOS)
-def test_the_gpu_gives_the_same_pictures_at_the_same_times(test_data, name):
+def test_gpu_and_cpu_decode_equal_frames_at_equal_times(test_data, name):
     path = test_data / "videos" / name
     device = Device("cuda")
     exact = not name.endswith("mpeg4.avi")  # MPEG-4's inverse transform is not laid down bit by bit
@@ -103,7 +103,7 @@ def test_the_gpu_gives_the_same_pictures_at_the_same_times(test_data, name):
 @pytest.mark.gpu
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_the_gpu_turns_pictures_as_the_host_does(tmp_path, rotation, mirrored):
+def test_gpu_and_cpu_rotate_equally(tmp_path, rotation, mirrored):
     path = write(tmp_path / "a.mp4", 128, 96, 5, rotation=rotation, mirrored=mirrored)
     for on_host, on_gpu in zip(read(path, Device()), read(path, Device("cuda")), strict=True):
         on_gpu.surface.ready.synchronize()
@@ -113,7 +113,7 @@ def test_the_gpu_turns_pictures_as_the_host_does(tmp_path, rotation, mirrored):
 
 
 @pytest.mark.gpu
-def test_the_gpu_follows_a_new_size(tmp_path):
+def test_the_gpu_decoder_accepts_a_new_size(tmp_path):
     options = {"bf": "0"}
     parts = [
         write(tmp_path / f"{i}.h264", *size, 10, muxer="h264", options=options, first=10 * i).read_bytes()
@@ -137,7 +137,7 @@ def test_the_gpu_follows_a_new_size(tmp_path):
         ("small.mp4", {"width": 16, "height": 16}, "NVDEC supports h264 from"),
     ],
 )
-def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, options, words):
+def test_streams_unsupported_by_nvdec_are_uploaded_and_reported_once(tmp_path, name, options, words):
     path = write(tmp_path / name, frames=6, **options)
     logged = collect()
     counters = Counters()
@@ -154,7 +154,7 @@ def test_what_nvdec_cannot_take_is_uploaded_and_said_once(tmp_path, name, option
 
 
 @pytest.mark.gpu
-def test_pictures_kept_are_not_overwritten(test_data):
+def test_retained_frames_are_not_overwritten(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
     device = Device("cuda")
     reader = VideoReader(str(path), device, SurfacePool(device, poison=True), Counters())

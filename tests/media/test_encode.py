@@ -16,7 +16,7 @@ W, H = 160, 120
 
 @pytest.mark.parametrize("color", [Color("bt709"), Color("bt601"), Color("bt2020"), Color("bt601", True, 0.5, 0.5)])
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_pixels_and_color_tags_come_back(tmp_path, codec, color):
+def test_pixels_and_color_tags_survive_encoding(tmp_path, codec, color):
     path = tmp_path / "a.mp4"
     file = AtomicFile(path)
     file.begin()
@@ -42,7 +42,7 @@ def test_pixels_and_color_tags_come_back(tmp_path, codec, color):
         assert psnr(planes, planar(moving_square(i))) > 36
 
 
-def test_bitrate_quality_and_gop_do_what_they_say(tmp_path):
+def test_bitrate_quality_and_gop_take_effect(tmp_path):
     def size_and_keys(name, encoding):
         file = AtomicFile(tmp_path / name)
         file.begin()
@@ -70,7 +70,7 @@ def test_bitrate_quality_and_gop_do_what_they_say(tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_a_surface_on_the_gpu_gives_the_same_video(tmp_path, codec):
+def test_gpu_and_host_surfaces_encode_equally(tmp_path, codec):
     import cupy
 
     frames = {}

@@ -84,7 +84,7 @@ def nvenc(monkeypatch):
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_the_bitstream_of_nvenc_becomes_a_file(tmp_path, nvenc, suffix):
+def test_the_bitstream_of_nvenc_is_muxed_into_a_file(tmp_path, nvenc, suffix):
     path, color = tmp_path / f"a.{suffix}", Color("bt601", True)
     file = AtomicFile(path)
     file.begin()
@@ -124,7 +124,7 @@ def test_a_file_of_nvenc_has_the_pixel_aspect_ratio(tmp_path, nvenc, suffix):
         assert back.streams.video[0].sample_aspect_ratio == 2
 
 
-def test_check_nvenc(monkeypatch, nvenc):
+def test_nvenc_availability_is_checked(monkeypatch, nvenc):
     check_nvenc("h264", 0)
     assert nvenc.context == "primary of 0"
     monkeypatch.setattr(nvenc, "broken", True)
@@ -139,7 +139,7 @@ def test_check_nvenc(monkeypatch, nvenc):
 
 
 @pytest.mark.parametrize(("codec", "library"), [("h264", "libx264"), ("hevc", "libx265")])
-def test_keyframes_are_known_by_their_units(codec, library):
+def test_keyframes_are_recognized_by_their_units(codec, library):
     coder = av.CodecContext.create(library, "w")
     coder.width, coder.height, coder.pix_fmt, coder.time_base = W, H, "yuv420p", Fraction(1, 25)
     coder.options = {"preset": "ultrafast", "x265-params": "log-level=none:keyint=4"} if codec == "hevc" else {}
@@ -159,7 +159,7 @@ def test_keyframes_are_known_by_their_units(codec, library):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("codec", ["h264", "hevc", "mp3"])
-def test_looking_for_nvenc_leaves_the_cuda_context(codec):
+def test_probing_nvenc_leaves_the_cuda_context(codec):
     import cupy
 
     cupy.cuda.runtime.setDevice(0)

@@ -38,13 +38,13 @@ def refused(path, **options):
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 @pytest.mark.parametrize("movflags", ["faststart", "frag_keyframe+empty_moov"])
 @pytest.mark.parametrize("options", [{}, {"decoders": 2}, {"keyframes": True}])
-def test_common_encryption_in_mp4(tmp_path, codec, movflags, options):
+def test_common_encryption_in_mp4_is_reported(tmp_path, codec, movflags, options):
     first = write(tmp_path / "a.nut", frames=50, codec=codec, options={"bf": "0", "g": "10"})
     path = shifted(tmp_path / "a.mp4", first, 0.0, movflags=movflags, **CENC)
     assert refused(path, **options) == (f"{path}: the video is encrypted, and cannot be read; decrypt it first", 0)
 
 
-def test_the_scheme_of_streaming_services(tmp_path, clip):
+def test_the_scheme_of_streaming_services_is_reported(tmp_path, clip):
     path = shifted(tmp_path / "a.mp4", clip, 0.0, **CENC)
     scheme = b"schm\0\0\0\0"
     path.write_bytes(path.read_bytes().replace(scheme + b"cenc", scheme + b"cbcs"))
@@ -83,7 +83,7 @@ def read_vint(content, at):
     return at + length, size
 
 
-def test_webm(tmp_path):
+def test_encrypted_webm_is_reported(tmp_path):
     first = write(tmp_path / "a.nut", frames=20, codec="libvpx", options={"deadline": "realtime"})
     path = with_encoding(shifted(tmp_path / "a.webm", first, 0.0))
     with av.open(str(path)) as container:
@@ -107,7 +107,7 @@ def scramble(path):
     return path
 
 
-def test_a_scrambled_transport_stream(tmp_path, clip):
+def test_a_scrambled_transport_stream_is_reported(tmp_path, clip):
     assert refused(scramble(shifted(tmp_path / "a.ts", clip, 0.0)))[1] == 0
 
 
@@ -126,5 +126,5 @@ def ts_packet(pid, *, control=0x10, sync=0x47):
         ([], False),
     ],
 )
-def test_which_transport_streams_are_scrambled(packets, scrambled):
+def test_scrambling_of_transport_streams_is_detected(packets, scrambled):
     assert is_scrambled(b"".join(packets), 0x100) == scrambled

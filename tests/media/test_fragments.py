@@ -37,7 +37,7 @@ def fragments(path):
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
 @pytest.mark.parametrize("bf", [0, 2])
 @pytest.mark.parametrize("form", ["mp4", "ts"])  # parameter sets before the video, and within it
-def test_each_packet_is_a_fragment_that_shows_its_frame_at_its_time(tmp_path, codec, bf, form):
+def test_each_packet_becomes_a_fragment_with_its_frame_and_time(tmp_path, codec, bf, form):
     path = coded.clip(tmp_path / f"clip.{form}", 40, bf=bf, codec=codec)
     muxer, fragments_and_keys, sent = fragments(path)
     assert muxer.init[4:8] == b"ftyp"
@@ -51,7 +51,7 @@ def test_each_packet_is_a_fragment_that_shows_its_frame_at_its_time(tmp_path, co
     assert [time for time, _ in pictures[:36]] == pytest.approx(times[:36], abs=1e-4)
 
 
-def test_a_player_may_begin_at_any_keyframe(tmp_path):
+def test_a_player_can_start_at_any_keyframe(tmp_path):
     muxer, fragments_and_keys, _ = fragments(coded.clip(tmp_path / "clip.mp4", 40))
     later = b"".join(data for data, _ in fragments_and_keys[20:])
     with av.open(io.BytesIO(muxer.init + later)) as shown:
@@ -59,7 +59,7 @@ def test_a_player_may_begin_at_any_keyframe(tmp_path):
     assert pictures[0] == (pytest.approx(20 / 25, abs=1e-4), 20)
 
 
-def test_the_codec_is_named_as_browsers_ask_for_it(tmp_path):
+def test_the_codec_string_is_that_of_browsers(tmp_path):
     muxer = FragmentMuxer(packets(coded.clip(tmp_path / "a.mp4", 3))[0])
     extradata = av.open(str(tmp_path / "a.mp4")).streams.video[0].codec_context.extradata
     assert muxer.codecs == f"avc1.{extradata[1:4].hex()}"
@@ -74,7 +74,7 @@ def test_a_rotated_video_stays_rotated(tmp_path):
         assert next(shown.decode(video=0)).rotation % 360 == 90
 
 
-def test_other_codecs_are_refused_with_their_name(tmp_path):
+def test_other_codecs_are_refused_by_name(tmp_path):
     path = clips.write(tmp_path / "clip.avi", codec="mpeg4", frames=3)
     with pytest.raises(ValueError, match="this is mpeg4"):
         FragmentMuxer(packets(path)[0])

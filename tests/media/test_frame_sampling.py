@@ -26,7 +26,7 @@ def taken(times, *, every=1, fps=None):
     return [n for n, pts_s in enumerate(times) if sampler.accepts(n, pts_s)]
 
 
-def test_every_nth_and_so_many_a_second():
+def test_frames_are_sampled_by_number_and_by_rate():
     times = [n / RATE for n in range(50)]
     assert taken(times) == list(range(50))
     assert taken(times, every=20) == [0, 20, 40]
@@ -37,18 +37,18 @@ def test_every_nth_and_so_many_a_second():
     assert taken([0, 0, 0.2, 0.2, 0.4], fps=5) == [0, 2, 4]
 
 
-def test_a_frame_taken_late_does_not_shift_those_behind_it():
+def test_a_late_frame_does_not_shift_the_following():
     assert taken([0, 0.19, 0.39, 0.41, 0.6], fps=5) == [0, 2, 3, 4]
 
 
 @pytest.mark.parametrize("back_s", [1.5, 40.0, 2**33 / 90_000, 1e9])
-def test_times_that_jump_back_go_on_in_step(back_s):
+def test_sampling_continues_after_a_time_jump_back(back_s):
     """A second client at an RTSP mount, a counter that wraps: what is taken stays even, to a frame."""
     times = [n / RATE - (back_s if n >= 52 else 0.0) for n in range(150)]
     assert taken(times, fps=5) == [*range(0, 51, 5), *range(56, 150, 5)]
 
 
-def test_a_clock_that_is_set_back_again_and_again_stops_nothing():
+def test_a_repeatedly_set_back_clock_does_not_stop_sampling():
     times = [n / RATE - 2.0 * (n // 30) for n in range(600)]
     numbers = taken(times, fps=5)
     assert {b - a for a, b in itertools.pairwise(numbers)} == {5, 6}
@@ -57,7 +57,7 @@ def test_a_clock_that_is_set_back_again_and_again_stops_nothing():
     assert len([n for n in taken(climbing, fps=5) if n >= 100]) >= 5  # a second at most is waited out
 
 
-def test_jitter_is_no_jump():
+def test_jitter_is_not_a_jump():
     """Times that fall back by less than a second are waited for: the rate never rises by them."""
     times = [n / RATE + (0.9 if n % 10 == 3 else 0.0) for n in range(250)]
     assert taken(times, fps=5) == [0, *range(3, 250, 10)]
@@ -66,17 +66,17 @@ def test_jitter_is_no_jump():
 
 
 @pytest.mark.parametrize("ahead_s", [3.0, 90_000.0])
-def test_times_that_jump_ahead_and_back(ahead_s):
+def test_jumps_ahead_and_back_are_handled(ahead_s):
     times = [n / RATE + (ahead_s if 50 <= n < 53 else 0.0) for n in range(150)]
     assert taken(times, fps=5) == [*range(0, 51, 5), *range(56, 150, 5)]
 
 
-def test_thinned_is_a_thinning():
+def test_every_and_fps_are_combined():
     sampled = sample_frames(((n, f"p{n}", n / RATE) for n in range(20)), 2, 5)
     assert list(sampled) == [(n, f"p{n}", n / RATE) for n in (0, 6, 10, 16)]
 
 
-def test_parts_of_numbered_frames():
+def test_a_time_range_selects_frame_numbers():
     assert frame_range(100, 25, 0.0, None) == range(100)
     assert frame_range(100, 25, 1.0, 2.0) == range(25, 50)
     assert frame_range(100, 25, 1.01, 2.01) == range(26, 51)
@@ -110,7 +110,7 @@ def test_parts_of_numbered_frames():
         ),
     ],
 )
-def test_why_no_frame_was_taken(limits, more, text, cause):
+def test_an_empty_selection_is_explained(limits, more, text, cause):
     length_s, start_s, end_s, every = limits
     error = no_frame_error("a.mp4", "the video", length_s, start_s, end_s, every, **more)
     assert str(error) == f"a.mp4: {text}"
@@ -145,7 +145,7 @@ FILE = {"frames": 400, "fps": 25.0, "duration_s": 16.0}
         (FILE, {"turns": math.inf}, None),
     ],
 )
-def test_the_estimate(facts, options, expected):
+def test_the_number_of_frames_is_estimated(facts, options, expected):
     arguments = {"start_s": 0.0, "end_s": None, "every": 1, "fps": None, "turns": 1, **options}
     assert expected_frames(facts, **arguments) == expected
 
@@ -154,7 +154,7 @@ def test_the_estimate(facts, options, expected):
     "options",
     [{}, {"every": 3}, {"fps": 5}, {"start": 2.0, "end": 5.0}, {"loop": 2, "end": 1.0}, {"every": 7, "loop": 2}],
 )
-def test_a_file_gives_as_many(root, options):
+def test_a_file_gives_the_estimated_number_of_frames(root, options):
     source = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
     source.context = Context("a")
     source.open()
@@ -162,7 +162,7 @@ def test_a_file_gives_as_many(root, options):
     assert abs(source.context.runtime.facts["expected_frames"] - count) <= options.get("loop", 1)
 
 
-def test_a_loop_without_end_and_keyframes_have_none(root):
+def test_endless_loops_and_keyframes_have_no_estimate(root):
     for options in ({"loop": True}, {"keyframes": True}):
         source = VideoSource(uri=str(root / "samples" / "street.mp4"), **options)
         source.context = Context("a")
@@ -171,7 +171,7 @@ def test_a_loop_without_end_and_keyframes_have_none(root):
 
 
 @pytest.mark.parametrize("options", ["width=32&height=32&frames=20", "width=32&height=32&frames=20&fps=50"])
-def test_a_pattern_and_pictures_give_as_many(tmp_path, options):
+def test_patterns_and_images_give_the_estimated_number(tmp_path, options):
     import cv2
     import numpy as np
 

@@ -46,7 +46,7 @@ def frame_of(layout, width=64, height=48, index=0):
         "yuv411p",
     ],
 )
-def test_every_layout_shows_the_same_picture(layout, size):
+def test_every_pixel_layout_gives_the_same_image(layout, size):
     if layout in ("nv12", "p010le", "yuyv422", "uyvy422", "yuv411p") and size[0] % 2:
         pytest.skip("FFmpeg has no such frames of odd width")
     width, height, surface = to_surface(frame_of(layout, *size), SurfacePool(Device()))
@@ -65,7 +65,7 @@ def test_gray_has_neutral_chroma(layout):
     assert surface.data[:47, :63].std() > 10
 
 
-def test_flat_420_is_taken_sample_by_sample():
+def test_planar_420_is_copied_sample_by_sample():
     frame = frame_of("yuv420p")
     _, _, surface = to_surface(frame, SurfacePool(Device()))
     np.testing.assert_array_equal(surface.data, frame.reformat(format="nv12").to_ndarray())
@@ -111,7 +111,7 @@ def test_color_comes_from_the_stream_or_the_size(tmp_path, options, height, colo
         ("testsrc2_h265.mp4", "bt709", False),
     ],
 )
-def test_color_of_real_streams(test_data, name, matrix, full):
+def test_color_of_real_streams_is_read(test_data, name, matrix, full):
     with av.open(str(test_data / "videos" / "codec" / name)) as container:
         color = color_of(next(container.decode(video=0)))
     assert (color.matrix, color.full_range) == (matrix, full)
@@ -119,7 +119,7 @@ def test_color_of_real_streams(test_data, name, matrix, full):
 
 @pytest.mark.parametrize(("counterclockwise", "turns"), [(90, 1), (180, 2), (-90, 3)])
 @pytest.mark.parametrize("size", [(64, 48), (62, 46)])
-def test_pictures_are_turned_upright(tmp_path, counterclockwise, turns, size):
+def test_frames_are_rotated_upright(tmp_path, counterclockwise, turns, size):
     path = write(tmp_path / "a.mp4", *size, 1, rotation=counterclockwise, options={"crf": "1"})
     with av.open(str(path)) as container:
         width, height, surface = to_surface(next(container.decode(video=0)), SurfacePool(Device()))
@@ -144,7 +144,7 @@ def with_display_matrix(path, size, degrees, *, hflip=False, vflip=False, frames
 @pytest.mark.parametrize("flips", [(False, False), (True, False), (False, True)], ids=["plain", "hflip", "vflip"])
 @pytest.mark.parametrize("degrees", [0, 90, 180, 270])
 @pytest.mark.parametrize("size", [(64, 48), (63, 47)])
-def test_every_display_matrix_is_followed(tmp_path, size, degrees, flips):
+def test_every_display_matrix_is_applied(tmp_path, size, degrees, flips):
     """Each pixel goes where FFmpeg's matrix (x' = a x + c y, y' = b x + d y, y downwards) sends it."""
     path = with_display_matrix(tmp_path / "a.mp4", size, degrees, hflip=flips[0], vflip=flips[1])
     with av.open(str(path)) as container:
@@ -201,7 +201,7 @@ def test_frames_with_exif_are_upright(tmp_path, orientation, upright):
         assert np.abs(to_rgb(frame.surface, frame.width, frame.height).astype(int) - want).mean() < 3
 
 
-def test_an_orientation_that_changes_is_followed(tmp_path):
+def test_a_changing_orientation_is_applied(tmp_path):
     path = tmp_path / "camera.mjpeg"
     path.write_bytes(b"".join(jpegs([1, 1, 6, 6, 3, 1])))
     with closing(VideoReader(str(path), Device(), SurfacePool(Device()), Counters())) as reader:
@@ -236,7 +236,7 @@ def test_a_mirrored_orientation_without_an_angle_is_read_at_the_next_keyframe(tm
         (100, False, False, (270, False)),
     ],
 )
-def test_a_mirrored_video_is_shown_as_ffmpeg_means_it(tmp_path, degrees, hflip, vflip, turn):
+def test_a_mirrored_video_is_shown_as_by_ffmpeg(tmp_path, degrees, hflip, vflip, turn):
     """Phones that film with the front camera write such matrices."""
     path = tmp_path / "a.mp4"
     with av.open(str(path), "w") as output:

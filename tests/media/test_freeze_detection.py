@@ -18,14 +18,14 @@ def when(still, values, xp=np):
     return [now for now, value in enumerate(values) if still(surface(value, xp), float(now))]
 
 
-def test_a_picture_that_stays():
+def test_a_frozen_image_is_detected():
     assert when(FreezeDetector(4.0), [1] * 10) == [4]
     assert when(FreezeDetector(4.0), [1, 2, 2, 2, 2, 2, 2]) == [5]
     assert when(FreezeDetector(4.0), list(range(50))) == []
     assert when(FreezeDetector(4.0), [1, 1, 1, 2] * 5) == []
 
 
-def test_a_still_scene_is_left_alone_for_longer_each_time():
+def test_the_tolerated_time_of_a_still_scene_grows():
     still = FreezeDetector(4.0)
     assert when(still, [1] * 6) == [4]
     still.reset()  # connected again: the same scene, decoded a little differently
@@ -35,14 +35,14 @@ def test_a_still_scene_is_left_alone_for_longer_each_time():
     assert when(FreezeDetector(4.0), [1] * 6) == [4]
 
 
-def test_what_moves_again_is_watched_as_before():
+def test_movement_resets_the_tolerated_time():
     still = FreezeDetector(4.0)
     when(still, [1] * 6)
     still.reset()
     assert when(still, [2, 3, 3, 3, 3, 3, 3]) == [5]
 
 
-def test_it_looks_once_a_second():
+def test_images_are_compared_once_a_second():
     still = FreezeDetector(60.0)
     seen = []
     for n in range(100):
@@ -53,7 +53,7 @@ def test_it_looks_once_a_second():
 
 
 @pytest.mark.gpu
-def test_on_a_device():
+def test_freezing_is_detected_on_a_device():
     import cupy
 
     assert when(FreezeDetector(4.0), [1] * 6, cupy) == [4]

@@ -52,7 +52,7 @@ def packets(path):
     return [(packet.pts, packet.is_keyframe) for packet in Demuxer(str(path)).packets()]
 
 
-def test_closed_gops_are_cut_as_they_are(tmp_path, short):
+def test_closed_gops_are_split_unchanged(tmp_path, short):
     pieces, rest, reasons = cut(write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"}))
     assert [len(shown) for shown, _ in pieces] == [10] * 5
     assert all(hidden == [] for _, hidden in pieces)
@@ -60,7 +60,7 @@ def test_closed_gops_are_cut_as_they_are(tmp_path, short):
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_leading_pictures_go_to_the_piece_before(tmp_path, short, codec, options):
+def test_leading_pictures_belong_to_the_previous_segment(tmp_path, short, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 60, codec=codec, options=options)
     pieces, rest, reasons = cut(path)
     keyframes = [pts for pts, key in packets(path) if key]
@@ -73,7 +73,7 @@ def test_leading_pictures_go_to_the_piece_before(tmp_path, short, codec, options
     assert sum(bool(hidden) for _, hidden in pieces) >= 2  # it does have leading frames
 
 
-def test_short_gops_are_put_together(tmp_path):
+def test_short_gops_are_joined(tmp_path):
     pieces, _, _ = cut(write(tmp_path / "a.mp4", frames=100, options={"g": "5", "bf": "0"}))
     assert [len(shown) for shown, _ in pieces] == [35, 35, 30]
 
@@ -86,7 +86,7 @@ def test_short_gops_are_put_together(tmp_path):
         ("refresh.ts", {"options": REFRESH}, "no keyframe to cut at"),
     ],
 )
-def test_what_is_not_cut(tmp_path, name, options, why, short):
+def test_videos_that_cannot_be_split_are_not_split(tmp_path, name, options, why, short):
     pieces, rest, reasons = cut(write(tmp_path / name, 128, 96, 60, **options))
     assert len(pieces) == 1
     assert len(pieces[0][0]) + rest == 60
@@ -94,14 +94,14 @@ def test_what_is_not_cut(tmp_path, name, options, why, short):
     assert why in reasons[0]
 
 
-def test_new_parameters_end_the_cutting(tmp_path, short):
+def test_new_parameters_end_the_splitting(tmp_path, short):
     path = resized(tmp_path, ".ts")
     pieces, rest, reasons = cut(path)
     assert len(pieces[0][0]) + rest == 20
     assert reasons == ["by one decoder: its parameters change"]
 
 
-def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
+def test_an_endless_gop_is_a_single_segment(tmp_path, monkeypatch, short):
     monkeypatch.setattr(gop_segments, "_LONGEST", 30)
     path = write(tmp_path / "a.mp4", frames=100, options={"x264-params": "keyint=300:bframes=0"}, first=0)
     pieces, rest, reasons = cut(path)
@@ -110,7 +110,7 @@ def test_a_gop_without_end_is_one_piece(tmp_path, monkeypatch, short):
     assert reasons == ["by one decoder: no keyframe to cut at follows after 30 frames"]
 
 
-def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
+def test_a_large_gop_is_a_single_segment(tmp_path, monkeypatch, short):
     path = write(tmp_path / "a.mp4", frames=100, options={"x264-params": "keyint=300:bframes=0"}, first=0)
     demuxer = Demuxer(str(path))
     sizes = [packet.size for packet in demuxer.packets()]
@@ -122,7 +122,7 @@ def test_a_gop_of_many_bytes_is_one_piece(tmp_path, monkeypatch, short):
     assert reasons == ["by one decoder: no keyframe to cut at follows after 40 frames"]
 
 
-def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
+def test_the_error_that_ended_the_packets_is_raised_last(tmp_path, short):
     demuxer = Demuxer(str(write(tmp_path / "a.mp4", frames=40, options={"g": "10", "bf": "0"})))
 
     def broken():
@@ -138,7 +138,7 @@ def test_what_ended_the_packets_is_kept_for_the_end(tmp_path, short):
 
 
 @pytest.mark.parametrize(("late", "pieces"), [(36, [10, 30, 10]), (37, [10, 10, 20, 10])])
-def test_a_picture_shown_before_a_keyframe_is_seen_up_to_16_pictures_behind_it(tmp_path, short, late, pieces):
+def test_leading_pictures_are_recognized_up_to_16_packets_later(tmp_path, short, late, pieces):
     """A late one forbids a cut at 20. One that 16 others precede is not looked for, but it forbids the cut at 30."""
     demuxer = Demuxer(str(write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "0"})))
     packets = list(demuxer.packets())
@@ -186,7 +186,7 @@ class Scripted:
         ({}, False, []),
     ],
 )
-def test_a_piece_whose_keyframe_does_not_come_out_whole_is_decoded_behind_the_one_before(script, replays, results):
+def test_a_segment_with_a_damaged_keyframe_is_decoded_after_the_previous(script, replays, results):
     decoders = []
 
     def opened(counters):
@@ -210,7 +210,7 @@ def test_a_piece_whose_keyframe_does_not_come_out_whole_is_decoded_behind_the_on
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_a_piece_alone_gives_its_pictures(tmp_path, short, codec, options):
+def test_a_segment_alone_gives_its_frames(tmp_path, short, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, frames=60, codec=codec, options=options)
     pool = SurfacePool(CPU)
 
@@ -304,14 +304,14 @@ def pieces_of(request, monkeypatch):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_many_decoders_give_what_one_gives(test_data, pieces_of, name):
+def test_several_decoders_give_the_frames_of_a_single_one(test_data, pieces_of, name):
     frames, counts, error, logged = same(test_data / "videos" / name)
     assert len(frames) >= 10
     assert (counts, error) == ({}, None)
     assert len(logged) <= 1
 
 
-def test_open_gops_at_full_size(test_data):
+def test_open_gops_are_decoded_at_full_size(test_data):
     frames, counts, error, logged = same(test_data / "videos" / "bench_1080p_hevc_opengop.mp4", end_s=4.4)  # two joints
     assert (len(frames), counts, error, logged) == (110, {}, None, [])
 
@@ -332,25 +332,25 @@ def test_open_gops_at_full_size(test_data):
         ("vfr.mkv", {"options": {"g": "10", "bf": "2"}, "ticks": [n * n + 7 * n for n in range(80)]}),
     ],
 )
-def test_kinds_of_videos(tmp_path, pieces_of, name, options):
+def test_all_kinds_of_videos_are_decoded(tmp_path, pieces_of, name, options):
     frames, counts, error, _ = same(write(tmp_path / name, 128, 96, 80, **options))
     assert (len(frames), counts, error) == (80, {}, None)
 
 
 @pytest.mark.parametrize("suffix", [".ts", ".h264"])
-def test_a_new_size_in_the_middle(tmp_path, pieces_of, suffix):
+def test_a_size_change_within_the_video_is_decoded(tmp_path, pieces_of, suffix):
     frames, *_ = same(resized(tmp_path, suffix))
     assert [frame[2] for frame in frames] == [64] * 10 + [96] * 10
 
 
 @pytest.mark.parametrize("part", [{"start_s": 1.1}, {"start_s": 0.5, "end_s": 1.7}, {"end_s": 0.9}, {"start_s": 9}])
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_a_part_of_the_video(tmp_path, pieces_of, part, codec, options):
+def test_a_part_of_the_video_is_decoded(tmp_path, pieces_of, part, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 80, codec=codec, options=options)
     same(path, **part)
 
 
-def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
+def test_loops_use_the_same_decoders(tmp_path, monkeypatch):
     monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mp4", frames=60, options={"g": "10"})
     opened = []
@@ -365,7 +365,7 @@ def test_turns_use_the_same_decoders(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("taken", [1, 30, 70])
-def test_closed_early(tmp_path, monkeypatch, taken):
+def test_closing_early_releases_the_decoders(tmp_path, monkeypatch, taken):
     monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10", "bf": "2"})
     pool = SurfacePool(CPU)
@@ -379,7 +379,7 @@ def test_closed_early(tmp_path, monkeypatch, taken):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
 
 
-def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
+def test_decoded_surfaces_are_bounded(tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=400, options={"g": "100", "bf": "0"})
     pool = SurfacePool(CPU, limit=4 * 5 * 9 * 64 * 72)  # of which a quarter is for waiting: 9 for each of 3 + 2
     reader = VideoReader(str(path), CPU, pool, Counters(), decoders=3, executor=ThreadedExecutor(CPU, 1))
@@ -391,7 +391,7 @@ def test_surfaces_ahead_are_bounded(tmp_path, monkeypatch):
     assert pool.allocated <= 5 * 12 * 64 * 72
 
 
-def test_a_small_pool_suffices(tmp_path):
+def test_a_small_pool_is_enough(tmp_path):
     """Each decoder holds a step of frames beside those that wait."""
     path = write(tmp_path / "a.mp4", frames=400, options={"g": "40", "bf": "0"})
     pool = SurfacePool(CPU, limit=100 * 64 * 72)
@@ -404,7 +404,7 @@ def test_a_small_pool_suffices(tmp_path):
 
 
 @pytest.mark.parametrize("error", [SourceError("cannot be decoded further"), MemoryError("full")])
-def test_steps_before_an_error_come_first(error):
+def test_frames_before_an_error_come_first(error):
     def decoder(segment):
         for number in range(5):
             yield [number], Counter({CONCEALED: 1} if number == 4 else {})
@@ -457,7 +457,7 @@ def stretch(path, whole, first, last=None):
     return path.read_bytes()
 
 
-def test_time_that_steps_back_at_leading_frames_changes_nothing(tmp_path, short):
+def test_decreasing_times_of_leading_frames_change_nothing(tmp_path, short):
     """A recording joined to a part of itself: its leading frames are earlier than what was shown."""
     whole = write(tmp_path / "a.ts", 128, 96, 60, options=X264)
     keyframes = [place for place, (_, is_keyframe) in enumerate(packets(whole)) if is_keyframe]
@@ -469,7 +469,7 @@ def test_time_that_steps_back_at_leading_frames_changes_nothing(tmp_path, short)
 
 
 @pytest.mark.parametrize("name", ["vtest_480x360.mp4", "codec/nasa_13013.mp4"])
-def test_damaged_keyframes_count_the_same(test_data, tmp_path, name):
+def test_damaged_keyframes_are_counted_equally(test_data, tmp_path, name):
     path = damaged(test_data / "videos" / name, tmp_path / "bad.mp4", 2)
     alone = read(path, 1)
     many = read(path, 3)
@@ -479,7 +479,7 @@ def test_damaged_keyframes_count_the_same(test_data, tmp_path, name):
     assert [frame[1] for frame in many[0]] == sorted(frame[1] for frame in alone[0])
 
 
-def test_flipped_bytes_count_the_same(test_data, tmp_path):
+def test_flipped_bytes_are_counted_equally(test_data, tmp_path):
     data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
     for i in range(data.find(b"mdat") + 100, len(data), 29973):
         data[i] ^= 0xFF
@@ -492,7 +492,7 @@ def test_flipped_bytes_count_the_same(test_data, tmp_path):
     assert [frame[:4] for frame in many[0]] == [frame[:4] for frame in alone[0]]
 
 
-def test_a_file_cut_short(tmp_path, monkeypatch):
+def test_a_truncated_file_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(gop_segments, "_SHORTEST", 2)
     path = write(tmp_path / "a.mkv", frames=100, options={"g": "10", "bf": "0"})
     path.write_bytes(path.read_bytes()[: path.stat().st_size * 6 // 10])
@@ -508,7 +508,7 @@ def test_a_file_cut_short(tmp_path, monkeypatch):
         ({"codec": "mpeg4"}, "is decoded by one decoder: mpeg4 video cannot be cut at keyframes"),
     ],
 )
-def test_no_gain_is_said_once_unless_nobody_asked(tmp_path, options, logged):
+def test_missing_gain_is_reported_once_if_requested(tmp_path, options, logged):
     path = write(tmp_path / "a.mp4", frames=120, **options)
     assert read(path, 3)[3] == [f"{path} {logged}"]
     assert read(path, "auto")[3] == []
@@ -546,7 +546,7 @@ def info(**changes):
         ("auto", {"frames": None, "duration_s": None}, 1, 1),
     ],
 )
-def test_how_many_decoders(wanted, changes, sources, count):
+def test_the_number_of_decoders_is_chosen(wanted, changes, sources, count):
     executor = OrderedExecutor()
     executor.cores = 8
     executor.sources = sources
@@ -555,7 +555,7 @@ def test_how_many_decoders(wanted, changes, sources, count):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", [*SMALL, *BIG])
-def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
+def test_several_nvdec_sessions_give_the_frames_of_a_single_one(test_data, pieces_of, name):
     frames, counts, error, logged = same(test_data / "videos" / name, Device("cuda"))
     assert len(frames) >= 10
     assert error is None
@@ -566,7 +566,7 @@ def test_nvdec_many_give_what_one_gives(test_data, pieces_of, name):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["open.mp4", "open.ts"])
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
+def test_nvdec_decodes_open_gops(tmp_path, pieces_of, name, codec, options):
     path = write(tmp_path / name, 320, 192, 120, codec=codec, options=options)
     for part in ({}, {"start_s": 2.1}, {"end_s": 1.5}):
         frames, counts, error, logged = same(path, Device("cuda"), **part)
@@ -576,7 +576,7 @@ def test_nvdec_open_gops(tmp_path, pieces_of, name, codec, options):
 
 
 @pytest.mark.gpu
-def test_nvdec_auto_takes_every_engine(test_data):
+def test_nvdec_auto_uses_every_engine(test_data):
     demuxer = Demuxer(str(test_data / "videos" / "vtest_480x360.mp4"))
     executor = OrderedExecutor()
     assert decoder_count("auto", demuxer.info, Device("cuda"), executor) >= 1
@@ -585,7 +585,7 @@ def test_nvdec_auto_takes_every_engine(test_data):
 
 
 @pytest.mark.gpu
-def test_nvdec_leaves_its_decoders_for_the_next_file(test_data):
+def test_nvdec_decoders_are_reused_for_the_next_file(test_data):
     nv_sessions.clear()
     device = Device("cuda")
     path = str(test_data / "videos" / "bench_1080p_h264.mp4")

@@ -26,13 +26,13 @@ def cache(tmp_path, monkeypatch):
     return tmp_path / "streamkit" / "gpu"
 
 
-def test_a_gpu_begins_with_first_guesses():
+def test_a_gpu_starts_with_estimates():
     assert read_figures(GPU) == dict(FIRST_GUESSES) == read_figures("")
     assert MEANINGS.keys() == FIRST_GUESSES.keys() >= set(MEASURED_BY_RUNS)
     assert {figure.origin for figure in FIRST_GUESSES.values()} == {"first guess, of an H200"}
 
 
-def test_a_measured_figure_takes_the_place_of_the_guess_on_that_gpu_only():
+def test_a_measured_figure_replaces_the_estimate_on_that_gpu_only():
     keep_figure(GPU, "lock_us_h264", 180.5)
     figures = read_figures(GPU)
     assert figures["lock_us_h264"].amount == 180.5
@@ -41,7 +41,7 @@ def test_a_measured_figure_takes_the_place_of_the_guess_on_that_gpu_only():
     assert read_figures(H200) == dict(FIRST_GUESSES)
 
 
-def test_the_latest_lock_time_and_the_highest_rate_are_kept():
+def test_the_latest_lock_time_and_the_highest_rate_are_stored():
     for amount in (2000.0, 2500.0, 1000.0):
         keep_figure(GPU, "decoders_fps_h264", amount)
         keep_figure(GPU, "lock_us_h264", amount)
@@ -63,14 +63,14 @@ def test_the_latest_lock_time_and_the_highest_rate_are_kept():
         ([64, 64, 96, 96], 96),
     ],
 )
-def test_sessions_are_limited_where_two_runs_were_refused_at_the_same_count(counts, limit):
+def test_two_refusals_at_the_same_count_set_the_session_limit(counts, limit):
     for count in counts:
         keep_figure(GPU, "sessions", count)
     assert session_limit(GPU) == limit
     assert session_limit("") is None
 
 
-def test_the_limit_of_the_first_guess_holds_for_that_card_only():
+def test_the_estimated_limit_applies_to_that_card_only():
     assert session_limit(H200) == 286
     assert session_limit("NVIDIA H200 NVL, CUDA 13.0") is None
 
@@ -90,13 +90,13 @@ def test_a_damaged_file_is_reported_once_and_measured_again(text):
 
 
 @pytest.mark.parametrize("amount", ["0", "-1", "NaN", "Infinity"])
-def test_an_impossible_amount_is_left_out(amount):
+def test_an_impossible_amount_is_ignored(amount):
     keep_figure(GPU, "lock_us_h264", 180.0)
     figure_file(GPU, "lock_us_h264").write_text(f'{{"amount": {amount}, "measured_on": "2026-11-27", "runs": 1}}')
     assert read_figures(GPU) == dict(FIRST_GUESSES)
 
 
-def test_a_folder_that_cannot_be_written_is_reported_and_the_run_goes_on(cache):
+def test_an_unwritable_folder_is_reported_and_the_run_continues(cache):
     cache.parent.mkdir()
     cache.write_text("no folder")
     logged = collect()
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_is_reported_and_the_run_goes_on(cache):
     assert read_figures(GPU) == dict(FIRST_GUESSES)
 
 
-def test_writers_at_the_same_time_leave_a_whole_file(cache):
+def test_concurrent_writers_leave_a_complete_file(cache):
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda amount: keep_figure(GPU, "lock_us_h264", float(amount)), range(100, 180)))
     assert 100 <= read_figures(GPU)["lock_us_h264"].amount < 180

@@ -50,7 +50,7 @@ def first_frames(source, count):
         (b"", None),
     ],
 )
-def test_the_problem_of_an_answer(start, problem):
+def test_an_unusable_answer_is_described(start, problem):
     described = describe_start(start)
     assert described is None if problem is None else problem in described
 
@@ -68,7 +68,7 @@ PAGE = (lambda: [b"<html><body>Sign in, please</body></html>"], "a web page, not
 
 
 @pytest.mark.parametrize(("answer", "problem"), [BARE, EARLY, UNTYPED, PAGE], ids=["bare", "early", "untyped", "page"])
-def test_a_camera_whose_answer_is_not_recognized_says_why(answer, problem):
+def test_an_unrecognized_answer_of_a_camera_is_reported(answer, problem):
     with http_camera(lambda path: answer()) as camera:
         source = opened(f"{camera.url}/video?token=secret")
         with pytest.raises(SourceError, match=problem) as caught:
@@ -106,7 +106,7 @@ def test_a_still_image_is_polled_every_second_by_default():
     assert second.pts_s - first.pts_s == pytest.approx(1.0, abs=0.3)
 
 
-def test_images_that_change_their_size_and_png(tmp_path):
+def test_images_of_changing_size_and_png_are_read(tmp_path):
     def png(width):
         buffer = io.BytesIO()
         Image.fromarray(scene(0, width, 48)).save(buffer, "PNG")
@@ -118,7 +118,7 @@ def test_images_that_change_their_size_and_png(tmp_path):
     assert [frame.width for frame in frames] == [64, 64, 128]
 
 
-def test_an_address_that_answers_no_longer_with_an_image_is_lost():
+def test_an_address_that_no_longer_returns_an_image_is_lost():
     answers = itertools.chain([jpeg(), jpeg(), jpeg()], itertools.repeat(b"<html>busy</html>"))
     with http_camera(lambda _: [next(answers)], "image/jpeg") as camera:
         source = opened(f"{camera.url}/snapshot.jpg", poll=0.05)
@@ -128,7 +128,7 @@ def test_an_address_that_answers_no_longer_with_an_image_is_lost():
         assert caught.value.cause == "codec"
 
 
-def test_a_camera_that_does_not_answer_a_poll_is_lost_after_its_timeout():
+def test_an_unanswered_poll_is_lost_after_the_timeout():
     requests = itertools.count()
 
     def body(_):
@@ -144,7 +144,7 @@ def test_a_camera_that_does_not_answer_a_poll_is_lost_after_its_timeout():
     assert caught.value.cause == "timeout"
 
 
-def test_a_wait_for_the_next_poll_ends_with_the_source():
+def test_stopping_ends_the_wait_for_the_next_poll():
     with http_camera(lambda _: [jpeg()], "image/jpeg") as camera:
         source = opened(f"{camera.url}/snapshot.jpg", poll=3600.0)
         timer = threading.Timer(0.3, source.stop)
@@ -162,7 +162,7 @@ def test_polled_images_are_kept_for_clips():
     assert all(packet.keyframe and packet.data == jpeg() for packet in packets)
 
 
-def test_poll_of_a_stream_has_no_effect_and_says_so():
+def test_poll_of_a_stream_is_reported_as_without_effect():
     logged = collect()
     with http_camera(lambda _: (part(jpeg(n)) for n in itertools.count())) as camera:
         assert len(first_frames(opened(f"{camera.url}/video", poll=5.0), 12)) == 12
@@ -170,11 +170,11 @@ def test_poll_of_a_stream_has_no_effect_and_says_so():
 
 
 @pytest.mark.parametrize("uri", ["rtsp://gate/a", "snapshot.jpg"])
-def test_poll_is_for_http(uri):
+def test_poll_needs_http(uri):
     with pytest.raises(ValueError, match=f"poll needs an http:// or https:// address of a still image, got {uri}"):
         VideoSource(uri=uri, poll=1.0)
 
 
-def test_poll_without_a_pause_is_refused():
+def test_poll_of_zero_is_refused():
     with pytest.raises(ValueError, match="poll must be longer than 0 s"):
         VideoSource(uri="http://gate/a.jpg", poll=0.0)

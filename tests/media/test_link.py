@@ -18,7 +18,7 @@ def options(uri, **settings):
     return opened_with
 
 
-def test_rtsp():
+def test_rtsp_options_are_passed_to_ffmpeg():
     assert options("rtsp://h/a", timeout_s=2.5) == {
         "fpsprobesize": "0",
         "rtsp_flags": "prefer_tcp",
@@ -28,12 +28,12 @@ def test_rtsp():
     assert options("rtsp://h/a", jitter_s=0.2)["max_delay"] == "200000"
 
 
-def test_a_silence_beyond_what_ffmpeg_can_measure_is_not_passed_on():
+def test_a_timeout_beyond_ffmpegs_range_is_not_passed():
     assert "timeout" in options("rtsp://h/a", timeout_s=2147)
     assert "timeout" not in options("rtsp://h/a", timeout_s=3600)
 
 
-def test_http():
+def test_http_options_are_passed_to_ffmpeg():
     assert options("http://h/video", timeout_s=2.5) == {"rw_timeout": "2500000", "fpsprobesize": "4"}
     assert options("https://h/a.mp4", timeout_s=2.5) == {"rw_timeout": "2500000"}
 
@@ -42,13 +42,13 @@ def test_http():
     ("uri", "timeout_s", "opening_s"),
     [("http://h/a", 5.0, 60.0), ("rtsp://h/a", 90.0, 90.0), ("/dev/video0", 5.0, 5.0), ("srt://h:1", 5.0, 5.0)],
 )
-def test_how_long_an_opening_may_take(uri, timeout_s, opening_s):
+def test_the_time_limit_of_an_opening_depends_on_the_protocol(uri, timeout_s, opening_s):
     """Where FFmpeg limits silence, only that counts against the timeout."""
     assert ConnectionOptions(timeout_s).opening_s(uri) == opening_s
 
 
 @pytest.mark.parametrize("name", ["live.m3u8", "live.ffconcat", "?x=live.m3u8"])
-def test_what_a_server_sends_leads_to_no_file_of_this_machine(tmp_path, name):
+def test_servers_cannot_redirect_to_local_files(tmp_path, name):
     """A playlist in place of a video: an operator of the API may name any server, but no file."""
     coded.clip(tmp_path / "secret.mp4", 20)
     playlist = f"#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXTINF:1,\nfile://{tmp_path}/secret.ts\n#EXT-X-ENDLIST\n"
@@ -73,7 +73,7 @@ def test_what_a_server_sends_leads_to_no_file_of_this_machine(tmp_path, name):
         thread.join(5)
 
 
-def test_low_latency():
+def test_low_latency_options_are_passed_to_ffmpeg():
     assert options("rtsp://h/a", low_latency=True)["reorder_queue_size"] == "0"
     assert options("http://h/a.m3u8", low_latency=True)["live_start_index"] == "-1"
     both = options("rtsp://h/a", low_latency=True, jitter_s=0.1)
@@ -81,16 +81,16 @@ def test_low_latency():
     assert "reorder_queue_size" not in both
 
 
-def test_a_file_is_opened_as_it_is():
+def test_a_file_is_opened_without_options():
     assert ConnectionOptions(low_latency=True).open_arguments("file:///a.mp4") == ("/a.mp4", None, {})
 
 
 @pytest.mark.parametrize("uri", ["/dev/video0", "v4l2:///dev/video0"])
-def test_a_device(uri):
+def test_a_capture_device_is_opened(uri):
     assert ConnectionOptions().open_arguments(uri) == ("/dev/video0", "v4l2", {})
 
 
-def test_a_devices_options():
+def test_options_of_a_capture_device_are_passed():
     uri = "v4l2:///dev/video2?size=1280x720&fps=30&format=mjpeg"
     expected = {"video_size": "1280x720", "framerate": "30", "input_format": "mjpeg"}
     assert ConnectionOptions().open_arguments(uri) == ("/dev/video2", "v4l2", expected)
@@ -112,7 +112,7 @@ def waited_s(port):
     return time.monotonic() - start_s
 
 
-def test_another_thread_ends_a_wait_and_all_later_ones(silent):
+def test_another_thread_can_end_this_and_later_waits(silent):
     interrupt = Interrupt()
     timer = threading.Timer(0.5, interrupt.stop)
     timer.start()
@@ -129,7 +129,7 @@ def test_a_deadline_ends_a_wait(silent):
         assert waited_s(silent) > 0.4
 
 
-def test_others_wait_on(silent):
+def test_other_waits_continue(silent):
     stopped = Interrupt()
     stopped.stop()
     with stopped:

@@ -48,7 +48,7 @@ def steps(times_s):
     return [round(after - before, 4) for before, after in itertools.pairwise(times_s)]
 
 
-def test_plausible_timestamps_are_kept_to_the_tick():
+def test_plausible_timestamps_are_unchanged():
     camera = Camera()
     stamps_s = [5.0 + n * STEP_S for n in B_FRAMES]
     assert [camera.send(stamp_s, n * STEP_S) for n, stamp_s in enumerate(stamps_s)] == pytest.approx(stamps_s)
@@ -56,7 +56,7 @@ def test_plausible_timestamps_are_kept_to_the_tick():
     assert camera.counts == {}
 
 
-def test_a_first_timestamp_below_zero_begins_at_zero():
+def test_a_negative_first_timestamp_starts_at_zero():
     camera = Camera()
     assert camera.send_all([(-0.04, 0.0), (0.0, 0.04)]) == pytest.approx([0.0, 0.04])
 
@@ -89,7 +89,7 @@ def test_a_timestamp_that_jumps_is_replaced(stamp_s, keyframe, elapsed_s, time_s
 
 
 @pytest.mark.parametrize("jump_s", [-3600.0, -2.0, 3600.0])
-def test_frames_keep_their_order_and_distances_over_a_jump(jump_s):
+def test_frames_keep_order_and_distances_over_a_jump(jump_s):
     camera = Camera()
     before_s = camera.send_all((n * STEP_S, n * STEP_S) for n in range(50))
     after_s = [
@@ -100,7 +100,7 @@ def test_frames_keep_their_order_and_distances_over_a_jump(jump_s):
     assert camera.counts == {JUMPS: 1}
 
 
-def test_timestamps_that_stand_still_are_replaced_by_arrival():
+def test_repeated_timestamps_are_replaced_by_arrival_times():
     camera = Camera()
     logged = collect()
     times_s = camera.send_all((0.0, n * STEP_S) for n in range(100))
@@ -110,11 +110,11 @@ def test_timestamps_that_stand_still_are_replaced_by_arrival():
     assert logged == ["rtsp://gate/a: its timestamps stand still; its frames have the times of their arrival"]
 
 
-def test_packets_that_arrive_at_once_with_one_timestamp_are_a_millisecond_apart():
+def test_simultaneous_packets_with_equal_timestamps_are_a_millisecond_apart():
     assert Camera().send_all([(1.0, 5.0)] * 3) == pytest.approx([1.0, 1.001, 1.002])
 
 
-def test_two_frames_for_each_timestamp_do_not_run_ahead():
+def test_two_frames_per_timestamp_do_not_run_ahead():
     camera = Camera()
     logged = collect()
     times_s = camera.send_all((n // 2 * 2 * STEP_S, n * STEP_S) for n in range(100))
@@ -124,7 +124,7 @@ def test_two_frames_for_each_timestamp_do_not_run_ahead():
 
 
 @pytest.mark.parametrize("resumes_s", [STEP_S, 4.0 + STEP_S])
-def test_a_clock_that_runs_again_continues_by_arrival(resumes_s):
+def test_a_recovered_clock_continues_at_the_arrival_time(resumes_s):
     """It may go on where it stood still, or where it would be."""
     camera = Camera()
     still_s = camera.send_all((0.0, n * STEP_S) for n in range(101))
@@ -154,7 +154,7 @@ def test_decoding_times_are_mapped_with_the_presentation_times():
     assert all(pts >= dts for pts, dts in times)
 
 
-def test_decoding_times_after_a_jump_are_unknown_where_frames_are_reordered():
+def test_decoding_times_after_a_jump_are_unknown_with_reordered_frames():
     for reorders in (True, False):
         camera = Camera(reorders=reorders)
         sent_with_dts(camera)
@@ -165,7 +165,7 @@ def test_decoding_times_after_a_jump_are_unknown_where_frames_are_reordered():
         assert None not in {dts for _, dts in sent_with_dts(camera)}
 
 
-def test_packets_without_times_have_none():
+def test_packets_without_times_stay_without():
     camera = Camera()
     assert camera.clock.times(None, None, keyframe=True, arrived_s=1.0) == (None, None)
     assert camera.clock.times(None, 5, keyframe=True, arrived_s=1.0) == (None, 5)
@@ -176,7 +176,7 @@ def test_packets_without_times_have_none():
 
 
 @pytest.mark.parametrize("stamp_s", [0.0, 77.0, -5.0])
-def test_arrival_ignores_what_the_timestamps_say(stamp_s):
+def test_arrival_mode_ignores_timestamps(stamp_s):
     camera = Camera("arrival", reorders=False)
     chance = random.Random(1)
     camera.send(2.0, 10.0)
@@ -186,7 +186,7 @@ def test_arrival_ignores_what_the_timestamps_say(stamp_s):
     assert camera.counts == {}
 
 
-def test_arrival_keeps_the_order_in_which_frames_are_shown():
+def test_arrival_mode_keeps_the_display_order():
     """Timestamps run twice too fast, and packets arrive in decode order."""
     camera = Camera("arrival")
     shown = [camera.send(2 * n * STEP_S, place * STEP_S) for place, n in enumerate(B_FRAMES)]
@@ -194,7 +194,7 @@ def test_arrival_keeps_the_order_in_which_frames_are_shown():
     assert max(shown) == pytest.approx(7 * STEP_S), "the last but two arrives with the highest timestamp"
 
 
-def test_arrival_dates_packets_without_times():
+def test_arrival_mode_dates_packets_without_times():
     clock = LiveClock("arrival")
     clock.begin(0.001, 40)
     times = [clock.times(None, None, keyframe=False, arrived_s=5.0 + n * 0.25) for n in range(3)]
@@ -229,7 +229,7 @@ def test_a_wrong_rate_is_noticed_within_eight_seconds():
     assert steps(times_s)[205:] == pytest.approx([STEP_S] * 94, abs=0.001)
 
 
-def test_the_sender_s_rate_is_kept_if_asked():
+def test_the_senders_rate_is_kept_on_request():
     camera = Camera("sender")
     logged = collect()
     assert camera.send_all(drifting(1.2, frames=500)) == pytest.approx([n * 1.2 / 25 for n in range(500)])
@@ -238,7 +238,7 @@ def test_the_sender_s_rate_is_kept_if_asked():
     assert camera.counts == {JUMPS: 1}
 
 
-def test_a_measured_rate_stays_over_a_connection():
+def test_a_measured_rate_survives_a_reconnection():
     camera = Camera()
     camera.send_all(drifting(1.2, frames=300))
     camera.connect()
@@ -246,7 +246,7 @@ def test_a_measured_rate_stays_over_a_connection():
     assert camera.counts == {RATES: 1}
 
 
-def test_a_rate_that_is_mended_is_noticed():
+def test_a_corrected_rate_is_noticed():
     camera = Camera()
     camera.send_all(drifting(1.2, frames=500))
     logged = collect()
@@ -283,14 +283,14 @@ def jitter(frames, seed):
     ],
     ids=["jitter", "other jitter", "stall", "congestion", "longer way", "segments", "first burst"],
 )
-def test_packets_that_arrive_late_do_not_make_a_clock_wrong(delays_s):
+def test_late_packets_do_not_change_the_measured_rate(delays_s):
     camera = Camera()
     times_s = camera.send_all(late(delays_s))
     assert times_s == pytest.approx([n / 25 for n in range(len(times_s))])
     assert camera.counts == {}
 
 
-def test_a_reader_that_is_too_slow_measures_nothing():
+def test_a_slow_reader_measures_no_rate():
     """It takes 50 ms for each frame, and never waits for one."""
     camera = Camera()
     times_s = [camera.send(n / 25, n / 20, waited_s=0.0001) for n in range(2000)]
@@ -298,7 +298,7 @@ def test_a_reader_that_is_too_slow_measures_nothing():
 
 
 @pytest.mark.parametrize(("share", "measured"), [(0.05, False), (0.08, False), (0.12, True), (0.15, True), (0.5, True)])
-def test_a_reader_that_waits_a_tenth_of_the_time_measures_in_every_window(share, measured):
+def test_a_reader_that_waits_10_percent_measures_every_window(share, measured):
     camera = Camera()
     for stamp_s, arrived_s in drifting(1.2, frames=1000):
         camera.send(stamp_s, arrived_s, waited_s=share * STEP_S)
@@ -306,13 +306,13 @@ def test_a_reader_that_waits_a_tenth_of_the_time_measures_in_every_window(share,
 
 
 @pytest.mark.parametrize(("speed", "is_camera"), [(1.5, True), (3.0, False)])
-def test_a_download_over_http_is_no_camera_that_is_too_fast(speed, is_camera):
+def test_a_http_download_is_not_a_fast_camera(speed, is_camera):
     camera = Camera(real_time=False)
     camera.send_all(drifting(speed, frames=1000))
     assert camera.counts == ({RATES: 1} if is_camera else {})
 
 
-def test_a_jump_does_not_make_a_rate():
+def test_a_jump_does_not_change_the_rate():
     camera = Camera()
     for turn in range(40):
         first_s = turn * 1.5

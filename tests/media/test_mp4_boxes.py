@@ -18,7 +18,7 @@ def listed(content):
     return list(boxes(lambda start, end: content[start:end], len(content)))
 
 
-def test_boxes_follow_each_other():
+def test_consecutive_boxes_are_listed():
     content = box(b"ftyp", 4) + box(b"mdat", 100, wide=True) + box(b"moov", 0)
     assert listed(content) == [Box(b"ftyp", 0, 12), Box(b"mdat", 12, 128), Box(b"moov", 128, 136)]
 
@@ -44,5 +44,5 @@ def test_an_invalid_length_ends_the_boxes(length):
         (b"", True),
     ],
 )
-def test_whether_a_file_ends_with_a_box(content, whole):
+def test_a_complete_file_ends_with_a_box(content, whole):
     assert is_whole(lambda start, end: content[start:end], len(content)) == whole

@@ -47,7 +47,7 @@ def times(path):
 
 
 @pytest.mark.parametrize(("path", "expected"), [("a.mp4", "mp4"), ("b/c.MKV", "matroska")])
-def test_containers(path, expected):
+def test_all_containers_are_written(path, expected):
     assert container_format(path) == expected
 
 
@@ -84,7 +84,7 @@ def test_every_time_is_kept(tmp_path, clock, suffix, codec):
     assert max(abs(a - b) for a, b in zip(written, wanted, strict=True)) <= allowed
 
 
-def test_the_last_frame_lasts_as_long_as_the_one_before(tmp_path):
+def test_the_last_frame_has_the_duration_of_the_previous(tmp_path):
     video = video_file(tmp_path / "a.mp4")
     for i in range(10):
         video.write(surface(i), i * SECOND // 10)
@@ -93,7 +93,7 @@ def test_the_last_frame_lasts_as_long_as_the_one_before(tmp_path):
         assert back.streams.video[0].duration * back.streams.video[0].time_base == 1
 
 
-def test_nothing_has_the_name_before_the_end(tmp_path):
+def test_the_final_name_appears_at_the_end(tmp_path):
     path = tmp_path / "a.mp4"
     video = video_file(path)
     for i in range(60):
@@ -104,14 +104,14 @@ def test_nothing_has_the_name_before_the_end(tmp_path):
     assert len(times(path)) == 60
 
 
-def test_a_discarded_video_is_gone(tmp_path):
+def test_a_discarded_video_leaves_no_file(tmp_path):
     video = video_file(tmp_path / "a.mp4")
     video.write(surface(0), 0)
     video.discard()
     assert os.listdir(tmp_path) == []
 
 
-def test_what_cannot_be_encoded_is_one_error_and_no_file(tmp_path):
+def test_an_encoding_failure_is_an_error_without_a_file(tmp_path):
     video = video_file(tmp_path / "a.mp4", size=(16, 16), preset="nonsense")
     with pytest.raises(OutputError, match=r"cannot write .*a\.mp4: "):
         write_all(video, [surface(i) for i in range(3)])
@@ -135,7 +135,7 @@ def small_disk(tmp_path):
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_full_disk_is_one_error_and_no_file(small_disk, suffix):
+def test_a_full_disk_is_an_error_without_a_file(small_disk, suffix):
     rng = np.random.default_rng(0)
     video = video_file(small_disk / f"a.{suffix}", quality=1)
     with pytest.raises(OutputError, match=rf"cannot write .*a\.{suffix}: the disk is full"):
@@ -143,7 +143,7 @@ def test_a_full_disk_is_one_error_and_no_file(small_disk, suffix):
     assert os.listdir(small_disk) == []
 
 
-def test_copied_packets_are_the_same_packets(tmp_path, test_data):
+def test_copied_packets_are_unchanged(tmp_path, test_data):
     uri = str(test_data / "videos" / "ahmetozlu_pedestrian.mp4")  # B frames
     with av.open(uri) as source:
         wanted = [(bytes(p), p.pts * p.time_base) for p in source.demux(video=0) if p.size]
@@ -157,7 +157,7 @@ def test_copied_packets_are_the_same_packets(tmp_path, test_data):
     assert all(abs(a - b - start) < Fraction(1, 10_000) for (_, a), (_, b) in zip(copies, wanted, strict=True))
 
 
-def test_a_copied_stretch_begins_at_a_keyframe_and_ends_in_time(tmp_path, test_data):
+def test_a_copied_range_starts_at_a_keyframe_and_ends_in_time(tmp_path, test_data):
     uri = str(test_data / "videos" / "bench_1080p_h264.mp4")  # 25 fps, a keyframe every 50
     file = AtomicFile(tmp_path / "a.mkv")
     file.begin()
@@ -207,7 +207,7 @@ def test_a_copy_from_matroska_has_every_packet(tmp_path, kind, suffix):
 
 
 @pytest.mark.parametrize("frames", [1, 2, 3])
-def test_a_copy_of_so_few_packets_that_none_has_a_decoding_time(tmp_path, frames):
+def test_a_copy_of_few_packets_without_decoding_times_is_written(tmp_path, frames):
     source = write(tmp_path / "given.mkv", frames=frames, options=STREAMS["closed"])
     assert len(times(copied(tmp_path / "a.mp4", source))) == frames
 
@@ -215,7 +215,7 @@ def test_a_copy_of_so_few_packets_that_none_has_a_decoding_time(tmp_path, frames
 @pytest.mark.parametrize("container", ["mp4", "mkv", "ts"])
 @pytest.mark.parametrize("kind", STREAMS)
 @pytest.mark.parametrize(("first", "last"), [(30, 41), (25, 25), (24, 50), (0, 7), (49, 99)])
-def test_a_copied_stretch_has_its_first_and_its_last_packet(tmp_path, kind, container, first, last):
+def test_a_copied_range_includes_its_first_and_last_packet(tmp_path, kind, container, first, last):
     source = write(tmp_path / f"given.{container}", frames=100, options=STREAMS[kind])
     start_s = float(times(source)[0])
     path = copied(tmp_path / "a.mp4", source, start_s + first / 25, start_s + last / 25)
@@ -235,7 +235,7 @@ def test_a_copied_stretch_has_its_first_and_its_last_packet(tmp_path, kind, cont
     assert set(range(first // 25 * 25, last + 1)) <= {n - offset for n in shown}
 
 
-def test_a_copy_begins_with_the_first_keyframe_where_none_comes_before(tmp_path):
+def test_a_copy_starts_at_the_first_keyframe_by_default(tmp_path):
     def packet(pts, keyframe):
         return SimpleNamespace(pts=pts, dts=pts, is_keyframe=keyframe)
 
@@ -247,7 +247,7 @@ def test_a_copy_begins_with_the_first_keyframe_where_none_comes_before(tmp_path)
     assert list(from_keyframe(stream[:3], 1)) == []
 
 
-def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
+def test_a_copy_of_negative_times_starts_at_zero(tmp_path):
     first = write(tmp_path / "first.nut", frames=90, rate=30, options={"bf": "0"})
     negative = shifted(tmp_path / "given.mp4", first, -2.0, movflags="frag_keyframe+empty_moov+delay_moov")
     for suffix in ("mp4", "mkv"):
@@ -257,7 +257,7 @@ def test_a_copy_of_times_below_zero_begins_at_zero(tmp_path):
 
 
 @pytest.mark.parametrize(("stream", "width"), [(None, 320), (0, 64), (1, 320)])
-def test_a_copy_takes_the_same_stream_as_the_source(tmp_path, stream, width):
+def test_a_copy_uses_the_stream_of_the_source(tmp_path, stream, width):
     source = two_streams(tmp_path / "two.mkv", [(64, 48), (320, 240)])
     with av.open(str(copied(tmp_path / "a.mp4", source, stream=stream))) as back:
         assert back.streams.video[0].width == width
@@ -270,14 +270,14 @@ def test_a_copy_takes_the_same_stream_as_the_source(tmp_path, stream, width):
         ("given.h264", {"bf": "0"}, "has no presentation times, which encoder: copy requires"),
     ],
 )
-def test_a_video_without_presentation_times_is_not_copied(tmp_path, name, options, message):
+def test_a_video_without_presentation_times_is_refused(tmp_path, name, options, message):
     source = write(tmp_path / name, frames=30, options=options)
     with pytest.raises(OutputError, match=rf"cannot write .*a\.mp4: .*{name} {message}; set encoder: cpu"):
         copied(tmp_path / "out" / "a.mp4", source)
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_a_stream_that_is_not_there_is_not_copied(tmp_path):
+def test_a_missing_stream_is_refused(tmp_path):
     source = write(tmp_path / "given.mp4")
     with pytest.raises(OutputError, match=r"cannot write .*stream must be 0, as it has 1 video stream, got 4"):
         copied(tmp_path / "out" / "a.mp4", source, stream=4)
@@ -297,7 +297,7 @@ def with_container_aspect(path, source, aspect):
 
 
 @pytest.mark.parametrize("by", ["copy", "clip"])
-def test_a_pixel_aspect_ratio_that_only_the_container_has_is_copied(tmp_path, by):
+def test_the_pixel_aspect_ratio_of_the_container_is_copied(tmp_path, by):
     source = with_container_aspect(tmp_path / "in.mp4", write(tmp_path / "a.mp4", frames=5), Fraction(4, 3))
     path = tmp_path / "out.mp4"
     if by == "copy":
@@ -313,7 +313,7 @@ def test_a_pixel_aspect_ratio_that_only_the_container_has_is_copied(tmp_path, by
 
 
 @pytest.mark.parametrize("by", ["video", "copy"])
-def test_a_file_has_its_name_when_its_last_byte_is_written(tmp_path, monkeypatch, by):
+def test_a_file_is_renamed_after_its_last_byte(tmp_path, monkeypatch, by):
     """An mp4 says at its end where its frames are: one that is named before cannot be read."""
     seen, replace = [], os.replace
 
@@ -331,7 +331,7 @@ def test_a_file_has_its_name_when_its_last_byte_is_written(tmp_path, monkeypatch
     assert len(times(tmp_path / "a.mp4")) == 30
 
 
-def test_what_cannot_be_copied_leaves_no_file(tmp_path):
+def test_a_failed_copy_leaves_no_file(tmp_path):
     (tmp_path / "text.mp4").write_text("no video")
     file = AtomicFile(tmp_path / "out" / "a.mp4")
     file.begin()
@@ -340,7 +340,7 @@ def test_what_cannot_be_copied_leaves_no_file(tmp_path):
     assert os.listdir(tmp_path / "out") == []
 
 
-def test_a_decoding_time_that_is_made_up_is_never_behind_the_presentation():
+def test_derived_decoding_times_never_exceed_presentation_times():
     packets = [SimpleNamespace(pts=pts, dts=None) for pts in (0, 5, 3)]
     assert list(_backfill_dts(packets, 9, 2)) == packets
     assert [packet.dts for packet in packets] == [-1, 1, 3]
@@ -365,7 +365,7 @@ def ring_packets(request, tmp_path_factory):
     return packets_in_ring(path)
 
 
-def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(ring_packets, tmp_path):
+def test_a_clip_has_the_frames_between_its_first_and_newest(ring_packets, tmp_path):
     """This alone decides whether an event's frame is in the clip."""
     first, last = [k for k in ring_packets if k.keyframe][2:4]
     clip = Clip(tmp_path / "a.mkv", first, {})
@@ -382,7 +382,7 @@ def test_a_clip_has_what_is_shown_between_its_first_and_its_newest_frame(ring_pa
         assert len([k for k in ring_packets if clip.contains(k)]) == sum(1 for _ in back.decode(video=0)) == 10
 
 
-def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(ring_packets, tmp_path):
+def test_a_clip_reports_its_length_and_frame_times(ring_packets, tmp_path):
     first = [k for k in ring_packets if k.keyframe][2]
     clip = Clip(tmp_path / "a.mkv", first, {})
     assert clip.duration_s == 0
@@ -399,7 +399,7 @@ def test_a_clip_reports_how_long_it_is_and_when_each_picture_is_shown_in_it(ring
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_clip_has_its_name_when_its_last_byte_is_written(ring_packets, tmp_path, monkeypatch, suffix):
+def test_a_clip_is_renamed_after_its_last_byte(ring_packets, tmp_path, monkeypatch, suffix):
     seen = []
     replace = os.replace
 
@@ -416,7 +416,7 @@ def test_a_clip_has_its_name_when_its_last_byte_is_written(ring_packets, tmp_pat
 
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
-def test_a_clip_plays_from_its_first_picture(ring_packets, suffix, tmp_path):
+def test_a_clip_plays_from_its_first_frame(ring_packets, suffix, tmp_path):
     first = [k for k in ring_packets if k.keyframe][2]
     path = tmp_path / "x" / f"c.{suffix}"
     clip = Clip(path, first, {"title": "gate crossed"})
@@ -435,7 +435,7 @@ def test_a_clip_plays_from_its_first_picture(ring_packets, suffix, tmp_path):
     assert clip.bytes == sum(len(k.data) for k in written)
 
 
-def test_pictures_before_the_first_keyframe_are_left_out(test_data, tmp_path):
+def test_frames_before_the_first_keyframe_are_dropped(test_data, tmp_path):
     packets = packets_in_ring(test_data / "videos" / "bench_1080p_hevc_opengop.mp4")
     keyframe = [k for k in packets if k.keyframe][1]
     leading = [k for k in packets if k.number > keyframe.number and k.pts < keyframe.pts]
@@ -450,20 +450,20 @@ def test_pictures_before_the_first_keyframe_are_left_out(test_data, tmp_path):
         assert not any(frame.is_corrupt for frame in frames)
 
 
-def test_a_clip_that_is_given_up_leaves_nothing(ring_packets, tmp_path):
+def test_a_discarded_clip_leaves_no_file(ring_packets, tmp_path):
     clip = Clip(tmp_path / "a.mkv", ring_packets[0], {})
     clip.write(ring_packets[0])
     clip.discard()
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_that_cannot_be(ring_packets, tmp_path):
+def test_an_impossible_folder_is_reported(ring_packets, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot write"):
         Clip(tmp_path / "file" / "a.mkv", ring_packets[0], {})
 
 
-def test_a_codec_that_the_container_does_not_take(test_data, tmp_path):
+def test_a_codec_unsupported_by_the_container_is_refused(test_data, tmp_path):
     packets = packets_in_ring(next((test_data / "videos" / "codec").glob("*vp8*")))
     with pytest.raises(OutputError, match="cannot write"):  # noqa: PT012 the header is written with the first packet
         clip = Clip(tmp_path / "a.mp4", packets[0], {})
@@ -471,7 +471,7 @@ def test_a_codec_that_the_container_does_not_take(test_data, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_half_a_clip_is_left_alone_while_somebody_writes_it(ring_packets, tmp_path):
+def test_a_partial_clip_of_a_running_writer_is_not_removed(ring_packets, tmp_path):
     clip = Clip(tmp_path / "a.mkv", ring_packets[0], {})
     part = tmp_path / ".a.mkv.part"
     look = f"from pathlib import Path; from streamkit.io.outputs import sweep; print(sweep(Path({str(part)!r})))"

@@ -81,7 +81,7 @@ def same(first, second):
         "codec/nasa_13013.mp4",
     ],
 )
-def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
+def test_nvdec_gives_the_frames_of_ffmpeg(fake, test_data, name):
     host, *_ = read(test_data / "videos" / name, CPU)
     device, counts, logged, decoder = read(test_data / "videos" / name, GPU)
     assert isinstance(decoder, NvDecoder)
@@ -100,7 +100,7 @@ def test_the_way_through_nvdec_gives_what_ffmpeg_gives(fake, test_data, name):
         ("h264.asf", {"options": {"preset": "medium", "bf": "3", "g": "10"}}),
     ],
 )
-def test_containers(fake, tmp_path, name, options):
+def test_all_containers_are_decoded(fake, tmp_path, name, options):
     path = write(tmp_path / name, 64, 48, 30, **options)
     same(read(path, GPU)[0], read(path, CPU)[0])
 
@@ -115,14 +115,14 @@ def test_a_new_size_gets_a_new_session(fake, tmp_path, suffix):
     assert (counts, logged) == ({"decoders made": 2}, [])
 
 
-def test_turns_use_one_session(fake, tmp_path):
+def test_loops_use_a_single_session(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=10)
     device, *_ = read(path, GPU, loops=3)
     assert [p[0] for p in device] == list(range(10)) * 3
     assert fake._Session.created == 1
 
 
-def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
+def test_a_seek_after_an_unfinished_loop_works(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters())
     first = reader.frames()
@@ -132,7 +132,7 @@ def test_a_place_in_the_middle_after_an_unfinished_turn(fake, tmp_path):
     reader.close()
 
 
-def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_path, monkeypatch):
+def test_a_failing_session_is_counted_and_decoding_resumes_at_a_keyframe(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=30, options={"g": "10", "bf": "0"})
     decode = fake._Session.Decode
     calls = []
@@ -151,7 +151,7 @@ def test_a_failing_session_is_counted_and_the_next_keyframe_goes_on(fake, tmp_pa
     assert fake._Session.created == 2
 
 
-def test_a_packet_that_is_known_to_be_damaged_marks_its_frame(fake, tmp_path):
+def test_a_damaged_packet_marks_its_frame(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "2", "g": "10"})
 
     def spoil(packet):
@@ -166,7 +166,7 @@ def test_a_packet_that_is_known_to_be_damaged_marks_its_frame(fake, tmp_path):
         assert (marked, caught.value.damaged, counters["decode errors concealed"]) == ([7], 1, 1)
 
 
-def test_damage_that_nvdec_reports_marks_the_frame_that_comes_out_with_it(fake, tmp_path, monkeypatch):
+def test_damage_reported_by_nvdec_marks_the_output_frame(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0", "tune": "zerolatency"})
     decode = fake._Session.Decode
 
@@ -186,7 +186,7 @@ def test_damage_that_nvdec_reports_marks_the_frame_that_comes_out_with_it(fake, 
     assert (marked, counters["decode errors concealed"]) == ([5], 1)
 
 
-def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
+def test_a_session_is_reused_for_the_next_file_of_its_kind(fake, tmp_path):
     first = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"})
     other = write(tmp_path / "other.mp4", frames=20, options={"bf": "2"}, first=7)
     larger = write(tmp_path / "larger.mp4", 96, 80, frames=20, options={"bf": "2"})
@@ -201,7 +201,7 @@ def test_a_session_goes_to_the_next_file_of_its_kind(fake, tmp_path):
 
 
 @pytest.mark.parametrize("codec", ["libx264", "libx265"])
-def test_a_session_made_ahead_from_one_video_decodes_another(fake, tmp_path, codec):
+def test_a_prepared_session_decodes_another_video(fake, tmp_path, codec):
     first = write(tmp_path / "one.mp4", frames=20, options={"bf": "2"}, codec=codec)
     other = write(tmp_path / "other.mp4", frames=20, options={"bf": "2"}, first=7, codec=codec)
     reader = VideoReader(str(first), GPU, SurfacePool(GPU), Counters())
@@ -219,7 +219,7 @@ def test_a_session_made_ahead_from_one_video_decodes_another(fake, tmp_path, cod
     assert fake._Session.created == 2
 
 
-def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path):
+def test_a_session_left_early_is_drained_for_the_next_file(fake, tmp_path):
     path = write(tmp_path / "a.mp4", frames=30, options={"bf": "2"})
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters())
     frames = reader.frames()
@@ -230,7 +230,7 @@ def test_a_session_left_in_the_middle_is_empty_for_the_next_file(fake, tmp_path)
     assert fake._Session.created == 1
 
 
-def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
+def test_a_failed_session_is_not_reused(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=10, options={"bf": "0"})
 
     def fails(self, packet):
@@ -246,7 +246,7 @@ def test_a_session_that_failed_serves_nobody_else(fake, tmp_path, monkeypatch):
     assert fake._Session.created == sessions + 1
 
 
-def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path):
+def test_a_seek_provides_the_session_with_parameters(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 80, options=X264)
     host = [n for n, _ in VideoReader(str(path), CPU, SurfacePool(CPU), Counters()).frames(start_s=2.0)]
     reader = VideoReader(str(path), GPU, SurfacePool(GPU), Counters())
@@ -256,7 +256,7 @@ def test_a_session_learns_the_parameters_of_a_place_without_them(fake, tmp_path)
 
 @pytest.mark.parametrize("name", ["open.mp4", "open.ts"])
 @pytest.mark.parametrize("shortest", [2, 32])
-def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortest):
+def test_a_file_is_decoded_by_several_sessions(fake, tmp_path, monkeypatch, name, shortest):
     monkeypatch.setattr(gop_segments, "_SHORTEST", shortest)
     path = write(tmp_path / name, 128, 96, 120, options=X264)
     device, counts, logged, _ = read(path, GPU, decoders=3, executor=ThreadedExecutor(GPU, 1))
@@ -266,7 +266,7 @@ def test_a_file_over_several_sessions(fake, tmp_path, monkeypatch, name, shortes
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, options):
+def test_a_file_read_by_another_process_is_decoded(fake, tmp_path, monkeypatch, codec, options):
     path = write(tmp_path / "a.mp4", 128, 96, 160, codec=codec, options=options)
     monkeypatch.setattr(reader_module, "_is_read_apart", lambda *_: True)
     keyframes = []
@@ -296,7 +296,7 @@ def test_a_file_that_another_process_reads(fake, tmp_path, monkeypatch, codec, o
         (("h264", 420, 8, 8192, 8192), None),  # as many macroblocks as it decodes
     ],
 )
-def test_what_nvdec_takes(fake, format_, reason):
+def test_formats_supported_by_nvdec_are_recognized(fake, format_, reason):
     why = nv_caps.unsupported(0, *format_)
     assert why is None if reason is None else reason in why
 
@@ -318,7 +318,7 @@ def test_a_driver_without_nvdec_decodes_nothing(fake, monkeypatch):
     assert nv_caps.unsupported(0, "h264", 420, 8, 640, 360) is None, "a failure is not kept"
 
 
-def test_many_sources_ask_the_driver_once(fake, monkeypatch):
+def test_capabilities_are_queried_once_for_many_sources(fake, monkeypatch):
     questions = []
 
     def query(*question):
@@ -338,7 +338,7 @@ def test_many_sources_ask_the_driver_once(fake, monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("bits", [8, 10])
 @pytest.mark.parametrize("codec", ["h264", "hevc", "av1", "vp9", "vp8", "mpeg4", "mpeg2video"])
-def test_the_driver_says_the_same_as_pynvvideocodec(codec, bits):
+def test_driver_and_pynvvideocodec_report_equal_capabilities(codec, bits):
     import PyNvVideoCodec as nvc
 
     number = getattr(nvc.cudaVideoCodec, nv_caps.CODECS[codec])
@@ -348,7 +348,7 @@ def test_the_driver_says_the_same_as_pynvvideocodec(codec, bits):
     assert reported == {name: caps[name] for name in reported}
 
 
-def test_rotation_is_asked_of_the_keyframe(fake, tmp_path):
+def test_the_rotation_is_read_from_the_keyframe(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90)
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
     form = decoder._inspect_keyframe(next(decoder._demuxer.packets()))
@@ -368,14 +368,14 @@ def test_the_pixel_aspect_ratio_comes_from_the_stream(fake, tmp_path, suffix):
     assert pixel_aspects(path, CPU) == pixel_aspects(path, GPU) == [2, 2, 2, 2]
 
 
-def test_a_quarter_turn_turns_the_pixels(fake, tmp_path):
+def test_a_quarter_turn_rotates_the_pixels(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 3, rotation=90, pixel_aspect=Fraction(4, 3))
     assert pixel_aspects(path, CPU) == [Fraction(3, 4)] * 3
     decoder = NvDecoder(Demuxer(str(path)), GPU, SurfacePool(GPU), Counters(), None)
     assert decoder._inspect_keyframe(next(decoder._demuxer.packets())).pixel_aspect == Fraction(3, 4)
 
 
-def test_a_broadcast_that_changes_its_pixel_aspect_ratio(fake, tmp_path):
+def test_a_changing_pixel_aspect_ratio_is_followed(fake, tmp_path):
     parts = [
         write(tmp_path / f"{i}.h264", frames=3, muxer="h264", options={"bf": "0"}, pixel_aspect=aspect).read_bytes()
         for i, aspect in enumerate((Fraction(16, 15), Fraction(64, 45)))
@@ -443,7 +443,7 @@ def test_both_decoders_get_the_same_packets(fake, tmp_path, name, codec, options
     assert fake._Session.created == 1
 
 
-def test_an_opened_session_is_kept_from_keyframe_to_keyframe(fake, tmp_path):
+def test_a_session_stays_open_between_keyframes(fake, tmp_path):
     path = write(tmp_path / "a.mp4", 64, 48, 50, options={"g": "10", "bf": "2"})
     frames, sent, counters = thinned(path, GPU, keyframes=True)
     assert [n for n, *_ in frames] == [0, 10, 20, 30, 40]
@@ -451,7 +451,7 @@ def test_an_opened_session_is_kept_from_keyframe_to_keyframe(fake, tmp_path):
     assert counters["decoders made"] == fake._Session.created == 1
 
 
-def test_sessions_are_created_one_after_the_other(fake, tmp_path, monkeypatch):
+def test_sessions_are_created_sequentially(fake, tmp_path, monkeypatch):
     path = write(tmp_path / "clip.mp4", 64, 48, 6)
     decode = fake_gpu._Session.Decode
     lock = threading.Lock()
@@ -500,7 +500,7 @@ def opened(path, counters=None):
     return reader, frames, counters
 
 
-def test_a_source_beyond_the_sessions_of_the_gpu_fails_with_that_reason(scarce, tmp_path):
+def test_a_source_above_the_session_limit_fails_with_the_reason(scarce, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     first = opened(path)
     second = opened(path)
@@ -521,7 +521,7 @@ def test_a_source_beyond_the_sessions_of_the_gpu_fails_with_that_reason(scarce, 
         reader.close()
 
 
-def test_a_source_gets_the_session_of_one_that_has_ended(scarce, tmp_path):
+def test_a_source_reuses_the_session_of_an_ended_source(scarce, tmp_path):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     larger = write(tmp_path / "b.mp4", 96, 80, frames=20, options={"bf": "0"})
     first, second = opened(path), opened(path)
@@ -546,7 +546,7 @@ def test_idle_sessions_make_room_when_the_driver_refuses_one(scarce, tmp_path):
     assert nv_sessions.idle_count() == 2
 
 
-def test_a_limit_that_the_driver_has_shown_is_tried_again_later(scarce, tmp_path, monkeypatch):
+def test_a_refusal_by_the_driver_is_retried_later(scarce, tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})
     open_now = [opened(path), opened(path)]
     with pytest.raises(SourceError, match="opens no further decoder"):
@@ -562,7 +562,7 @@ def test_a_limit_that_the_driver_has_shown_is_tried_again_later(scarce, tmp_path
         reader.close()
 
 
-def test_full_memory_is_told_from_sessions_that_are_all_in_use(scarce, tmp_path, monkeypatch):
+def test_full_memory_and_exhausted_sessions_are_distinguished(scarce, tmp_path, monkeypatch):
     monkeypatch.setattr(scarce._Session, "limit", scarce._Session.open_count)
     monkeypatch.setattr(fake_gpu.cupy.cuda.runtime, "memGetInfo", lambda: (1 << 10, 1 << 34))
     path = write(tmp_path / "a.mp4", frames=20, options={"bf": "0"})

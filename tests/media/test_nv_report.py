@@ -39,7 +39,7 @@ _SCRIPT = textwrap.dedent(
 )
 
 
-def test_damage_is_counted_by_thread_and_other_words_go_to_standard_error() -> None:
+def test_damage_is_counted_by_thread_and_other_output_goes_to_stderr() -> None:
     done = subprocess.run([sys.executable, "-c", _SCRIPT], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == "a record\n"

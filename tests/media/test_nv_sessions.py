@@ -55,7 +55,7 @@ def idle(monkeypatch):
     clear()
 
 
-def test_what_is_left_is_used_again(idle):
+def test_released_sessions_are_reused(idle):
     session, used = acquire(HD, None)
     assert not used
     release(session, "the empty packet")
@@ -79,13 +79,13 @@ def test_what_is_left_is_used_again(idle):
         {"parameters": b"other"},
     ],
 )
-def test_only_a_session_just_like_it_will_do(idle, change):
+def test_only_equal_sessions_are_reused(idle, change):
     release(acquire(HD, None)[0], None)
     assert not acquire(HD._replace(**change), None)[1]
     assert acquire(HD, None)[1]
 
 
-def test_those_idle_longest_are_closed(idle):
+def test_the_longest_idle_sessions_are_closed(idle):
     kinds = [HD._replace(parameters=bytes([n])) for n in range(4)]
     sessions = [acquire(kind, None)[0] for kind in kinds]
     elsewhere = acquire(HD._replace(device=1), None)[0]
@@ -97,13 +97,13 @@ def test_those_idle_longest_are_closed(idle):
     assert elsewhere.decoder is not None
 
 
-def test_a_session_larger_than_all_that_may_be_idle_is_closed(idle):
+def test_a_session_above_the_idle_limit_is_closed(idle):
     session = acquire(HD._replace(width=8192, height=8192), None)[0]
     release(session, None)
     assert session.decoder is None
 
 
-def test_a_session_that_fails_is_not_kept(idle):
+def test_a_failing_session_is_not_retained(idle):
     session = acquire(HD, None)[0]
     session.decoder.fails = True
     release(session, "the empty packet")
@@ -111,7 +111,7 @@ def test_a_session_that_fails_is_not_kept(idle):
     assert not acquire(HD, None)[1]
 
 
-def test_threads_never_get_the_same_one(idle):
+def test_threads_never_get_the_same_session(idle):
     out, twice = set(), []
 
     def work():
@@ -149,7 +149,7 @@ def packet_of(data):
     return packet
 
 
-def test_the_sessions_in_use_are_known_with_the_first_packet_of_their_kind(none_used):
+def test_sessions_in_use_are_listed_with_the_first_packet_of_their_kind(none_used):
     first, second, hevc = (acquire(key, None)[0] for key in (HD, HD, HD._replace(codec="hevc")))
     for session, data in ((first, b"first"), (second, b"second"), (hevc, b"hevc")):
         remember_first_packet(session, packet_of(data))
@@ -165,14 +165,14 @@ def test_the_sessions_in_use_are_known_with_the_first_packet_of_their_kind(none_
     assert samples() == [SessionSample(HD, b"third", 1)]
 
 
-def test_a_session_that_failed_is_not_kept_and_not_counted(none_used):
+def test_a_failed_session_is_neither_retained_nor_counted(none_used):
     session, _ = acquire(HD, None)
     discard(session)
     assert session.decoder is None
     assert acquire(HD, None)[0] is not session
 
 
-def test_sessions_are_made_ahead_until_as_many_are_idle_or_their_memory_is_full(none_used, monkeypatch):
+def test_sessions_are_prepared_up_to_the_number_or_the_memory(none_used, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
     sample = SessionSample(HD, b"key frame", 2)
     assert [make_ahead(sample, fake_gpu.nvc) for _ in range(3)] == [True, True, False]
@@ -183,7 +183,7 @@ def test_sessions_are_made_ahead_until_as_many_are_idle_or_their_memory_is_full(
     assert acquire(HD, None)[1]
 
 
-def test_a_session_that_fails_is_not_made_ahead(none_used, monkeypatch):
+def test_a_failing_session_is_not_prepared(none_used, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", fake_gpu.cupy)
 
     def fails_at_the_end(decoder, packet):
@@ -195,7 +195,7 @@ def test_a_session_that_fails_is_not_made_ahead(none_used, monkeypatch):
     assert idle_count() == 0
 
 
-def test_idle_sessions_beyond_those_wanted_are_closed(none_used):
+def test_idle_sessions_above_the_demand_are_closed(none_used):
     other = HD._replace(codec="hevc")
     sessions = [acquire(key, None)[0] for key in (HD, HD, other)]
     for session in sessions:

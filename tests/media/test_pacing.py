@@ -16,7 +16,7 @@ def handed_out(pacer: Pacer, index: int) -> Frame:
     return Frame("a", index, index / 10, 16, 16, due_s=due_s)
 
 
-def test_a_frame_that_is_made_due_later_takes_those_behind_it_along():
+def test_delaying_a_frame_delays_the_following():
     pacer = Pacer(100.0, 0.1, 0, "a")
     pacer.absorb_delay(Frame("a", 0, 0.0, 16, 16, due_s=5.0))  # of a live source, which has no pace
     first = handed_out(pacer, 0)
@@ -59,7 +59,7 @@ def start_pacer(pacer, clock):
 
 
 @pytest.mark.parametrize("hole_s", [9.9, 0.5, 0.0, -0.5, -9.9])
-def test_a_short_hole_is_waited_out(clock, hole_s):
+def test_a_short_gap_is_waited_for(clock, hole_s):
     pacer = Pacer("realtime", 0.04, 7, "a")
     first = start_pacer(pacer, clock)
     assert pacer.due_s(1, 5.0 + hole_s) == pytest.approx(first + hole_s)
@@ -67,7 +67,7 @@ def test_a_short_hole_is_waited_out(clock, hole_s):
 
 
 @pytest.mark.parametrize("hole_s", [10.0, 10.1, 3600.0, -10.0, -3600.0])
-def test_a_long_hole_is_not_waited_out(clock, hole_s):
+def test_a_long_gap_is_skipped(clock, hole_s):
     """Time that jumps, as where files were joined, is no pause: the next frame is due at once."""
     pacer = Pacer("realtime", 0.04, 7, "a")
     phase_s = start_pacer(pacer, clock) - 1000.0
@@ -79,13 +79,13 @@ def test_a_long_hole_is_not_waited_out(clock, hole_s):
     assert pacer.due_s(4, 24.8 + hole_s) == pytest.approx(again + 19.8), "a hole is measured from frame to frame"
 
 
-def test_a_rate_counts_frames_and_not_the_videos_time(clock):
+def test_a_rate_paces_by_frames_and_not_by_media_time(clock):
     pacer = Pacer(4.0, 0.04, 7, "a")
     first = start_pacer(pacer, clock)
     assert [pacer.due_s(n, 1000.0 * n) - first for n in range(1, 5)] == pytest.approx([0.25, 0.5, 0.75, 1.0])
 
 
-def test_a_phase_is_below_one_frame_and_the_sources_own(clock):
+def test_a_phase_is_below_a_frame_time_and_differs_by_source(clock):
     def phases(pace, phase, names):
         return [Pacer(pace, 0.04, phase, name).due_s(0, 0.0) - 1000.0 for name in names]
 
@@ -100,7 +100,7 @@ def test_a_phase_is_below_one_frame_and_the_sources_own(clock):
     assert len(set(phases("realtime", None, ["a"] * 20))) == 20
 
 
-def test_a_wait_ends_at_its_time_and_when_it_is_stopped(clock):
+def test_a_wait_ends_at_its_time_or_when_stopped(clock):
     pacer = Pacer("realtime", 0.04, 7, "a")
     pacer.wait(clock.now_s - 1)
     assert clock.now_s == 1000.0

@@ -91,7 +91,7 @@ def test_incomplete_images_are_damaged_frames(tmp_path, options):
     ],
     ids=["whole", "no end", "padded", "progressive", "restarts", "half", "half progressive", "half with restarts"],
 )
-def test_which_images_are_incomplete(tmp_path, image, damaged):
+def test_incomplete_images_are_recognized(tmp_path, image, damaged):
     frames, _, _ = read(avi(tmp_path / "a.avi", [saved(1), image, saved(2)]))
     assert [frame.damaged for frame in frames] == [False, damaged, False]
 

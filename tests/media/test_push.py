@@ -27,7 +27,7 @@ from streamkit.media.push import Push, check_protocol, check_target, target_opti
         ("https://h/a.m3u8?token=x", "hls", ("method", "PUT")),
     ],
 )
-def test_addresses(url, container, option):
+def test_addresses_are_parsed(url, container, option):
     check_target(url)
     kind, options = target_options(url, 2.5)
     assert kind == container
@@ -35,13 +35,13 @@ def test_addresses(url, container, option):
 
 
 @pytest.mark.parametrize("url", ["http://h/a", "a.mp4", "udp://h:1", "rtsp.m3u9", ""])
-def test_addresses_that_are_refused(url):
+def test_invalid_addresses_are_refused(url):
     with pytest.raises(ValueError, match="url must begin with rtsp://, "):
         check_target(url)
 
 
 @pytest.mark.parametrize("url", ["rtsp://h/a", "a.m3u8"])
-def test_protocols_that_every_ffmpeg_has(url):
+def test_protocols_are_available_in_ffmpeg(url):
     check_protocol(url)
 
 
@@ -56,7 +56,7 @@ def push(url):
     return Push(str(url), encoder, 5.0)
 
 
-def test_a_process_that_is_killed_is_an_error_and_leaves_none_behind(tmp_path):
+def test_a_killed_process_is_an_error_and_leaves_no_process(tmp_path):
     pusher = push(tmp_path / "a" / "a.m3u8")
     pusher.write(surface(0), 0)
     os.kill(pusher._process.pid, signal.SIGKILL)
@@ -68,7 +68,7 @@ def test_a_process_that_is_killed_is_an_error_and_leaves_none_behind(tmp_path):
     pusher.close()
 
 
-def test_a_process_that_crashes_is_an_error_with_its_stacks(tmp_path):
+def test_a_crashed_process_is_an_error_with_its_stacks(tmp_path):
     logged = collect()
     pusher = push(tmp_path / "a.m3u8")
     for i in range(500):

@@ -27,7 +27,7 @@ EXPECTED = "an image is a uint8 array of shape (height, width, 3), got "
         ((36, 64, 3), np.int64, "int64[36, 64, 3]; convert it, as in image.astype(numpy.uint8)"),
     ],
 )
-def test_an_array_that_is_no_image_is_refused_with_its_fix(shape, dtype, text):
+def test_an_array_that_is_not_an_image_is_refused_with_the_fix(shape, dtype, text):
     with pytest.raises(ValueError, match="an image is") as error:
         check_image(np.zeros(shape, dtype), (None, None))
     assert str(error.value) == EXPECTED + text
@@ -52,7 +52,7 @@ def test_an_image_has_the_size_of_its_source(size, wanted):
         check_image(image, size)
 
 
-def test_what_shares_its_memory_is_an_array_without_a_copy():
+def test_memory_sharing_images_are_read_without_a_copy():
     image = np.arange(36, dtype=np.uint8).reshape(3, 4, 3)
 
     class Tensor:
@@ -71,7 +71,7 @@ def test_what_shares_its_memory_is_an_array_without_a_copy():
 
 
 @pytest.mark.parametrize("bgr", [False, True])
-def test_a_surface_has_the_colors_of_the_image_and_stays_when_the_image_changes(bgr):
+def test_a_surface_has_the_images_colors_and_does_not_share_memory(bgr):
     image = np.zeros((4, 6, 3), np.uint8)
     image[:, :, 0] = 200  # red, or blue where the channels are BGR
     importer = ImageImporter(Device("cpu"), bgr=bgr, counters=Counters())

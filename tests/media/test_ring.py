@@ -38,7 +38,7 @@ def ring(*readers, limit=1 << 30):
     return PacketRing(readers or ("record",), limit_bytes=limit, guard=threading.Lock())
 
 
-def test_packets_are_kept_as_they_came(clip):
+def test_packets_are_stored_unchanged(clip):
     packet_ring = ring()
     fill(packet_ring, clip)
     with av.open(str(clip)) as source:
@@ -54,7 +54,7 @@ def test_packets_are_kept_as_they_came(clip):
     assert packet_ring.size_bytes == sum(len(k.data) for k in packets_of_ring)
 
 
-def test_what_is_done_to_a_packet_later_is_not_seen(clip):
+def test_later_changes_of_a_packet_are_not_visible(clip):
     packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
@@ -66,7 +66,7 @@ def test_what_is_done_to_a_packet_later_is_not_seen(clip):
     assert packet_ring.get(0).data == before
 
 
-def test_the_place_of_a_picture_is_its_own_packet(clip):
+def test_the_position_of_a_frame_is_its_packet(clip):
     packet_ring = ring()
     times = fill(packet_ring, clip)
     for number, pts_s in enumerate(times):
@@ -78,7 +78,7 @@ def test_the_place_of_a_picture_is_its_own_packet(clip):
     ("number", "before_s", "keyframe"),
     [(49, 0, 40), (49, 0.5, 30), (45, 0.4, 30), (40, 0, 40), (39, 0, 30), (25, 0.08, 20), (25, 99, 0), (0, 0, 0)],
 )
-def test_the_keyframe_before(clip, number, before_s, keyframe):
+def test_the_previous_keyframe_is_located(clip, number, before_s, keyframe):
     packet_ring = ring()
     fill(packet_ring, clip)
     packet = packet_ring.get(number)
@@ -87,7 +87,7 @@ def test_the_keyframe_before(clip, number, before_s, keyframe):
         assert packet_ring.get(keyframe).pts <= packet.pts - before_s * TICKS_PER_S
 
 
-def test_nothing_goes_before_every_reader_has_released_it(clip):
+def test_packets_are_removed_once_every_reader_released_them(clip):
     packet_ring = ring("a", "b")
     fill(packet_ring, clip)
     packet_ring.release("a", 30)
@@ -105,7 +105,7 @@ def test_nothing_goes_before_every_reader_has_released_it(clip):
     assert (packet_ring.size_bytes, packet_ring.packets(0, 99), packet_ring.lost) == (0, [], 0)
 
 
-def test_without_readers_nothing_is_kept(clip):
+def test_nothing_is_stored_without_readers(clip):
     packet_ring = ring("a")
     packet_ring.remove_reader("a")
     times = fill(packet_ring, clip)
@@ -113,7 +113,7 @@ def test_without_readers_nothing_is_kept(clip):
     assert packet_ring.packet_ref(times[-1]).number == 49
 
 
-def test_the_bytes_are_bounded_and_what_is_lost_is_counted(clip):
+def test_the_bytes_are_bounded_and_lost_packets_counted(clip):
     packet_ring = ring(limit=5_000)
     fill(packet_ring, clip)
     assert packet_ring.size_bytes <= 5_000
@@ -121,7 +121,7 @@ def test_the_bytes_are_bounded_and_what_is_lost_is_counted(clip):
     assert packet_ring.get(49) is not None
 
 
-def test_time_goes_on_over_loops(clip):
+def test_time_continues_over_loops(clip):
     packet_ring = ring()
     for _ in range(3):
         times = fill(packet_ring, clip)
@@ -133,7 +133,7 @@ def test_time_goes_on_over_loops(clip):
     assert packet_ring.packet_ref(times[3]).number == 103, "the newest turn's"
 
 
-def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
+def test_an_outage_of_a_live_source_is_a_gap(clip, monkeypatch):
     from streamkit.media import monotonic_timestamps as module
 
     now = [100.0]
@@ -146,7 +146,7 @@ def test_a_live_source_that_was_away_has_a_gap_of_that_time(clip, monkeypatch):
     assert (packets[50].dts - packets[49].dts) / TICKS_PER_S == 30
 
 
-def test_a_clock_that_is_set_does_not_tear_the_time(clip, monkeypatch):
+def test_a_clock_change_keeps_time_continuous(clip, monkeypatch):
     packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
@@ -163,7 +163,7 @@ def test_a_clock_that_is_set_does_not_tear_the_time(clip, monkeypatch):
     assert max(steps) < 1
 
 
-def test_packets_without_times_and_with_times_that_fall_back_a_little(clip):
+def test_packets_without_times_or_with_small_steps_back_are_stored(clip):
     packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
@@ -179,7 +179,7 @@ def test_packets_without_times_and_with_times_that_fall_back_a_little(clip):
     assert all(k.pts >= k.dts for k in packets)
 
 
-def test_another_stream_is_another_form(clip, other):
+def test_another_stream_starts_a_new_format(clip, other):
     packet_ring = ring()
     fill(packet_ring, clip)
     fill(packet_ring, other)
@@ -188,7 +188,7 @@ def test_another_stream_is_another_form(clip, other):
     assert hash(packets[0].stream_format) == hash(packets[49].stream_format)
 
 
-def test_a_form_outlives_the_stream(clip):
+def test_a_format_outlives_its_stream(clip):
     with av.open(str(clip)) as source:
         form, extradata = StreamFormat(source.streams.video[0]), source.streams.video[0].codec_context.extradata
     with av.open(io.BytesIO(), "w", format="mp4") as output:
@@ -200,7 +200,7 @@ def test_a_form_outlives_the_stream(clip):
 
 
 @pytest.mark.parametrize("bf", ["0", "2"])
-def test_the_first_packets_of_a_camera_have_no_times(tmp_path, bf):
+def test_first_packets_without_times_are_stored(tmp_path, bf):
     """FFmpeg gives an RTSP stream's first packets no decoding time, and its first one no time at all."""
     path = write(tmp_path / "a.mp4", frames=30, options={"g": "30", "bf": bf})
     whole = ring()
@@ -222,7 +222,7 @@ def test_the_first_packets_of_a_camera_have_no_times(tmp_path, bf):
     assert all(k.pts >= k.dts for k in camera.packets(0, 99))
 
 
-def test_a_stream_without_any_decoding_time(clip):
+def test_a_stream_without_decoding_times_is_stored(clip):
     packet_ring = ring()
     with av.open(str(clip)) as source:
         stream = source.streams.video[0]
@@ -237,14 +237,14 @@ def test_a_stream_without_any_decoding_time(clip):
     assert all(k.pts >= k.dts for k in packets)
 
 
-def test_the_newest_packet_stays_however_large_it_is(clip):
+def test_the_newest_packet_stays_at_any_size(clip):
     packet_ring = ring(limit=1)
     fill(packet_ring, clip)
     assert [packet.number for packet in packet_ring.packets(0, 99)] == [49]
     assert packet_ring.lost == 49
 
 
-def test_the_keyframe_at_or_before_a_packet(clip):
+def test_the_keyframe_at_or_before_a_packet_is_located(clip):
     packet_ring = ring()
     fill(packet_ring, clip)
     assert [packet_ring.keyframe_before(number) for number in (9, 10, 11, 49)] == [0, 10, 10, 40]
@@ -256,7 +256,7 @@ def untimed(packet):
     return packet
 
 
-def test_packets_that_wait_for_times_are_dropped_with_their_connection(clip):
+def test_packets_waiting_for_times_are_dropped_with_their_connection(clip):
     buffer = ring()
     fill(buffer, clip, live=True)
     with av.open(str(clip)) as source:
@@ -272,7 +272,7 @@ def test_packets_that_wait_for_times_are_dropped_with_their_connection(clip):
     assert buffer.get(50).data == buffer.get(0).data
 
 
-def test_a_reader_that_was_removed_does_not_come_back_with_a_late_release(clip):
+def test_a_late_release_does_not_restore_a_removed_reader(clip):
     buffer = ring("record", "stream")
     fill(buffer, clip)
     buffer.remove_reader("record")

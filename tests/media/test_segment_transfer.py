@@ -85,7 +85,7 @@ def flat(segments):
         ("vfr.mkv", {"options": {"g": "10", "bf": "2"}, "ticks": [n * n + 7 * n for n in range(200)]}),
     ],
 )
-def test_segments_are_those_of_this_process(tmp_path, name, options):
+def test_received_segments_equal_those_cut_in_this_process(tmp_path, name, options):
     path = write(tmp_path / name, 64, 48, 200, **options)
     demuxer = Demuxer(str(path))
     other = Demuxer(str(path))
@@ -105,7 +105,7 @@ def test_segments_are_those_of_this_process(tmp_path, name, options):
     other.close()
 
 
-def test_real_videos(test_data):
+def test_real_videos_are_transferred(test_data):
     for name in ("codec/discard_first_keyframe.mp4", "codec/nasa_13013.mp4", "vtest_480x360.mp4"):
         demuxer = Demuxer(str(test_data / "videos" / name))
         want = flat(SegmentCutter(demuxer.packets(), demuxer, lambda _: None))
@@ -113,7 +113,7 @@ def test_real_videos(test_data):
         demuxer.close()
 
 
-def test_the_error_that_ended_the_file_comes_last(tmp_path, monkeypatch):
+def test_the_error_that_ended_the_file_is_raised_last(tmp_path, monkeypatch):
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10"})
     packets = Demuxer.packets
 
@@ -133,7 +133,7 @@ def test_the_error_that_ended_the_file_comes_last(tmp_path, monkeypatch):
     demuxer.close()
 
 
-def test_a_file_that_is_gone(tmp_path):
+def test_a_removed_file_is_reported(tmp_path):
     path = write(tmp_path / "a.mp4", frames=40)
     demuxer = Demuxer(str(path))
     path.unlink()
@@ -145,7 +145,7 @@ def test_a_file_that_is_gone(tmp_path):
 
 
 @pytest.mark.parametrize("messages", [0, 1, 3])
-def test_a_process_that_dies(tmp_path, messages):
+def test_a_dead_process_is_reported(tmp_path, messages):
     path = write(tmp_path / "a.mp4", frames=200, options={"g": "10"})
     demuxer = Demuxer(str(path))
     segments = ReceivedSegments(Here(path, messages), demuxer, pytest.fail)
@@ -206,7 +206,7 @@ def frames(source, **part):
 
 
 @pytest.mark.parametrize(("codec", "options"), [("libx264", X264), ("libx265", X265)])
-def test_frames_are_the_same_in_every_turn(tmp_path, apart, codec, options):
+def test_frames_are_equal_in_every_loop(tmp_path, apart, codec, options):
     path = write(tmp_path / "a.mp4", 64, 48, 150, codec=codec, options=options)
     logged = collect()
     source = opened(path)
@@ -229,7 +229,7 @@ def test_frames_are_the_same_in_every_turn(tmp_path, apart, codec, options):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
 
 
-def test_a_turn_that_is_left_early_is_not_continued(tmp_path, apart):
+def test_a_loop_left_early_is_not_continued(tmp_path, apart):
     path = write(tmp_path / "a.mp4", 64, 48, 400, options={"g": "10"})
     source = opened(path)
     left = source.frames()
@@ -275,7 +275,7 @@ def test_a_killed_process_ends_the_source_after_its_frames(noise, apart):
     source.close()
 
 
-def test_a_process_that_dies_between_two_turns_is_replaced(tmp_path, apart):
+def test_a_process_that_dies_between_loops_is_replaced(tmp_path, apart):
     path = write(tmp_path / "a.mp4", 64, 48, 100, options={"g": "10"})
     source = opened(path)
     want = frames(source)
@@ -285,7 +285,7 @@ def test_a_process_that_dies_between_two_turns_is_replaced(tmp_path, apart):
     source.close()
 
 
-def test_a_wait_for_a_process_that_stands_still_ends_with_the_reader(noise, apart):
+def test_stopping_ends_the_wait_for_a_hanging_process(noise, apart):
     source = opened(noise)
     left = source.frames()
     next(left)
@@ -296,7 +296,7 @@ def test_a_wait_for_a_process_that_stands_still_ends_with_the_reader(noise, apar
     source.close()
 
 
-def test_without_a_process_this_one_reads(tmp_path, apart):
+def test_the_file_is_read_in_this_process_if_none_can_be_started(tmp_path, apart):
     def refused(*_):
         raise OSError(11, "Resource temporarily unavailable")
 
@@ -312,7 +312,7 @@ def test_without_a_process_this_one_reads(tmp_path, apart):
 @pytest.mark.parametrize(
     ("count", "device", "apart"), [(6000, "cuda", True), (5999, "cuda", False), (6000, "cpu", False)]
 )
-def test_long_videos_for_a_gpu_are_read_apart(tmp_path, count, device, apart):
+def test_long_videos_for_a_gpu_are_read_in_a_subprocess(tmp_path, count, device, apart):
     path = write(tmp_path / "a.mp4", 64, 48, 30)
     demuxer = Demuxer(str(path))
     demuxer.info = replace(demuxer.info, frames=count)

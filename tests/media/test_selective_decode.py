@@ -109,12 +109,12 @@ def same(frames, wanted):
 
 @pytest.mark.parametrize("part", PARTS, ids=str)
 @pytest.mark.parametrize("name", CLIPS)
-def test_what_is_wanted_is_what_all_would_give(clip, name, part):
+def test_selected_frames_equal_those_of_a_full_decode(clip, name, part):
     same(read(clip(name), **part)[0], of_all(clip(name), **part))
 
 
 @pytest.mark.parametrize("name", CLIPS)
-def test_keyframes_are_those_among_all(clip, name):
+def test_keyframes_equal_those_of_a_full_decode(clip, name):
     every, _ = read(clip(name))
     frames, counts = read(clip(name), keyframes=True)
     numbers = [frame[0] for frame in frames]
@@ -126,7 +126,7 @@ def test_keyframes_are_those_among_all(clip, name):
 
 
 @pytest.mark.parametrize("name", ["closed.mp4", "open.mp4", "open-hevc.ts", "intra.mkv"])
-def test_keyframes_of_a_part(clip, name):
+def test_keyframes_of_a_part_are_decoded(clip, name):
     every, _ = read(clip(name), keyframes=True)
     frames, _ = read(clip(name), keyframes=True, start_s=0.9, end_s=2.0)
     zero = every[0][1]
@@ -137,18 +137,18 @@ def test_keyframes_of_a_part(clip, name):
 
 
 @pytest.mark.parametrize("name", ["closed.mp4", "open-hevc.mp4", "a.avi"])
-def test_decoding_threads_change_nothing(clip, name):
+def test_decoding_threads_do_not_change_frames(clip, name):
     same(read(clip(name), threads=3, every=7)[0], of_all(clip(name), every=7))
     same(read(clip(name), threads=3, keyframes=True)[0], read(clip(name), keyframes=True)[0])
 
 
-def test_groups_without_a_wanted_picture_are_not_decoded(clip):
+def test_gops_without_a_selected_frame_are_not_decoded(clip):
     frames, counts = read(clip("closed.mp4"), every=30)
     assert [frame[0] for frame in frames] == [0, 30, 60]  # all three are keyframes
     assert counts == {selective_decode.SKIPPED: 67}
 
 
-def test_what_nothing_refers_to_is_not_decoded(clip):
+def test_unreferenced_frames_are_not_decoded(clip):
     _, counts = read(clip("closed.mp4"), every=10)
     assert selective_decode.UNWANTED not in counts
     _, counts = read(clip("pyramid.mkv"), every=19)
@@ -161,7 +161,7 @@ def test_what_nothing_refers_to_is_not_decoded(clip):
 
 
 @pytest.mark.parametrize(("name", "keyframe"), [("open.mp4", 0), ("sparse.mp4", 32), ("open-hevc.mp4", 32)])
-def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name, keyframe):
+def test_decoding_starts_at_the_last_valid_h264_entry_point(clip, name, keyframe):
     """There are keyframes at 16 and 32, and nothing refers to odd frames. In open.mp4 even ones lead: H.264 numbers
     the references, so none may be left out."""
     demuxer = Demuxer(str(clip(name)))
@@ -185,14 +185,14 @@ def test_decoding_begins_at_the_last_keyframe_that_h264_may_begin_at(clip, name,
     demuxer.close()
 
 
-def test_each_picture_is_counted_once(clip):
+def test_each_frame_is_counted_once(clip):
     for name in CLIPS:
         if name not in ("bare.h264", "altref.webm", "a.mpg", "h264.avi"):
             frames, counts = read(clip(name), every=4)
             assert len(frames) + sum(counts.values()) == 70, name
 
 
-def test_nothing_is_read_behind_the_end(clip):
+def test_nothing_is_read_after_the_end(clip):
     demuxers = []
     reader = VideoReader(str(clip("closed.mp4")), CPU, SurfacePool(CPU), Counters())
     demuxers.append(reader._demuxer)
@@ -202,13 +202,13 @@ def test_nothing_is_read_behind_the_end(clip):
     reader.close()
 
 
-def test_packets_that_wait_are_limited(clip, monkeypatch):
+def test_waiting_packets_are_limited(clip, monkeypatch):
     monkeypatch.setattr(selective_decode, "_LONGEST", 5)
     same(read(clip("pyramid.mkv"), every=60)[0], of_all(clip("pyramid.mkv"), every=60))
 
 
 @pytest.mark.parametrize("bound", ["_LONGEST", "_LONGEST_BYTES"])
-def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound):
+def test_packets_that_a_selected_frame_may_need_are_limited(clip, monkeypatch, bound):
     """Up to the bound, in packets and in bytes, nothing is decoded; one packet more, and all that waits is."""
     demuxer = Demuxer(
         str(write(clip("closed.mp4").with_name("long.mp4"), 128, 96, 60, options={"g": "600", "bf": "0"}))
@@ -242,14 +242,14 @@ def test_how_much_waits_that_a_wanted_picture_may_need(clip, monkeypatch, bound)
         assert held == [0, *range(1, 21), *range(21), *range(18)]
 
 
-def test_a_new_size(tmp_path):
+def test_a_size_change_is_decoded(tmp_path):
     path = resized(tmp_path, ".ts")
     same(read(path, every=4)[0], of_all(path, every=4))
     assert [frame[2:4] for frame in read(path, keyframes=True)[0]] == [(64, 48), (96, 80)]
 
 
 @pytest.mark.parametrize("part", [{"every": 3}, {"keyframes": True}, {"start_s": 0.2}])
-def test_a_video_that_was_cut_short_says_so(tmp_path, part):
+def test_a_truncated_video_is_reported(tmp_path, part):
     whole = write(tmp_path / "a.mkv", 128, 96, 100, options={"g": "10"}).read_bytes()
     (tmp_path / "b.mkv").write_bytes(whole[: len(whole) * 6 // 10])
     with pytest.raises(SourceError, match=r"ends early: .* of 4\.0 s could be read") as caught:
@@ -257,7 +257,7 @@ def test_a_video_that_was_cut_short_says_so(tmp_path, part):
     assert caught.value.cause == "truncated"
 
 
-def test_damage_to_a_picture_that_others_need_is_told(tmp_path, test_data):
+def test_damage_to_a_reference_frame_is_reported(tmp_path, test_data):
     data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
     for place in range(data.find(b"mdat") + 100, len(data), 9973):
         data[place] ^= 0xFF
@@ -280,7 +280,7 @@ def damaged_clip(tmp_path):
     return path
 
 
-def test_damage_to_an_unwanted_frame_that_others_need_is_counted(damaged_clip):
+def test_damage_to_an_unselected_reference_frame_is_counted(damaged_clip):
     """Frame 5 is decoded for frame 10 and never comes out; its damage is in what comes out."""
     counters = Counters()
     with closing(VideoReader(str(damaged_clip), CPU, SurfacePool(CPU), counters)) as reader:
@@ -293,14 +293,14 @@ def test_damage_to_an_unwanted_frame_that_others_need_is_counted(damaged_clip):
     assert counters[selective_decode.UNWANTED] == 18
 
 
-def test_damage_to_a_frame_that_nobody_needs_is_not_counted(damaged_clip):
+def test_damage_to_an_unneeded_frame_is_not_counted(damaged_clip):
     frames, counts = read(damaged_clip, every=20)
     assert [frame[0] for frame in frames] == [0, 20]
     assert counts == {selective_decode.SKIPPED: 38}
 
 
 @pytest.mark.parametrize(("how", "counted"), [({}, 1), ({"unwanted": True}, 1), ({"hidden": True}, 0)])
-def test_whose_damage_is_counted(damaged_clip, how, counted):
+def test_damage_is_counted_for_needed_frames(damaged_clip, how, counted):
     counters = Counters()
     demuxer = Demuxer(str(damaged_clip))
     decoder = AvDecoder(demuxer, CPU, SurfacePool(CPU), counters)
@@ -314,8 +314,8 @@ def test_whose_damage_is_counted(damaged_clip, how, counted):
 
 
 @pytest.mark.parametrize("live", [True, False])
-def test_a_live_decoder_waits_for_a_keyframe_behind_what_cannot_be_decoded(tmp_path, live):
-    """What refers to a frame that is lost would be grey; a file's frames are counted as damaged, and come."""
+def test_a_live_decoder_waits_for_a_keyframe_after_damage(tmp_path, live):
+    """What refers to a frame that is lost would be gray; a file's frames are counted as damaged, and come."""
     path = write(tmp_path / "a.mp4", 128, 96, 60, options={"g": "20", "bf": "0", "sc_threshold": "0"})
     demuxer, counters = Demuxer(str(path)), Counters()
     demuxer.info = replace(demuxer.info, live=live)
@@ -332,7 +332,7 @@ def test_a_live_decoder_waits_for_a_keyframe_behind_what_cannot_be_decoded(tmp_p
     assert counters[BEFORE_KEYFRAME] == (14 if live else 0)
 
 
-def test_a_video_without_a_keyframe_to_begin_at(tmp_path):
+def test_no_frame_is_independent_without_an_entry_point(tmp_path):
     path = write(tmp_path / "a.ts", 128, 96, 60, options=REFRESH)
     demuxer = Demuxer(str(path))
     packets = [packet for packet in demuxer.packets() if not packet.is_keyframe]
@@ -358,7 +358,7 @@ def numbered(path, **options):
 
 
 @pytest.mark.parametrize("name", ["plain.mp4", "closed.mp4", "pyramid.mkv", "open.ts"])
-def test_a_packet_waits_for_its_number_no_longer_than_it_has_to(clip, tmp_path, name):
+def test_a_packet_waits_for_its_number_as_short_as_possible(clip, tmp_path, name):
     """A number is certain with the first packet that is decoded no earlier than the frame is shown."""
     path = write(tmp_path / name, 128, 96, 70, options={"bf": "0"}) if name == "plain.mp4" else clip(name)
     demuxer = Demuxer(str(path))
@@ -390,14 +390,14 @@ def test_a_packet_waits_for_its_number_no_longer_than_it_has_to(clip, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["open.mp4", "open-hevc.ts", "a.avi", "a.webm"])
-def test_numbers_are_those_in_the_order_shown(clip, name):
+def test_numbers_follow_the_display_order(clip, name):
     pts_and_numbers = numbered(clip(name))
     assert [number for _, number in sorted(pts_and_numbers)] == list(range(70))
     continued = numbered(clip(name), first=7, since_s=0.0)
     assert [number for _, number in sorted(continued) if number >= 0][:3] == [7, 8, 9]
 
 
-def test_what_nothing_refers_to(tmp_path):
+def test_unreferenced_frames_are_recognized(tmp_path):
     def kinds(name, codec, options):
         demuxer = Demuxer(str(write(tmp_path / name, 128, 96, 40, codec=codec, options=options)))
         parser = PacketParser(demuxer.stream, demuxer.info.codec)
@@ -415,7 +415,7 @@ def test_what_nothing_refers_to(tmp_path):
     assert sum(kinds("v.webm", "libvpx-vp9", {})) == 0
 
 
-def test_loops_of_keyframes_count_all_pictures(tmp_path):
+def test_loops_of_keyframes_count_all_frames(tmp_path):
     from streamkit.core.stage import Context
     from streamkit.stages.sources.source import VideoSource
 
@@ -430,7 +430,7 @@ def test_loops_of_keyframes_count_all_pictures(tmp_path):
 @pytest.mark.gpu
 @pytest.mark.parametrize("part", [{"keyframes": True}, {"every": 7}, {"start_s": 1.1, "fps": 6.0}], ids=str)
 @pytest.mark.parametrize("name", [name for name in CLIPS if name not in ("a.mpg", "intra.mkv")])
-def test_the_gpu_gives_the_same(clip, name, part):
+def test_gpu_and_cpu_give_equal_frames(clip, name, part):
     host, counted = read(clip(name), **part)
     device, counts = read(clip(name), GPU, **part)
     assert [frame[:4] for frame in device] == [frame[:4] for frame in host]
@@ -445,12 +445,12 @@ def test_the_gpu_gives_the_same(clip, name, part):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["bench_1080p_h264.mp4", "bench_1080p_hevc.mp4", "bench_1080p_hevc_opengop.mp4"])
-def test_the_gpu_gives_the_same_keyframes_of_real_videos(test_data, name):
+def test_gpu_and_cpu_give_equal_keyframes_of_real_videos(test_data, name):
     path = test_data / "videos" / name
     same(read(path, GPU, keyframes=True)[0], read(path, keyframes=True)[0])
 
 
-def test_a_packet_without_a_time_goes_with_the_one_before(clip):
+def test_a_packet_without_a_time_belongs_to_the_previous(clip):
     demuxer = Demuxer(str(clip("closed.mp4")))
     packets = list(demuxer.packets())
     for place in (3, 12, 13, 40):  # as second fields come

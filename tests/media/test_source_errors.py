@@ -29,37 +29,37 @@ def failure(uri, device=Device()):  # noqa: B008  # a frozen value
     return count, str(caught.value), counters
 
 
-def test_nothing_there(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     assert failure(tmp_path / "a.mp4")[:2] == (0, f"{tmp_path}/a.mp4: there is no such file")
 
 
-def test_a_folder(tmp_path):
+def test_a_folder_without_videos_is_reported(tmp_path):
     assert failure(tmp_path)[1] == f"{tmp_path}: the folder contains no videos or images"
     assert failure(f"{tmp_path}/*.mp4")[1] == f"{tmp_path}/*.mp4: the pattern contains no videos or images"
     (tmp_path / "a.mp4").touch()
     assert "this is a folder" in failure(tmp_path)[1]
 
 
-def test_empty_and_text(tmp_path):
+def test_empty_and_text_files_are_reported(tmp_path):
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "text.mp4").write_text("Grüße, this is not a video\n" * 300)
     assert "the file is empty" in failure(tmp_path / "empty.mp4")[1]
     assert "this is a text file, not a video" in failure(tmp_path / "text.mp4")[1]
 
 
-def test_bytes_of_no_kind(tmp_path):
+def test_unrecognized_bytes_are_reported(tmp_path):
     (tmp_path / "a.mp4").write_bytes(bytes(range(256)) * 50)
     assert "not a video that FFmpeg can read" in failure(tmp_path / "a.mp4")[1]
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
-def test_no_permission(tmp_path):
+def test_missing_permission_is_reported(tmp_path):
     path = write(tmp_path / "a.mp4")
     path.chmod(0)
     assert "no permission" in failure(path)[1]
 
 
-def test_no_permission_in_a_word_of_a_file_a_folder_and_what_is_in_it(tmp_path):
+def test_the_cause_of_missing_permissions_is_named(tmp_path):
     (tmp_path / "shut").mkdir()
     for name in ("a.mp4", "shut/b.mp4"):
         write(tmp_path / name, frames=2)
@@ -78,7 +78,7 @@ def test_no_permission_in_a_word_of_a_file_a_folder_and_what_is_in_it(tmp_path):
     ]
 
 
-def test_what_is_no_file_is_not_opened(tmp_path):
+def test_special_files_are_not_opened(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     (tmp_path / "link.mp4").symlink_to("/dev/zero")
     for name, what in (("pipe.mp4", "named pipe"), ("link.mp4", "device")):
@@ -89,7 +89,7 @@ def test_what_is_no_file_is_not_opened(tmp_path):
     check_file(str(tmp_path / "gone.mp4"))
 
 
-def test_no_video_stream(tmp_path):
+def test_a_file_without_video_stream_is_reported(tmp_path):
     path = tmp_path / "sound.mp4"
     with av.open(str(path), "w") as output:
         stream = output.add_stream("aac", rate=44100)
@@ -100,14 +100,14 @@ def test_no_video_stream(tmp_path):
     assert failure(path)[1].endswith("has no video stream")
 
 
-def test_the_index_is_missing(tmp_path):
+def test_a_missing_index_is_reported(tmp_path):
     whole = write(tmp_path / "a.mp4", frames=50).read_bytes()
     (tmp_path / "b.mp4").write_bytes(whole[: len(whole) // 2])
     assert "index is missing (moov atom not found)" in failure(tmp_path / "b.mp4")[1]
 
 
 @pytest.mark.parametrize(("name", "counted"), [("a.mp4", True), ("a.mkv", False)])
-def test_cut_in_the_middle(tmp_path, name, counted):
+def test_a_truncated_file_is_reported(tmp_path, name, counted):
     options = {"bf": "0"}
     path = tmp_path / name
     if counted:
@@ -130,7 +130,7 @@ def test_cut_in_the_middle(tmp_path, name, counted):
 
 
 @pytest.mark.parametrize("device", [Device(), pytest.param(Device("cuda"), marks=pytest.mark.gpu)], ids=str)
-def test_flipped_bytes(test_data, tmp_path, device):
+def test_flipped_bytes_are_counted(test_data, tmp_path, device):
     data = bytearray((test_data / "videos" / "vtest_480x360.mp4").read_bytes())
     start = data.find(b"mdat") + 100
     for i in range(start, len(data), 9973):
@@ -153,7 +153,7 @@ def test_flipped_bytes(test_data, tmp_path, device):
         ("text.mp4", "no_video"),
     ],
 )
-def test_a_files_trouble_in_a_word(tmp_path, name, cause):
+def test_each_file_error_has_a_cause(tmp_path, name, cause):
     (tmp_path / "empty.mp4").touch()
     (tmp_path / "text.mp4").write_text("no video")
     (tmp_path / "link.mp4").symlink_to("nowhere")
@@ -164,7 +164,7 @@ def test_a_files_trouble_in_a_word(tmp_path, name, cause):
         assert str(caught.value).endswith("there is no such file: the link points to nowhere, which does not exist")
 
 
-def test_refused_and_masked():
+def test_a_refused_connection_masks_the_password():
     text = failure("http://user:secret@127.0.0.1:9/a.mp4")[1]
     assert text.startswith("http://user:***@127.0.0.1:9/a.mp4: connection refused")
     assert "secret" not in text

@@ -10,14 +10,14 @@ def touch(folder, *names):
         (folder / name).touch()
 
 
-def test_single_things():
+def test_a_file_or_address_is_a_single_source():
     assert resolve("a", "clips/a.mp4") == [("a", "source", "clips/a.mp4")]
     assert resolve("a", "http://h/*.mp4?x=[1]") == [("a", "source", "http://h/*.mp4?x=[1]")]
     assert resolve("a", "test://?width=64") == [("a", "test_pattern", "test://?width=64")]
     assert resolve("a", "one.JPG") == [("a", "images", "one.JPG")]
 
 
-def test_a_folder_of_videos_is_a_source_each(tmp_path):
+def test_each_video_of_a_folder_is_a_source(tmp_path):
     touch(tmp_path, "v10.mp4", "v2.mp4", "notes.txt", "v2.mkv", "b c.mp4")
     sources = resolve("night", str(tmp_path))
     assert [(i, t) for i, t, _ in sources] == [
@@ -35,7 +35,7 @@ def test_equal_stems_get_numbers(tmp_path):
     assert [i for i, _, _ in sources] == ["s/a.mp4", "s/a.mp4-2", "s/a.mp4-3"]
 
 
-def test_pictures_are_one_source(tmp_path):
+def test_images_are_a_single_source(tmp_path):
     touch(tmp_path, "p2.jpg", "p10.png", "p1.jpg")
     assert resolve("a", str(tmp_path)) == [("a", "images", str(tmp_path))]
     assert [f.rsplit("/", 1)[1] for f in image_files(str(tmp_path))] == ["p1.jpg", "p2.jpg", "p10.png"]
@@ -43,7 +43,7 @@ def test_pictures_are_one_source(tmp_path):
     assert resolve("a", str(tmp_path / "*.jpg"))[0][1] == "images"
 
 
-def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
+def test_an_existing_file_takes_precedence_over_a_pattern(tmp_path):
     touch(tmp_path, "a[1].mp4")
     assert resolve("a", str(tmp_path / "a[1].mp4")) == [("a", "source", str(tmp_path / "a[1].mp4"))]
 
@@ -58,7 +58,7 @@ def test_a_file_whose_name_looks_like_a_pattern(tmp_path):
         ([], "a.mp4", None),
     ],
 )
-def test_what_is_not_there_is_one_source_for_the_run_to_fail(tmp_path, names, pattern, text):
+def test_a_missing_file_is_a_single_source_that_fails_in_the_run(tmp_path, names, pattern, text):
     touch(tmp_path, *names)
     path = str(tmp_path / pattern) if pattern else str(tmp_path)
     assert resolve("a", path) == [("a", "images" if pattern == "*.jpg" else "source", path)]
@@ -67,24 +67,24 @@ def test_what_is_not_there_is_one_source_for_the_run_to_fail(tmp_path, names, pa
     assert matches(str(tmp_path / "*.nothing")) == []
 
 
-def test_what_is_there_is_not_missing(tmp_path):
+def test_existing_files_are_not_missing(tmp_path):
     touch(tmp_path, "a.mp4", "notes.txt")
     for path in (tmp_path, tmp_path / "*.mp4", tmp_path / "a.mp4", tmp_path / "notes.txt"):
         assert missing_reason(str(path)) is None
     assert missing_reason("http://host/*.mp4") is missing_reason("test://") is None
 
 
-def test_videos_beside_pictures_are_refused(tmp_path):
+def test_videos_beside_images_are_refused(tmp_path):
     touch(tmp_path, "a.mp4", "b.jpg")
     with pytest.raises(SourceError, match="contains 1 videos and 1 images; select one kind"):
         resolve("a", str(tmp_path))
 
 
-def test_an_unknown_scheme():
+def test_an_unknown_scheme_is_refused():
     with pytest.raises(SourceError, match="no scheme htp://; did you mean 'http'"):
         resolve("a", "htp://x")
 
 
-def test_no_pictures(tmp_path):
+def test_a_folder_without_images_is_refused(tmp_path):
     with pytest.raises(SourceError, match="contains no image"):
         image_files(str(tmp_path))

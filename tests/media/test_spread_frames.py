@@ -18,7 +18,7 @@ def images(tmp_path):
     return folder
 
 
-def test_a_video_gives_frames_from_all_of_its_length(root):
+def test_frames_are_spread_over_the_whole_video(root):
     street = root / "samples" / "street.mp4"
     demuxer = Demuxer(str(street))
     length = demuxer.info.frames
@@ -35,25 +35,25 @@ def test_a_video_and_images_share_the_frames(root, images):
     assert [frame.source for frame in frames] == ["0.png", "3.png", "6.png", "9.png", *["street.mp4"] * 4]
 
 
-def test_fewer_images_than_asked_for_are_all_taken(images):
+def test_fewer_images_than_requested_are_all_used(images):
     stills, _ = images_and_videos([images])
     assert [frame.source for frame in spread_frames(stills, [], 100)] == [f"{number}.png" for number in range(12)]
 
 
-def test_an_image_keeps_its_size_and_level(images):
+def test_an_image_keeps_its_size_and_brightness(images):
     (frame,) = still_frames([images / "5.png"])
     assert (frame.width, frame.height) == (30, 20)
     assert abs(int(frame.surface.data[0, 0]) - 50) <= 1
 
 
-def test_what_holds_nothing_is_told(tmp_path):
+def test_an_empty_source_is_reported(tmp_path):
     with pytest.raises(SourceError, match=r"there is no file or folder .*gone"):
         images_and_videos([tmp_path / "gone"])
     with pytest.raises(SourceError, match="contains no videos or images"):
         images_and_videos([tmp_path])
 
 
-def test_first_frames_take_turns_until_each_file_ends(root, images, tmp_path):
+def test_first_frames_alternate_between_files(root, images, tmp_path):
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     files = [str(images / "*.png"), str(tmp_path / "broken.mp4"), str(root / "samples" / "street.mp4")]
     shown = first_frames(files, 4)
@@ -62,5 +62,5 @@ def test_first_frames_take_turns_until_each_file_ends(root, images, tmp_path):
     assert turns[24:] == [("street.mp4", 48), ("street.mp4", 52)]  # the images have ended
 
 
-def test_first_frames_of_a_short_file_end(images):
+def test_first_frames_end_with_a_short_file(images):
     assert [frame.source for frame in first_frames([str(images / "3.png"), str(images / "none.png")], 1)] == ["3.png"]

@@ -42,7 +42,7 @@ def shifted_clip(folder: Path, name: str, shift_s: float) -> Path:
 
 @pytest.mark.parametrize("shift_s", [0.0, 2.0, 10.0, 3600.0])
 @pytest.mark.parametrize("name", CONTAINERS)
-def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name, shift_s):
+def test_the_length_does_not_depend_on_the_first_time(tmp_path, name, shift_s):
     path = shifted_clip(tmp_path, name, shift_s)
     with closing(Demuxer(str(path))) as demuxer:
         assert demuxer.info.facts()["duration_s"] == pytest.approx(LENGTH_S, abs=SLACK_S)
@@ -52,7 +52,7 @@ def test_the_length_is_that_of_the_video_wherever_its_times_begin(tmp_path, name
 
 
 @pytest.mark.parametrize("first", [0, 50])
-def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
+def test_the_length_of_avi_is_that_of_its_frame_slots(tmp_path, first):
     ticks = [40 * (first + n) for n in range(100)]  # where it begins later there are empty places
     path = write(tmp_path / "a.avi", frames=100, codec="mpeg4", ticks=ticks)
     reader = VideoReader(str(path), Device(), SurfacePool(Device()), Counters())
@@ -61,7 +61,7 @@ def test_avi_is_as_long_as_its_places_for_pictures(tmp_path, first):
         assert len(list(reader.frames())) == 100
 
 
-def test_a_piece_of_a_stream_in_mp4_is_as_long_as_itself(tmp_path):
+def test_the_length_of_an_mp4_fragment_is_its_duration(tmp_path):
     """As DASH and HLS cut them: a header, and fragments with the times of the whole."""
     whole = shifted_clip(tmp_path, "fragments.mp4", 0.0).read_bytes()
     begins = [at - 4 for at in range(len(whole)) if whole.startswith(b"moof", at)]  # behind its length
@@ -72,7 +72,7 @@ def test_a_piece_of_a_stream_in_mp4_is_as_long_as_itself(tmp_path):
         assert demuxer.info.duration_s == pytest.approx(2.0, abs=SLACK_S)
 
 
-def test_a_length_that_cannot_be_an_end_is_a_length(tmp_path):
+def test_an_end_before_the_last_frame_is_read_as_a_length(tmp_path):
     """Some programs write one into Matroska, though the times begin later."""
     path = shifted_clip(tmp_path, "mkv", 10.0)
     with av.open(str(path), options=FILE_OPTIONS) as container:
@@ -91,7 +91,7 @@ def two(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("stream", "size"), [(None, (320, 240)), (0, (64, 48)), (1, (320, 240)), (2, (128, 96))])
-def test_several_video_streams(two, stream, size):
+def test_a_video_stream_is_selected_by_number(two, stream, size):
     source = VideoSource(uri=str(two), stream=stream)
     source.context = Context(id="cam")
     frames = list(source.frames())
@@ -101,7 +101,7 @@ def test_several_video_streams(two, stream, size):
     assert [(f.width, f.height) for f in source.frames()] == [size] * 10
 
 
-def test_the_best_stream_is_the_one_that_ffmpeg_takes(test_data):
+def test_the_default_stream_is_that_of_ffmpeg(test_data):
     path = str(test_data / "videos" / "codec" / "nasa_13013.mp4")
     with closing(Demuxer(path)) as best, closing(Demuxer(path, number=0)) as first:
         assert (best.info.width, best.info.frames) == (480, 390)
@@ -115,7 +115,7 @@ def test_the_best_stream_is_the_one_that_ffmpeg_takes(test_data):
         ("one", 1, "stream must be 0, as it has 1 video stream, got 1"),
     ],
 )
-def test_a_stream_that_is_not_there(two, tmp_path, name, stream, message):
+def test_a_missing_stream_is_reported(two, tmp_path, name, stream, message):
     path = two if name == "two" else write(tmp_path / "one.mp4", frames=5)
     with pytest.raises(SourceError) as caught:
         Demuxer(str(path), number=stream)
@@ -123,7 +123,7 @@ def test_a_stream_that_is_not_there(two, tmp_path, name, stream, message):
     assert caught.value.cause == "no_video"
 
 
-def test_the_default_stream_goes_before_a_larger_one(tmp_path):
+def test_a_default_stream_takes_precedence_over_a_larger_one(tmp_path):
     path = two_streams(tmp_path / "two.mp4", [(64, 48), (320, 240)])
     with av.open(str(path)) as source, av.open(str(tmp_path / "marked.mkv"), "w") as output:
         copies = [output.add_stream_from_template(stream) for stream in source.streams.video]

@@ -10,7 +10,7 @@ from streamkit.media.surfaces import SurfacePool, shared_pool
 CPU, COLOR = Device(), Color()
 
 
-def test_a_buffer_is_used_again_when_its_surface_is_gone():
+def test_a_buffer_is_reused_once_its_surface_is_released():
     pool = SurfacePool(CPU)
     first = pool.surface(64, 48, COLOR)
     address = first.data.ctypes.data
@@ -23,7 +23,7 @@ def test_a_buffer_is_used_again_when_its_surface_is_gone():
     assert second.data.ctypes.data % 64 == 0
 
 
-def test_a_held_surface_keeps_its_pixels():
+def test_a_retained_surface_keeps_its_pixels():
     pool = SurfacePool(CPU, poison=True)
     held = [pool.surface(8, 6, COLOR) for _ in range(3)]
     for i, surface in enumerate(held):
@@ -33,7 +33,7 @@ def test_a_held_surface_keeps_its_pixels():
     assert [int(s.data.max()) for s in held] == [0, 1, 2]
 
 
-def test_poison_shows_who_reads_too_late():
+def test_poisoning_reveals_late_reads():
     pool = SurfacePool(CPU, poison=True)
     surface = pool.surface(8, 6, COLOR)
     data = surface.data
@@ -42,7 +42,7 @@ def test_poison_shows_who_reads_too_late():
     assert (data == 0x5A).all()
 
 
-def test_odd_sizes_are_made_even():
+def test_odd_sizes_are_padded_to_even():
     surface = SurfacePool(CPU).surface(7, 5, COLOR)
     assert surface.data.shape == (9, 8)
 
@@ -59,7 +59,7 @@ def test_the_limit_names_the_holders():
     del held
 
 
-def test_free_buffers_of_other_sizes_make_room():
+def test_free_buffers_of_other_sizes_are_released():
     pool = SurfacePool(CPU, limit=64 * 48 * 3 // 2)
     del [pool.surface(64, 48, COLOR)][0]
     held = pool.surface(32, 48, COLOR)
@@ -79,7 +79,7 @@ def test_the_shared_pool_lives_as_long_as_its_surfaces():
 
 
 @pytest.mark.gpu
-def test_on_the_device():
+def test_surfaces_are_pooled_on_the_device():
     import cupy
 
     pool = SurfacePool(Device("cuda"), poison=True)

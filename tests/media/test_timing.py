@@ -50,7 +50,7 @@ def decode_times_only(request, tmp_path_factory):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_times_rise_where_packets_have_decoding_times_only(decode_times_only, threads):
+def test_times_increase_with_decoding_times_only(decode_times_only, threads):
     path, wanted = decode_times_only
     frames = read(path, threads=threads)
     assert at(frames) == [(n, n / 25) for n in range(50)]
@@ -58,7 +58,7 @@ def test_times_rise_where_packets_have_decoding_times_only(decode_times_only, th
         np.testing.assert_array_equal(frame[2], expected)
 
 
-def test_parts_of_a_video_with_decoding_times_only(decode_times_only):
+def test_parts_of_a_video_with_decoding_times_only_are_selected(decode_times_only):
     path, _ = decode_times_only
     assert at(read(path, start_s=1.2)) == [(n, n / 25) for n in range(30, 50)]
     assert at(read(path, start_s=0.4, end_s=0.8)) == [(n, n / 25) for n in range(10, 20)]
@@ -68,7 +68,7 @@ def test_parts_of_a_video_with_decoding_times_only(decode_times_only):
     assert [(f.index, round(f.pts_s, 3)) for f in source.frames()] == [(n, n / 25) for n in (28, 35, 42, 49)]
 
 
-def test_every_end_of_a_video_with_decoding_times_only(decode_times_only):
+def test_a_video_with_decoding_times_only_can_end_at_any_frame(decode_times_only):
     path, wanted = decode_times_only
     for end in range(1, 51, 3):
         frames = read(path, end_s=end / 25)
@@ -77,7 +77,7 @@ def test_every_end_of_a_video_with_decoding_times_only(decode_times_only):
             np.testing.assert_array_equal(frame[2], expected)
 
 
-def test_holes_in_time_stay_where_they_are(tmp_path):
+def test_gaps_in_time_are_preserved(tmp_path):
     """Also for keyframes, which come without the frames between them."""
     ticks = [40 * i + 1000 * (i >= 10) for i in range(50)]
     path = write(tmp_path / "a.asf", frames=50, options=B_FRAMES, ticks=ticks)
@@ -105,7 +105,7 @@ def test_a_packet_that_cannot_be_decoded_does_not_move_the_others(tmp_path):
     assert times == [n for n in range(50) if n != 45]
 
 
-def test_a_seek_leaves_what_was_read_ahead(tmp_path):
+def test_a_seek_discards_packets_read_ahead(tmp_path):
     path = write(tmp_path / "a.avi", frames=100, options={"bf": "0", "g": "10"})
     with closing(Demuxer(str(path))) as demuxer:
         assert demuxer.seek(2.0)
@@ -115,7 +115,7 @@ def test_a_seek_leaves_what_was_read_ahead(tmp_path):
         assert demuxer.packets_read == 100
 
 
-def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_only):
+def test_packets_of_unknown_presentation_are_not_recorded(decode_times_only):
     path, _ = decode_times_only
     ring = PacketRing(("record",), limit_bytes=1 << 30)
     logged = collect()
@@ -127,7 +127,7 @@ def test_packets_of_unknown_presentation_are_not_kept_for_clips(decode_times_onl
     ]
 
 
-def test_decoding_times_without_b_frames_are_those_of_presentation(tmp_path):
+def test_decoding_times_without_b_frames_equal_presentation_times(tmp_path):
     path = write(tmp_path / "a.avi", frames=50, options={"bf": "0", "g": "10"})
     with closing(Demuxer(str(path))) as demuxer:
         assert not demuxer.decode_times
@@ -144,7 +144,7 @@ def test_times_of_other_codecs_in_avi_count_from_the_first_frame(tmp_path):
     assert read(path, start_s=1.0)[0][0] == 25
 
 
-def test_an_open_gop_in_avi_has_fewer_keyframes_to_take(tmp_path):
+def test_an_open_gop_in_avi_has_fewer_usable_keyframes(tmp_path):
     """Where a keyframe is shown behind frames that follow it in the file, its number is not known: it is left out."""
     options = {**B_FRAMES, "x264-params": "open-gop=1:keyint=25:bframes=3:b-adapt=0"}
     path = write(tmp_path / "a.avi", frames=60, options=options)
@@ -153,7 +153,7 @@ def test_an_open_gop_in_avi_has_fewer_keyframes_to_take(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.avi", "a.mp4", "a.mov"])
-def test_frames_of_packed_video_are_shown_in_order(tmp_path, name):
+def test_frames_of_packed_video_are_in_display_order(tmp_path, name):
     """The times that the container, or FFmpeg, gives its packets run backwards: 0.04, 0.12, 0.08, 0.2, 0.16."""
     path = packed(tmp_path / name)
     frames = read(path)
@@ -172,7 +172,7 @@ def test_a_frame_that_the_encoder_of_packed_video_dropped_has_its_time(tmp_path)
 
 
 @pytest.mark.parametrize("options", [{}, {"every": 2}])
-def test_frames_of_packed_video_through_a_source(tmp_path, options):
+def test_a_source_reads_packed_video(tmp_path, options):
     source = VideoSource(uri=str(packed(tmp_path / "a.avi")), **options)
     source.context = Context(id="cam", counters=Counters())
     assert [round(frame.pts_s, 3) for frame in source.frames()] == [
@@ -240,7 +240,7 @@ def test_the_nth_frame_has_the_nth_decoding_time():
     assert clock(None) == pytest.approx(0.4), "behind the last one a step each"
 
 
-def test_a_packet_without_a_frame_takes_its_time_along():
+def test_a_packet_without_a_frame_consumes_its_time():
     clock = timing()
     for dts in range(4):
         clock.sent(packet(dts))
@@ -254,7 +254,7 @@ def test_a_packet_without_a_frame_takes_its_time_along():
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(range(5))))
-def test_times_rise_after_a_packet_without_a_frame(order):
+def test_times_increase_after_a_packet_without_a_frame(order):
     for lost in range(5):
         clock = timing()
         for dts in order:
@@ -263,14 +263,14 @@ def test_times_rise_after_a_packet_without_a_frame(order):
         assert [clock(None) for _ in range(4)] == [dts / 25 for dts in range(5) if dts != lost]
 
 
-def test_frames_that_never_come_do_not_hold_time_back_for_ever():
+def test_missing_frames_do_not_stop_the_times():
     clock = timing()
     for dts in range(1000):
         clock.sent(packet(dts))
     assert clock(None) == (1000 - 128) / 25
 
 
-def test_times_that_are_told_are_taken():
+def test_given_times_are_used():
     clock = timing(decode_times=False)
     clock.sent(packet(0))
     assert [clock(None), clock(None), clock(7), clock(None)] == pytest.approx([0.0, 0.04, 0.28, 0.32])
@@ -297,7 +297,7 @@ def base(tmp_path_factory):
         ("a.asf", {"avoid_negative_ts": "disabled"}, -1 / 3),
     ],
 )
-def test_times_below_zero(tmp_path, base, name, options, begins_s):
+def test_negative_times_are_preserved(tmp_path, base, name, options, begins_s):
     path = shifted(tmp_path / name, base, begins_s, **options)
     frames = read(path)
     assert [n for n, *_ in frames] == list(range(90)), "a whole file is not called cut short"
@@ -308,7 +308,7 @@ def test_times_below_zero(tmp_path, base, name, options, begins_s):
         assert [pts_s for _, pts_s, *_ in part] == [frames[n][1] for n in numbers]
 
 
-def test_times_below_zero_with_b_frames_in_matroska(tmp_path):
+def test_negative_times_with_b_frames_in_matroska_are_read(tmp_path):
     first = write(tmp_path / "first.mp4", frames=90, rate=30, options={**B_FRAMES, "g": "90"})
     path = shifted(tmp_path / "a.mkv", first, -0.5, avoid_negative_ts="disabled")
     times = [pts_s for _, pts_s, *_ in read(path)]

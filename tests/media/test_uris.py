@@ -13,7 +13,7 @@ from streamkit.media.uris import (
 )
 
 
-def test_kinds():
+def test_the_kind_of_an_address_is_recognized():
     assert [scheme(u) for u in ("RTSP://h", "a/b.mp4", "C:\\a", "file:///a")] == ["rtsp", "", "", "file"]
     assert is_path("a.mp4")
     assert is_path("file:///a.mp4")
@@ -29,7 +29,7 @@ def test_kinds():
     + [f"{s}://h/a" for s in ("file", "http", "HTTPS", "hls", "rtsp", "rtsps", "rtmp", "rtmps")]
     + [f"{s}://h/a" for s in ("udp", "tcp", "srt", "rtp")],
 )
-def test_known_schemes(uri):
+def test_supported_schemes_are_accepted(uri):
     check_address(uri)
 
 
@@ -50,7 +50,7 @@ def test_known_schemes(uri):
         ("zzz://x", "there is no scheme zzz://; known: file, http, "),
     ],
 )
-def test_unknown_schemes(uri, text):
+def test_unknown_schemes_are_refused(uri, text):
     with pytest.raises(SourceError, match=text):
         check_address(uri)
 
@@ -59,7 +59,7 @@ def test_unknown_schemes(uri, text):
 @pytest.mark.parametrize(
     "place", ["rtsp://h{}/a", "http://h/a{}SET", "v4l2:///dev/video0?size={}", "test://?a={}", "zz://{}"]
 )
-def test_addresses_have_no_line_ends_control_characters_and_blanks(place, sign):
+def test_addresses_with_line_breaks_control_characters_or_blanks_are_refused(place, sign):
     with pytest.raises(SourceError, match=r"^\w+://\.\.\.: the address must have no (line ends|blanks)"):
         check_address(place.format(sign))
 
@@ -78,7 +78,7 @@ def test_paths_may_have_any_characters(path):
 
 
 @pytest.mark.parametrize("uri", ["rtsp://a%0d%0ab:c@h/s", "rtsp://a:b%00c@h/s", "rtsp://a:%7F@h/s"])
-def test_a_login_has_no_escaped_control_characters(uri):
+def test_escaped_control_characters_in_a_login_are_refused(uri):
     with pytest.raises(SourceError, match=r"^rtsp://\.\.\.: the address must have no control characters in its user"):
         check_address(uri)
 
@@ -86,7 +86,7 @@ def test_a_login_has_no_escaped_control_characters(uri):
 @pytest.mark.parametrize(
     "uri", ["rtsp://a:b%23c@h/s%0a", "rtsp://h/?text=a%0ab@c", "udp://@239.0.0.1:1234", "srt://:9"]
 )
-def test_other_escapes_and_empty_parts_pass(uri):
+def test_other_escapes_and_empty_parts_are_accepted(uri):
     check_address(uri)
 
 
@@ -101,13 +101,13 @@ def test_other_escapes_and_empty_parts_pass(uri):
         ("rtsp://[::1", r"^rtsp://\[::1: an IPv6 address stands in brackets"),
     ],
 )
-def test_a_port_is_a_number(uri, text):
+def test_an_invalid_port_is_refused(uri, text):
     with pytest.raises(SourceError, match=text):
         check_address(uri)
 
 
 @pytest.mark.parametrize("uri", ["/dev/video0", "v4l2:///dev/video12?fps=5"])
-def test_a_device_is_no_file(uri):
+def test_a_device_is_not_a_file(uri):
     assert is_device(uri)
     assert is_live(uri)
     assert not is_path(uri)
@@ -127,5 +127,5 @@ def test_a_device_is_no_file(uri):
         ("/dev/video", False),
     ],
 )
-def test_where_a_camera_may_be(uri, expected):
+def test_addresses_that_may_be_live_are_recognized(uri, expected):
     assert may_be_live(uri) == expected

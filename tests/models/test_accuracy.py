@@ -263,7 +263,7 @@ def device_stream(device: Device):
             yield
 
 
-def test_known_labels_are_cocos(coco):
+def test_builtin_label_lists_are_those_of_coco(coco):
     truth, _ = coco
     names = tuple(category["name"] for category in truth.loadCats(sorted(truth.getCatIds())))
     assert LABEL_LISTS["coco"] == names
@@ -273,13 +273,13 @@ QUICK = [name if name == "yolox-nano" else pytest.param(name, marks=pytest.mark.
 
 
 @pytest.mark.parametrize("name", QUICK)
-def test_plain_way_gives_the_known_ap(name, plain):
+def test_the_reference_evaluation_gives_the_published_ap(name, plain):
     assert plain(name, "rgb") == pytest.approx(MODELS[name][1], abs=0.001)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("name", QUICK)
-def test_our_way_is_as_accurate(name, device, plain, coco, test_data):
+def test_the_pipeline_is_as_accurate_as_the_reference(name, device, plain, coco, test_data):
     truth, pictures = coco
     where = Device(device)
     with device_stream(where):
@@ -392,7 +392,7 @@ def selected(raw: list[Raw], select: str, device: Device) -> dict[int, np.ndarra
 
 
 @pytest.mark.parametrize("device", DEVICES)
-def test_the_top_k_of_raw_outputs_is_what_the_authors_postprocessor_gives(device, raw):
+def test_the_top_k_of_raw_outputs_equals_the_authors_postprocessor(device, raw):
     where = Device(device)
     with device_stream(where):
         theirs = selected(raw, "end to end", where)
@@ -415,7 +415,7 @@ def test_the_top_k_of_raw_outputs_is_what_the_authors_postprocessor_gives(device
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize(("select", "ap"), [("top_k", 0.280), ("best_class", 0.274), ("softmax", 0.265)])
-def test_ap_of_each_selection(select, ap, device, coco, raw):
+def test_each_selection_has_its_expected_ap(select, ap, device, coco, raw):
     where = Device(device)
     with device_stream(where):
         measured = average_precision(coco[0], selected(raw, select, where))

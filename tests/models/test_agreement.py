@@ -84,14 +84,14 @@ def with_a_layer_that_overflows(graph) -> None:
     graph.node.insert(0, helper.make_node("Mul", [name, "million"], ["enlarged"]))
 
 
-def test_a_trained_network_finds_the_same_in_f16(demo, street):
+def test_a_trained_network_gives_the_same_objects_in_f16(demo, street):
     agreement = compared(demo, in_f16(demo), street)
     assert agreement.objects >= MIN_OBJECTS
     assert agreement.verdict == "same"
     assert "confident objects are the same" in str(agreement)
 
 
-def test_a_scene_without_objects_does_not_decide_for_f16(demo, street):
+def test_a_scene_without_objects_does_not_select_f16(demo, street):
     dark = [Surface(np.full_like(frame.surface.data, 16), frame.surface.color) for frame in street]
     sizes = [(frame.width, frame.height) for frame in street]
     tensor, geometry = preprocess(dark, sizes, demo.input)
@@ -104,19 +104,19 @@ def test_a_scene_without_objects_does_not_decide_for_f16(demo, street):
     assert f"{MIN_OBJECTS} are needed" in str(agreement)
 
 
-def test_random_weights_do_not_decide_for_f16(demo, street, tmp_path):
+def test_random_weights_do_not_select_f16(demo, street, tmp_path):
     random = edited(demo, tmp_path, with_random_weights)
     assert compared(random, in_f16(random), street[:2]).verdict != "same"
 
 
-def test_a_layer_that_overflows_f16_decides_against_it(demo, street, tmp_path):
+def test_a_layer_that_overflows_rejects_f16(demo, street, tmp_path):
     overflowing = edited(demo, tmp_path, with_a_layer_that_overflows)
     assert compared(overflowing, demo, street).verdict == "same"  # in f32 it is the same network
     agreement = compared(overflowing, in_f16(overflowing), street)
     assert agreement.verdict == "different"
 
 
-def test_values_that_are_not_finite_decide_against_it(demo, street):
+def test_non_finite_values_reject_f16(demo, street):
     feeds, images = run_of(demo, street[:2])
     outputs = Session(demo.file, Device()).run(feeds)
     other = {name: values.copy() for name, values in outputs.items()}
@@ -127,7 +127,7 @@ def test_values_that_are_not_finite_decide_against_it(demo, street):
     assert "not finite" in str(agreement)
 
 
-def test_results_decide_only_when_there_are_enough(demo, street):
+def test_a_decision_needs_enough_objects(demo, street):
     feeds, images = run_of(demo, street[:4])
     outputs = Session(demo.file, Device()).run(feeds)
     other = {name: values * np.float32(1.0001) for name, values in outputs.items()}
@@ -161,7 +161,7 @@ def test_boxes_and_scores_are_compared(demo, street, change, verdict):
     assert agreement.verdict == verdict
 
 
-def test_rows_that_are_padding_are_left_out(demo, street):
+def test_padding_rows_are_ignored(demo, street):
     feeds, images = run_of(demo, street)
     outputs = Session(demo.file, Device()).run(feeds)
     wrong_padding = {name: np.concatenate([values, values[:1]]) for name, values in outputs.items()}
@@ -171,7 +171,7 @@ def test_rows_that_are_padding_are_left_out(demo, street):
     assert agreement.verdict == "same"
 
 
-def test_a_network_of_classes_is_judged_by_its_outputs(tmp_path):
+def test_a_classifier_is_compared_by_its_outputs(tmp_path):
     from support.networks import classifier
 
     card = check_model(classifier(tmp_path))

@@ -50,13 +50,13 @@ def posing(root):
     return card, {"output0": table}
 
 
-def test_equal_masks_are_the_same(segmenting):
+def test_equal_masks_agree(segmenting):
     card, outputs = segmenting
     close = {name: values * np.float32(1.0005) for name, values in outputs.items()}
     assert compared(card, outputs, close).verdict == "same"
 
 
-def test_wrong_masks_in_right_boxes_are_different(segmenting):
+def test_wrong_masks_in_right_boxes_disagree(segmenting):
     card, outputs = segmenting
     wrong = {**outputs, "output1": -outputs["output1"]}
     agreement = compared(card, outputs, wrong)
@@ -64,13 +64,13 @@ def test_wrong_masks_in_right_boxes_are_different(segmenting):
     assert agreement.share < 0.1
 
 
-def test_equal_points_are_the_same(posing):
+def test_equal_keypoints_agree(posing):
     card, outputs = posing
     close = {name: values + np.float32(0.01) for name, values in outputs.items()}
     assert compared(card, outputs, close).verdict == "same"
 
 
-def test_wrong_points_in_right_boxes_are_different(posing):
+def test_wrong_keypoints_in_right_boxes_disagree(posing):
     card, outputs = posing
     moved = outputs["output0"].copy()
     moved[:, 5::3] += 6
@@ -90,7 +90,7 @@ def classified(card, before, after):
     return compared(card, {"shares": before}, {"shares": after}, sizes, None)
 
 
-def test_an_infinite_value_on_both_sides_hides_no_difference(classifying):
+def test_an_infinite_value_on_both_sides_does_not_hide_a_difference(classifying):
     """A network may mask what it rules out with minus infinity."""
     before = np.random.default_rng(0).random((MIN_IMAGES, 6)).astype(np.float32)
     before[:, 0] = -np.inf
@@ -98,14 +98,14 @@ def test_an_infinite_value_on_both_sides_hides_no_difference(classifying):
     assert classified(classifying, before, before[::-1].copy()).verdict == "different"
 
 
-def test_an_infinite_value_of_the_other_sign_is_different(classifying):
+def test_infinite_values_of_opposite_sign_disagree(classifying):
     before = np.ones((MIN_IMAGES, 6), np.float32)
     before[:, 0] = -np.inf
     agreement = classified(classifying, before, np.where(np.isinf(before), np.float32(np.inf), before))
     assert agreement.verdict == "different"
 
 
-def test_another_number_of_rows_is_compared_by_objects(root):
+def test_outputs_with_different_row_counts_are_compared_by_objects(root):
     """A network that selects objects itself may give another number of rows."""
     card = dataclasses.replace(load_card(root / "models" / "yolov8n.yaml"))
     before = {"output0": anchors(classes=80, more=np.zeros((0, CELLS * CELLS)))}
@@ -115,7 +115,7 @@ def test_another_number_of_rows_is_compared_by_objects(root):
     assert 0.99 < agreement.share < 1
 
 
-def test_outputs_of_other_shapes_without_objects_are_different(classifying):
+def test_outputs_of_different_shapes_without_objects_disagree(classifying):
     before = np.ones((MIN_IMAGES, 6), np.float32)
     agreement = classified(classifying, before, before[:, :5].copy())
     assert agreement.verdict == "different"

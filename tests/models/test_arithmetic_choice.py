@@ -19,29 +19,29 @@ def card(root, tmp_path, monkeypatch):
     return load_card(root / "models" / "demo.yaml")
 
 
-def test_before_a_choice_the_first_run_decides(card):
+def test_the_first_run_makes_the_choice(card):
     assert describe_arithmetic(card, "auto", "auto", GPU) == (
         "demo.onnx begins in f32 with ONNX Runtime: the first run decides whether a faster arithmetic finds the same"
     )
 
 
-def test_a_choice_is_told_with_its_reason(card):
+def test_a_choice_is_reported_with_its_reason(card):
     allowed = candidates("auto", "auto", GPU)
     choice = ArithmeticChoice(allowed[0].engine, allowed[0].precision, "all are the same")
     write_choice(choice_file(card.file, card.input.size, gpu_versions(0), allowed), choice)
     assert describe_arithmetic(card, "auto", "auto", GPU) == f"demo.onnx runs in {allowed[0]}: all are the same"
 
 
-def test_options_of_one_meaning_need_no_choice(card):
+def test_options_with_an_explicit_precision_need_no_choice(card):
     assert describe_arithmetic(card, "auto", "tf32", GPU) == "demo.onnx runs in tf32 with ONNX Runtime"
 
 
-def test_a_missing_file_is_told(card, tmp_path):
+def test_a_missing_file_is_reported(card, tmp_path):
     missing = dataclasses.replace(card, file=tmp_path / "net.onnx")
     assert describe_arithmetic(missing, "auto", "auto", GPU) == f"{tmp_path / 'net.onnx'} is missing"
 
 
 @pytest.mark.parametrize(("of_card", "of_stage", "precision"), [("f32", "auto", "f32"), ("tf32", "f32", "f32")])
-def test_a_precision_of_the_card_holds_where_the_stage_leaves_it_open(card, of_card, of_stage, precision):
+def test_the_card_sets_the_precision_unless_the_stage_does(card, of_card, of_stage, precision):
     pinned = dataclasses.replace(card, precision=of_card)
     assert describe_arithmetic(pinned, "auto", of_stage, GPU) == f"demo.onnx runs in {precision} with ONNX Runtime"

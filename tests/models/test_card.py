@@ -30,7 +30,7 @@ def problems(folder: Path, text: str) -> list[str]:
     return [str(problem).removeprefix(f"{path}:") for problem in caught.value.problems]
 
 
-def test_defaults(tmp_path):
+def test_missing_keys_have_their_defaults(tmp_path):
     card = load_card(write(tmp_path, GOOD))
     assert (card.name, card.task, card.family, card.labels) == ("net", "detect", "yolov8", ("car", "person"))
     assert card.file == tmp_path.resolve() / "net.onnx"
@@ -59,7 +59,7 @@ note: >-
 """
 
 
-def test_all_keys(tmp_path):
+def test_all_keys_are_read(tmp_path):
     write(tmp_path, "no\n\n  yes \n", "names.txt")
     card = load_card(write(tmp_path, ALL_KEYS.replace("SUM", "Ab" * 32)))
     assert card.labels == ("no", "yes")
@@ -70,7 +70,7 @@ def test_all_keys(tmp_path):
     assert (card.score, card.iou, card.license, card.note) == (0.5, 1, "MIT", "in two lines")
 
 
-def test_every_problem_at_once(tmp_path):
+def test_all_problems_are_reported_at_once(tmp_path):
     texts = problems(
         tmp_path,
         """\
@@ -79,7 +79,7 @@ family: yolov9
 file: net.onnx
 url: ftp://example.org/x
 sha256: 12
-input: {size: [640], anchor: centre, scales: 2, pad: 300, std: 0, resize_to: 9}
+input: {size: [640], anchor: centr, scales: 2, pad: 300, std: 0, resize_to: 9}
 labels: cocoa
 score: 2
 license: Apache-2.0
@@ -91,7 +91,7 @@ license: Apache-2.0
         "4:6: url must begin with https:// or http://, got 'ftp://example.org/x'",
         "5:9: sha256 must be text: put quotes around it",
         "6:15: input.size must be [width, height] in pixels, got [640]",
-        "6:30: input.anchor must be one of center, top_left, got 'centre'; did you mean 'center'?",
+        "6:30: input.anchor must be one of center, top_left, got 'centr'; did you mean 'center'?",
         "6:38: a card has no key 'input.scales'; did you mean 'scale'?",
         "6:54: input.pad must be 0 to 255, got 300",
         "6:64: input.std must be above 0, got 0",
@@ -123,7 +123,7 @@ license: Apache-2.0
         (("task: detect", "task: [detect"), "2:7: not valid YAML"),
     ],
 )
-def test_problem(change, expected, tmp_path):
+def test_an_invalid_card_is_refused_with_its_problem(change, expected, tmp_path):
     (text,) = problems(tmp_path, GOOD.replace(*change))
     assert text.startswith(expected)
 
@@ -142,7 +142,7 @@ def test_problem(change, expected, tmp_path):
         ("scale: 1/255, std: 1/255", (0, 255)),
     ],
 )
-def test_mean_and_std_in_the_units_that_scale_leaves(keys, values, tmp_path):
+def test_mean_and_std_are_in_the_units_after_scale(keys, values, tmp_path):
     spec = load_card(write(tmp_path, GOOD.replace("scale: 1/255", keys))).input
     factor, summand, _ = spec.affine()
     assert (summand.min(), (255 * factor + summand).max()) == pytest.approx(values, abs=0.05)
@@ -190,7 +190,7 @@ CONTRADICTIONS = {
 
 
 @pytest.mark.parametrize("keys", CONTRADICTIONS)
-def test_keys_of_the_input_that_contradict_each_other(keys, tmp_path):
+def test_contradicting_keys_of_the_input_are_refused(keys, tmp_path):
     (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", keys))
     assert problem.startswith(CONTRADICTIONS[keys])
 
@@ -201,8 +201,8 @@ def test_a_wrong_mean_and_a_wrong_std_are_two_problems(tmp_path):
 
 
 def test_a_mean_that_is_no_number_is_one_problem(tmp_path):
-    (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/128, mean: [127, grey, 127]"))
-    assert "input.mean must be a number, or a fraction such as 1/255, got 'grey'" in problem
+    (problem,) = problems(tmp_path, GOOD.replace("scale: 1/255", "scale: 1/128, mean: [127, gray, 127]"))
+    assert "input.mean must be a number, or a fraction such as 1/255, got 'gray'" in problem
 
 
 @pytest.mark.parametrize("names", ["masks", "[]", "[masks, masks]", "[1]", "['']"])
@@ -212,7 +212,7 @@ def test_ignored_outputs_are_a_list_of_names(names, tmp_path):
 
 
 @pytest.mark.parametrize(("family", "refused"), [("yolov8", True), ("yolov8_obb", True), ("yunet", False)])
-def test_keypoints_are_for_families_that_find_them(family, refused, tmp_path):
+def test_keypoints_need_a_family_with_keypoints(family, refused, tmp_path):
     text = GOOD.replace("family: yolov8", f"family: {family}") + "keypoints: face\n"
     listed = problems(tmp_path, text) if refused else []
     assert [listed_text.partition(": ")[2] for listed_text in listed] == [
@@ -222,37 +222,37 @@ def test_keypoints_are_for_families_that_find_them(family, refused, tmp_path):
         assert load_card(write(tmp_path, text)).skeleton is not None
 
 
-def test_what_the_command_calls_a_card(tmp_path):
+def test_a_card_has_a_display_name(tmp_path):
     shipped = shipped_models() / "demo.yaml"
     assert called(shipped) == "demo"
     assert called(write(tmp_path, shipped.read_text(), "demo.yaml")) == f"{tmp_path}/demo.yaml"
     assert called(write(tmp_path, shipped.read_text(), "own.yaml")) == f"{tmp_path}/own.yaml"
 
 
-def test_labels_file_that_is_empty(tmp_path):
+def test_an_empty_labels_file_is_refused(tmp_path):
     write(tmp_path, "\n \n", "names.txt")
     (text,) = problems(tmp_path, GOOD.replace("[car, person]", "names.txt"))
     assert text == f"5:9: labels file {tmp_path / 'names.txt'} is empty: it must have one class name per line"
 
 
-def test_missing_card(tmp_path):
+def test_a_missing_card_is_reported(tmp_path):
     with pytest.raises(ModelError, match="there is no such file"):
         load_card(tmp_path / "none.yaml")
 
 
-def test_a_family_of_another_task(tmp_path):
+def test_a_family_of_another_task_is_refused(tmp_path):
     assert problems(tmp_path, GOOD.replace("task: detect", "task: embed")) == [
         "2:9: family yolov8 is for task: detect, but the card has task: embed; the families of embed: embedding",
         "5:1: labels are for classes, and the task embed has none: leave labels out",
     ]
 
 
-def test_a_classifier_may_have_two_classes_of_one_name(tmp_path):
+def test_a_classifier_may_have_duplicate_class_names(tmp_path):
     text = GOOD.replace("detect", "classify").replace("yolov8", "logits").replace("[car, person]", "[crane, crane]")
     assert load_card(write(tmp_path, text)).labels == ("crane", "crane")
 
 
-def test_tasks_without_labels(tmp_path):
+def test_tasks_without_classes_need_no_labels(tmp_path):
     text = GOOD.replace("labels: [car, person]\n", "").replace("detect", "embed").replace("yolov8", "embedding")
     assert load_card(write(tmp_path, text)).labels == ()
 
@@ -262,13 +262,13 @@ def test_tasks_without_labels(tmp_path):
 
 @pytest.mark.parametrize("place", [".", "models"])
 @pytest.mark.parametrize("name", ["net", "yolox-nano"])
-def test_a_name_is_found_beside_the_yaml_first(name, place, tmp_path):
+def test_a_name_is_looked_up_beside_the_yaml_first(name, place, tmp_path):
     (tmp_path / place).mkdir(exist_ok=True)
     path = write(tmp_path / place, GOOD, f"{name}.yaml")
     assert find_card(name, tmp_path) == path
 
 
-def test_a_name_is_found_among_the_shipped(tmp_path):
+def test_a_name_is_looked_up_among_the_shipped_cards(tmp_path):
     assert find_card("yolox-nano", tmp_path) == shipped_models() / "yolox-nano.yaml"
 
 
@@ -287,7 +287,7 @@ def test_a_card_in_several_folders_is_listed_once(tmp_path):
     assert str(caught.value).count("yolov8n-pose") == 1
 
 
-def test_a_card_that_is_not_there(tmp_path):
+def test_an_unknown_card_is_reported(tmp_path):
     with pytest.raises(ModelError) as caught:
         find_card("yolox-nan", tmp_path)
     text = str(caught.value)
@@ -305,7 +305,7 @@ def test_a_card_that_is_not_there(tmp_path):
         find_card("nett.yaml", tmp_path)
 
 
-def test_a_network_is_no_card(tmp_path):
+def test_a_network_file_is_refused_as_a_card(tmp_path):
     with pytest.raises(
         ModelError,
         match=r"'a/net.onnx' is a network, not a card. model: a/net.onnx takes it as it is",
@@ -317,26 +317,26 @@ def test_a_network_is_no_card(tmp_path):
 
 
 @pytest.mark.parametrize("path", list_cards(), ids=lambda path: path.stem)
-def test_shipped_card(path):
+def test_shipped_cards_load(path):
     card = load_card(path)
     assert card.license
     assert card.url or card.note or card.file.is_file()
     assert bool(card.url) == bool(card.sha256)
 
 
-def test_the_public_networks_are_there():
+def test_cards_of_the_public_networks_are_shipped():
     names = {path.stem for path in list_cards()}
     assert names >= {"yolox-nano", "yolox-tiny", "yolox-s", "yolov8n", "deimv2-atto", "yunet"}
 
 
-def test_label_lists():
+def test_builtin_label_lists_load():
     assert len(LABEL_LISTS["coco"]) == len(set(LABEL_LISTS["coco"])) == 80
     assert (LABEL_LISTS["coco"][0], LABEL_LISTS["coco"][79]) == ("person", "toothbrush")
     assert len(LABEL_LISTS["voc"]) == 20
     assert LABEL_LISTS["face"] == ("face",)
 
 
-def test_yunets_sum_is_the_published_files(test_data):
+def test_the_checksum_of_yunet_is_that_of_the_published_file(test_data):
     from streamkit.models.network import sha256
 
     card = load_card(shipped_models() / "yunet.yaml")
@@ -354,7 +354,7 @@ labels: person
 """
 
 
-def test_key_points_by_a_known_name_and_listed(tmp_path):
+def test_keypoints_are_given_by_name_or_as_a_list(tmp_path):
     coco = load_card(write(tmp_path, POSE + "keypoints: coco\n")).skeleton
     assert coco is not None
     assert (coco.names[0], coco.names[16], len(coco.names)) == ("nose", "right_ankle", 17)
@@ -375,12 +375,12 @@ def test_key_points_by_a_known_name_and_listed(tmp_path):
         ("skeleton: [[a, b]]", "6:11: skeleton names the point 'a', which keypoints lacks"),
     ],
 )
-def test_wrong_key_points(text, problem, tmp_path):
+def test_invalid_keypoints_are_refused(text, problem, tmp_path):
     (listed_text,) = problems(tmp_path, POSE + text + "\n")
     assert listed_text.startswith(problem)
 
 
-def test_what_a_raw_detr_selects(tmp_path):
+def test_the_selection_of_a_raw_detr_is_read(tmp_path):
     detr = GOOD.replace("yolov8", "detr")
     assert load_card(write(tmp_path, detr)).select == ""
     for select in ("top_k", "best_class", "softmax"):
@@ -403,7 +403,7 @@ blank: -1
 """
 
 
-def test_a_card_of_a_reader(tmp_path):
+def test_a_card_of_a_text_reader_is_read(tmp_path):
     card = load_card(write(tmp_path, READER))
     assert card.labels == tuple("0123AB")
     assert card.blank == -1
@@ -436,7 +436,7 @@ def test_a_card_of_a_reader(tmp_path):
         ("task: read", "task: embed", "alphabet is for task: read, not for embed"),
     ],
 )
-def test_mistakes_in_a_card_of_a_reader(tmp_path, old, new, message):
+def test_an_invalid_card_of_a_text_reader_is_refused(tmp_path, old, new, message):
     with pytest.raises(ModelError) as caught:
         load_card(write(tmp_path, READER.replace(old, new)))
     assert message in str(caught.value)

@@ -39,7 +39,7 @@ def frames(test_data):
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", FILES)
-def test_the_test_datas_networks_pass(name, device, frames, test_data):
+def test_networks_of_the_test_data_pass(name, device, frames, test_data):
     report = check(card_of(name, test_data), frames, Device(device))
     assert report.passed, str(report)
     assert report.frames == len(frames)
@@ -48,13 +48,13 @@ def test_the_test_datas_networks_pass(name, device, frames, test_data):
 
 
 @pytest.mark.parametrize("path", AT_HAND, ids=lambda path: path.stem)
-def test_every_card_whose_file_is_at_hand_passes(path, frames):
+def test_every_card_with_an_available_file_passes(path, frames):
     card = load_card(path)
     report = check(card, frames, prompts=["red car", "person"] if card.takes_prompts else None)
     assert report.passed, str(report)
 
 
-def test_a_network_of_prompts_needs_some(frames):
+def test_a_network_with_prompts_needs_prompts(frames):
     with pytest.raises(ModelError, match=r"demo-words finds what prompts name; add prompts.*\(--prompts\)"):
         check(load_card(find_card("demo-words")), frames)
 
@@ -151,7 +151,7 @@ BOX, LABEL = [8.0, 12.0, 32.0, 36.0], 2  # network pixels of 64 x 48; (1/8, 1/4,
     ],
     ids=SSD_FORMS,
 )  # fmt: skip
-def test_reference_reads_ssd_and_stops_where_the_network_says(outputs):
+def test_the_reference_reads_ssd_up_to_the_end_marker(outputs):
     arrays = {name: np.array(value) for name, value in outputs.items()}
     spec = InputSpec(size=(64, 48))
     rows = reference.objects(FAMILIES["ssd"], arrays, (0.5, 0.25, 4.0, 2.0), (128, 96), spec, min_score=0.5, iou=0.5)
@@ -165,7 +165,7 @@ def test_every_family_but_those_of_maps_and_texts_has_a_plain_reference():
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("name", ["seg", "movenet", "deeplab"])
-def test_masks_points_and_places_pass(name, device, frames, test_data, tmp_path):
+def test_networks_with_masks_keypoints_and_class_maps_pass(name, device, frames, test_data, tmp_path):
     report = check(detail_card(name, test_data, tmp_path), frames, Device(device))
     assert report.passed, str(report)
     assert report.objects
@@ -194,7 +194,7 @@ def test_keypoints_of_several_classes_pass(frames, tmp_path):
     assert report.objects == len(frames)
 
 
-def test_oriented_boxes_of_a_frame_that_is_scaled_pass(frames, tmp_path):
+def test_oriented_boxes_of_scaled_frames_pass(frames, tmp_path):
     values = np.array([[32, 30, 20, 10, 0.1, 0.9, 0.3], [20, 40, 12, 6, 0.8, 0.1, -0.4]]).T[None]
     report = check(constant_card(tmp_path, "detect", "yolov8_obb", values, "[cat, dog]"), frames)
     assert report.passed, str(report)
@@ -217,7 +217,7 @@ def test_raw_detr_passes_with_every_resize(resize, frames, tmp_path):
     assert report.objects == 2 * len(frames)
 
 
-def test_an_embedding_beside_the_features_of_places_passes(frames, tmp_path):
+def test_an_embedding_beside_feature_maps_passes(frames, tmp_path):
     outputs = {"last_hidden_state": np.ones((1, 5, 20)), "pooler_output": np.arange(20.0)[None]}
     shapes = {name: list(value.shape) for name, value in outputs.items()}
     shaped(tmp_path / "net.onnx", shapes, image=[1, 3, 64, 64], values=outputs)
@@ -252,7 +252,7 @@ def test_every_form_of_class_map_passes(form, frames, tmp_path):
     np.testing.assert_array_equal(family_of(card).maps({"o": values}, 2)[0], places)
 
 
-def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):
+def test_only_as_many_objects_are_compared_as_the_pipeline_keeps(frames, tmp_path):
     values = np.zeros((1, 900, 6))
     values[0, :, 0], values[0, :, 1] = np.arange(900) % 30, np.arange(900) // 30 + 20
     values[0, :, 2:4] = values[0, :, :2] + 8
@@ -263,7 +263,7 @@ def test_no_more_objects_are_compared_than_the_pipeline_keeps(frames, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["seg", "deeplab"])
-def test_wrong_masks_are_found(name, frames, test_data, tmp_path, monkeypatch):
+def test_wrong_masks_are_detected(name, frames, test_data, tmp_path, monkeypatch):
     from streamkit.models.families import semantic
     from streamkit.ops import masks
 
@@ -275,7 +275,7 @@ def test_wrong_masks_are_found(name, frames, test_data, tmp_path, monkeypatch):
     assert str(report).endswith("FAILED")
 
 
-def test_wrong_points_are_found(frames, test_data, tmp_path, monkeypatch):
+def test_wrong_keypoints_are_detected(frames, test_data, tmp_path, monkeypatch):
     from streamkit.models.families import base
 
     right = base.unpack
@@ -294,14 +294,14 @@ def test_wrong_points_are_found(frames, test_data, tmp_path, monkeypatch):
     ("size", "expected"),
     [((650, 480), "cannot be run on images of 650 x 480: .*multiples of 32"), ((8, 8), "the output has 21 anchors")],
 )
-def test_a_size_that_an_open_network_does_not_take(size, expected, frames, test_data):
+def test_an_unsupported_size_of_an_open_network_is_reported(size, expected, frames, test_data):
     card = load_card(find_card("yunet")).with_file(test_data / "models" / "yunet_n_dynamic.onnx")
     card = dataclasses.replace(card, input=dataclasses.replace(card.input, size=size))
     with pytest.raises(ModelError, match=expected):
         check(card, frames)
 
 
-def test_a_wrong_tensor_is_found(frames, test_data, monkeypatch):
+def test_a_wrong_tensor_is_detected(frames, test_data, monkeypatch):
     from streamkit.ops import preprocess as module
 
     right = module.preprocess
@@ -318,7 +318,7 @@ def test_a_wrong_tensor_is_found(frames, test_data, monkeypatch):
 
 
 @pytest.mark.parametrize("column", ["xyxy", "score", "class_id"])
-def test_wrong_objects_are_found(column, frames, test_data, monkeypatch):
+def test_wrong_objects_are_detected(column, frames, test_data, monkeypatch):
     from streamkit.models.families import base
 
     right = base.unpack
@@ -335,7 +335,7 @@ def test_wrong_objects_are_found(column, frames, test_data, monkeypatch):
     assert report.same < 0.9
 
 
-def test_a_missed_object_is_found(frames, test_data, monkeypatch):
+def test_a_missed_object_is_detected(frames, test_data, monkeypatch):
     from streamkit.models.families import base
 
     right = base.unpack
@@ -343,7 +343,7 @@ def test_a_missed_object_is_found(frames, test_data, monkeypatch):
     assert not check(card_of("yolox-nano", test_data), frames).passed
 
 
-def test_a_network_that_does_not_fit(frames, test_data):
+def test_an_unsuitable_network_is_reported(frames, test_data):
     card = dataclasses.replace(card_of("yolox-nano", test_data), labels=("a",))
     with pytest.raises(ModelError, match="the label list has 1"):
         check(card, frames)
@@ -351,7 +351,7 @@ def test_a_network_that_does_not_fit(frames, test_data):
         check(card_of("yolox-nano", test_data), [])
 
 
-def test_frames_that_cannot_be_read(tmp_path):
+def test_unreadable_frames_are_reported(tmp_path):
     for name in ("a.mp4", "a.jpg"):
         with pytest.raises(SourceError, match=f"{name} cannot be read|{name}: No such file"):
             frames_of([tmp_path / name])
@@ -363,7 +363,7 @@ def test_frames_that_cannot_be_read(tmp_path):
             frames_of([tmp_path / name])
 
 
-def test_reference_keeps_the_better_of_two():
+def test_the_reference_keeps_the_better_of_overlapping_boxes():
     rows = np.array([[0, 0, 10, 10, 0.9, 0], [0, 0, 10, 9, 0.8, 0], [0, 0, 10, 9, 0.7, 1], [20, 0, 30, 10, 0.6, 0]])
     assert reference.overlap(rows[0], rows[1]) == pytest.approx(0.9)
     assert reference.overlap(rows[0], rows[3]) == 0
@@ -403,7 +403,7 @@ def test_shipped_vector_cards_pass(name, device, shown):
 
 
 @pytest.mark.parametrize("name", ["color", "look", "stripes"])
-def test_wrong_vectors_are_found(name, shown, monkeypatch):
+def test_wrong_vectors_are_detected(name, shown, monkeypatch):
     from streamkit.models.families import family
 
     card = load_card(find_card(name))
@@ -416,7 +416,7 @@ def test_wrong_vectors_are_found(name, shown, monkeypatch):
     assert str(report).endswith("FAILED")
 
 
-def test_a_wrong_tensor_of_a_classifier_is_found(shown, monkeypatch):
+def test_a_wrong_tensor_of_a_classifier_is_detected(shown, monkeypatch):
     from streamkit.ops import preprocess as module
 
     right = module.preprocess
@@ -429,7 +429,7 @@ def test_a_wrong_tensor_of_a_classifier_is_found(shown, monkeypatch):
     assert not check(load_card(find_card("color")), shown).passed
 
 
-def test_labels_that_do_not_fit_a_classifier(shown):
+def test_a_wrong_number_of_labels_of_a_classifier_is_reported(shown):
     card = dataclasses.replace(load_card(find_card("color")), labels=("a",))
     with pytest.raises(ModelError, match="the label list has 1"):
         check(card, shown)

@@ -57,7 +57,7 @@ def beside(data: Path, folder: Path, name: str) -> Path:
 
 
 @pytest.mark.parametrize("name", ["yolox-nano", "yolov8n", "yolov8n-seg", "deimv2-atto", "movenet-lightning"])
-def test_a_derived_card_is_the_one_that_ships(name, test_data, tmp_path):
+def test_a_derived_card_equals_the_shipped_one(name, test_data, tmp_path):
     file = beside(test_data, tmp_path, name)
     card, shipped = open_model(file.name, tmp_path), load_card(find_card(name)).with_file(file)
     size = (320, 320) if name == "yolov8n-seg" else shipped.input.size
@@ -75,7 +75,7 @@ def test_a_derived_card_is_the_one_that_ships(name, test_data, tmp_path):
     assert check_model(card).task == shipped.task
 
 
-def test_a_written_card_loads_as_the_derived_one(test_data, tmp_path):
+def test_a_written_card_loads_as_the_derived_card(test_data, tmp_path):
     file = beside(test_data, tmp_path, "yolov8n")
     derived_card = derive(file)
     (tmp_path / "best.yaml").write_text(derived_card.text(tmp_path))
@@ -84,7 +84,7 @@ def test_a_written_card_loads_as_the_derived_one(test_data, tmp_path):
     assert dataclasses.replace(written, name=derived.name, path=derived.path) == derived
 
 
-def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, tmp_path):
+def test_a_network_without_metadata_needs_the_input_options(test_data, tmp_path):
     file = beside(test_data, tmp_path, "deeplabv3-voc")
     assert "no source says how an image becomes the input" in wrong(file)
     derived_card = derive(file, family="semantic", assume=True)
@@ -112,7 +112,7 @@ def test_a_network_without_a_line_of_its_own_needs_to_know_its_input(test_data, 
         ("semantic", {"o": ["N", 2, 640, 640]}, "semantic", "segment"),
     ],
 )
-def test_task_of_the_metadata(task, outputs, family, card_task, tmp_path):
+def test_the_task_is_read_from_the_metadata(task, outputs, family, card_task, tmp_path):
     card = derive(shaped(tmp_path / "best.onnx", outputs, metadata=ultralytics(task))).card()
     assert (card.family, card.task, card.labels) == (family, card_task, ("cat", "dog"))
     assert check_model(card).input.scale == 1 / 255
@@ -138,7 +138,7 @@ SELECTED = [
 
 
 @pytest.mark.parametrize(("values", "family", "resize"), SELECTED)
-def test_rows_of_six_are_told_apart_by_a_run(values, family, resize, tmp_path):
+def test_a_trial_run_identifies_rows_of_six_values(values, family, resize, tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": [1, 300, 6]}, values={"o": values}, metadata=ultralytics())
     card = derive(path).card()
     assert (card.family, card.input.resize, card.input.antialias) == (family, resize, False)
@@ -146,7 +146,7 @@ def test_rows_of_six_are_told_apart_by_a_run(values, family, resize, tmp_path):
 
 
 @pytest.mark.parametrize(("head", "family"), [("RTDETRDecoder", "rtdetr_e2e"), ("Detect", "yolo_e2e")])
-def test_the_head_in_the_metadata_tells_rtdetr(head, family, tmp_path):
+def test_the_head_in_the_metadata_identifies_rtdetr(head, family, tmp_path):
     names = "{0: 'a', 1: 'b', 2: 'c'}"
     meta = ultralytics(names=names, head=head)
     assert derive(shaped(tmp_path / "best.onnx", {"o": ["N", 300, 6]}, metadata=meta)).card().family == family
@@ -157,7 +157,7 @@ def test_the_head_in_the_metadata_tells_rtdetr(head, family, tmp_path):
         assert derive(other).card().family == "rtdetr"
 
 
-def test_sizes_of_rows_that_are_open_are_found_by_a_run(tmp_path):
+def test_a_trial_run_determines_open_row_sizes(tmp_path):
     meta = ultralytics(head="RTDETRDecoder")
     open_ = ["batch", "queries", "values"]
     path = shaped(tmp_path / "best.onnx", {"o": open_}, values={"o": np.full((1, 1, 1), 0.5)}, metadata=meta)
@@ -174,7 +174,7 @@ def test_oriented_boxes_need_metadata_or_a_family(tmp_path):
     assert derive(file, family="yolov8_obb").card().labels == ("cat", "dog")
 
 
-def test_names_in_any_order_of_a_list_and_the_license(tmp_path):
+def test_names_in_any_order_and_the_license_are_read_from_the_metadata(tmp_path):
     names = "{1: 'b', 10: 'k', 0: 'a', 2: 'c', 3: 'd', 4: 'e', 5: 'f', 6: 'g', 7: 'h', 8: 'i', 9: 'j'}"
     meta = ultralytics(names=names, license="AGPL-3.0 License (https://x)", description="My model")
     derived_card = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 15, 8400]}, metadata=meta))
@@ -189,7 +189,7 @@ def test_metadata_of_yolov5_have_names_and_stride_only(tmp_path):
     assert (card.family, card.iou, card.labels) == ("yolov5", 0.45, ("cat", "dog"))
 
 
-def test_an_open_input_has_the_metadata_s_size(tmp_path):
+def test_an_open_input_gets_the_size_of_the_metadata(tmp_path):
     path = tmp_path / "best.onnx"
     meta = ultralytics(imgsz="[384, 640]")
     shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=meta)
@@ -208,7 +208,7 @@ def test_an_open_input_has_the_metadata_s_size(tmp_path):
         ((8, 8), "the output has 21 anchors, and an input of 8x8 with strides 8, 16, 32 has 1"),
     ],
 )
-def test_a_size_that_an_open_network_does_not_take(size, expected, test_data, tmp_path, capfd):
+def test_an_unsupported_size_of_an_open_network_is_refused(size, expected, test_data, tmp_path, capfd):
     path = tmp_path / "yunet.onnx"
     path.symlink_to(test_data / "models" / "yunet_n_dynamic.onnx")
     with pytest.raises(ModelError) as caught:
@@ -218,7 +218,7 @@ def test_a_size_that_an_open_network_does_not_take(size, expected, test_data, tm
     assert derive(path, size=(640, 480)).card().family == "yunet"
 
 
-def test_keypoints_of_a_person_are_cocos(tmp_path):
+def test_keypoints_of_a_person_default_to_coco(tmp_path):
     path = tmp_path / "best.onnx"
     meta = ultralytics("pose", "{0: 'person'}", kpt_shape="[17, 3]")
     assert derive(shaped(path, {"o": ["N", 56, 8400]}, metadata=meta)).card().skeleton == SKELETONS["coco"]
@@ -250,7 +250,7 @@ def test_keypoints_of_a_person_are_cocos(tmp_path):
         (ultralytics("pose", kpt_shape="17"), "kpt_shape is 17 in the metadata of best.onnx; a keypoint must have"),
     ],
 )
-def test_contradictions_of_the_metadata(metadata, expected, tmp_path):
+def test_contradicting_metadata_are_reported(metadata, expected, tmp_path):
     assert expected in wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=metadata))
 
 
@@ -258,7 +258,7 @@ def test_contradictions_of_the_metadata(metadata, expected, tmp_path):
     ("names", "points", "keypoints"),
     [("{0: 'person'}", 17, 17), ("{0: 'cat'}", 17, 0), ("{0: 'adult'}", 17, 0), ("{0: 'person'}", 12, 0)],
 )
-def test_points_are_named_as_cocos_for_17_of_a_person(names, points, keypoints, tmp_path):
+def test_seventeen_keypoints_of_a_person_get_coco_names(names, points, keypoints, tmp_path):
     meta = ultralytics("pose", names, kpt_shape=f"[{points}, 3]")
     card = derive(shaped(tmp_path / "best.onnx", {"o": ["N", 5 + 3 * points, 8400]}, metadata=meta)).card()
     assert len(card.skeleton.names if card.skeleton else ()) == keypoints
@@ -273,20 +273,20 @@ def test_points_are_named_as_cocos_for_17_of_a_person(names, points, keypoints, 
         ({"imgsz": "[640.0, 640]"}, "must be height and width"),
     ],
 )
-def test_metadata_that_cannot_be_meant(metadata, expected, tmp_path):
+def test_implausible_metadata_are_reported(metadata, expected, tmp_path):
     text = wrong(shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata=ultralytics(**metadata)))
     assert expected in text
 
 
 @pytest.mark.parametrize("stride", ["0", "many"])
-def test_a_stride_that_is_none_says_nothing(stride, tmp_path):
+def test_an_invalid_stride_is_ignored(stride, tmp_path):
     path = tmp_path / "best.onnx"
     shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=ultralytics(stride=stride))
     assert derive(path, size=(641, 479)).card().input.size == (641, 479)
 
 
 @pytest.mark.parametrize(("task", "values"), [("pose", 56), ("pose", 57)])
-def test_another_number_of_keypoints_than_in_the_outputs(task, values, tmp_path):
+def test_a_number_of_keypoints_other_than_in_the_outputs_is_reported(task, values, tmp_path):
     """Of 56 values and one class, 17 points of the outputs against 12; of 57, rows of a network that selects itself."""
     shape = ["N", values, 8400] if values == 56 else ["N", 300, values]
     meta = ultralytics(task, "{0: 'person'}", kpt_shape="[12, 3]")
@@ -295,7 +295,7 @@ def test_another_number_of_keypoints_than_in_the_outputs(task, values, tmp_path)
     assert "have 17; export the network again" in message
 
 
-def test_a_size_that_is_no_multiple_of_the_stride(tmp_path):
+def test_a_size_that_is_not_a_multiple_of_the_stride_is_refused(tmp_path):
     path = tmp_path / "best.onnx"
     meta = ultralytics(stride="64")
     shaped(path, {"o": ["N", 6, "anchors"]}, image=["N", 3, "height", "width"], metadata=meta)
@@ -307,7 +307,7 @@ def test_a_size_that_is_no_multiple_of_the_stride(tmp_path):
     assert derive(path, size=(640, 448)).card().input.size == (640, 448)
 
 
-def test_masks_of_yolov5_are_not_read_as_a_detector(tmp_path):
+def test_yolov5_with_masks_is_not_read_as_a_detector(tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": [1, 25200, 39], "p": [1, 32, 160, 160]})
     assert "no family reads its outputs o[1, 25200, 39], p[1, 32, 160, 160]" in wrong(path)
 
@@ -316,7 +316,7 @@ def test_an_output_without_dimensions_is_read_by_no_family(tmp_path):
     assert "no family reads its outputs o[]" in wrong(shaped(tmp_path / "best.onnx", {"o": []}))
 
 
-def test_metadata_of_another_exporter_say_nothing(tmp_path):
+def test_metadata_of_other_exporters_are_ignored(tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": ["N", 6, 8400]}, metadata={"names": "cat;dog", "made_by": "me"})
     assert "no source names 2 classes (family yolov8" in wrong(path)
 
@@ -337,7 +337,7 @@ RAW = {"logits": ["N", 300, 2], "pred_boxes": ["N", 300, 4]}
 
 
 @pytest.mark.parametrize("count", [2, 40, 300])
-def test_long_lists_of_labels_are_wrapped_and_read_back(tmp_path, count):
+def test_long_lists_of_labels_are_wrapped(tmp_path, count):
     labels = {str(number): f"a thing of kind {number}" for number in range(count)}
     write_json(tmp_path, "config.json", RT_DETR | {"id2label": labels})
     write_json(tmp_path, "preprocessor_config.json", STEPS)
@@ -352,7 +352,7 @@ def test_long_lists_of_labels_are_wrapped_and_read_back(tmp_path, count):
     assert bool(wrapped) is (count > 2)
 
 
-def test_a_detr_of_hugging_face(tmp_path):
+def test_a_detr_of_hugging_face_is_derived(tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     write_json(tmp_path, "preprocessor_config.json", STEPS)
     card = derive(shaped(tmp_path / "onnx" / "model.onnx", RAW, image=["N", 3, "h", "w"])).card()  # one folder up
@@ -364,7 +364,7 @@ def test_a_detr_of_hugging_face(tmp_path):
     assert (card.input.mean, card.input.std) == IMAGENET
 
 
-def test_one_class_more_than_labels_may_be_no_object(tmp_path):
+def test_an_extra_class_may_mean_no_object(tmp_path):
     path = shaped(tmp_path / "model.onnx", RAW | {"logits": ["N", 300, 4]})
     (tmp_path / "labels.txt").write_text("cat\ndog")
     assert "have 4 classes; give the list of this network" in wrong(path)
@@ -377,7 +377,7 @@ def test_one_class_more_than_labels_may_be_no_object(tmp_path):
 
 
 @pytest.mark.parametrize("dropped", [(), ("architectures",)])
-def test_the_first_detr_selects_by_softmax(dropped, tmp_path):
+def test_the_original_detr_selects_by_softmax(dropped, tmp_path):
     config = RT_DETR | {"model_type": "detr"}
     write_json(tmp_path, "config.json", {key: value for key, value in config.items() if key not in dropped})
     write_json(tmp_path, "preprocessor_config.json", STEPS)
@@ -401,7 +401,7 @@ def test_the_first_detr_selects_by_softmax(dropped, tmp_path):
         ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, "crop", 256, (224, 224)),
     ],
 )
-def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
+def test_a_classifier_of_hugging_face_is_derived(steps, resize, resize_to, size, tmp_path):
     config = {"architectures": ["ViTForImageClassification"], "id2label": {"0": "cat", "1": "dog"}}
     write_json(tmp_path, "config.json", config)
     write_json(tmp_path, "preprocessor_config.json", {"image_mean": [0.5] * 3, "image_std": [0.5] * 3} | steps)
@@ -424,7 +424,7 @@ def test_a_classifier_of_hugging_face(steps, resize, resize_to, size, tmp_path):
         (0, False, "the nearest filter (resample: 0), and streamkit with the bilinear one;"),
     ],
 )
-def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, tmp_path):
+def test_an_unsupported_resize_filter_is_noted(resample, antialias, note, tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     write_json(tmp_path, "preprocessor_config.json", STEPS | {"resample": resample})
     derived_card = derive(shaped(tmp_path / "model.onnx", RAW))
@@ -446,13 +446,13 @@ def test_a_filter_that_a_card_does_not_have_is_noted(resample, antialias, note, 
         ({"do_rescale": False, "rescale_factor": 0.5}, 1),
     ],
 )
-def test_the_factor_of_an_image_processor(steps, scale, tmp_path):
+def test_the_scale_of_an_image_processor_is_read(steps, scale, tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
     assert derive(shaped(tmp_path / "model.onnx", RAW)).facts["input.scale"].value == scale
 
 
-def test_a_mean_of_zero_is_a_mean(tmp_path):
+def test_a_mean_of_zero_is_accepted(tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     steps = {"do_normalize": True, "image_mean": [0, 0, 0], "image_std": 0.5}
     write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
@@ -460,7 +460,7 @@ def test_a_mean_of_zero_is_a_mean(tmp_path):
     assert (card.input.mean, card.input.std) == ((0, 0, 0), (0.5, 0.5, 0.5))
 
 
-def test_files_beside_a_network_are_those_of_its_folder_and_of_the_one_above_onnx(tmp_path):
+def test_configuration_files_are_read_from_the_networks_folder_or_above_onnx(tmp_path):
     (tmp_path / "onnx").mkdir()
     assert companions(tmp_path / "onnx" / "model.onnx") == []
     for name in ("config.json", "labels.txt", "onnx/data.yaml", "other.json"):
@@ -471,7 +471,7 @@ def test_files_beside_a_network_are_those_of_its_folder_and_of_the_one_above_onn
 
 
 @pytest.mark.parametrize(("flipped", "color"), [(True, "bgr"), (False, "rgb"), (None, "rgb")])
-def test_channels_are_in_the_order_of_the_image_processor(flipped, color, tmp_path):
+def test_the_channel_order_is_that_of_the_image_processor(flipped, color, tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     steps = STEPS if flipped is None else STEPS | {"do_flip_channel_order": flipped}
     write_json(tmp_path, "preprocessor_config.json", steps)
@@ -517,20 +517,20 @@ def test_channels_are_in_the_order_of_the_image_processor(flipped, color, tmp_pa
         (RT_DETR, {"size": {"shortest_edge": "9 px"}}, 'must be a number of pixels, got "9 px"'),
     ],
 )
-def test_contradictions_of_hugging_face(config, steps, expected, tmp_path):
+def test_contradicting_files_of_hugging_face_are_reported(config, steps, expected, tmp_path):
     write_json(tmp_path, "config.json", config)
     write_json(tmp_path, "preprocessor_config.json", STEPS | steps)
     assert expected in wrong(shaped(tmp_path / "model.onnx", RAW))
 
 
-def test_a_raw_detr_without_its_steps_is_not_guessed(tmp_path):
+def test_a_raw_detr_without_processor_settings_is_refused(tmp_path):
     write_json(tmp_path, "config.json", RT_DETR)
     message = wrong(shaped(tmp_path / "model.onnx", RAW))
     assert "no source says how an image becomes the input" in message
     assert "put preprocessor_config.json beside it" in message
 
 
-def test_json_that_cannot_be_read(tmp_path):
+def test_unreadable_json_is_reported(tmp_path):
     (tmp_path / "config.json").write_text("{")
     assert "config.json cannot be read as JSON" in wrong(shaped(tmp_path / "model.onnx", RAW))
 
@@ -551,7 +551,7 @@ def environment(form: str, **more: object) -> dict[str, object]:
         ("Fit (white edges) in", "letterbox", 255),
     ],
 )
-def test_resize_of_roboflow(form, resize, pad, tmp_path):
+def test_the_resize_of_roboflow_is_read(form, resize, pad, tmp_path):
     write_json(tmp_path, "environment.json", environment(form))
     (tmp_path / "class_names.txt").write_text("cat\ndog\n")
     card = derive(shaped(tmp_path / "weights.onnx", {"o": [1, 6, 8400]})).card()
@@ -568,13 +568,13 @@ def rf_detr(folder: Path, outputs: dict[str, list]) -> Path:
     return shaped(folder / "weights.onnx", outputs)
 
 
-def test_rf_detr(tmp_path):
+def test_an_rf_detr_is_derived(tmp_path):
     card = derive(rf_detr(tmp_path, RF_DETR)).card()
     assert (card.family, card.labels, card.input.resize) == ("detr", ("cat", "dog"), "stretch")
     assert (card.input.mean, card.input.std) == IMAGENET
 
 
-def test_an_output_that_the_family_does_not_read_is_refused(tmp_path):
+def test_an_output_unknown_to_the_family_is_refused(tmp_path):
     path = rf_detr(tmp_path, RF_DETR_SEG)
     assert wrong(path) == (
         "no family reads all of its outputs dets[1, 100, 4], labels[1, 100, 2], masks[1, 100, 78, 78]: family detr "
@@ -583,7 +583,7 @@ def test_an_output_that_the_family_does_not_read_is_refused(tmp_path):
     )
 
 
-def test_the_next_step_keeps_the_family_of_the_user(tmp_path):
+def test_the_suggested_command_keeps_the_users_family(tmp_path):
     path = shaped(tmp_path / "best.onnx", RF_DETR_SEG)
     text = wrong(path, family="detr", assume=True)
     assert text.endswith(f"write a card: streamkit models new {path} --family detr --labels FILE")
@@ -591,7 +591,7 @@ def test_the_next_step_keeps_the_family_of_the_user(tmp_path):
     assert derive(path, family="detr", assume=True).card().labels == ("cat", "dog")
 
 
-def test_a_user_s_family_ignores_the_outputs_that_it_does_not_read(tmp_path):
+def test_the_users_family_ignores_other_outputs(tmp_path):
     derived = derive(rf_detr(tmp_path, RF_DETR_SEG), family="detr", assume=True)
     assert derived.assumed == ("family detr does not read masks[1, 100, 78, 78]; ignore_outputs drops what is there",)
     (tmp_path / "weights.yaml").write_text(derived.text(tmp_path))
@@ -612,7 +612,7 @@ def test_a_user_s_family_ignores_the_outputs_that_it_does_not_read(tmp_path):
         ({"PREPROCESSING": {"resize": {"width": "w", "height": 640}}}, 'must be a number of pixels, got "w"'),
     ],
 )
-def test_steps_of_roboflow_that_a_card_cannot_do(settings, expected, tmp_path):
+def test_unsupported_steps_of_roboflow_are_reported(settings, expected, tmp_path):
     write_json(tmp_path, "environment.json", settings)
     assert expected in wrong(shaped(tmp_path / "weights.onnx", {"o": [1, 6, 8400]}))
 
@@ -629,7 +629,7 @@ def test_steps_of_roboflow_that_a_card_cannot_do(settings, expected, tmp_path):
         ("data.yaml", "names:\n  1: dog\n  0: cat\n"),
     ],
 )
-def test_labels_beside_the_network(name, text, tmp_path):
+def test_labels_are_read_from_a_file_beside_the_network(name, text, tmp_path):
     (tmp_path / name).write_text(text)
     card = derive(shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})).card()
     assert (card.family, card.labels) == ("yolov8", ("cat", "dog"))
@@ -641,7 +641,7 @@ def test_a_list_beside_must_number_its_classes_from_0(tmp_path):
     assert "data.yaml must number the classes from 0 without gaps, got -1, 0" in text
 
 
-def test_lists_of_labels_that_contradict(tmp_path):
+def test_contradicting_lists_of_labels_are_reported(tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})
     (tmp_path / "labels.txt").write_text("cat\ndog")
     (tmp_path / "classes.txt").write_text("a\nb\nc")
@@ -656,7 +656,7 @@ def test_lists_of_labels_that_contradict(tmp_path):
     assert "the labels are 1 (cat) in labels.txt, but the outputs o[1, 6, 8400] have 2 classes" in wrong(path)
 
 
-def test_a_list_beside_that_contradicts_the_metadata(tmp_path):
+def test_a_labels_file_that_contradicts_the_metadata_is_reported(tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]}, metadata=ultralytics())
     (tmp_path / "labels.txt").write_text("dog\ncat")
     assert "labels are 2 (cat, dog) in the metadata of best.onnx (names) but 2 (dog, cat) in labels.txt" in wrong(path)
@@ -670,7 +670,7 @@ def test_names_of_other_classes_do_not_make_a_classifier_an_embedding(tmp_path):
     assert "labels are 2 (cat, dog) in environment.json (CLASS_LIST), but the outputs o[1, 100] have 100" in text
 
 
-def test_labels_that_are_missing_name_known_lists(tmp_path):
+def test_missing_labels_are_reported_with_the_builtin_lists(tmp_path):
     message = wrong(shaped(tmp_path / "best.onnx", {"o": [1, 84, 8400]}))
     assert "no source names 80 classes (family yolov8, outputs o[1, 84, 8400]); put labels.txt beside it" in message
     assert message.endswith("(coco has as many)")
@@ -684,7 +684,7 @@ def rows(decoded: bool) -> np.ndarray:
     return values
 
 
-def test_yolox_and_decoded_boxes_are_told_apart_by_a_run(tmp_path):
+def test_a_trial_run_distinguishes_yolox_from_decoded_boxes(tmp_path):
     path = tmp_path / "best.onnx"
     (tmp_path / "labels.txt").write_text("cat\ndog")
     card = derive(shaped(path, {"o": [1, 8400, 7]}, values={"o": rows(decoded=False)})).card()
@@ -701,13 +701,13 @@ def test_yolox_and_decoded_boxes_are_told_apart_by_a_run(tmp_path):
     )
 
 
-def test_three_anchors_a_cell_are_yolov5(tmp_path):
+def test_three_anchors_a_cell_identify_yolov5(tmp_path):
     (tmp_path / "labels.txt").write_text("cat\ndog")
     assert derive(shaped(tmp_path / "best.onnx", {"o": [1, 25200, 7]})).card().family == "yolov5"
 
 
 @pytest.mark.parametrize(("values", "family"), [([0.25, 0.75], "probabilities"), ([-1.0, 3.0], "logits")])
-def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
+def test_a_trial_run_identifies_the_last_layer_of_a_classifier(values, family, tmp_path):
     (tmp_path / "labels.txt").write_text("cat\ndog")
     write_json(tmp_path, "preprocessor_config.json", STEPS)
     path = shaped(tmp_path / "best.onnx", {"o": [1, 2]}, values={"o": np.array([values])})
@@ -732,11 +732,11 @@ def test_a_classifier_s_last_layer_is_seen_by_a_run(values, family, tmp_path):
         ({"o": ["N", 6, 8400]}, {"size": (320, 320)}, "--size is 320 x 320, but input 'images' takes 640 x 640"),
     ],
 )
-def test_what_cannot_be_decided(outputs, options, expected, tmp_path):
+def test_an_ambiguous_network_is_reported_with_the_choices(outputs, options, expected, tmp_path):
     assert expected in wrong(shaped(tmp_path / "best.onnx", outputs), **options)
 
 
-def test_the_user_decides_the_family(tmp_path):
+def test_the_users_family_is_used(tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": ["N", 56, 8400]}, metadata={})
     (tmp_path / "names.txt").write_text("person")
     card = derive(path, family="yolov8_pose", labels=str(tmp_path / "names.txt")).card()
@@ -749,7 +749,7 @@ END_TO_END = {"labels": ["N", 300], "boxes": ["N", 300, 4], "scores": ["N", 300]
 @pytest.mark.parametrize(
     ("layer", "mean"), [("/model/backbone/dinov3/blocks.0", IMAGENET[0]), ("/model/backbone/stem", (0, 0, 0))]
 )
-def test_deimv2_with_dinov3_is_told_by_the_names_of_its_layers(layer, mean, tmp_path):
+def test_layer_names_identify_deimv2_with_dinov3(layer, mean, tmp_path):
     onnx = pytest.importorskip("onnx")
     path = shaped(tmp_path / "best.onnx", END_TO_END, extra={"orig_target_sizes": ["N", 2]}, integers=("labels",))
     model = onnx.load(path)
@@ -760,7 +760,7 @@ def test_deimv2_with_dinov3_is_told_by_the_names_of_its_layers(layer, mean, tmp_
     assert (card.family, card.input.resize, card.input.antialias, card.input.mean) == ("detr", "stretch", True, mean)
 
 
-def test_inputs_that_no_family_knows_are_named(tmp_path):
+def test_unknown_inputs_are_named(tmp_path):
     path = shaped(tmp_path / "best.onnx", RAW, extra={"pixel_mask": ["N", 64, 64]})
     (tmp_path / "labels.txt").write_text("cat\ndog")
     assert (
@@ -772,7 +772,7 @@ def test_inputs_that_no_family_knows_are_named(tmp_path):
 # ------------------------------------------------------------------------------------------------------ the file itself
 
 
-def test_a_network_that_is_missing_names_its_neighbor(tmp_path):
+def test_a_missing_network_is_reported_with_a_similar_file(tmp_path):
     shaped(tmp_path / "best.onnx", {"o": [1, 6, 8400]})
     with pytest.raises(ModelError, match=r"there is no file .*bset\.onnx; did you mean 'best\.onnx'"):
         open_model("bset.onnx", tmp_path)
@@ -786,13 +786,13 @@ def test_a_network_that_is_missing_names_its_neighbor(tmp_path):
         open_model("best.pt", tmp_path)
 
 
-def test_a_file_that_is_not_onnx(tmp_path):
+def test_a_file_that_is_not_onnx_is_refused(tmp_path):
     (tmp_path / "best.onnx").write_text("hello")
     with pytest.raises(ModelError, match="is not an ONNX model that can be read"):
         open_model("best.onnx", tmp_path)
 
 
-def test_weights_in_a_file_that_is_missing(test_data, tmp_path):
+def test_a_missing_file_of_weights_is_reported(test_data, tmp_path):
     onnx = pytest.importorskip("onnx")
     model = onnx.load(test_data / "models" / "yolox_nano_dyn.onnx")
     onnx.save(model, tmp_path / "best.onnx", save_as_external_data=True, location="best.data", size_threshold=1024)
@@ -804,7 +804,7 @@ def test_weights_in_a_file_that_is_missing(test_data, tmp_path):
         open_model("best.onnx", tmp_path)
 
 
-def test_metadata_that_were_stripped_leave_the_shapes(test_data, tmp_path):
+def test_without_metadata_the_shapes_decide(test_data, tmp_path):
     source = test_data / "models" / "yolov8n_640_deq_dyn.onnx"
     path = with_metadata(source, tmp_path / "best.onnx", {})
     assert "no source names 80 classes (family yolov8" in wrong(path)
@@ -814,7 +814,7 @@ def test_metadata_that_were_stripped_leave_the_shapes(test_data, tmp_path):
     assert dataclasses.replace(full, name="best", path=path, file=path, license="") == stripped
 
 
-def test_names_that_yaml_would_read_as_something_else_stay_names(tmp_path):
+def test_labels_that_look_like_other_yaml_types_stay_text(tmp_path):
     names = ["no", "1e5", "a: b", "null", "x # y", "12", "two words", "é", "{a}", "it's", "-", "y"]
     meta = ultralytics(names=str(dict(enumerate(names))))
     path = shaped(tmp_path / "best.onnx", {"o": ["N", 4 + len(names), 8400]}, metadata=meta)
@@ -837,6 +837,6 @@ def test_the_file_is_opened_once_for_the_card_and_its_check(tmp_path, monkeypatc
 
 
 @pytest.mark.parametrize("how", [{"end2end": "True"}, {"args": "{'batch': 1, 'nms': True}"}])
-def test_oriented_boxes_that_the_network_selects_itself_are_not_read(how, tmp_path):
+def test_oriented_boxes_with_built_in_selection_are_refused(how, tmp_path):
     path = shaped(tmp_path / "best.onnx", {"o": ["N", 300, 7]}, metadata=ultralytics("obb", **how))
     assert "reads its outputs o['?', 300, 7]; tried yolov8_obb; export it without end2end and nms" in wrong(path)

@@ -37,7 +37,7 @@ def recognizer(folder: Path, characters: str | None, classes: int, width: int | 
     return folder / "rec.onnx"
 
 
-def test_pp_ocr_needs_no_card(tmp_path):
+def test_pp_ocr_is_derived_without_a_card(tmp_path):
     card = open_model(str(recognizer(tmp_path, "a\nb\nÄ", 5)))
     assert (card.task, card.family, card.blank) == ("read", "ctc", 0)
     assert card.labels == ("a", "b", "Ä", " ")  # and the space that PP-OCR adds
@@ -53,13 +53,13 @@ def test_pp_ocr_needs_no_card(tmp_path):
     assert (factor[0] * 255 + summand[0], summand[0], pad[0]) == pytest.approx((1.0, -1.0, 0.0))
 
 
-def test_the_size_is_the_files_or_the_users(tmp_path):
+def test_the_size_comes_from_the_file_or_the_user(tmp_path):
     assert open_model(str(recognizer(tmp_path, "a\nb", 3, 160))).input.size == (160, 48)
     assert derive(recognizer(tmp_path, "a\nb", 3), size=(240, 48)).card().input.size == (240, 48)
 
 
 @pytest.mark.parametrize("characters", ["a\nb\nÄ", "a\nbb\n1"])
-def test_the_written_card_is_the_same(tmp_path, characters):
+def test_the_written_card_loads_as_the_derived_card(tmp_path, characters):
     derived = derive(recognizer(tmp_path, characters, 5))
     (tmp_path / "rec.yaml").write_text(derived.text(tmp_path), encoding="utf-8")
     again = load_card(tmp_path / "rec.yaml")

@@ -12,7 +12,7 @@ from streamkit.models.session import Session
 pytest.importorskip("onnx")
 
 
-def test_without_a_folder_for_the_cache_the_network_runs_all_the_same(root, tmp_path, monkeypatch, caplog):
+def test_the_network_runs_without_a_cache_folder(root, tmp_path, monkeypatch, caplog):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     with caplog.at_level(logging.WARNING):
@@ -24,7 +24,7 @@ def test_without_a_folder_for_the_cache_the_network_runs_all_the_same(root, tmp_
     assert all(np.isfinite(values).all() for values in outputs.values())
 
 
-def test_the_converted_network_is_kept(root, tmp_path, monkeypatch):
+def test_the_converted_network_is_cached(root, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     file = f16_file(root / "models" / "color.onnx")
     assert file.is_relative_to(tmp_path)
@@ -33,7 +33,7 @@ def test_the_converted_network_is_kept(root, tmp_path, monkeypatch):
     assert file.stat().st_mtime_ns == written_ns
 
 
-def test_the_networks_own_rounding_to_f16_stays(tmp_path, monkeypatch):
+def test_casts_to_f16_of_the_original_network_stay(tmp_path, monkeypatch):
     """It lies behind the last layer, which is computed in f32."""
     import onnx
 

@@ -14,7 +14,7 @@ class Clock:
 
 
 @pytest.mark.parametrize(("bad", "broken"), [(np.nan, True), (np.inf, True), (-np.inf, False), (65504.0, False)])
-def test_a_value_is_noticed_a_second_later(bad, broken):
+def test_a_non_finite_value_is_noticed_a_second_later(bad, broken):
     clock = Clock()
     values = FiniteValues(clock)
     outputs = {"boxes": np.zeros(4, np.float32), "scores": np.array([0.5, bad], np.float32), "labels": np.zeros(2, int)}

@@ -12,17 +12,17 @@ from streamkit.models.fused import FusedEngine, check_unchanged, share_that_can_
 from streamkit.models.network_file import inspect
 
 
-def test_a_share_needs_no_gpu(root):
+def test_the_fused_share_is_computed_without_a_gpu(root):
     assert share_that_can_be_fused(inspect(root / "models" / "demo.onnx"), (640, 384)) == 1
 
 
 @pytest.mark.skipif(can_fuse(), reason="the packages are installed")
-def test_missing_packages_are_named_with_the_command_that_installs_them(root):
+def test_missing_packages_are_named_with_the_install_command(root):
     with pytest.raises(EngineError, match=r"nvidia-cudnn-frontend is not installed; install it with: .*pip"):
         FusedEngine(inspect(root / "models" / "demo.onnx"), lambda part: None)
 
 
-def test_a_file_that_was_replaced_is_not_mixed_with_the_weights_of_the_old_one(root, tmp_path):
+def test_a_replaced_file_uses_its_new_weights(root, tmp_path):
     file = tmp_path / "net.onnx"
     shutil.copy(root / "models" / "demo.onnx", file)
     version = file_version(file)

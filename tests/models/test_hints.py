@@ -27,7 +27,7 @@ def broken(name: str, test_data, **changes) -> Card:
 
 
 @pytest.mark.parametrize("name", ["demo", "yolox-nano"])
-def test_a_right_card_has_no_hint(name, street, test_data):
+def test_a_correct_card_has_no_hint(name, street, test_data):
     assert hints(broken(name, test_data), street) == []
 
 
@@ -63,7 +63,7 @@ def rows(*classes: int) -> np.ndarray:
         (["background", "cat"], (1, 1), None),
     ],
 )
-def test_classes_that_are_shifted_by_a_background(labels, classes, expected, street, tmp_path):
+def test_classes_shifted_by_a_background_class_are_noticed(labels, classes, expected, street, tmp_path):
     (tmp_path / "labels.txt").write_text("\n".join(labels))
     card = derive(shaped(tmp_path / "e2e.onnx", {"o": [1, 300, 6]}, values={"o": rows(*classes)})).card()
     listed = hints(card, street[:2])
@@ -71,7 +71,7 @@ def test_classes_that_are_shifted_by_a_background(labels, classes, expected, str
 
 
 @pytest.mark.parametrize("score", [0.0, 0.2, 0.26])
-def test_nothing_found_is_said(score, street, tmp_path):
+def test_a_network_without_detections_is_reported(score, street, tmp_path):
     (tmp_path / "labels.txt").write_text("cat\ndog")
     values = rows(0)
     values[0, 0, 4] = score
@@ -82,7 +82,7 @@ def test_nothing_found_is_said(score, street, tmp_path):
     assert [text.startswith(start) for text in listed] == ([] if score > 0.25 else [True])
 
 
-def test_nothing_is_tried_where_there_are_no_objects(street):
+def test_no_variant_is_tried_without_objects(street):
     assert hints(load_card(find_card("color")), street[:1]) == []
 
 
@@ -95,7 +95,9 @@ def test_nothing_is_tried_where_there_are_no_objects(street):
         ("logits", 2, [1, 2], np.array([[1.0, 0.75]]), ""),
     ],
 )
-def test_a_family_whose_values_the_network_does_not_have(family, labels, shape, values, expected, street, tmp_path):
+def test_a_family_that_contradicts_the_output_values_is_noticed(
+    family, labels, shape, values, expected, street, tmp_path
+):
     names = ", ".join(f"class {number}" for number in range(labels))
     shaped(tmp_path / "net.onnx", {"o": shape}, image=[1, 3, 64, 64], values={"o": values})
     task = "detect" if family == "rtdetr" else "classify"
@@ -127,7 +129,7 @@ RGB_LEVELS = (123.675, 116.28, 103.53)
         ("bgr", 1, (0, 0, 0), ""),
     ],
 )
-def test_a_mean_in_the_other_order_of_channels(color, scale, mean, order, street):
+def test_a_mean_in_the_wrong_channel_order_is_noticed(color, scale, mean, order, street):
     card = load_card(find_card("color"))
     card = dataclasses.replace(card, input=dataclasses.replace(card.input, color=color, scale=scale, mean=mean))
     listed = hints(card, street[:1])

@@ -49,7 +49,7 @@ def test_yolov8_in_int8_loses_at_most_a_hundredth_of_ap(clips, test_data, tmp_pa
 
 
 @pytest.mark.long
-def test_a_network_that_int8_ruins_is_refused(clips, test_data, tmp_path):
+def test_a_network_that_loses_accuracy_in_int8_is_refused(clips, test_data, tmp_path):
     card = card_of("yolox-nano", test_data)
     report = quantize_card(PrecisionRequest(card, tmp_path / "x.yaml", clips[::2], clips[1::2], Device()))
     assert report.file is None

@@ -23,19 +23,19 @@ def test_the_first_tensor_that_differs_is_named() -> None:
     assert str(check) == "the first tensor that differs is b, by 20%"
 
 
-def test_a_tensor_that_is_not_finite_differs() -> None:
+def test_a_non_finite_tensor_differs() -> None:
     assert str(compare_layers(tensors(a=np.nan, b=1.0), REFERENCES)) == (
         "the first tensor that differs is a, as it is not finite"
     )
 
 
-def test_rounding_names_no_tensor() -> None:
+def test_rounding_errors_name_no_tensor() -> None:
     check = compare_layers(tensors(a=1.001, b=1.04, other=9.0, c=1.02), REFERENCES)
     assert check.first == ""
     assert str(check) == "no layer stands out, the largest error of one is 4.0%"
 
 
-def test_large_values_are_those_in_f32_and_of_either_sign() -> None:
+def test_tensors_above_half_of_the_f16_limit_are_listed() -> None:
     large = {**REFERENCES, "b": REFERENCES["b"] * -32_753, "c": REFERENCES["c"] * 32_752}
     values = [(name, reference * 1.0) for name, reference in large.items()]
     values[0] = ("a", values[0][1] * np.inf)  # as one before it overflows
@@ -44,7 +44,7 @@ def test_large_values_are_those_in_f32_and_of_either_sign() -> None:
     assert too_large([("d", np.array([np.nan, 1.0])), ("e", np.array([np.nan]))]) == ("d",)  # the first of them
 
 
-def test_tensors_outside_are_kept_for_a_network_and_added_to(root, tmp_path, monkeypatch) -> None:
+def test_excluded_tensors_are_stored_per_network_and_accumulated(root, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     network = root / "models" / "demo.onnx"
     assert tensors_outside(network) == frozenset()
@@ -53,7 +53,7 @@ def test_tensors_outside_are_kept_for_a_network_and_added_to(root, tmp_path, mon
     assert tensors_outside(network) == {"a", "b", "c"}
 
 
-def test_a_damaged_list_is_left_out_with_a_warning(root, tmp_path, monkeypatch, caplog) -> None:
+def test_a_damaged_list_is_ignored_with_a_warning(root, tmp_path, monkeypatch, caplog) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     network = root / "models" / "demo.onnx"
     keep_outside(network, ["a"])
@@ -69,7 +69,7 @@ def test_a_damaged_list_is_left_out_with_a_warning(root, tmp_path, monkeypatch, 
     assert tensors_outside(network) == {"a", "b"}
 
 
-def test_of_many_processes_that_keep_tensors_at_once_none_loses_any(root, tmp_path, monkeypatch) -> None:
+def test_processes_that_store_tensors_at_once_lose_none(root, tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     network = root / "models" / "demo.onnx"
     names = [f"tensor {number}" for number in range(40)]

@@ -227,7 +227,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_the_family_of_a_network_that_is_read(name, tmp_path):
+def test_the_family_is_identified_by_the_outputs(name, tmp_path):
     family, layout = READ[name]
     card = derive(layout.write(tmp_path), assume=True).card()
     assert card.family == family
@@ -255,7 +255,7 @@ AMBIGUOUS = {
 
 
 @pytest.mark.parametrize("name", AMBIGUOUS)
-def test_a_question_ends_with_none_of_these(name, tmp_path):
+def test_a_question_offers_none_of_these(name, tmp_path):
     family, layout = AMBIGUOUS[name]
     with pytest.raises(Underivable) as caught:
         derive(layout.write(tmp_path), assume=True)
@@ -268,7 +268,7 @@ def test_a_question_ends_with_none_of_these(name, tmp_path):
 @pytest.mark.parametrize(
     ("name", "labels"), [("segformer", 150), ("an old rt-detr of ultralytics", 80), ("a vector", 256)]
 )
-def test_an_answer_to_a_question_is_taken(name, labels, tmp_path):
+def test_an_answer_selects_the_family(name, labels, tmp_path):
     family, layout = AMBIGUOUS[name]
     path = layout.write(tmp_path)
     (tmp_path / "names.txt").write_text("\n".join(map(str, range(labels))))
@@ -470,7 +470,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "fill"), CASES)
-def test_a_network_that_no_family_reads_is_refused(name, fill, tmp_path):
+def test_a_network_without_a_matching_family_is_refused(name, fill, tmp_path):
     expected, layout = REFUSED[name]
     with pytest.raises(ModelError) as caught:
         derive(layout.write(tmp_path, fill), assume=True)

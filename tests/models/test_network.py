@@ -31,7 +31,7 @@ def card_for(file: Path, folder: Path, **changes) -> Card:
         ("person-reidentification-retail-0288.onnx", "inputs:0", "nhwc", "f32", 1, (128, 256)),
     ],
 )
-def test_inspect(file, image, layout, dtype, batch, size, test_data):
+def test_inspect_reads_inputs_and_outputs(file, image, layout, dtype, batch, size, test_data):
     info = inspect(test_data / "models" / file)
     assert (info.image_input, info.layout, info.dtype) == (image, layout, dtype)
     assert (info.batch, info.size) == (batch, size)
@@ -58,7 +58,7 @@ def test_inspect_sees_a_changed_file(tmp_path):
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:12\n", "is Git LFS's pointer to a model"),
     ],
 )
-def test_not_onnx(content, expected, tmp_path, capfd):
+def test_a_file_that_is_not_onnx_is_refused(content, expected, tmp_path, capfd):
     path = tmp_path / "net.onnx"
     path.write_bytes(content)
     with pytest.raises(ModelError, match=expected) as caught:
@@ -67,7 +67,7 @@ def test_not_onnx(content, expected, tmp_path, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_format_that_is_newer_than_onnx_runtime(tmp_path):
+def test_a_newer_format_than_onnx_runtime_reads_is_reported(tmp_path):
     onnx = pytest.importorskip("onnx")
     path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
     model = onnx.load(path)
@@ -86,7 +86,7 @@ def test_a_format_that_is_newer_than_onnx_runtime(tmp_path):
 
 
 @pytest.mark.parametrize(("domain", "name"), [("", "Foo"), ("TRT", "TRT:EfficientNMS_TRT")])
-def test_an_operator_that_onnx_runtime_lacks(domain, name, tmp_path):
+def test_an_unsupported_operator_is_reported(domain, name, tmp_path):
     onnx = pytest.importorskip("onnx")
     path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
     model = onnx.load(path)
@@ -132,7 +132,7 @@ def test_values_of_an_input_of_whole_numbers_are_from_0_to_255(mean, std, expect
     assert all(expected in text for text in texts)
 
 
-def test_a_cut_file(tmp_path, test_data):
+def test_a_truncated_file_is_reported(tmp_path, test_data):
     whole = (test_data / "models" / "yolox_nano_dyn.onnx").read_bytes()
     path = tmp_path / "net.onnx"
     path.write_bytes(whole[: len(whole) // 2])
@@ -140,7 +140,7 @@ def test_a_cut_file(tmp_path, test_data):
         inspect(path)
 
 
-def test_missing_file(tmp_path):
+def test_a_missing_file_is_reported(tmp_path):
     with pytest.raises(ModelError, match="there is no file"):
         inspect(tmp_path / "none.onnx")
     with pytest.raises(ModelError, match="is a folder"):
@@ -156,14 +156,14 @@ def test_missing_file(tmp_path):
         {"x": (F32, ["n", 3, 8, 8]), "y": (F32, ["n", 3, 8, 8])},
     ],
 )
-def test_an_input_of_the_wrong_rank(inputs, tmp_path):
+def test_an_input_of_the_wrong_rank_is_refused(inputs, tmp_path):
     path = network(tmp_path / "net.onnx", inputs)
     with pytest.raises(ModelError, match="must have one input of rank 4") as caught:
         inspect(path)
     assert "x [" in str(caught.value)
 
 
-def test_pictures_of_a_dtype_nobody_makes(tmp_path):
+def test_an_unsupported_dtype_of_images_is_refused(tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (I64, ["n", 3, 8, 8])})
     with pytest.raises(ModelError, match="takes images as int64"):
         inspect(path)
@@ -178,7 +178,7 @@ def test_check_model_fills_layout_and_dtype(test_data, tmp_path):
     assert (check_model(card).input.layout, check_model(card).input.dtype) == ("nchw", "f32")
 
 
-def test_everything_that_does_not_fit(test_data, tmp_path):
+def test_all_mismatches_are_reported_at_once(test_data, tmp_path):
     card = card_for(test_data / "models" / "yolox_nano_dyn.onnx", tmp_path, labels=("a", "b"))
     card = dataclasses.replace(card, input=dataclasses.replace(card.input, size=(640, 416)))
     with pytest.raises(ModelError) as caught:
@@ -190,7 +190,7 @@ def test_everything_that_does_not_fit(test_data, tmp_path):
     assert all(problem.file == str(card.path) for problem in caught.value.problems)
 
 
-def test_an_input_that_the_family_does_not_know(test_data, tmp_path):
+def test_an_unknown_input_is_refused(test_data, tmp_path):
     card = load_card(find_card("deimv2-atto")).with_file(test_data / "models" / "deimv2_hgnetv2_atto_coco.onnx")
     assert check_model(card).input.dtype == "f32"
     with pytest.raises(ModelError, match="family ssd has no value for the input orig_target_sizes"):
@@ -223,7 +223,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("ignored", UNREAD)
-def test_outputs_that_are_not_read_are_named_in_the_card(ignored, tmp_path):
+def test_unread_outputs_must_be_listed_in_the_card(ignored, tmp_path):
     with pytest.raises(ModelError) as caught:
         check_model(card_of_masks(tmp_path, ignored))
     (problem,) = caught.value.problems
@@ -234,7 +234,7 @@ def test_a_card_may_ignore_outputs(tmp_path):
     assert check_model(card_of_masks(tmp_path, ("more", "masks"))).input.dtype == "f32"
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_that_does_not_exist_is_reported(tmp_path):
     card = card_for(tmp_path / "net.onnx", tmp_path)
     with pytest.raises(ModelError, match=r"its file .*net.onnx does not exist; put the ONNX file there"):
         check_model(card)
@@ -244,7 +244,7 @@ def test_a_file_that_is_not_there(tmp_path):
         check_model(dataclasses.replace(card, note="Ask."))
 
 
-def test_a_sum_that_differs(test_data, tmp_path):
+def test_a_wrong_checksum_is_reported(test_data, tmp_path):
     file = test_data / "models" / "yolox_nano_dyn.onnx"
     card = card_for(file, tmp_path, url="https://example.org/x", sha256="0" * 64)
     with pytest.raises(ModelError, match=r"its SHA-256 is 2a97133c.*, not 0{64}\..*streamkit models pull net"):

@@ -15,7 +15,7 @@ def cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
-def test_the_highest_rate_is_kept(tmp_path):
+def test_the_highest_rate_is_stored(tmp_path):
     file = tmp_path / "rate.json"
     write_rate(file, RATE)
     write_rate(file, NetworkRate(1000.0, 32))
@@ -35,7 +35,7 @@ def test_a_damaged_rate_is_measured_again(text, tmp_path):
     assert read_rate(file) == RATE
 
 
-def test_each_network_size_gpu_and_arithmetic_has_its_own(root):
+def test_rates_are_stored_per_network_size_gpu_and_precision(root):
     network, other = root / "models" / "demo.onnx", root / "models" / "color.onnx"
     files = {
         rate_file(network, (640, 640), "H200", F32),
@@ -47,6 +47,6 @@ def test_each_network_size_gpu_and_arithmetic_has_its_own(root):
     assert len(files) == 5
 
 
-def test_without_a_gpu_no_rate_is_known(root):
+def test_there_is_no_rate_without_a_gpu(root):
     card = load_card(root / "models" / "demo.yaml")
     assert expected_rate(card, "auto", "auto", Device()) is None

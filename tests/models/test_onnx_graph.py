@@ -65,7 +65,7 @@ def test_each_scale_of_a_head_ends_at_its_own_last_convolution():
     assert split.tail == ["flat1", "flat2", "all"]
 
 
-def test_attention_before_a_convolution_is_no_tail_and_products_with_weights_may_be_layers():
+def test_attention_before_a_convolution_is_not_part_of_the_tail():
     nodes = (
         "q: Conv x w0 > a",
         "score: MatMul a a > b",
@@ -93,14 +93,14 @@ def test_nodes_get_unique_names():
     assert len({node.name for node in network.graph.node}) == 2
 
 
-def test_the_opset_is_raised_where_needed_only(tmp_path):
+def test_the_opset_is_raised_only_if_needed(tmp_path):
     old = load_onnx(classifier(tmp_path, opset=11).file, "a test")
     assert opset(with_opset(old, 13, "old.onnx")) == 13
     new = load_onnx(classifier(tmp_path, opset=17).file, "a test")
     assert with_opset(new, 13, "new.onnx") is new
 
 
-def test_an_opset_that_cannot_be_raised_is_told():
+def test_an_opset_that_cannot_be_raised_is_reported():
     network = model("a: NoSuchOperator x > y", opset_version=11)
     with pytest.raises(ModelError, match=r"odd.onnx has opset 11, int8 needs 13, and onnx cannot convert it: .*export"):
         with_opset(network, 13, "odd.onnx")
@@ -110,7 +110,7 @@ def test_a_float_network_is_not_quantized(tmp_path):
     assert not is_quantized(classifier(tmp_path).file)
 
 
-def test_a_file_that_is_no_network_is_told(tmp_path):
+def test_a_file_that_is_not_a_network_is_reported(tmp_path):
     (tmp_path / "x.onnx").write_bytes(b"no network")
     with pytest.raises(ModelError, match="not an ONNX model that can be read"):
         load_onnx(tmp_path / "x.onnx", "a test")

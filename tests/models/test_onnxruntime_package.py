@@ -37,7 +37,7 @@ def whole():
 
 
 @pytest.mark.parametrize(("driver", "extra"), [(False, "cpu"), (True, "gpu")])
-def test_both_builds_are_a_warning_once(machine, driver, extra):
+def test_both_builds_log_a_warning_once(machine, driver, extra):
     machine("onnxruntime", "onnxruntime-gpu", driver=driver, module=whole())
     logged = collect()
     for _ in range(3):
@@ -49,7 +49,7 @@ def test_both_builds_are_a_warning_once(machine, driver, extra):
 
 
 @pytest.mark.parametrize("build", ["onnxruntime", "onnxruntime-gpu"])
-def test_one_build_is_as_it_should_be(machine, build):
+def test_a_single_build_logs_nothing(machine, build):
     machine(build, module=whole())
     logged = collect()
     assert need_onnxruntime().get_available_providers() == ["CPUExecutionProvider"]
@@ -58,7 +58,7 @@ def test_one_build_is_as_it_should_be(machine, build):
 
 @pytest.mark.parametrize("module", [None, ModuleType("onnxruntime")])
 @pytest.mark.parametrize(("build", "extra"), [("onnxruntime", "cpu"), ("onnxruntime-gpu", "gpu")])
-def test_the_rest_of_a_build_is_an_error_with_the_commands(machine, build, extra, module):
+def test_a_partial_build_is_an_error_with_the_fix(machine, build, extra, module):
     """As after: pip install onnxruntime-gpu onnxruntime; pip uninstall onnxruntime."""
     machine(build, driver=extra == "cpu", module=module)
     with pytest.raises(DamagedOnnxRuntime) as raised:
@@ -69,7 +69,7 @@ def test_the_rest_of_a_build_is_an_error_with_the_commands(machine, build, extra
 
 
 @pytest.mark.parametrize(("driver", "extra"), [(False, "cpu"), (True, "gpu")])
-def test_no_build_is_a_missing_package(machine, driver, extra):
+def test_a_missing_build_is_a_missing_package(machine, driver, extra):
     machine(driver=driver)
     with pytest.raises(MissingPackage) as raised:
         need_onnxruntime()

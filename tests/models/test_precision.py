@@ -52,7 +52,7 @@ def batch_of(card, frames):
 # ---------------------------------------------------------------------------------------------------------- int8
 
 
-def test_an_int8_network_finds_what_the_float_one_finds(int8_demo):
+def test_an_int8_network_detects_the_objects_of_the_float_network(int8_demo):
     report, _ = int8_demo
     comparison = report.comparison
     assert comparison.objects > 100
@@ -64,7 +64,7 @@ def test_an_int8_network_finds_what_the_float_one_finds(int8_demo):
     assert f"wrote {report.file} and {report.card}" in text
 
 
-def test_it_computes_with_integers_except_at_its_end(int8_demo):
+def test_an_int8_network_uses_integers_except_in_its_last_layers(int8_demo):
     report, card = int8_demo
     graph = onnx.load(card.file).graph
     producers = {output: node for node in graph.node for output in node.output}
@@ -81,7 +81,7 @@ def test_it_computes_with_integers_except_at_its_end(int8_demo):
         assert producers[graph_output.name].op_type != "DequantizeLinear"
 
 
-def test_any_batch_size_gives_the_same(int8_demo, frames):
+def test_batch_sizes_give_the_same_objects(int8_demo, frames):
     _, card = int8_demo
     session = Session(card.file, Device())
     batch = batch_of(card, [*frames, *frames])
@@ -167,7 +167,7 @@ def test_a_fixed_batch_stays_fixed(frames, tmp_path):
 # ---------------------------------------------------------------------------------------------------- what is refused
 
 
-def test_what_loses_too_much_is_not_written(demo, frames, tmp_path):
+def test_a_network_that_loses_too_much_accuracy_is_not_written(demo, frames, tmp_path):
     """Ranges from gray frames cut off everything."""
     gray = [
         dataclasses.replace(frame, surface=Surface(np.full_like(frame.surface.data, 128), frame.surface.color))
@@ -181,37 +181,37 @@ def test_what_loses_too_much_is_not_written(demo, frames, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_too_few_frames_are_told_with_the_number(demo, frames, tmp_path):
+def test_too_few_frames_are_reported_with_the_number(demo, frames, tmp_path):
     with pytest.raises(ModelError, match=r"int8 needs at least 8 frames .*, got 4; .*--frames"):
         quantize_card(request_of(demo, tmp_path / "x.yaml", frames[:8]))
 
 
-def test_a_quantised_network_is_told(int8_demo, frames, tmp_path):
+def test_a_quantized_network_is_refused(int8_demo, frames, tmp_path):
     _, card = int8_demo
-    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised already; name the card of the float network"):
+    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantized already; name the card of the float network"):
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
-    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantised; f16 is made from the float network"):
+    with pytest.raises(ModelError, match=r"demo_int8\.onnx is quantized; f16 is made from the float network"):
         convert_card(request_of(card, tmp_path / "x.yaml", frames))
 
 
-def test_a_network_without_convolutions_to_gain_from_is_told(root, frames, tmp_path):
+def test_a_network_without_convolutions_is_refused(root, frames, tmp_path):
     card = load_card(root / "models" / "color.yaml")
     with pytest.raises(ModelError, match=r"color.onnx has 1 convolution, .*int8 would make nothing faster"):
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
 
 
-def test_a_network_that_the_quantiser_cannot_take_is_told(frames, tmp_path, monkeypatch):
+def test_a_failure_of_the_quantizer_is_reported(frames, tmp_path, monkeypatch):
     card = classifier(tmp_path)
 
     def broken(*_, **__):
         raise ValueError("a\nreason")
 
     monkeypatch.setattr("onnxruntime.quantization.quantize_static", broken)
-    with pytest.raises(ModelError, match=r"ONNX Runtime cannot quantise small\.onnx: a reason; keep the float network"):
+    with pytest.raises(ModelError, match=r"ONNX Runtime cannot quantize small\.onnx: a reason; keep the float network"):
         quantize_card(request_of(card, tmp_path / "x.yaml", frames))
 
 
-def test_a_missing_package_is_told_with_the_command(demo, frames, tmp_path, monkeypatch):
+def test_a_missing_package_is_reported_with_the_command(demo, frames, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(MissingPackage, match=r"quantize needs the package onnx; install it with: .*\[quantize\]"):
         quantize_card(request_of(demo, tmp_path / "x.yaml", frames))
@@ -230,7 +230,7 @@ def test_the_original_is_never_replaced(frames, tmp_path):
 # ---------------------------------------------------------------------------------------------------------- f16
 
 
-def test_an_f16_network_takes_f16_images_gives_f32_and_finds_the_same(demo, frames, tmp_path):
+def test_an_f16_network_reads_f16_returns_f32_and_detects_the_same(demo, frames, tmp_path):
     report = convert_card(request_of(demo, tmp_path / "half.yaml", frames))
     card = check_model(load_card(report.card))
     assert card.input.dtype == "f16"
@@ -254,7 +254,7 @@ def test_values_too_large_for_f16_stay_in_f32(frames, tmp_path):
 # --------------------------------------------------------------------------------------------------- the comparison
 
 
-def test_a_network_loses_nothing_against_itself(demo, frames):
+def test_a_network_compared_with_itself_loses_nothing(demo, frames):
     card = check_model(demo)
     comparison = compare_cards(card, card, frames[:4], Device())
     assert (comparison.agreement, comparison.score_error, comparison.ap, comparison.loss) == (1.0, 0.0, (1.0, 1.0), 0.0)
@@ -281,7 +281,7 @@ def table(*rows: tuple[float, int]) -> Detections:
         ([(0.2, 0), (0.8, 2), (0.3, 0)], 1 / 3, 0.2525),  # the other class before the only right one
     ],
 )
-def test_objects_near_the_threshold_are_no_loss_and_others_are(new, agreement, ap, demo):
+def test_only_objects_above_the_threshold_count_as_lost(new, agreement, ap, demo):
     from streamkit.models.card_comparison import _Boxes, _Outputs, _Speed
 
     tally = _Boxes(demo, None)
@@ -300,7 +300,7 @@ def test_objects_near_the_threshold_are_no_loss_and_others_are(new, agreement, a
         (0.16, 0.8, 0.6667),  # the original does not find it: it is wrong, and before the two that are right
     ],
 )
-def test_an_object_that_the_original_finds_weakly_is_no_false_one(before, agreement, ap, demo):
+def test_a_weak_object_of_the_original_is_not_a_false_positive(before, agreement, ap, demo):
     from streamkit.models.card_comparison import _Boxes, _Outputs, _Speed
 
     tally = _Boxes(demo, None)
@@ -312,7 +312,7 @@ def test_an_object_that_the_original_finds_weakly_is_no_false_one(before, agreem
     assert comparison.ap == pytest.approx((1.0, ap), abs=0.001)
 
 
-def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):
+def test_ap_is_measured_against_the_truth(demo, frames, tmp_path):
     """Truth made of some objects: a network that finds them has AP 1; its class is known by the label's name."""
     card = check_model(demo)
     path = tmp_path / "truth.json"
@@ -337,13 +337,13 @@ def test_ap_against_truth_is_that_of_the_truth(demo, frames, tmp_path):
         ('{"images": [], "annotations": [], "categories": [{"id": 1, "name": "whale"}]}', "none of the labels of demo"),
     ],
 )
-def test_wrong_truth_is_told(text, message, demo, tmp_path):
+def test_invalid_truth_is_reported(text, message, demo, tmp_path):
     (tmp_path / "truth.json").write_text(text)
     with pytest.raises(ModelError, match=message):
         read_truth(tmp_path / "truth.json", demo)
 
 
-def test_no_object_in_any_frame_is_told(demo, frames, root):
+def test_frames_without_objects_are_reported(demo, frames, root):
     card = check_model(dataclasses.replace(demo, score=1.0))
     with pytest.raises(ModelError, match="finds no object with a score of 1 or more in these 2 frames"):
         compare_cards(card, card, frames[:2], Device())

@@ -43,7 +43,7 @@ def expected():
     ],
     ids=["a fixed number", "for each image", "two dimensions", "tokens"],
 )
-def test_each_form_of_the_input_gives_the_same(make_model, slots, expected, tmp_path):
+def test_all_forms_of_text_input_give_the_same_objects(make_model, slots, expected, tmp_path):
     model = make_model()
     card = worded.card(tmp_path, model, text=TOKENS if make_model is worded.of_tokens else None)
     outputs_by_name, texts = outputs(card)
@@ -53,7 +53,7 @@ def test_each_form_of_the_input_gives_the_same(make_model, slots, expected, tmp_
     np.testing.assert_allclose(output[:, :7], expected, atol=2e-3)
 
 
-def test_images_one_by_one_get_all_texts(expected, tmp_path):
+def test_each_image_is_matched_with_all_texts(expected, tmp_path):
     model = worded.with_dims(1, "P", 64)
     model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = 1
@@ -61,7 +61,7 @@ def test_images_one_by_one_get_all_texts(expected, tmp_path):
     np.testing.assert_allclose(outputs_by_name["output0"], expected, atol=2e-3)
 
 
-def test_the_embedding_of_a_text_has_length_1_and_does_not_depend_on_others():
+def test_text_embeddings_are_normalized_and_independent():
     encoder = TextEncoder(load_card(find_card("demo-words")))
     alone, both = encoder.embed(["red van"]), encoder.embed(["person in blue", "red van"])
     np.testing.assert_array_equal(alone[0], both[1])
@@ -79,7 +79,7 @@ def test_the_embedding_of_a_text_has_length_1_and_does_not_depend_on_others():
         (["red car", "van", "Red  car"], "prompts has 'red car' and 'Red  car', which are the same; remove one"),
     ],
 )
-def test_what_no_network_takes_is_refused(prompts, message):
+def test_invalid_prompts_are_refused(prompts, message):
     with pytest.raises(ValueError, match="prompts") as caught:
         check_prompts(load_card(find_card("demo-words")), prompts)
     assert message in str(caught.value)
@@ -108,7 +108,7 @@ def test_a_prompt_that_is_too_long_is_refused(tmp_path):
         check_prompts(card, ["person in dark red"])
 
 
-def test_the_template_is_put_around_a_prompt(tmp_path):
+def test_the_template_is_applied_to_a_prompt(tmp_path):
     files = {name: f"{worded.shipped_models()}/{file}" for name, file in worded.TEXT.items()}
     plain, around = worded.card(tmp_path), worded.card(tmp_path, text={**files, "template": "person in {}"})
     np.testing.assert_array_equal(TextEncoder(around).embed(["red"]), TextEncoder(plain).embed(["person in red"]))
@@ -129,7 +129,7 @@ def test_the_template_is_put_around_a_prompt(tmp_path):
         (worded.network, {**TOKENS, "encoder": f"{worded.shipped_models()}/color.onnx"}, "which is not for tokens"),
     ],
 )
-def test_a_network_that_does_not_fit_its_text_is_refused(make_model, text, message, tmp_path):
+def test_a_network_that_does_not_match_its_text_encoder_is_refused(make_model, text, message, tmp_path):
     card = worded.card(tmp_path, make_model(), text=text)
     with pytest.raises(ModelError) as caught:
         check_model(card)
@@ -149,7 +149,7 @@ def test_a_network_that_does_not_fit_its_text_is_refused(make_model, text, messa
         ({"tokenizer": "a.json"}, {"task": "embed", "family": "embedding"}, "the key 'text.encoder' is missing"),
     ],
 )
-def test_a_wrong_text_of_a_card_is_refused(text, more, message, tmp_path):
+def test_an_invalid_text_entry_of_a_card_is_refused(text, more, message, tmp_path):
     with pytest.raises(ModelError) as caught:
         worded.card(tmp_path, text=text, **more)
     assert message in str(caught.value)
@@ -161,7 +161,7 @@ def test_a_network_with_texts_needs_a_card_with_text(tmp_path):
         check_model(card)
 
 
-def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
+def test_a_missing_package_is_reported_with_the_command(monkeypatch):
     real = builtins.__import__
 
     def missing(name, *args, **kwargs):
@@ -180,7 +180,7 @@ def test_without_the_package_the_message_says_how_to_install_it(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_gpu_gives_the_cpus_answer_to_old_and_new_prompts(expected):
+def test_gpu_and_cpu_agree_on_old_and_new_prompts(expected):
     import cupy
 
     with cupy.cuda.Device(0), cupy.cuda.Stream(non_blocking=True):

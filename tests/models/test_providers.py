@@ -9,7 +9,7 @@ import pytest
 from streamkit.models import providers
 
 
-def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_that_load_networks_do_not_touch_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
     ort = pytest.importorskip("onnxruntime")
     both = threading.Barrier(2, timeout=0.5)
     calls = []
@@ -35,7 +35,7 @@ def test_threads_that_load_networks_at_once_leave_standard_output_alone(monkeypa
     assert sys.stdout is stdout
 
 
-def test_the_folders_of_loaded_cudnn_libraries_are_read_from_the_processs_maps(tmp_path: Path) -> None:
+def test_folders_of_loaded_cudnn_libraries_are_read_from_proc_maps(tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "libcudnn_graph.so.9").touch()
@@ -52,7 +52,7 @@ def test_the_folders_of_loaded_cudnn_libraries_are_read_from_the_processs_maps(t
     assert providers.cudnn_folders(tmp_path / "none") == []
 
 
-def test_onnxruntime_takes_the_cudnn_that_is_loaded(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
+def test_onnxruntime_uses_the_loaded_cudnn(monkeypatch: pytest.MonkeyPatch, caplog) -> None:
     ort = pytest.importorskip("onnxruntime")
     preloads = []
     monkeypatch.setattr(ort, "preload_dlls", lambda cudnn: preloads.append(cudnn))
@@ -66,7 +66,7 @@ def test_onnxruntime_takes_the_cudnn_that_is_loaded(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.gpu
-def test_one_cudnn_serves_onnxruntime_and_the_fused_engine() -> None:
+def test_onnxruntime_and_the_fused_engine_share_a_cudnn() -> None:
     providers.load_libraries()
     import cudnn
 

@@ -85,14 +85,14 @@ def fails(card: Card) -> str:
     return str(caught.value).removeprefix(f"{card.path}: ")
 
 
-def test_fetches_and_checks(card):
+def test_pull_downloads_and_checks_the_file(card):
     assert pull(card) == card.file
     assert card.file.read_bytes() == CONTENT
     assert [path.name for path in card.file.parent.iterdir()] == ["net.onnx"]
     assert card.file.stat().st_mode & 0o777 == 0o644
 
 
-def test_a_file_that_is_there_is_not_fetched_again(card):
+def test_an_existing_file_is_not_downloaded_again(card):
     card.file.parent.mkdir()
     card.file.write_bytes(CONTENT)
     assert pull(replace(card, url="http://127.0.0.1:9/none")) == card.file
@@ -114,7 +114,7 @@ def test_a_wrong_file_is_replaced(card):
         ("short", None, "/short broke off after 1000 of 768000 bytes; try again"),
     ],
 )
-def test_nothing_changes_where_fetching_fails(page, sum_, expected, old, card, address):
+def test_a_failed_download_changes_nothing(page, sum_, expected, old, card, address):
     if old is not None:
         card.file.parent.mkdir()
         card.file.write_bytes(old)
@@ -123,7 +123,7 @@ def test_nothing_changes_where_fetching_fails(page, sum_, expected, old, card, a
     assert left == ([] if old is None else [old])
 
 
-def test_a_server_that_is_silent_is_given_up(card):
+def test_a_silent_server_times_out(card):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         there = replace(card, url=f"http://127.0.0.1:{silent.getsockname()[1]}/net.onnx")
         with pytest.raises(ModelError, match="cannot be fetched: timed out"):
@@ -131,7 +131,7 @@ def test_a_server_that_is_silent_is_given_up(card):
     assert list(card.file.parent.iterdir()) == []
 
 
-def test_no_server(card):
+def test_an_unreachable_server_is_reported(card):
     assert "http://127.0.0.1:9/net.onnx cannot be fetched: " in fails(replace(card, url="http://127.0.0.1:9/net.onnx"))
 
 
@@ -143,23 +143,23 @@ def test_no_secret_of_the_url_is_shown(card, address, page):
     assert f"{address}/{page}?token=***&expires=***" in text
 
 
-def test_nor_its_password_where_no_server_answers(card):
+def test_no_password_is_shown_without_a_server(card):
     text = fails(replace(card, url="http://ann:geheim@127.0.0.1:9/net.onnx"))
     assert "geheim" not in text
     assert "http://ann:***@127.0.0.1:9/net.onnx cannot be fetched: " in text
 
 
-def test_no_url(card):
+def test_a_card_without_url_is_refused(card):
     text = fails(replace(card, url="", note="Ask the authors."))
     assert text == f"the card has no url. Ask the authors. (its place: {card.file})"
 
 
-def test_a_folder_that_cannot_be_made(card, tmp_path):
+def test_a_folder_that_cannot_be_created_is_reported(card, tmp_path):
     (tmp_path / "files").write_text("a file")
     assert fails(card) == f"cannot write {card.file}: a part of the path is a file where a folder is needed"
 
 
-def test_the_folder_of_a_package_that_cannot_be_written(card):
+def test_an_unwritable_package_folder_is_reported(card):
     text = fails(replace(card, path=Path("/sys/net.yaml"), file=Path("/sys/files/net.onnx")))
     assert re.fullmatch(
         r"cannot write /sys/files/net\.onnx: [\w\s-]+; copy /sys/net\.yaml to a folder of yours and pull it there: "
@@ -184,14 +184,14 @@ def files_in(folder) -> list[str]:
 
 
 @pytest.mark.parametrize("file", ["net.onnx", "a/b/net.ONNX", "./a/../net.onnx"])
-def test_a_place_in_the_folder_of_the_card_is_written(file, tmp_path, address):
+def test_a_path_within_the_cards_folder_is_written(file, tmp_path, address):
     card = placed(tmp_path, address, file)
     assert pull(card).read_bytes() == CONTENT
     assert len(files_in(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("file", ["../net.onnx", "a/../../net.onnx", "/{tmp}/net.onnx", "link/net.onnx", "link.onnx"])
-def test_a_place_outside_the_folder_of_the_card_is_refused(file, tmp_path, address):
+def test_a_path_outside_the_cards_folder_is_refused(file, tmp_path, address):
     (tmp_path / "cards").mkdir()
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "cards" / "link").symlink_to(tmp_path / "elsewhere")
@@ -207,7 +207,7 @@ def test_a_place_outside_the_folder_of_the_card_is_refused(file, tmp_path, addre
     assert files_in(tmp_path) == ["cards/net.yaml"]
 
 
-def test_a_link_that_comes_after_the_card_was_read_is_refused_too(tmp_path, address):
+def test_a_link_created_after_loading_the_card_is_refused(tmp_path, address):
     card = placed(tmp_path, address, "a/net.onnx")
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "cards" / "a").symlink_to(tmp_path / "elsewhere")
@@ -226,7 +226,7 @@ def test_another_kind_of_file_is_refused(file, tmp_path, address):
     assert card.path.read_bytes() == before
 
 
-def test_a_folder_of_cards_that_is_a_link_is_no_trouble(tmp_path, address):
+def test_a_linked_folder_of_cards_is_accepted(tmp_path, address):
     placed(tmp_path, address, "net.onnx")
     (tmp_path / "mine").symlink_to(tmp_path / "cards")
     assert pull(load_card(tmp_path / "mine" / "net.yaml")) == tmp_path / "cards" / "net.onnx"
@@ -237,7 +237,7 @@ TOO_LARGE = (
 )
 
 
-def test_a_length_above_2_gib_is_refused_before_a_byte_is_written(card, address, monkeypatch):
+def test_a_length_above_2_gib_is_refused_before_writing(card, address, monkeypatch):
     calls = []
     monkeypatch.setattr("streamkit.models.pull._write", lambda *now: calls.append(now))
     with pytest.raises(ModelError) as caught:
@@ -248,7 +248,7 @@ def test_a_length_above_2_gib_is_refused_before_a_byte_is_written(card, address,
 
 
 @pytest.mark.parametrize("page", ["unknown", "odd", "less"])
-def test_a_file_whose_length_is_not_known_is_bounded_as_it_comes(page, card, address, monkeypatch):
+def test_a_file_of_unknown_length_is_limited_while_downloading(page, card, address, monkeypatch):
     there = replace(card, url=f"{address}/{page}")
     monkeypatch.setattr("streamkit.models.pull._MAX_BYTES", len(CONTENT))
     assert pull(there).read_bytes() == CONTENT
@@ -302,7 +302,7 @@ def endless_address():
             connection.close()
 
 
-def test_the_part_file_of_a_killed_pull_is_removed_by_the_next(card, endless_address):
+def test_a_partial_file_of_a_killed_pull_is_removed(card, endless_address):
     text = card.path.read_text()
     card.path.write_text(re.sub("url: .*", f"url: {endless_address}/net.onnx", text))
     with subprocess.Popen([sys.executable, "-c", PULL, str(card.path)]) as process:
@@ -321,5 +321,5 @@ def test_the_part_file_of_a_killed_pull_is_removed_by_the_next(card, endless_add
 
 
 @pytest.mark.parametrize("url", ["http://[::1/net.onnx", "http://127.0.0.1:no/net.onnx", "http://h/a b\x7f"])
-def test_an_address_that_is_none_is_told(url, card):
+def test_an_invalid_address_is_reported(url, card):
     assert "cannot be fetched: " in fails(replace(card, url=url))

@@ -27,7 +27,7 @@ def picture(width: int = 90, height: int = 60) -> np.ndarray:
 @pytest.mark.parametrize("full_range", [False, True])
 @pytest.mark.parametrize("siting", [(0.0, 0.5), (0.5, 0.5), (0.0, 0.0)])
 @pytest.mark.parametrize("size", [(90, 60), (89, 59)])
-def test_rgb_is_that_of_the_conversion_but_not_rounded(matrix, full_range, siting, size):
+def test_rgb_equals_the_unrounded_conversion(matrix, full_range, siting, size):
     color = Color(matrix, full_range, *siting)
     surface = Surface(from_rgb(picture(*size), color), color)
     rgb = reference.rgb(surface, *size)
@@ -62,7 +62,7 @@ SPECS = {
 
 @pytest.mark.parametrize("size", [(90, 60), (60, 90), (61, 45)])
 @pytest.mark.parametrize("name", SPECS)
-def test_the_tensor_is_the_exact_rule_s(name, size):
+def test_the_tensor_equals_the_exact_formula(name, size):
     spec, color = SPECS[name], Color("bt709", full_range=True)
     surface = Surface(from_rgb(picture(*size), color), color)
     exact = preprocess_reference([surface], [size], spec)
@@ -76,7 +76,7 @@ def test_the_tensor_is_the_exact_rule_s(name, size):
     assert errors.mean() < 0.7
 
 
-def test_antialiasing_is_the_mean_under_a_triangle():
+def test_antialiasing_is_a_triangle_filter():
     spec = InputSpec((2, 2), "stretch", antialias=True, layout="nhwc")
     rgb = np.zeros((8, 8, 3), np.float32)
     rgb[:, 3] = 80
@@ -96,7 +96,7 @@ SINGLE_CLASS = ("yunet", "yolov8_pose", "movenet")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("geometry", [(0.5, 0.5, 0.0, 4.0), (0.25, 0.75, 3.0, 0.0)])
 @pytest.mark.parametrize("iou", [0.2, 0.6])
-def test_objects_are_those_of_the_family(form, geometry, iou):
+def test_objects_equal_those_of_the_family(form, geometry, iou):
     outputs = random_outputs(form, 1, np.float32, seed=3, size=SIZE)
     reads = reader_of(form)
     classes = 1 if form in SINGLE_CLASS else CLASSES
@@ -126,7 +126,7 @@ def in_source_pixels(behind: np.ndarray, step: int, geometry: tuple[float, ...])
     return moved
 
 
-def test_boxes_and_scores_of_yolo_world():
+def test_boxes_and_scores_of_yolo_world_are_read():
     boxes = np.array([[[2, 2, 20, 20], [30, 8, 60, 40]]])
     scores = np.array([[[0.2, 0.9], [0.8, 0.1]]])
     objects = reference.objects(
@@ -141,7 +141,7 @@ def test_boxes_and_scores_of_yolo_world():
     assert objects.tolist() == [[2, 2, 20, 20, 0.9, 1], [30, 8, 60, 40, 0.8, 0]]
 
 
-def test_objects_are_clipped_and_those_outside_left_out():
+def test_objects_are_clipped_and_those_outside_dropped():
     rows = np.array(
         [[[-9, -8, 20, 20, 0.9, 0], [50, 50, 400, 300, 0.8, 0], [-9, 2, 0, 9, 0.7, 0], [5, 200, 9, 220, 0.6, 0]]]
     )
@@ -162,7 +162,7 @@ def test_objects_are_clipped_and_those_outside_left_out():
         ([0, 0, 0, 0], [0, 0, 0, 0], 0),
     ],
 )
-def test_overlap(a, b, expected):
+def test_iou_of_boxes(a, b, expected):
     assert reference.overlap(np.array(a, float), np.array(b, float)) == pytest.approx(expected)
 
 
@@ -172,7 +172,7 @@ def rotated_row(cx: float, cy: float, width: float, height: float, angle: float)
     return np.concatenate([np.zeros(6), corners.ravel()])
 
 
-def test_rotated_overlap():
+def test_iou_of_rotated_boxes():
     """Two Gaussians of equal size, d standard deviations apart, have a Bhattacharyya distance of d^2 / 8."""
     box = rotated_row(20, 20, 12, 6, 0.4)
     assert reference.rotated_overlap(box, box) == pytest.approx(1, abs=1e-6)
@@ -194,7 +194,7 @@ def test_rotated_overlap():
         ("embedding", [0.6, 0.8]),
     ],
 )
-def test_the_vector_of_an_image(family, expected):
+def test_the_vector_of_an_image_has_the_form_of_its_family(family, expected):
     outputs = {"o": np.array([[3.0, 4.0]]).reshape(1, 2, 1, 1), "last_hidden_state": np.zeros((1, 5, 2))}
     assert reference.answer(FAMILIES[family], outputs) == pytest.approx(expected)
 
@@ -213,7 +213,7 @@ def test_a_mask_is_where_the_logits_of_its_prototypes_are_above_0():
     assert mask.sum() == 14 * 40
 
 
-def test_a_mask_of_a_letterboxed_frame():
+def test_a_mask_of_a_letterboxed_frame_is_in_source_pixels():
     prototypes = np.full((1, 4, 8), -1.0)
     prototypes[0, 1, 2] = 9
     spec = InputSpec((32, 16))

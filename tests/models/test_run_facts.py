@@ -33,7 +33,7 @@ def values_again(network, tmp_path, name):
     return values_of(inspect(copy), SIZE)
 
 
-def test_a_run_is_kept_and_read_again(network, tmp_path):
+def test_facts_of_a_run_are_stored_and_read(network, tmp_path):
     values = values_of(inspect(network), SIZE)
     (file,) = cached_runs(tmp_path)
     with np.load(file) as arrays:
@@ -47,7 +47,7 @@ def test_a_run_is_kept_and_read_again(network, tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 cut", b"no archive"])
-def test_a_damaged_file_is_made_again(network, tmp_path, content):
+def test_a_damaged_file_is_replaced(network, tmp_path, content):
     values = values_of(inspect(network), SIZE)
     (file,) = cached_runs(tmp_path)
     file.write_bytes(content)
@@ -57,12 +57,12 @@ def test_a_damaged_file_is_made_again(network, tmp_path, content):
         assert arrays["names"].tolist() == list(values)
 
 
-def test_a_folder_that_cannot_be_written_changes_nothing(network, tmp_path):
+def test_an_unwritable_folder_is_ignored(network, tmp_path):
     (tmp_path / "cache").write_text("")
     assert values_of(inspect(network), SIZE)
 
 
-def test_another_size_has_values_of_its_own(network, tmp_path):
+def test_facts_are_stored_per_size(network, tmp_path):
     values_of(inspect(network), SIZE)
     values_of(inspect(network), (32, 32))
     assert len(cached_runs(tmp_path)) == 2
@@ -78,7 +78,7 @@ def test_outputs_may_have_any_name(tmp_path, monkeypatch):
     assert list(values_again(tmp_path / "network.onnx", tmp_path, "again.onnx")) == ["file"]
 
 
-def test_other_weights_in_another_file_have_other_values(tmp_path, monkeypatch):
+def test_facts_depend_on_external_weights(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     builder = NetworkBuilder((1, 3, 32, 64))
     model = builder.model(builder.convolution(builder.images, 3, 4))

@@ -68,7 +68,7 @@ def test_a_session_is_freed_with_its_last_reference(tmp_path, no_collection):
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_batch_is_its_pictures_bit_for_bit(name, threads, test_data):
+def test_a_batch_equals_its_images_bit_for_bit(name, threads, test_data):
     card = card_of(name, test_data)
     session, feeds = Session(card.file, CPU, threads=threads), noise(card, 3)
     together = session.run(feeds)
@@ -92,7 +92,7 @@ def test_a_fixed_batch_is_run_in_steps(fixed, rows, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_outputs_that_are_ignored_are_left_out(rows, tmp_path):
+def test_ignored_outputs_are_not_computed(rows, tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (F32, [1, 3, 8, 8]), "more": (I64, [1, 2])})
     session = Session(path, CPU, ignore_outputs=("out_x",))
     assert list(session.outputs) == ["out_more"]
@@ -104,7 +104,7 @@ def test_outputs_that_are_ignored_are_left_out(rows, tmp_path):
 
 
 @pytest.mark.parametrize("moved", [False, True])
-def test_a_network_that_is_replaced_is_loaded_again(moved, tmp_path):
+def test_a_replaced_network_is_reloaded(moved, tmp_path):
     """A copy may have the old file's time and size; a file that is moved there has another inode."""
     path = network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])})
     before = Session(path, CPU)
@@ -126,7 +126,7 @@ def test_a_network_that_is_replaced_is_loaded_again(moved, tmp_path):
     ("kind", "dtype", "shape"),
     [(F16, np.float16, ["n", 3, 8, 8]), (U8, np.uint8, ["n", 8, 8, 3]), (F32, np.float32, ["n", 3, None, None])],
 )
-def test_dtypes_and_layouts(kind, dtype, shape, tmp_path):
+def test_sessions_accept_all_dtypes_and_layouts(kind, dtype, shape, tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (kind, shape)})
     session = Session(path, CPU)
     x = np.arange(2 * 3 * 64).reshape(2, *(8 if n is None else n for n in shape[1:])).astype(dtype)
@@ -142,13 +142,13 @@ def test_dtypes_and_layouts(kind, dtype, shape, tmp_path):
         ({"x": np.zeros((3, 8, 8), np.float32)}, r"got float32\[3, 8, 8\]"),
     ],
 )
-def test_wrong_feeds(feeds, expected, tmp_path):
+def test_invalid_feeds_are_refused(feeds, expected, tmp_path):
     session = Session(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}), CPU)
     with pytest.raises(ValueError, match=expected):
         session.run(feeds)
 
 
-def test_the_cpu_build_says_that_it_has_no_cuda(tmp_path):
+def test_the_cpu_build_reports_missing_cuda(tmp_path):
     import onnxruntime as ort
 
     from streamkit.models.providers import open_session, provider_options
@@ -180,7 +180,7 @@ def alike(outputs, expected) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["yolox-nano", "yunet"])
-def test_gpu_gives_the_cpus_answer(name, stream, test_data):
+def test_gpu_and_cpu_agree(name, stream, test_data):
     import cupy
 
     card = card_of(name, test_data)
@@ -236,7 +236,7 @@ def pictures(card, test_data, count):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("arithmetic", FASTER, ids=str)
-def test_faster_arithmetics_stay_near_the_cpus_answer(arithmetic, stream, test_data):
+def test_lower_precisions_stay_near_the_cpu(arithmetic, stream, test_data):
     import cupy
 
     card = card_of("yolox-nano", test_data)
@@ -286,7 +286,7 @@ def test_a_layer_that_overflows_f16_is_named_and_runs_outside_of_the_engine(stre
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("arithmetic", [Arithmetic("onnxruntime", "f32"), *FASTER], ids=str)
-def test_what_is_on_the_gpu_is_freed_with_the_last_reference(arithmetic, stream, test_data, no_collection):
+def test_gpu_memory_is_freed_with_the_last_reference(arithmetic, stream, test_data, no_collection):
     card = card_of("yolox-nano", test_data)
     session = Session(card.file, Device("cuda"), arithmetic=arithmetic)
     session.warm((1,), card.input.size)
@@ -315,7 +315,7 @@ def test_cuda_graphs_are_captured_while_threads_of_the_run_use_the_gpu(stream, t
     assert not errors
 
 
-def test_a_size_that_a_network_does_not_take_is_an_error_when_it_is_warmed(test_data, capfd):
+def test_warming_an_unsupported_size_is_an_error(test_data, capfd):
     session = Session(test_data / "models" / "yunet_n_dynamic.onnx", Device())
     with pytest.raises(ModelError, match=r"cannot be run on images of 650 x 480: .*; if its input has open sizes, set"):
         session.warm([1], (650, 480))
@@ -324,7 +324,7 @@ def test_a_size_that_a_network_does_not_take_is_an_error_when_it_is_warmed(test_
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("quick", [True, False])
-def test_gpu_sessions_that_go_leave_nothing_behind(quick, stream, test_data):
+def test_closed_gpu_sessions_leave_no_memory(quick, stream, test_data):
     import cupy
 
     file = test_data / "models" / "deimv2_hgnetv2_atto_coco.onnx"  # some of its nodes run on the CPU
@@ -338,7 +338,7 @@ def test_gpu_sessions_that_go_leave_nothing_behind(quick, stream, test_data):
 
 
 @pytest.mark.gpu
-def test_gpu_outputs_of_open_shape(stream, test_data):
+def test_gpu_outputs_of_open_shape_are_returned(stream, test_data):
     import cupy
 
     card = card_of("deimv2-atto", test_data)
@@ -355,7 +355,7 @@ def test_gpu_outputs_of_open_shape(stream, test_data):
 
 
 @pytest.mark.gpu
-def test_gpu_runs_come_after_what_the_stream_was_given_before(stream, test_data):
+def test_gpu_runs_are_ordered_after_earlier_work_of_the_stream(stream, test_data):
     import cupy
 
     card = card_of("yolox-nano", test_data)
@@ -372,7 +372,7 @@ def test_gpu_runs_come_after_what_the_stream_was_given_before(stream, test_data)
 
 
 @pytest.mark.gpu
-def test_gpu_fixed_batch(stream, tmp_path, test_data):
+def test_gpu_runs_a_fixed_batch_in_steps(stream, tmp_path, test_data):
     import cupy
 
     file = test_data / "models" / "movenet_lightning_192.onnx"
@@ -387,7 +387,7 @@ def test_gpu_fixed_batch(stream, tmp_path, test_data):
 
 
 @pytest.mark.gpu
-def test_gpu_refuses_what_would_be_silent(stream, test_data, tmp_path):
+def test_gpu_refuses_images_on_the_host_or_with_strides(stream, test_data, tmp_path):
     import cupy
 
     card = card_of("yolox-nano", test_data)
@@ -406,7 +406,7 @@ def test_gpu_refuses_what_would_be_silent(stream, test_data, tmp_path):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "dtype"), [(F16, np.float16), (F32, np.float32)])
 @pytest.mark.parametrize("batch", ["n", None, 2])
-def test_gpu_dtypes_and_batches(kind, dtype, batch, stream, tmp_path):
+def test_gpu_accepts_all_dtypes_and_batches(kind, dtype, batch, stream, tmp_path):
     import cupy
 
     session = Session(network(tmp_path / "net.onnx", {"x": (kind, [batch, 3, 8, 8])}), Device("cuda"))
@@ -415,7 +415,7 @@ def test_gpu_dtypes_and_batches(kind, dtype, batch, stream, tmp_path):
 
 
 @pytest.mark.gpu
-def test_tensorrt_is_there_or_refused(stream, test_data):
+def test_tensorrt_runs_or_is_refused(stream, test_data):
     card = card_of("yolox-nano", test_data)
     try:
         session, text = Session(card.file, Device("cuda"), arithmetic=Arithmetic("tensorrt", "f32")), ""

@@ -16,7 +16,7 @@ def warm_session(tmp_path, inputs, sizes, *, quick=False) -> CpuSession:
 
 
 @pytest.mark.parametrize(("rows", "steps"), [(1, [2]), (2, [2]), (3, [4]), (4, [4]), (5, [4, 4]), (0, [0])])
-def test_a_size_that_is_not_warm_runs_as_the_next_one_that_is(rows, steps, tmp_path):
+def test_an_unwarmed_size_runs_as_the_next_warm_size(rows, steps, tmp_path):
     session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8])}, (2, 4))
     x = np.random.default_rng(0).random((rows, 3, 8, 8), np.float32)
     assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
@@ -35,7 +35,7 @@ def test_an_output_without_a_row_for_each_image_is_never_padded_or_split(quick, 
     assert session.rows == [2]
 
 
-def test_a_session_that_is_not_tuned_runs_in_steps_of_the_smallest_size(tmp_path):
+def test_an_untuned_session_runs_in_steps_of_the_smallest_size(tmp_path):
     session = warm_session(tmp_path, {"x": (F32, ["n", 3, 8, 8])}, (2, 4), quick=True)
     x = np.random.default_rng(0).random((4, 3, 8, 8), np.float32)
     assert np.array_equal(session.run({"x": x})["out_x"], x + 1)
@@ -50,7 +50,7 @@ def test_sizes_are_warmed_once_the_largest_first(tmp_path):
     assert [session.is_warm(rows) for rows in (1, 2, 3, 4, 8)] == [True, True, False, True, True]
 
 
-def test_warming_ends_when_it_is_dropped_but_for_the_first_size(tmp_path):
+def test_dropping_a_session_stops_warming_after_the_first_size(tmp_path):
     session = CpuSession(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}), Device("cuda"), quick=False)
     session.warm((1, 2, 4), (8, 8), dropped=lambda: len(session.rows) == 2)
     assert session.rows == [4, 2]

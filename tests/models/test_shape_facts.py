@@ -89,7 +89,7 @@ def test_the_number_of_labels_decides_between_families():
     assert allowed({"o": [1, 56, ANCHORS]}, 51) == {}
 
 
-def test_oriented_boxes_are_read_only_where_they_are_asked_for():
+def test_oriented_boxes_are_read_only_on_request():
     assert "yolov8_obb" not in allowed({"o": [1, 7, ANCHORS]})
     info = network({"o": [1, 7, ANCHORS]})
     assert candidates(info, SIZE, None, ("yolov8_obb",)) == [Candidate("yolov8_obb", 2)]
@@ -105,7 +105,7 @@ def test_oriented_boxes_are_read_only_where_they_are_asked_for():
         ([1, ANCHORS, 4], [1, ANCHORS + 1, 2], False),
     ],
 )
-def test_scores_and_boxes_of_anchors(boxes, scores, fits):
+def test_scores_and_boxes_of_anchors_are_recognized(boxes, scores, fits):
     assert allowed({"boxes": boxes, "scores": scores}) == ({"yolo_world": 2} if fits else {})
 
 
@@ -127,7 +127,7 @@ END_TO_END = {"yolo_e2e": None, "rtdetr_e2e": None, "rtdetr": 2}
         ("rows", END_TO_END),
     ],
 )
-def test_rows_of_six_values(rows, families):
+def test_rows_of_six_values_are_recognized(rows, families):
     numbers = allowed({"o": [1, rows, 6]})
     assert {name: numbers.get(name, "absent") for name in families} == families
     if isinstance(rows, int):
@@ -150,7 +150,7 @@ def test_rows_of_six_values(rows, families):
         (1001, {}),
     ],
 )
-def test_values_of_selected_rows(values, families):
+def test_selected_rows_are_recognized(values, families):
     assert allowed({"o": [1, 100, values]}) == families
 
 
@@ -172,7 +172,7 @@ def test_rows_as_many_as_cells_are_anchors():
         {"o": [1, 120, 150]},  # its shape, nearly
     ],
 )
-def test_features_and_maps_are_no_rows(outputs):
+def test_feature_maps_are_not_rows(outputs):
     assert allowed(outputs) == {}
 
 
@@ -204,11 +204,11 @@ def test_values_as_many_as_cells_are_anchors():
         ({"o": [1, 1, 9, 7]}, {"ssd": None}),
     ],
 )
-def test_outputs_with_names(outputs, families):
+def test_named_outputs_are_recognized(outputs, families):
     assert allowed(outputs) == families
 
 
-def test_the_last_class_of_a_softmax_is_no_object():
+def test_the_last_class_of_a_softmax_means_no_object():
     info = network({"logits": [1, 100, 3], "pred_boxes": [1, 100, 4]})
     assert candidates(info, SIZE, None, ("detr",), "softmax") == [Candidate("detr", 2)]
     assert candidates(info, SIZE, None, ("detr",), "top_k") == [Candidate("detr", 3)]
@@ -220,7 +220,7 @@ def test_further_inputs_need_a_family_that_has_values_for_them():
     assert allowed(outputs, inputs=("orig_target_sizes", "scale_factor")) == {}
 
 
-def test_an_output_that_is_not_read_is_named():
+def test_an_unread_output_is_named():
     outputs = {"dets": [1, 100, 4], "labels": [1, 100, 2], "masks": [1, 100, 9, 9], "ids": [1, 100]}
     assert candidates(network(outputs), SIZE, None) == [Candidate("detr", 2, ("masks", "ids"))]
 
@@ -263,7 +263,7 @@ def test_a_map_of_open_size_may_be_of_classes(dims):
         ([1, 2, 480, 640], False),
     ],
 )
-def test_a_map_of_classes_as_integers(dims, fits):
+def test_a_class_map_of_integers_is_recognized(dims, fits):
     assert allowed({"o": dims}, 19, integers=("o",)) == ({"semantic": 19} if fits else {})
 
 
@@ -272,7 +272,7 @@ def test_maps_of_other_things_are_known_by_name(name):
     assert allowed({name: [1, 19, 480, 640]}, 19) == {}
 
 
-def test_two_maps_are_no_classes():
+def test_two_maps_are_not_classes():
     assert allowed({"a": [1, 19, 480, 640], "b": [1, 19, 480, 640]}, 19) == {}
     assert allowed({"a": [1, 19, 480, 640], "b": [1, 2]}, 19) == {}
 
@@ -294,7 +294,7 @@ def test_two_maps_are_no_classes():
         ({"last_hidden_state": [1, 9, 384], "image_embeds": [1, 9]}, set()),
     ],
 )
-def test_vectors(outputs, families):
+def test_vectors_are_recognized(outputs, families):
     assert set(allowed(outputs)) == families
 
 
@@ -317,13 +317,13 @@ def test_vectors_of_integers_are_neither_scores_nor_embeddings():
         ("semantic", None, ("o",), False, True),
     ],
 )
-def test_shapes_that_need_no_decision(family, classes, integers, labeled, decided):
+def test_unambiguous_shapes_need_no_decision(family, classes, integers, labeled, decided):
     info = network({"o": [1, 480, 640]}, integers=integers)
     assert FAMILIES[family].certain(info, classes, labeled) is decided
 
 
 @pytest.mark.parametrize("family", ["yolov8", "yolox", "semantic", "embedding"])
-def test_a_family_that_is_asked_for_is_not_compared_with_the_input(family):
+def test_a_requested_family_is_not_checked_against_the_input(family):
     dims = {"yolov8": [1, 6, 9], "yolox": [1, 9, 7], "semantic": [1, 2, 9, 9], "embedding": [1, 9]}[family]
     listed = candidates(network({"o": dims}), None, None, (family,))
     assert [candidate.family for candidate in listed] == [family]

@@ -18,7 +18,7 @@ def cache(tmp_path, monkeypatch):
 SHAPES = {"images": (2, 3, 384, 640)}
 
 
-def test_a_kept_network_gives_the_same_graph(root, cache):
+def test_a_cached_network_gives_the_same_graph(root, cache):
     network = root / "models" / "demo.onnx"
     simplified = engine_graph(network, SHAPES, keep=True)
     (file,) = cache.iterdir()
@@ -30,19 +30,19 @@ def test_a_kept_network_gives_the_same_graph(root, cache):
     assert file.stat().st_mtime_ns == written_ns
 
 
-def test_other_sizes_and_other_files_are_kept_apart(root, cache):
+def test_sizes_and_files_are_cached_separately(root, cache):
     engine_graph(root / "models" / "demo.onnx", SHAPES, keep=True)
     engine_graph(root / "models" / "demo.onnx", {"images": (1, 3, 384, 640)}, keep=True)
     assert len(list(cache.iterdir())) == 2
     assert engine_graph(root / "models" / "demo.onnx", SHAPES, keep=True).shapes["images"] == SHAPES["images"]
 
 
-def test_nothing_is_kept_unless_asked(root, cache):
+def test_nothing_is_cached_by_default(root, cache):
     engine_graph(root / "models" / "demo.onnx", SHAPES)
     assert not cache.exists()
 
 
-def test_a_damaged_file_is_made_again(root, cache, caplog):
+def test_a_damaged_cache_file_is_replaced(root, cache, caplog):
     network = root / "models" / "demo.onnx"
     simplified = engine_graph(network, SHAPES, keep=True)
     (file,) = cache.iterdir()
@@ -56,7 +56,7 @@ def test_a_damaged_file_is_made_again(root, cache, caplog):
     assert SimplifiedNetwork(network, SHAPES).read() is not None
 
 
-def test_a_network_that_cannot_be_kept_is_used_all_the_same(root, cache):
+def test_a_network_that_cannot_be_cached_is_used(root, cache):
     cache.parent.parent.mkdir(parents=True)
     cache.parent.write_text("a file where the folder should be")
     assert engine_graph(root / "models" / "demo.onnx", SHAPES, keep=True).nodes

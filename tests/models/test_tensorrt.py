@@ -23,7 +23,7 @@ def cache(tmp_path, monkeypatch):
 SHAPES = {"x": ((1, 3, 8, 8), (4, 3, 8, 8), (4, 3, 8, 8)), "more": ((1, 2), (4, 2), (4, 2))}
 
 
-def test_one_engine_covers_all_batch_sizes(tmp_path, cache):
+def test_a_single_engine_covers_all_batch_sizes(tmp_path, cache):
     info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8]), "more": (I64, ["n", 2])}))
     options = tensorrt_options(info, shapes=SHAPES)
     assert options["trt_profile_min_shapes"] == "x:1x3x8x8,more:1x2"
@@ -31,7 +31,7 @@ def test_one_engine_covers_all_batch_sizes(tmp_path, cache):
     assert not any(name.startswith("trt_profile") for name in tensorrt_options(info))
 
 
-def test_engines_and_timings_are_kept_in_the_users_cache(tmp_path, cache):
+def test_engines_and_timings_are_stored_in_the_users_cache(tmp_path, cache):
     info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}))
     options = tensorrt_options(info, False, SHAPES)
     assert options["trt_engine_cache_enable"] == options["trt_timing_cache_enable"] == "True"
@@ -45,7 +45,7 @@ def test_engines_and_timings_are_kept_in_the_users_cache(tmp_path, cache):
     assert tensorrt_options(other, False, SHAPES)["trt_engine_cache_path"] != engines  # another network of that name
 
 
-def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_reported(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}))
@@ -53,7 +53,7 @@ def test_a_cache_that_cannot_be_written_is_told(tmp_path, monkeypatch):
         tensorrt_options(info, False)
 
 
-def test_an_f32_network_runs_in_f16_if_that_is_asked_for(tmp_path, cache):
+def test_an_f32_network_runs_in_f16_on_request(tmp_path, cache):
     info = inspect(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8])}))
     assert tensorrt_options(info, True)["trt_fp16_enable"] == "True"
 
@@ -70,7 +70,7 @@ def test_the_network_decides_the_precision(tmp_path):
     assert precisions == {"small": ("False", "False"), "int8": ("False", "True"), "half": ("True", "False")}
 
 
-def test_a_session_knows_the_shapes_of_its_profile(tmp_path):
+def test_a_session_reports_the_shapes_of_its_profile(tmp_path):
     """On the CPU, as far as it goes without the provider."""
     session = Session(network(tmp_path / "net.onnx", {"x": (F32, ["n", 3, 8, 8]), "more": (I64, ["n", 2])}), Device())
     assert session._profile((4, 2, 1), (8, 8)) == SHAPES
@@ -79,7 +79,7 @@ def test_a_session_knows_the_shapes_of_its_profile(tmp_path):
     assert fixed._profile((4,), (8, 8)) is None
 
 
-def test_a_build_without_the_provider_says_what_to_install(tmp_path):
+def test_a_build_without_the_provider_names_the_package(tmp_path):
     import onnxruntime as ort
 
     if "TensorrtExecutionProvider" in ort.get_available_providers():

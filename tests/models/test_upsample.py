@@ -34,24 +34,24 @@ def outputs(network, feed):
     return session.run(None, {session.get_inputs()[0].name: feed})[0]
 
 
-def test_the_answer_is_the_same_to_the_bit(upsampling):
+def test_the_output_is_unchanged_bit_for_bit(upsampling):
     feed = np.random.default_rng(1).normal(size=(1, 3, 33, 33)).astype(np.float32)
     np.testing.assert_array_equal(outputs(for_cuda(upsampling), feed), outputs(upsampling, feed))
     assert "Upsample" not in {node.op_type for node in onnx.load_from_string(for_cuda(upsampling)).graph.node}
 
 
-def test_a_real_network(test_data):
+def test_a_real_network_is_converted(test_data):
     file = test_data / "models" / "deeplabv3_mnv2_voc_257.onnx"
     feed = np.random.default_rng(1).uniform(-1, 1, (1, 257, 257, 3)).astype(np.float32)
     np.testing.assert_array_equal(outputs(for_cuda(file), feed), outputs(file, feed))
 
 
-def test_other_files_are_left_alone(root, test_data):
+def test_other_files_are_unchanged(root, test_data):
     for file in (root / "models" / "demo.onnx", test_data / "models" / "yolov8n_640_deq_dyn.onnx"):
         assert for_cuda(file) == file
 
 
-def test_without_the_package_it_is_refused(upsampling, monkeypatch):
+def test_a_missing_package_is_refused(upsampling, monkeypatch):
     there = builtins.__import__
 
     def missing(name, *args, **kwargs):

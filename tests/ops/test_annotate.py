@@ -11,7 +11,7 @@ from streamkit.ops.style import PALETTE, Style, palette_yuv
 QUIET = Style(labels=False, scores=False, tracks=False)
 
 
-def grey(height=360, width=640, color=None):
+def gray(height=360, width=640, color=None):
     return Surface(np.full((height * 3 // 2, width), 128, np.uint8), color or Color())
 
 
@@ -27,7 +27,7 @@ def objects(*boxes, frame=0, **columns):
 
 
 def lay(tables, style=QUIET, surfaces=None, atlas=None):
-    return annotate(surfaces or [grey()], tables if isinstance(tables, list) else [tables], style, atlas or Atlas())
+    return annotate(surfaces or [gray()], tables if isinstance(tables, list) else [tables], style, atlas or Atlas())
 
 
 def place(mark):
@@ -86,7 +86,7 @@ def test_outline_is_never_further_than_a_pixel_and_half_a_line_from_the_box():
 ])  # fmt: skip
 def test_sizes_follow_the_picture(size, line, text):
     atlas = Atlas()
-    marks, _ = lay(objects((0, 0, 2, 2)), Style(), [grey(*size)], atlas)
+    marks, _ = lay(objects((0, 0, 2, 2)), Style(), [gray(*size)], atlas)
     assert marks[0]["border"] == line
     assert marks[1]["y2"] - marks[1]["y1"] == text
 
@@ -160,7 +160,7 @@ def test_label_stays_in_the_picture(box, x, y):
 def test_colors_are_the_surfaces_own_and_stable(color):
     fills, inks = palette_yuv(color)
     table = objects((10, 60, 20, 70), (30, 60, 40, 71), (50, 60, 60, 72), class_id=[0, 3, 23], labels=("a",))
-    marks, _ = lay(table, Style(scores=False), [grey(color=color)])
+    marks, _ = lay(table, Style(scores=False), [gray(color=color)])
     assert (marks["color"][:3] & 0xFFFFFF).tolist() == fills[[0, 3, 3]].tolist()
     assert (marks["color"][:3] >> 24).tolist() == [255, 255, 255]
     assert marks["ink"][3:].tolist() == inks[[0, 3, 3]].tolist()
@@ -179,7 +179,7 @@ def test_trails_of_every_track_have_a_color_of_the_palette(color):
     colors = []
     for number in (0, 3, len(PALETTE) - 1, len(PALETTE) + 3, 7 * len(PALETTE) + 3):
         trail = Shown(((0, 0), (100, 50)), class_id=number if color == "class" else 1, track_id=number)
-        marks = annotate([grey()], [objects()], Style(color=color), Atlas(), shown=[({"trail": trail}, 640, 360)])[0]
+        marks = annotate([gray()], [objects()], Style(color=color), Atlas(), shown=[({"trail": trail}, 640, 360)])[0]
         colors.append({int(mark["color"]) & 0xFFFFFF for mark in marks})
     palette = palette_yuv(Color())[0]
     expected = [0, 3, len(PALETTE) - 1, 3, 3]
@@ -187,7 +187,7 @@ def test_trails_of_every_track_have_a_color_of_the_palette(color):
 
 
 def shown_marks(shape, style=None, size=(640, 360)):
-    return annotate([grey(size[1], size[0])], [objects()], style or Style(), Atlas(), shown=[({"a": shape}, *size)])[0]
+    return annotate([gray(size[1], size[0])], [objects()], style or Style(), Atlas(), shown=[({"a": shape}, *size)])[0]
 
 
 def test_points_in_shares_are_those_of_the_frame():
@@ -232,7 +232,7 @@ def test_labels_of_each_frame_are_moved_apart_by_themselves():
     frame = np.repeat(np.arange(2, dtype=np.int32), 3)
     ones = np.ones(6, np.float32)
     table = Detections(np.array(boxes * 2, np.float32), ones, np.zeros(6, np.int32), frame, labels=("person",))
-    marks, ends = annotate([grey(), grey()], [table], Style(), Atlas())
+    marks, ends = annotate([gray(), gray()], [table], Style(), Atlas())
     first = marks[: ends[0]]
     second = marks[ends[0] :]
     assert first.tolist() == second.tolist()
@@ -277,7 +277,7 @@ def test_only_selects_by_name_or_number():
 
 
 def test_frames_keep_their_own_marks():
-    surfaces = [grey(), None, grey(90, 120), grey()]
+    surfaces = [gray(), None, gray(90, 120), gray()]
     table = Detections.concat(
         [objects((10, 10, 20, 20)), objects((1, 1, 9, 9)), objects((50, 50, 200, 60))], rows=[0, 1, 2]
     )
@@ -287,7 +287,7 @@ def test_frames_keep_their_own_marks():
 
 
 def test_nothing_to_draw():
-    marks, ends = lay([Detections.empty(), Detections.empty()], Style(), [grey(), grey()])
+    marks, ends = lay([Detections.empty(), Detections.empty()], Style(), [gray(), gray()])
     assert len(marks) == 0
     assert ends == [0, 0]
     assert lay([], Style())[1] == [0]

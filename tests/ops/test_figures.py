@@ -14,7 +14,7 @@ QUIET = {"labels": False, "scores": False, "tracks": False}
 COLOR = Color()
 
 
-def grey(height=360, width=640):
+def gray(height=360, width=640):
     return Surface(np.full((height * 3 // 2, width), 128, np.uint8), COLOR)
 
 
@@ -31,11 +31,11 @@ def points(*rows):
 
 
 def laid(drawn, style=None, facts=(), atlas=None):
-    return annotate([grey()], [drawn], style or Style(**QUIET), atlas or Atlas(), facts)
+    return annotate([gray()], [drawn], style or Style(**QUIET), atlas or Atlas(), facts)
 
 
 def changed(marks, ends, atlas, surface=None):
-    before = surface or grey()
+    before = surface or gray()
     after = draw([before], marks, ends, atlas)[0]
     return after.data[: after.height] != before.data[: before.height]
 
@@ -98,7 +98,7 @@ def test_a_mask_is_drawn_on_its_blocks_over_a_share():
     column[0] = rle.encode(mask, 640, 360)
     marks, _ = laid(table(mask=column), Style(**QUIET, masks=0.5), atlas=atlas)
     marks = marks[marks["sprite"] == STENCIL]
-    before = grey()
+    before = gray()
     after = draw([before], marks, [1], atlas)[0]
     luma = after.data[:360]
     fours = mask.reshape(180, 2, 320, 2).sum((1, 3)) >= 2
@@ -127,15 +127,15 @@ def test_classes_of_places_are_drawn_below_everything():
     atlas = Atlas()
     road, sky = (rle.encode(np.ones((90, 640), bool), 640, 360, 0, top) for top in (270, 0))
     facts = [{"segmentation": {"road": road, "sky": sky}}]
-    marks, ends = annotate([grey()], [table()], Style(**QUIET), atlas, facts)
+    marks, ends = annotate([gray()], [table()], Style(**QUIET), atlas, facts)
     assert marks["sprite"].tolist() == [STENCIL, STENCIL, -1]
     seen = changed(marks, ends, atlas)
     assert seen[270:].all()
     assert not seen[120:260, 100:].any()
-    only = annotate([grey()], [], Style(**QUIET, only=("sky",)), Atlas(), facts)[0]
+    only = annotate([gray()], [], Style(**QUIET, only=("sky",)), Atlas(), facts)[0]
     assert len(only) == 1
     assert only[0]["y1"] == 0
-    other = annotate([grey()], [], Style(**QUIET), Atlas(), [{"segmentation": {"sky": sky}}])[0]
+    other = annotate([gray()], [], Style(**QUIET), Atlas(), [{"segmentation": {"sky": sky}}])[0]
     assert other[0]["color"] == only[0]["color"], "whatever else there is"
 
 
@@ -177,7 +177,7 @@ def distance_to(a, b, height=360, width=640):
 def seen_of(style=None, size=(640, 360), extra=None, shown=()):
     """The pixels that a table with rotated boxes, or lines, change."""
     atlas = Atlas()
-    surface = grey(size[1], size[0])
+    surface = gray(size[1], size[0])
     boxes = table(len(next(iter(extra.values()))), **extra) if extra else table(0)
     marks, ends = annotate([surface], [boxes], style or Style(**QUIET), atlas, shown=shown)
     return changed(marks, ends, atlas, surface), marks

@@ -63,7 +63,10 @@ def test_classes_are_tracks_of_their_own_unless_they_do_not_count():
 def test_irregular_motion_keeps_more_identities_than_sort(kind, ahead):
     pytest.importorskip("trackeval")
     truths = [street(kind, seed) for seed in range(3)]
-    scenes = [mot.given(seen_by_a_detector(truth, seed), 1 / 25, 960, 540) for seed, truth in enumerate(truths)]
+    scenes = [
+        mot.frames_with_detections(seen_by_a_detector(truth, seed), 1 / 25, 960, 540)
+        for seed, truth in enumerate(truths)
+    ]
     idf1 = {
         str(method): mot.scores(mot.together(truths), mot.together([mot.tracked(s, method=method) for s in scenes]))
         for method in ("sort", CBIOU)
@@ -79,7 +82,7 @@ def test_hota_is_close_to_that_of_another_implementation(kind, hota):
     """
     pytest.importorskip("trackeval")
     truths = [street(kind, seed) for seed in range(3)]
-    scenes = [mot.given(seen_by_a_detector(truth, seed), 1 / 25, 960, 540) for seed, truth in enumerate(truths)]
+    scenes = [mot.frames_with_detections(seen_by_a_detector(truth, seed), 1 / 25, 960, 540) for seed, truth in enumerate(truths)]
     tracks = [mot.tracked(scene, method=CBIOU, confirm=1 / 25) for scene in scenes]
     assert mot.scores(mot.together(truths), mot.together(tracks))["HOTA"] >= hota - 0.02
 
@@ -90,7 +93,7 @@ def test_tracks_are_as_good_as_those_of_another_implementation(test_data):
     """
     pytest.importorskip("trackeval")
     folder = test_data / "mot" / "TUD-Campus"
-    video_frames = mot.given(mot.read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
+    video_frames = mot.frames_with_detections(mot.read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
     truth = mot.by_frame(mot.read(folder / "gt" / "gt.txt"), 71)
     scores = mot.scores(truth, mot.tracked(video_frames, method=CBIOU, confirm=1 / 25))
     assert scores["HOTA"] >= 0.521 - 0.025
@@ -101,6 +104,6 @@ def test_tracks_are_as_good_as_those_of_another_implementation(test_data):
 def test_tracks_of_many_people_are_as_long_as_those_of_another_implementation(test_data):
     """`CBIoUTracker` of the package trackers 2.6.1 makes 45 tracks with a mean of 94.2 frames."""
     rows = mot.read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt")
-    lengths = mot.lengths(mot.tracked(mot.given(rows, 1 / 7, 768, 576), method=CBIOU))
+    lengths = mot.lengths(mot.tracked(mot.frames_with_detections(rows, 1 / 7, 768, 576), method=CBIOU))
     assert len(lengths) <= 45
     assert lengths.mean() >= 94.2

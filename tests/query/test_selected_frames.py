@@ -56,7 +56,7 @@ def test_frames_are_those_that_were_processed(database, archive, street):
     assert frames.missing.frames == 0
 
 
-def test_missing_videos_are_counted_and_named(archive, made_archive, tmp_path):
+def test_missing_videos_are_counted_and_named(archive, shared_archive, tmp_path):
     moved = tmp_path / "gone.mp4"
     for path in (archive / "files").glob("street-*"):
         table = pq.read_table(path)

@@ -25,7 +25,7 @@ def waiting(queue):
     return frames
 
 
-def test_live_frames_replace_the_oldest_of_their_source_which_leave_their_events():
+def test_live_frames_replace_the_oldest_of_their_source_and_keep_its_events():
     queue = FrameQueue()
     assert [queue.put([frame("cam", index, live=True)]) for index in range(7)] == [(0, 0)] * 4 + [(1, 0)] * 3
     assert queue.put([frame("other", 0, live=True)]) == (0, 0)
@@ -42,7 +42,7 @@ def test_live_frames_replace_the_oldest_of_their_source_which_leave_their_events
     assert queue.dropped == {"cam": 3}
 
 
-def test_live_frames_do_not_take_the_room_of_files():
+def test_live_frames_do_not_use_the_capacity_of_files():
     queue = FrameQueue()
     for index in range(4):
         queue.put([frame("cam", index, live=True)])
@@ -88,7 +88,7 @@ def test_live_frames_of_a_batch_do_not_wait_for_its_files():
 
 
 @pytest.mark.parametrize("end", [FrameQueue.refuse, FrameQueue.abort])
-def test_frames_that_wait_are_refused_at_the_end(end):
+def test_waiting_frames_are_refused_at_the_end(end):
     queue, put = full(), []
     batch = [frame("cam", 0, live=True), frame("file", 40), frame("file", 41)]
     thread = threading.Thread(target=lambda: put.append(queue.put(batch)))
@@ -122,16 +122,16 @@ SECOND = "second: {stage: draw, from: %s, blur: [car]}"
 
 
 @pytest.mark.parametrize("branches", [(CLEAR, FIRST), (FIRST, CLEAR)], ids=["clear first", "blurred first"])
-def test_the_loop_gets_the_pixels_of_the_branch_that_hides_objects(branches, root):
+def test_frames_have_the_pixels_of_the_branch_that_hides_objects(branches, root):
     assert looped(root, "detect: {model: demo}", *branches).inputs == ["first", "clear"]
 
 
-def test_the_loop_gets_the_pixels_of_the_branch_that_passes_all_stages_that_hide_objects(root):
+def test_frames_have_the_pixels_of_the_branch_with_all_hiding_stages(root):
     stages = ("detect: {model: demo}", FIRST, "jsonl: {from: first, path: out/a.jsonl}", SECOND % "first")
     assert looped(root, *stages).inputs == ["second", "jsonl"]
 
 
-def test_branches_that_each_show_what_the_other_hides_are_refused(root):
+def test_branches_that_reveal_what_another_hides_are_refused(root):
     with pytest.raises(ConfigError) as caught:
         looped(root, "detect: {model: demo}", FIRST, SECOND % "detect")
     assert str(caught.value) == (

@@ -17,7 +17,7 @@ FRAME_S = 0.008
 LATENCY_S = 0.2
 
 
-def test_sources_share_a_network_that_is_slower_than_all_of_them(tmp_path):
+def test_sources_share_an_overloaded_network_evenly(tmp_path):
     """12 sources give 600 frames/s, of which a network that takes 8 ms a frame serves 125."""
     registry = default_registry()
     with Collecting(registry):

@@ -6,7 +6,7 @@ import tracemalloc
 import numpy as np
 import pytest
 from support.messages import collect
-from support.noting import EXTRA, LOG, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
+from support.noting import EXTRA, LOG, _nothing_is_left_behind, entries_of, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
 from streamkit.core.data import Frame
 from streamkit.core.stage import Collecting, Registry, Sink, stage
@@ -15,14 +15,14 @@ from streamkit.runtime.execution.meters import Histogram
 # ------------------------------------------------------------------------------------------------ what reaches sinks
 
 
-def test_every_frame_of_every_source_in_order(run):
+def test_frames_of_every_source_arrive_in_order(run):
     sizes = {"a": (64, 48, 7), "b": (128, 96, 3), "c": (34, 18, 11)}
     result = run(
         {n: test_uri(width=w, height=h, frames=f) for n, (w, h, f) in sizes.items()},
         "find: {run: {instances: 2}}", "in_order: {}", "collect: {}", head="batch: 4",
     )  # fmt: skip
     assert result.code == 0
-    assert kept("out of order") == []
+    assert entries_of("out of order") == []
     for name, (width, height, frames) in sizes.items():
         records = result.records[name]
         assert [record["frame"] for record in records] == list(range(frames))
@@ -33,7 +33,7 @@ def test_every_frame_of_every_source_in_order(run):
     assert max(map(len, batches)) <= 4
 
 
-def test_many_sources_at_once(run):
+def test_many_sources_run_at_once(run):
     sources = dict.fromkeys([f"s{i}" for i in range(300)], test_uri(width=32, height=16, frames=3))
     result = run(sources, "find: {}", "tell: {}", "collect: {}")
     assert result.code == 0
@@ -46,7 +46,7 @@ def test_many_sources_at_once(run):
 
 
 @pytest.mark.parametrize("limit", [0, 1, 4, 100])
-def test_the_limit_is_of_each_source(run, limit):
+def test_the_limit_applies_to_each_source(run, limit):
     result = run({"a": test_uri(frames=10), "b": test_uri(frames=6)}, "collect: {}", limit=limit)
     assert result.code == 0
     assert {name: len(result.records.get(name, [])) for name in "ab"} == {"a": min(10, limit), "b": min(6, limit)}
@@ -62,7 +62,7 @@ def test_dropped_frames_do_not_count_for_the_limit(run):
     assert (camera["out"], camera["frames"]) == (40, 40 + sum(camera["dropped"].values()))
 
 
-def test_instances_change_nothing(run):
+def test_instances_do_not_change_results(run):
     sources = {"a": test_uri(frames=40), "b": test_uri(frames=25)}
     single = run(sources, "find: {run: {instances: 1}, pause_s: 0.001}", "collect: {}")
     several = run(sources, "find: {run: {instances: 3}, pause_s: 0.001}", "collect: {}")
@@ -71,7 +71,7 @@ def test_instances_change_nothing(run):
     assert single.report["stages"]["find"]["frames"] == several.report["stages"]["find"]["frames"] == 65
 
 
-def test_branches_see_the_same_frames_and_no_drawing_of_each_other(run):
+def test_branches_see_the_same_frames_without_each_others_drawings(run):
     result = run(
         {"a": "{stage: gray, level: 128, frames_: 9}"},
         "black: {stage: paint, level: 1, from: decode}",
@@ -83,10 +83,10 @@ def test_branches_see_the_same_frames_and_no_drawing_of_each_other(run):
     )
     assert result.code == 0
     for id_, level in (("k1", 1), ("k2", 250), ("k3", 128), ("k4", 1)):
-        assert kept(id_) == [("a", i, level, 0, None) for i in range(9)], id_
+        assert entries_of(id_) == [("a", i, level, 0, None) for i in range(9)], id_
 
 
-def test_draw_shows_in_its_own_branch_alone(run):
+def test_drawings_are_visible_in_their_branch_only(run):
     pictures: dict[str, list[np.ndarray]] = {}
     with Collecting(Registry()):
 
@@ -113,7 +113,7 @@ def test_draw_shows_in_its_own_branch_alone(run):
     np.testing.assert_array_equal(pictures["alone"], in_place["drawn"])  # in place or on a copy: the same
 
 
-def test_branches_meet_with_what_each_has_found(run):
+def test_merged_branches_have_the_detections_of_each(run):
     result = run(
         {"a": test_uri(frames=6)},
         "find: {}", "more: {stage: find, from: decode}",
@@ -130,7 +130,7 @@ def test_branches_meet_with_what_each_has_found(run):
 # ------------------------------------------------------------------------------------------------------- the report
 
 
-def test_objects_and_events_are_counted_once_however_many_ends_there_are(run):
+def test_objects_and_events_are_counted_once_with_several_outputs(run):
     for stages in (
         ["tell: {}", "k1: {stage: keep}", "k2: {stage: keep}"],  # no detector above
         ["find: {}", "k1: {stage: keep, from: find}", "tell: {from: find}", "k2: {stage: keep}"],
@@ -145,7 +145,7 @@ def test_objects_and_events_are_counted_once_however_many_ends_there_are(run):
         assert report["frames"] == 6
 
 
-def test_the_report(run):
+def test_the_report_has_the_counts_of_the_run(run):
     result = run(
         {"a": test_uri(frames=6, fps=200), "b": test_uri(frames=4)}, "find: {bad: 3}", "tell: {}", "keep: {}",
         head="batch: 2",
@@ -163,9 +163,9 @@ def test_the_report(run):
     assert report["sources"] == {"a": {"frames": 6}, "b": {"frames": 4}}
     assert report["latency"] == {}  # nothing had a due time
     assert report["detections"] == {"find": sum(i % 3 for i in (0, 1, 2, 4, 5)) + 3}
-    errors = [entry for entry in kept() if entry[4]]
+    errors = [entry for entry in entries_of() if entry[4]]
     assert sorted(entry[:2] for entry in errors) == [("a", 3), ("b", 3)]
-    assert [entry[1] for entry in kept(source="a")] == list(range(6))  # failed frames in their place
+    assert [entry[1] for entry in entries_of(source="a")] == list(range(6))  # failed frames in their place
     assert sum("find failed on" in text for text in result.logged) <= 2
 
 
@@ -179,7 +179,7 @@ def test_latency_is_measured_from_the_due_time(run):
     assert result.report["seconds"] >= 0.08
 
 
-def test_a_report_is_made_while_the_first_frame_reaches_another_end():
+def test_a_report_during_the_first_frame_is_consistent():
     running = pipeline({"a": test_uri()}, "keep: {}")
 
     class Interrupted(Histogram):

@@ -78,7 +78,7 @@ def calls(registry: Registry, stages: tuple[str, str], count: int) -> Counter[st
         pytest.param(("plugin_batch", "plugin_frame"), 43.0, id="plugins"),  # with their copies and checks
     ],
 )
-def test_a_frame_passes_the_graph_in_few_python_calls(registry, stages, limit):
+def test_a_frame_takes_few_python_calls_in_the_graph(registry, stages, limit):
     calls(registry, stages, 30)
     start, end = (calls(registry, stages, count) for count in (300, 1500))
     each = {name: (end[name] - start[name]) / 1200 for name in end if name not in WAITS}

@@ -6,7 +6,7 @@ import time
 
 import pytest
 from support.clips import write
-from support.noting import LOG, WAIT_S, _nothing_is_left_behind, kept, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
+from support.noting import LOG, WAIT_S, _nothing_is_left_behind, entries_of, pipeline, run_fixture, test_uri  # noqa: F401  fixtures
 
 from streamkit.core.data import Device
 from streamkit.core.errors import ModelError, OutputError, StreamkitError
@@ -24,18 +24,18 @@ from streamkit.runtime.run import RunConfig
         ("trouble: open", 0, "there is no such camera"),
     ],
 )
-def test_a_source_that_fails_leaves_the_others(run, options, frames, error):
+def test_a_failed_source_does_not_stop_the_others(run, options, frames, error):
     result = run({"bad": f"{{stage: gray, {options}}}", "good": "{stage: gray, frames_: 8}"}, "find: {}", "keep: {}")
     assert result.code == 1
-    assert [entry[1] for entry in kept(source="good")] == list(range(8))
-    assert [entry[1] for entry in kept(source="bad")] == list(range(frames))
+    assert [entry[1] for entry in entries_of(source="good")] == list(range(8))
+    assert [entry[1] for entry in entries_of(source="bad")] == list(range(frames))
     assert result.report["sources"]["bad"] == {"frames": frames, "error": error}
     assert result.logged == [f"source bad failed: {error}"]
     closed = [entry[1] for entry in LOG if isinstance(entry, tuple) and entry[0] == "close"]
     assert sorted(closed) == (["good"] if "open" in options else ["bad", "good"])
 
 
-def test_a_frame_that_fails_is_counted_and_the_run_goes_on(run):
+def test_a_failed_frame_is_counted_and_the_run_continues(run):
     result = run({"a": test_uri(frames=6)}, "tell: {bad: 2}", "collect: {}")
     assert result.code == 1
     assert [record["frame"] for record in result.records["a"]] == list(range(6))
@@ -47,19 +47,19 @@ def test_on_error_stop_ends_the_run(run):
     with pytest.raises(StreamkitError, match=r"find failed on a frame 3 \(0\.12 s\): ValueError: a bad one"):
         run({"a": "{stage: gray, frames_: 5000}"}, "find: {bad: 3, run: {on_error: stop}}", "keep: {}")
     assert ("close", "a") in LOG
-    assert 4 <= len(kept()) < 1000  # what was decoded goes to the outputs, and no more is
+    assert 4 <= len(entries_of()) < 1000  # what was decoded goes to the outputs, and no more is
 
 
-def test_an_error_of_the_run_itself_ends_it(run):
+def test_an_internal_error_ends_the_run(run):
     with pytest.raises(StreamkitError, match="no more of this"):
         run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: process}", "keep: {}")
     assert LOG.count("trouble opened") == LOG.count("trouble closed") >= 1
 
 
-def test_an_error_of_a_close_is_told_and_costs_no_frame(run):
+def test_an_error_in_close_is_reported_and_loses_no_frame(run):
     result = run({"a": "{stage: gray, frames_: 200}"}, "trouble: {where: close}", "keep: {}")
     assert result.code == 1
-    assert len(kept()) == 200
+    assert len(entries_of()) == 200
     assert any("trouble failed as it was closed: RuntimeError: it does not work" in text for text in result.logged)
 
 
@@ -83,7 +83,7 @@ def test_a_stage_that_cannot_be_opened_ends_the_run_before_its_first_frame(run, 
 
 
 @pytest.mark.parametrize("where", ["open", "write", "end"])
-def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, where):
+def test_an_output_error_ends_the_run_without_hanging(run, where):
     """With more sources than batches may wait between lanes."""
     with pytest.raises(OutputError, match="the disk is full"):
         run(
@@ -91,29 +91,31 @@ def test_an_output_that_cannot_be_written_ends_the_run_and_hangs_nobody(run, whe
             f"unwritable: {{where: {where}, path: 'x', from: decode}}", "find: {from: decode}", "keep: {}",
         )  # fmt: skip
     if where == "open":
-        assert kept() == []
+        assert entries_of() == []
     else:
-        for source in {entry[0] for entry in kept()}:  # what was decoded has gone to the other output, without a gap
-            indices = [entry[1] for entry in kept(source=source)]
+        for source in {
+            entry[0] for entry in entries_of()
+        }:  # what was decoded has gone to the other output, without a gap
+            indices = [entry[1] for entry in entries_of(source=source)]
             assert indices == list(range(len(indices)))
 
 
 # -------------------------------------------------------------------------------------------------------- ends early
 
 
-def test_stop_lets_through_what_is_decoded():
+def test_stop_drains_decoded_frames():
     running = pipeline(dict.fromkeys("abc", "{stage: gray, frames_: 1000000, pause_s: 0.001}"), "find: {}", "keep: {}")
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()))
     thread.start()
     until = time.monotonic() + WAIT_S
-    while len(kept()) < 30 and time.monotonic() < until:
+    while len(entries_of()) < 30 and time.monotonic() < until:
         time.sleep(0.005)
     running.stop()
     thread.join(WAIT_S)
     assert codes == [130]
     for name in "abc":
-        indices = [entry[1] for entry in kept(source=name)]
+        indices = [entry[1] for entry in entries_of(source=name)]
         assert indices == list(range(running.states[name].frames))  # all that was handed over, in order
         assert ("close", name) in LOG
     assert sum(state.frames for state in running.states.values()) >= 30
@@ -132,7 +134,7 @@ def test_stop_ends_the_wait_for_a_paced_frame():
 
 
 @pytest.mark.parametrize("frozen", ["nothing", "by Python", "by the application"])
-def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monkeypatch):
+def test_a_live_run_freezes_loaded_objects_for_the_garbage_collector(frozen, monkeypatch):
     gc.unfreeze()
     count = gc.get_freeze_count
     if frozen == "by Python":  # as Python 3.12 begins
@@ -143,7 +145,7 @@ def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monk
     thread = threading.Thread(target=running.run)
     thread.start()
     until = time.monotonic() + WAIT_S
-    while not kept() and time.monotonic() < until:
+    while not entries_of() and time.monotonic() < until:
         time.sleep(0.005)
     meanwhile = count()
     running.stop()
@@ -155,7 +157,7 @@ def test_a_live_run_keeps_what_is_loaded_out_of_garbage_collections(frozen, monk
 
 
 @pytest.mark.parametrize("live_may_come", [True, False])
-def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collections(live_may_come):
+def test_a_run_that_waits_for_cameras_freezes_loaded_objects(live_may_come):
     gc.unfreeze()
     file = {"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}
     running = pipeline(file, "keep: {}", keep_running=True, live_may_come=live_may_come)
@@ -171,12 +173,12 @@ def test_a_run_that_waits_for_cameras_keeps_what_is_loaded_out_of_garbage_collec
     assert bool(meanwhile) == live_may_come
 
 
-def test_networks_are_tuned_once_the_first_frames_have_passed():
+def test_networks_are_tuned_after_the_first_frames():
     run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=50)}}}"}, "keep: {}")
     run.device = Device("cuda")
     future = run._future()
     run.device = Device("cpu")
-    later = future(lambda dropped: len(kept()))
+    later = future(lambda dropped: len(entries_of()))
     time.sleep(0.2)
     assert not later.ready
     thread = threading.Thread(target=run.run)
@@ -187,7 +189,7 @@ def test_networks_are_tuned_once_the_first_frames_have_passed():
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_stages_of_the_host_open_while_networks_are_tuned_and_sinks_after_them(failed, monkeypatch):
+def test_host_stages_open_during_tuning_and_sinks_after_it(failed, monkeypatch):
     run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
     run.device = Device("cuda")
     opened, tuned, open_ = [], threading.Event(), threading.Event()
@@ -221,7 +223,7 @@ def test_stages_of_the_host_open_while_networks_are_tuned_and_sinks_after_them(f
         ({"a": ""}, {}, True),
     ],
 )
-def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, options, held):
+def test_networks_are_tuned_at_once_with_live_or_possible_cameras(sources, options, held):
     listed = {
         id_: f"{{stage: test_pattern, uri: {test_uri(frames=2)}{f', pace: {pace}' if pace else ''}}}"
         for id_, pace in (sources or {"a": ""}).items()
@@ -236,7 +238,7 @@ def test_networks_are_tuned_at_once_where_cameras_are_or_may_come(sources, optio
 
 
 @pytest.mark.parametrize(("pace", "held"), [("unpaced", True), ("realtime", False)])
-def test_a_file_that_repeats_is_no_camera(pace, held, tmp_path):
+def test_a_looping_file_is_not_a_camera(pace, held, tmp_path):
     path = write(tmp_path / "a.mp4", frames=5)
     run = PipelineRun(pipeline({"a": f"{{uri: {path}, loop: true, pace: {pace}}}"}, "keep: {}").graph, Device("cpu"))
     run.device = Device("cuda")

@@ -24,7 +24,7 @@ def graph_of(device: str, sources: int = 2) -> Any:
 @pytest.mark.parametrize(
     ("device", "sources", "unused"), [("cpu", 2, 0), ("[cpu]", 2, 0), ("[cpu, 'cuda:1', 'cuda:2']", 1, 2)]
 )
-def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) -> None:
+def test_a_single_share_runs_in_the_parent(device: str, sources: int, unused: int) -> None:
     logged = collect()
     trace: Any = SimpleNamespace(current_track=Spans)
     run = prepare(graph_of(device, sources), Path("p.yaml"), {}, RunConfig(limit=4), trace=trace)
@@ -33,7 +33,7 @@ def test_one_share_runs_in_this_process(device: str, sources: int, unused: int) 
     assert logged == [f"cuda:{i + 1} is not used: there are more devices than sources" for i in range(unused)]
 
 
-def test_several_shares_are_a_fleet() -> None:
+def test_several_shares_run_as_a_fleet() -> None:
     fleet = prepare(graph_of("{use: cpu, processes: 2}"), Path("p.yaml"), {"a": "1"}, RunConfig(limit=4))
     assert isinstance(fleet, WorkerFleet)
     assert fleet.limit == 4

@@ -33,7 +33,7 @@ def graph_of(root, stages):
         ("  draw: {}\n", [DECODE]),
     ],
 )  # fmt: skip
-def test_records_hold_what_their_sinks_read_or_the_last_stages_produce(root, stages, inputs):
+def test_records_have_the_inputs_of_their_sinks_or_of_the_last_stages(root, stages, inputs):
     assert record_inputs(graph_of(root, stages)) == inputs
 
 
@@ -48,7 +48,7 @@ def test_stages_below_a_sink_read_what_the_sink_reads(root):
     assert graph.nodes["track"].inputs == ["video"]
 
 
-def test_stages_that_no_record_and_no_added_sink_needs_are_left_out(root):
+def test_stages_without_a_reader_are_removed(root):
     stages = CARS + "  track: {}\n  draw: {}\n  csv: {path: a.csv}\n" + PEOPLE
     graph = graph_of(root, stages)
     assert list(with_sinks(graph, ["cars"], []).nodes) == ["cars"]

@@ -57,7 +57,7 @@ def more(id_: str) -> None:
     until(lambda: len(WRITTEN.get(id_, [])) > so_far + 5)
 
 
-def test_other_alarms_are_another_pipeline_and_the_same_ones_are_not():
+def test_changed_alarms_rebuild_the_pipeline_and_equal_ones_do_not():
     def graph(alarms):
         return build(read_text(f"{SOURCES}{STAGES}alarms: {alarms}", registry=registry()))
 
@@ -91,7 +91,7 @@ def test_sources_and_settings_follow_the_file_while_others_run(tmp_path):
     assert running.report(130)["removed"]["sources"] == 2
 
 
-def test_a_broken_edit_is_refused_with_every_problem_and_all_goes_on(tmp_path):
+def test_a_broken_edit_is_refused_with_every_problem_and_the_run_continues(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (_, logged, _):
         path.write_text("device: cpu\nsources: {a: {stage: camera, rat: 3}}\nstages: {slow: {}, not: {}}\n")
@@ -107,7 +107,7 @@ def test_a_broken_edit_is_refused_with_every_problem_and_all_goes_on(tmp_path):
     assert len(logged) == 2
 
 
-def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
+def test_changed_stages_are_rebuilt_without_losing_frames(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, logged, codes):
         first = running._running
@@ -126,7 +126,7 @@ def test_other_stages_are_built_anew_and_no_frame_is_lost(tmp_path):
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == report["sources"]["a"]["out"]
 
 
-def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
+def test_stages_that_fail_to_open_are_reverted(tmp_path):
     path = tmp_path / "p.yaml"
     (tmp_path / "folder.jsonl").mkdir()
     with following(path, SOURCES + STAGES) as (running, logged, _):
@@ -149,7 +149,7 @@ def test_stages_that_cannot_be_opened_give_way_to_those_before(tmp_path):
         ("[cpu, cpu]", "device must list each device once"),
     ],
 )
-def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, device, words):
+def test_an_unavailable_device_is_refused_before_the_run_stops(tmp_path, device, words):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, logged, _):
         first = running._running
@@ -162,7 +162,7 @@ def test_a_device_that_cannot_be_had_is_refused_before_anything_stops(tmp_path, 
         assert running._running is first
 
 
-def test_a_state_that_cannot_be_kept_gives_way_to_the_pipeline_before(tmp_path):
+def test_a_state_that_cannot_be_stored_reverts_the_edit(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, logged, codes):
         more("a")
@@ -175,7 +175,7 @@ def test_a_state_that_cannot_be_kept_gives_way_to_the_pipeline_before(tmp_path):
         assert codes == []
 
 
-def test_it_goes_on_without_any_source(tmp_path):
+def test_the_run_continues_without_any_source(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, "sources: {}\n" + STAGES) as (running, logged, codes):
         assert running.states == {}
@@ -188,7 +188,7 @@ def test_it_goes_on_without_any_source(tmp_path):
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, restarted):
+def test_changes_through_the_api_survive_edits_of_other_options(tmp_path, restarted):
     path = tmp_path / "p.yaml"
     text = f"state: {tmp_path}/state.db\n{SOURCES}  c: {{stage: camera}}\n{STAGES}  old: {{stage: slow}}\n"
 
@@ -240,7 +240,7 @@ def test_what_was_done_by_hand_stays_through_edits_of_other_things(tmp_path, res
 
 
 @pytest.mark.parametrize("error", [ValueError("a number too long"), RecursionError("too deep"), SystemExit(3)])
-def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
+def test_the_next_edit_is_applied_after_any_error(tmp_path, error):
     path = tmp_path / "p.yaml"
 
     def load(text: str) -> str:
@@ -257,7 +257,7 @@ def test_whatever_a_wrong_edit_raises_the_next_one_is_followed(tmp_path, error):
         more("c")
 
 
-def test_several_devices_have_a_process_each_even_without_sources(tmp_path):
+def test_each_device_has_a_process_even_without_sources(tmp_path):
     path = tmp_path / "p.yaml"
     path.write_text("device: {use: cpu, processes: 2}\nsources: {}\nstages: {jsonl: {path: all.jsonl}}")
     fleet = watching(path, lambda: build(read(path, may_be_empty=True)), 5, {"batch.size": "2"})._running
@@ -286,7 +286,7 @@ class Mine(FrameStage):
 
 
 @pytest.mark.parametrize("named", ["mine.py", "stages"])
-def test_an_edited_plugin_is_followed_and_a_broken_one_refused(tmp_path, named):
+def test_an_edited_plugin_is_reloaded_and_a_broken_one_refused(tmp_path, named):
     path, folder = tmp_path / "p.yaml", tmp_path / "stages"
     folder.mkdir()
     plugin = tmp_path / named if named.endswith(".py") else folder / "mine.py"
@@ -332,7 +332,7 @@ def test_a_new_file_in_a_folder_of_plugins_is_noticed(tmp_path):
         assert logged[2] == f"{path}: no change that affects the pipeline"
 
 
-def test_another_number_of_processes_is_another_pipeline():
+def test_a_changed_number_of_processes_rebuilds_the_pipeline():
     two, three = (
         build(
             read_text(
@@ -355,7 +355,7 @@ def rebuilt(running: ReloadingPipeline, path: Path, text: str) -> None:
     until(lambda: running._running is not before and running.ready)
 
 
-def test_changes_by_calls_outlive_a_rebuild(tmp_path):
+def test_changes_through_the_api_survive_a_rebuild(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, _, _):
         running.add(source(running, "c"))
@@ -373,7 +373,7 @@ def test_changes_by_calls_outlive_a_rebuild(tmp_path):
         more("a")
 
 
-def test_an_edit_counts_where_a_call_changed_the_same(tmp_path):
+def test_an_edit_overrides_a_change_through_the_api(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, _, _):
         running.remove("b")
@@ -386,7 +386,7 @@ def test_an_edit_counts_where_a_call_changed_the_same(tmp_path):
         assert running.changeable("slow") == {"pause_s": 0.003}
 
 
-def test_it_says_why_an_edit_is_rejected_until_the_next_one(tmp_path):
+def test_the_reason_of_a_rejected_edit_is_reported_until_the_next_edit(tmp_path):
     path = tmp_path / "p.yaml"
     with following(path, SOURCES + STAGES) as (running, _, _):
         assert running.rejected == ""

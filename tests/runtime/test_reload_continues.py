@@ -137,7 +137,7 @@ def totals(rows: list[list[str]]) -> list[int]:
     return [int(entered) + int(left) for *_, entered, left in rows]
 
 
-def test_a_zone_that_moves_is_followed_by_the_rules_below_without_a_rebuild(tmp_path):
+def test_rules_below_use_a_moved_zone_without_a_rebuild(tmp_path):
     followed = Followed(tmp_path)
     with followed.running():
         followed.more("door")
@@ -158,7 +158,7 @@ def test_a_zone_that_moves_is_followed_by_the_rules_below_without_a_rebuild(tmp_
     assert crossed == list(range(1, len(crossed) + 1))
 
 
-def test_a_zone_that_a_call_moves_is_followed_by_the_rules_below(tmp_path):
+def test_rules_below_use_a_zone_moved_through_the_api(tmp_path):
     followed = Followed(tmp_path)
     with followed.running():
         followed.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
@@ -168,7 +168,7 @@ def test_a_zone_that_a_call_moves_is_followed_by_the_rules_below(tmp_path):
         followed.more("crowd", 2)
 
 
-def test_an_area_that_a_rule_names_cannot_go_alone(tmp_path):
+def test_an_area_used_by_a_rule_cannot_be_removed_alone(tmp_path):
     followed = Followed(tmp_path)
     followed.edit(STAGES.replace("till: [[", "desk: [["))
     with followed.running():
@@ -176,7 +176,7 @@ def test_an_area_that_a_rule_names_cannot_go_alone(tmp_path):
         assert "till" in followed.run.rejected
 
 
-def test_a_stored_zone_is_that_of_the_rules_too_after_a_restart(tmp_path):
+def test_rules_use_a_stored_zone_after_a_restart(tmp_path):
     followed = Followed(tmp_path, head=f"cpu\nstate: {tmp_path}/state.db")
     with followed.running():
         followed.run.set("zone", {"polygon": {"till": [[160, 0], [240, 0], [240, 240], [160, 240]]}})
@@ -195,7 +195,7 @@ def check_that_counts_and_track_ids_go_on(followed: Followed, ids: str) -> None:
         assert len(set(tracks)) == len(tracks)
 
 
-def test_counts_and_track_ids_go_on_over_a_rebuild(tmp_path):
+def test_counts_and_track_ids_continue_over_a_rebuild(tmp_path):
     followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
     with followed.running():
         followed.more("door", 6)
@@ -213,7 +213,7 @@ def test_counts_and_track_ids_go_on_over_a_rebuild(tmp_path):
 
 
 @pytest.mark.slow
-def test_processes_follow_a_zone_and_pass_on_their_counts(tmp_path):
+def test_processes_use_a_moved_zone_and_hand_over_their_counts(tmp_path):
     followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n", head="{use: cpu, processes: 2}")
     with followed.running():
         first = followed.run._running
@@ -232,7 +232,7 @@ def test_processes_follow_a_zone_and_pass_on_their_counts(tmp_path):
     check_that_counts_and_track_ids_go_on(followed, "b")  # the killed process has lost those of the other one
 
 
-def test_a_line_that_moves_and_a_source_that_is_edited_begin_at_zero_in_a_rebuild(tmp_path):
+def test_moved_lines_and_edited_sources_start_at_zero_after_a_rebuild(tmp_path):
     lines = STAGES.replace(LINE, f"{{one: {LINE}, two: [[160, 0], [160, 240]]}}")
     followed = Followed(tmp_path, f"  a: {CAMERA}\n  b: {CAMERA}\n", stages=lines)
     with followed.running():
@@ -250,7 +250,7 @@ def test_a_line_that_moves_and_a_source_that_is_edited_begin_at_zero_in_a_rebuil
     assert min(int(row[2]) for row in rows if row[0] == "a") > 1
 
 
-def test_a_source_that_a_call_has_removed_begins_at_zero_when_an_edit_adds_it_again(tmp_path):
+def test_a_removed_source_starts_at_zero_when_an_edit_adds_it_again(tmp_path):
     followed = Followed(tmp_path, sources=f"  a: {CAMERA}\n  b: {CAMERA}\n")
     with followed.running():
         followed.more("door", 4)
@@ -263,7 +263,7 @@ def test_a_source_that_a_call_has_removed_begins_at_zero_when_an_edit_adds_it_ag
     assert totals([row for row in rows if row[0] == "a"])[0] > 1
 
 
-def test_a_source_that_is_removed_and_added_again_after_a_rebuild_begins_at_zero(tmp_path):
+def test_a_source_readded_after_a_rebuild_starts_at_zero(tmp_path):
     followed = Followed(tmp_path)
     with followed.running():
         followed.more("door", 4)
@@ -276,7 +276,7 @@ def test_a_source_that_is_removed_and_added_again_after_a_rebuild_begins_at_zero
     assert min(totals(followed.events("door", last_run=True))) == 1
 
 
-def test_identities_are_known_after_a_rebuild(tmp_path):
+def test_identities_survive_a_rebuild(tmp_path):
     stages = "\n  people: {}\n  identify: {confirm: 50ms}\n  other: {stage: rule, when: person, track_ttl: 1s}\n"
     followed = Followed(tmp_path, stages=stages)
     with followed.running():
@@ -288,7 +288,7 @@ def test_identities_are_known_after_a_rebuild(tmp_path):
     assert [row[3] for row in followed.events("identify")] == ["1", "2"]
 
 
-def test_nothing_is_left_behind(tmp_path, monkeypatch):
+def test_no_state_is_left_after_the_run(tmp_path, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr("tempfile.tempdir", None)
     (tmp_path / "tmp").mkdir()

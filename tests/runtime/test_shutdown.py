@@ -11,7 +11,7 @@ from streamkit.runtime import shutdown
 from streamkit.runtime.shutdown import GRACE_S, wait
 
 
-def test_threads_that_end_are_waited_for_however_long():
+def test_ending_threads_are_joined_without_a_time_limit():
     threads = [threading.Timer(0.3, lambda: None) for _ in range(3)]
     for thread in threads:
         thread.start()
@@ -19,7 +19,7 @@ def test_threads_that_end_are_waited_for_however_long():
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_what_hangs_is_left_behind_and_what_closes_a_file_is_not(monkeypatch):
+def test_hanging_threads_are_abandoned_except_those_that_close_files(monkeypatch):
     monkeypatch.setattr(shutdown, "DRAIN_S", 0.2)
     monkeypatch.setattr(shutdown, "GRACE_S", 0.4)
     over = threading.Event()
@@ -41,7 +41,7 @@ def test_what_hangs_is_left_behind_and_what_closes_a_file_is_not(monkeypatch):
     ("since_s", "drops", "left"),
     [(None, 0, False), (3.9, 0, False), (4.1, 1, False), (4.9, 1, False), (5.1, 1, True)],
 )
-def test_frames_drain_for_four_seconds_and_calls_that_hang_are_left_after_five(since_s, drops, left, monkeypatch):
+def test_frames_drain_for_four_seconds_and_hanging_calls_are_abandoned_after_five(since_s, drops, left, monkeypatch):
     monkeypatch.setattr(shutdown, "_POLL_S", 0.01)
     over, looks, dropped = threading.Event(), [], []
     hung = threading.Thread(target=over.wait, daemon=True)
@@ -61,7 +61,7 @@ def test_frames_drain_for_four_seconds_and_calls_that_hang_are_left_after_five(s
 
 
 @pytest.mark.alone
-def test_a_live_pipeline_with_a_stage_and_a_camera_that_hang_ends_and_closes_its_files(tmp_path):
+def test_a_live_pipeline_with_hanging_stage_and_camera_ends_and_closes_its_files(tmp_path):
     HOLD.clear()
     running, logged = pipeline(
         "sources: {a: {stage: camera}, stuck: {stage: camera, hangs: true}}\n"

@@ -73,7 +73,7 @@ def source(warm: WarmPipeline, id_: str, frames: int = 5):
     return read_source(warm.graph.config, id_, f"test://?width=32&height=32&fps=10&frames={frames}")[0]
 
 
-def test_one_after_the_other_each_through_every_end(warm):
+def test_videos_pass_one_by_one_through_every_output(warm):
     pipeline, seen = warm()
     for id_ in ("a", "b", "a"):
         state = pipeline.send(source(pipeline, id_))
@@ -82,7 +82,7 @@ def test_one_after_the_other_each_through_every_end(warm):
     assert seen.ends["first"] == seen.ends["second"] == {"a": [*range(5)] * 2, "b": [*range(5)]}
 
 
-def test_its_end_is_that_of_the_last_end(warm):
+def test_a_video_ends_when_its_last_output_ends(warm):
     pipeline, seen = warm()
     seen.hold.clear()
     read, out = threading.Event(), threading.Event()
@@ -100,7 +100,7 @@ def test_its_end_is_that_of_the_last_end(warm):
     assert out.is_set()
 
 
-def test_what_fails_is_known_of_its_source_alone(warm):
+def test_failures_are_reported_for_their_source_only(warm):
     pipeline, _ = warm()
     bad, good = pipeline.send(source(pipeline, "bad")), pipeline.send(source(pipeline, "good"))
     assert (bad.failed, bad.failures, good.failed) == (5, 5, 0)
@@ -110,7 +110,7 @@ def test_what_fails_is_known_of_its_source_alone(warm):
     assert type(missing.raised).__name__ == "SourceError"
 
 
-def test_an_id_that_is_under_way_is_refused(warm):
+def test_an_id_in_progress_is_refused(warm):
     pipeline, seen = warm(slots=2)
     seen.hold.clear()
     thread = threading.Thread(target=lambda: pipeline.send(source(pipeline, "a")))
@@ -124,7 +124,7 @@ def test_an_id_that_is_under_way_is_refused(warm):
     assert not thread.is_alive()
 
 
-def test_who_waits_learns_that_the_pipeline_has_ended(warm):
+def test_waiters_are_notified_of_the_end_of_the_pipeline(warm):
     pipeline, seen = warm()
     seen.hold.clear()
     errors: list[BaseException] = []

@@ -65,7 +65,7 @@ def test_the_table_has_every_route(server):
 
 
 @pytest.mark.parametrize(("method", "path"), NEEDS, ids=[" ".join(method_and_path) for method_and_path in NEEDS])
-def test_no_role_may_more_than_the_table_says(server, create, method, path):
+def test_each_role_has_only_the_rights_of_the_table(server, create, method, path):
     """The path names things that are not there, so that an allowed request changes nothing either."""
     where = re.sub(r"\{\w+\}", "987654", path)
     for role in ROLES:
@@ -92,7 +92,7 @@ def test_only_operators_see_addresses(server, create):
 # --------------------------------------------------------------------------------------------------------- sessions
 
 
-def test_a_session_knows_its_role_and_is_another_for_each_browser(server, create, browser):
+def test_each_browser_has_a_session_with_its_role(server, create, browser):
     token = create(VIEWER, "anna")
     first = browser(token)
     second = browser(token, **{"user-agent": "Phone"})
@@ -109,7 +109,7 @@ def test_a_session_knows_its_role_and_is_another_for_each_browser(server, create
     assert first.cookies["streamkit"] not in str(listed)
 
 
-def test_signing_out_ends_the_session_and_not_only_the_cookie(server, create, browser):
+def test_signing_out_ends_the_session_on_the_server(server, create, browser):
     client = browser(create(VIEWER))
     cookie = {"cookie": f"streamkit={client.cookies['streamkit']}"}
     assert server.open.get("/api/v1/sessions", headers=cookie).status_code == 200
@@ -117,7 +117,7 @@ def test_signing_out_ends_the_session_and_not_only_the_cookie(server, create, br
     assert server.open.get("/api/v1/sessions", headers=cookie).status_code == 401
 
 
-def test_signing_in_again_ends_the_session_before(server, create, browser):
+def test_signing_in_again_ends_the_previous_session(server, create, browser):
     client = browser(create(VIEWER))
     old = {"cookie": f"streamkit={client.cookies['streamkit']}"}
     assert client.post("/api/v1/session", json={"token": TOKEN}).status_code == 204
@@ -134,7 +134,7 @@ def test_another_origin_neither_ends_a_session_nor_changes_anything(create, brow
     assert client.get("/api/v1/session", headers=cookie).json()["signed_in"]
 
 
-def test_an_admin_ends_any_session_and_others_only_those_of_their_token(server, create, browser):
+def test_only_an_admin_ends_sessions_of_other_tokens(server, create, browser):
     anna = browser(create(OPERATOR, "anna"))
     ben = browser(create(VIEWER, "ben"))
     ids = {session["name"]: session["id"] for session in server.client.get("/api/v1/sessions").json()}
@@ -149,7 +149,7 @@ def test_an_admin_ends_any_session_and_others_only_those_of_their_token(server, 
 # ----------------------------------------------------------------------------------------------------------- tokens
 
 
-def test_a_revoked_token_is_over_at_once_with_its_sessions(server, create, browser):
+def test_revoking_a_token_ends_its_sessions_at_once(server, create, browser):
     token = create(OPERATOR, "anna")
     client = browser(token)
     assert server.open.get("/api/v1/sessions", headers=bearer(token)).status_code == 200
@@ -212,7 +212,7 @@ def test_a_token_that_cannot_be_created_says_why(server, body, status, words):
     assert words in answer.json()["error"]
 
 
-def test_what_cannot_be_revoked_says_why(server):
+def test_a_refused_revocation_names_the_reason(server):
     assert server.client.delete("/api/v1/tokens/nobody").status_code == 404
     answer = server.client.delete("/api/v1/tokens/admin")
     assert answer.status_code == 409
@@ -220,7 +220,7 @@ def test_what_cannot_be_revoked_says_why(server):
     assert server.client.get("/api/v1/tokens").status_code == 200
 
 
-def test_tokens_outlive_a_restart_and_those_of_a_file_are_there(root, tmp_path, monkeypatch):
+def test_tokens_of_the_page_and_of_a_file_survive_a_restart(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     file = tmp_path / "tokens.yaml"
     file.write_text("- {name: carl, role: operator, token: the token of carl}\n")
@@ -250,7 +250,7 @@ def test_a_file_has_no_token_called_admin(tmp_path):
         Access(Token(TOKEN), read_tokens(file))
 
 
-def test_a_session_of_a_token_that_another_process_revoked_is_over(tmp_path):
+def test_a_token_revoked_by_another_process_ends_its_sessions(tmp_path):
     store = tmp_path / "tokens.json"
     access = Access(Token(TOKEN), store=store)
     other_access = Access(Token(TOKEN), store=store)
@@ -291,7 +291,7 @@ def audit(server, **filters):
     return server.client.get("/api/v1/audit", params=filters).json()
 
 
-def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, create, browser):
+def test_every_change_is_audited_with_user_address_and_outcome(server, create, browser):
     dora = browser(create(OPERATOR, "dora"), **{"x-forwarded-for": "203.0.113.9"})
     server.until(lambda: audit(server, who="dora"))  # it is written after the answer
     try:
@@ -330,7 +330,7 @@ def test_every_change_is_in_the_log_with_who_and_where_and_its_outcome(server, c
     ]
 
 
-def test_reading_and_what_strangers_try_is_not_in_the_log_but_a_wrong_token_is(server):
+def test_wrong_tokens_are_audited_but_not_reads_or_unauthenticated_requests(server):
     def new():
         """Without those of the administrator, which another test has made and which may come late."""
         return [entry for entry in audit(server) if entry["number"] > before and entry["who"] != "admin"]
@@ -415,7 +415,7 @@ def test_no_secret_is_in_any_file_of_the_server(root, tmp_path, monkeypatch):
         assert path.stat().st_mode & 0o077 == 0
 
 
-def test_another_admin_token_ends_the_sessions_of_the_one_before(tmp_path):
+def test_a_new_admin_token_ends_the_sessions_of_the_previous_one(tmp_path):
     def access(text):
         return Access(Token(text), sessions=Sessions(path=tmp_path / "sessions.json"))
 

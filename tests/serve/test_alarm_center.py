@@ -30,7 +30,7 @@ def server(root):
         yield alarm_server
 
 
-def test_every_fact_has_words():
+def test_every_fact_has_a_description():
     assert _FACTS.keys() == FACTS.keys()
 
 
@@ -45,11 +45,11 @@ def test_every_fact_has_words():
         ),
     ],
 )
-def test_a_rule_in_words(rule, words):
+def test_a_rule_is_described_in_words(rule, words):
     assert rule_in_words(rule) == words
 
 
-def test_delays_and_schedules_in_words(tmp_path):
+def test_delays_and_schedules_are_described_in_words(tmp_path):
     down, never = build(read(tmp_path / "x.yaml", text=TEXT)).config.alarms
     assert "is above 0.2 and the cause of that state is 'refused'; cleared when" in in_words(down)
     assert in_words(never) == (

@@ -24,7 +24,7 @@ def alarmed(root):
         yield server
 
 
-def test_the_api_tells_what_is_raised_and_keeps_it_among_the_events(alarmed):
+def test_the_api_lists_raised_alarms_and_stores_them_as_events(alarmed):
     (status,) = alarmed.open.get("/api/v1/status").json()["alarms"]
     assert (status["alarm"], status["source"]) == ("camera_down", "gate")
     assert re.fullmatch(r'camera "gate" has been down for \d+ s \(refused\)', status["text"])
@@ -57,7 +57,7 @@ def down_for(server):
     return int(re.search(r"\d+", alarm["text"])[0])
 
 
-def test_prometheus_sees_an_alarm_as_long_as_it_is_raised(alarmed):
+def test_the_alarm_metric_is_set_while_the_alarm_is_raised(alarmed):
     text = alarmed.open.get("/metrics").text
     assert 'streamkit_alarm{alarm="camera_down",source="gate"} 1.0' in text
     assert 'streamkit_alarms_raised_total{alarm="camera_down"} 1.0' in text
@@ -66,7 +66,7 @@ def test_prometheus_sees_an_alarm_as_long_as_it_is_raised(alarmed):
     assert 'streamkit_events_total{kind="raised",source="gate",stage="alarms"} 1.0' in text
 
 
-def test_the_page_shows_it_and_lets_go_of_it(alarmed):
+def test_the_page_shows_an_alarm_until_it_is_cleared(alarmed):
     playwright = pytest.importorskip("playwright.sync_api")
     from support import pages  # imports Playwright
 

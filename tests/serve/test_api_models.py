@@ -11,7 +11,7 @@ from streamkit.serve.store.event_table import StoredEvent
 
 
 @pytest.mark.parametrize("jpeg", [b"jpeg", None])
-def test_an_event_as_the_api_tells_it(jpeg):
+def test_an_event_has_the_fields_of_the_api(jpeg):
     event = Event("crossed", "line", "gate", 3, 3 / 25, 7, {"direction": "in"})
     assert asdict(EventView.of(StoredEvent.unwritten(GalleryEvent(1, 1.5, event, jpeg)))) == {
         "number": 1,

@@ -32,12 +32,12 @@ def camera(server):
 # -------------------------------------------------------------------------------------------------------- what it tells
 
 
-def test_probes(server):
+def test_probes_report_liveness_and_readiness(server):
     assert server.open.get("/live").json() == {"live": True}
     assert server.open.get("/ready").json() == {"ready": True}
 
 
-def test_the_sources_and_how_they_are(server):
+def test_sources_are_listed_with_their_state(server):
     street = server.running("street")
     assert street["address"] == "samples/street.mp4"
     assert server.until(lambda: server.source("street")["latency"])["p50_ms"] > 0
@@ -67,7 +67,7 @@ def test_a_source_is_read_by_its_id(server):
     picture(server.client.get("/api/v1/sources/street/snapshot.jpg"))
 
 
-def test_a_test_pattern_takes_its_parameters(server, camera):
+def test_a_test_pattern_source_accepts_parameters(server, camera):
     answer = server.client.put(f"/api/v1/sources/{camera}", json={"uri": "test://?width=64&height=48"})
     assert answer.status_code == 200, answer.text
     assert answer.json()["address"] == "test://?width=64&height=48"
@@ -91,7 +91,7 @@ def test_a_file_whose_name_is_not_utf_8_is_shown_and_paused(tmp_path):
         assert (paused.status_code, paused.json()["state"]) == (200, "paused")
 
 
-def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
+def test_only_signed_in_users_see_the_addresses_of_cameras(server):
     server.until(lambda: server.source("gate")["message"])
     shown, hidden = (client.get("/api/v1/sources").json() for client in (server.client, server.open))
     assert [source["address"] for source in shown] == [
@@ -108,7 +108,7 @@ def test_only_who_is_signed_in_sees_where_the_cameras_are(server):
         )
 
 
-def test_the_stages_as_a_graph(server):
+def test_stages_are_returned_as_a_graph(server):
     stages = {stage["id"]: stage for stage in server.open.get("/api/v1/stages").json()}
     assert list(stages) == ["detect.preprocess", "detect.infer", "detect.postprocess", "track", "line"]
     assert stages["detect.infer"]["inputs"] == ["detect.preprocess"]
@@ -116,7 +116,7 @@ def test_the_stages_as_a_graph(server):
     server.until(lambda: server.open.get("/api/v1/stages").json()[-1]["frames"] > 10)
 
 
-def test_events_come_with_their_picture(server):
+def test_events_come_with_their_image(server):
     events_with_image = server.until(
         lambda: [event for event in server.open.get("/api/v1/events").json() if event["image"]]
     )
@@ -129,7 +129,7 @@ def test_events_come_with_their_picture(server):
     assert len(server.open.get("/api/v1/events", params={"limit": 1}).json()) == 1
 
 
-def test_metrics_are_what_prometheus_reads(server):
+def test_metrics_have_the_format_of_prometheus(server):
     from prometheus_client.parser import text_string_to_metric_families
 
     answer = server.open.get("/metrics")
@@ -189,7 +189,7 @@ def test_openapi_describes_every_call(server):
 # ------------------------------------------------------------------------------------------------------------ pictures
 
 
-def test_a_snapshot_is_a_picture_of_now(server):
+def test_a_snapshot_is_the_current_image(server):
     first = server.client.get("/api/v1/sources/street/snapshot.jpg")
     assert picture(first).shape == (360, 640, 3)
     time.sleep(0.7)
@@ -197,14 +197,14 @@ def test_a_snapshot_is_a_picture_of_now(server):
     assert int(second.headers["x-frame"]) > int(first.headers["x-frame"])
 
 
-def test_where_there_is_no_picture_it_says_why(server):
+def test_a_missing_image_is_answered_with_the_reason(server):
     answer = server.client.get("/api/v1/sources/gate/snapshot.jpg")
     assert answer.status_code == 503
     assert "gate" in answer.json()["error"]
     assert SECRET not in answer.text
 
 
-def test_live_pictures_come_one_after_the_other(server):
+def test_live_images_are_streamed_in_order(server):
     parts = b""
     with server.client.stream("GET", "/api/v1/sources/street/live.mjpg") as answer:
         assert answer.headers["content-type"] == "multipart/x-mixed-replace; boundary=frame"
@@ -218,13 +218,13 @@ def test_live_pictures_come_one_after_the_other(server):
     assert cv2.imdecode(np.frombuffer(jpeg[: int(size)], np.uint8), cv2.IMREAD_COLOR).shape == (360, 640, 3)
 
 
-def test_no_picture_is_made_without_a_viewer(server):
+def test_no_image_is_encoded_without_a_viewer(server):
     server.client.get("/api/v1/sources/street/snapshot.jpg")
     gallery = server.engine.gallery
     server.until(lambda: gallery.newest("street") is None)
 
 
-def test_a_watcher_of_a_dead_camera_who_goes_away_is_forgotten(server):
+def test_a_viewer_of_a_dead_camera_that_disconnects_is_forgotten(server):
     from streamkit.serve.live import Watchers
 
     with server.client.stream("GET", "/api/v1/sources/gate/live.mjpg") as answer:
@@ -267,7 +267,7 @@ def options_after(server, body):
     return answer.json()["address"], answer.json()["options"]
 
 
-def test_a_change_keeps_what_it_does_not_name(server, camera):
+def test_a_change_keeps_the_other_options(server, camera):
     assert options_after(server, {"options": {"pace": 20, "fps": 5}}) == ("test://", {"pace": 20, "fps": 5})
     assert options_after(server, {"uri": "test://"}) == ("test://", {"pace": 20, "fps": 5})
     assert options_after(server, {}) == ("test://", {"pace": 20, "fps": 5})
@@ -278,7 +278,7 @@ def test_a_change_keeps_what_it_does_not_name(server, camera):
     server.running("cam")
 
 
-def test_options_that_do_not_fit_the_new_address_are_said_to_be_kept(server, camera):
+def test_options_unsuited_to_a_new_address_are_reported(server, camera):
     address = {"uri": f"rtsp://u:{SECRET}@127.0.0.1:9/x", "options": {"timeout": "3s"}}
     assert server.client.put("/api/v1/sources/cam", json=address).json()["options"] == {"timeout": "3s"}
     answer = server.client.put("/api/v1/sources/cam", json={"uri": "test://"})
@@ -291,7 +291,7 @@ def test_options_that_do_not_fit_the_new_address_are_said_to_be_kept(server, cam
     assert server.source("cam")["options"] == {"timeout": "3s"}
 
 
-def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
+def test_changing_options_keeps_the_path_of_a_file_source(server):
     """Whoever has no right to name a file may change how it is read."""
     try:
         answer = server.client.put(
@@ -305,7 +305,7 @@ def test_a_file_of_the_yaml_keeps_its_path_where_only_options_change(server):
         assert server.client.put("/api/v1/sources/street", json={"options": options}).status_code == 200
 
 
-def test_a_setting_changes_what_is_found(server):
+def test_a_changed_setting_changes_the_detections(server):
     def new_detections():
         before = dict(server.open.get("/api/v1/status").json()["detections"])
         time.sleep(1)
@@ -325,7 +325,7 @@ def test_a_setting_changes_what_is_found(server):
     server.until(new_detections)
 
 
-def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do_not(server):
+def test_failed_sign_ins_are_throttled_by_address(server):
     """The guesses come from another address, as behind a proxy."""
     elsewhere = {"x-forwarded-for": "203.0.113.7"}
     with httpx.Client(base_url=server.url, headers=elsewhere) as guesser:
@@ -347,7 +347,7 @@ def test_who_guesses_tokens_has_to_wait_and_those_who_are_signed_in_elsewhere_do
     assert 'streamkit_http_refused_total{cause="too_many_wrong_tokens"}' in server.open.get("/metrics").text
 
 
-def test_a_browser_signs_in_and_out(server):
+def test_a_browser_session_starts_at_sign_in_and_ends_at_sign_out(server):
     with httpx.Client(base_url=server.url) as browser:
         assert browser.get("/api/v1/session").json()["signed_in"] is False
         assert browser.get("/api/v1/sources/street/snapshot.jpg").status_code == 401

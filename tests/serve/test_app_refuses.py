@@ -24,7 +24,7 @@ CHANGES = [
 
 @pytest.mark.parametrize(("method", "path", "body"), CHANGES, ids=lambda value: str(value)[:30])
 @pytest.mark.parametrize("header", [None, "Bearer wrong", f"Basic {TOKEN}", f"Bearer {TOKEN}x"])
-def test_without_the_token_nothing_changes_and_nothing_is_seen(server, method, path, body, header):
+def test_requests_without_a_token_are_refused(server, method, path, body, header):
     headers = {} if header is None else {"authorization": header}
     answer = server.open.request(method, path, json=body, headers=headers)
     assert answer.status_code == 401
@@ -54,7 +54,7 @@ def test_without_the_token_nothing_changes_and_nothing_is_seen(server, method, p
         ("x" * 3000, 422),
     ],
 )
-def test_this_machines_files_are_not_read(server, uri, status):
+def test_local_files_are_refused_as_sources(server, uri, status):
     answer = server.client.post("/api/v1/sources", json={"id": "x", "uri": uri})
     assert answer.status_code == status, answer.text
     assert answer.json()["error"]
@@ -62,7 +62,7 @@ def test_this_machines_files_are_not_read(server, uri, status):
 
 
 @pytest.mark.parametrize("id_", ["", "../x", "a/b", "a b", ".hidden", "-x", "a..b", "x" * 65, "a\0b", "ü", "{source}"])
-def test_a_name_with_tricks_is_refused(server, id_):
+def test_an_unsafe_source_name_is_refused(server, id_):
     answer = server.client.post("/api/v1/sources", json={"id": id_, "uri": "test://"})
     assert answer.status_code == 422
     assert "id" in answer.json()["error"]
@@ -86,7 +86,7 @@ def test_a_name_with_tricks_is_refused(server, id_):
         (b'{"id": "x", "uri": "test://", "options": {"fault": {"fail": 1}}}', "fault"),
     ],
 )
-def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
+def test_an_invalid_body_is_refused_with_the_reason(server, body, words):
     import re
 
     answer = server.client.post("/api/v1/sources", content=body, headers={"content-type": "application/json"})
@@ -125,7 +125,7 @@ def test_a_body_that_is_not_right_is_refused_with_why(server, body, words):
         ("PUT", "/api/v1/status", None, 405),
     ],
 )
-def test_what_cannot_be_done_says_why(server, method, path, body, status):
+def test_an_impossible_request_is_refused_with_the_reason(server, method, path, body, status):
     before = server.open.get("/api/v1/stages").json()[2]["settings"]
     answer = server.client.request(method, path, json=body)
     assert answer.status_code == status, answer.text
@@ -133,7 +133,7 @@ def test_what_cannot_be_done_says_why(server, method, path, body, status):
     assert server.open.get("/api/v1/stages").json()[2]["settings"] == before
 
 
-def test_a_body_has_a_limit(server):
+def test_an_oversized_body_is_refused(server):
     big = json.dumps({"id": "x", "uri": "rtsp://h/" + "x" * 1_100_000}).encode()
     assert server.client.post("/api/v1/sources", content=big).status_code == 413
     answer = server.client.post("/api/v1/sources", content=(big[at : at + 65536] for at in range(0, len(big), 65536)))
@@ -141,7 +141,7 @@ def test_a_body_has_a_limit(server):
     assert "1,000,000" in answer.json()["error"]
 
 
-def test_no_password_leaves_it(server):
+def test_no_answer_contains_a_password(server):
     """Every answer that tells of a source with secrets in its address, refusals included."""
     new = {"id": "secret", "uri": URI}
     answers = [
@@ -175,7 +175,7 @@ def test_no_password_leaves_it(server):
         server.client.delete("/api/v1/sources/secret")
 
 
-def test_no_password_that_a_camera_wants_in_its_path_or_query_leaves_it(server):
+def test_no_answer_contains_a_password_from_a_path_or_query(server):
     uri = f"rtsp://127.0.0.1:9/user=admin_password={SECRET}_channel=1?pass={SECRET}&loginpas={SECRET}"
     new = {"id": "secret", "uri": uri, "options": {"timeout": "1s"}}
     answers = [server.client.post("/api/v1/sources", json=new)]
@@ -209,7 +209,7 @@ def test_secrets_in_options_are_masked(server):
     assert _masked(deep) == {"a": ["rtsp://u:***@h/x", 3], "b": {"c": ["https://h/?x=***", None]}}
 
 
-def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):
+def test_errors_hide_addresses_from_signed_out_users(server):
     state = server.engine.state("gate")
     before = state.error, state.message
     state.error = "moved to rtsp://10.1.2.3/elsewhere: not followed"
@@ -221,7 +221,7 @@ def test_words_of_an_error_name_no_address_to_who_is_not_signed_in(server):
         state.error, state.message = before
 
 
-def test_the_page_needs_nothing_from_elsewhere(server):
+def test_the_page_loads_only_files_of_the_server(server):
     index = server.open.get("/")
     policy = index.headers["content-security-policy"]
     assert "script-src 'self'" in policy
@@ -238,7 +238,7 @@ def test_the_page_needs_nothing_from_elsewhere(server):
     assert index.headers["x-content-type-options"] == "nosniff"
 
 
-def test_allow_files_lets_files_in_and_metrics_outlive_a_source(root, monkeypatch):
+def test_allow_files_accepts_files_and_metrics_remain_after_a_source(root, monkeypatch):
     monkeypatch.chdir(root)
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
     with served(text, root, allow_files=True) as instance:
@@ -254,7 +254,7 @@ def test_allow_files_lets_files_in_and_metrics_outlive_a_source(root, monkeypatc
         assert instance.open.get("/api/v1/stages").json()[0]["id"] == "jsonl"
 
 
-def test_a_port_that_is_taken_is_said():
+def test_a_port_in_use_is_reported():
     from streamkit.core.errors import OutputError
     from streamkit.serve.server import listen
 
@@ -266,7 +266,7 @@ def test_a_port_that_is_taken_is_said():
             listen("127.0.0.1", port)
 
 
-def test_an_answer_about_an_invalid_request_does_not_repeat_all_of_it(server):
+def test_an_error_answer_shortens_the_invalid_value(server):
     answer = server.open.post("/api/v1/session", json={"k" * 500_000: 1})
     assert answer.status_code == 422
     assert len(answer.content) < 2000

@@ -28,7 +28,7 @@ def log(tmp_path, clock):
     return AuditLog(tmp_path / "data" / "audit.db", clock)
 
 
-def test_an_entry_comes_back_also_after_a_restart(log, tmp_path):
+def test_entries_survive_a_restart(log, tmp_path):
     log.add("anna", "sources.add", "gate", {"options": {"fps": 5}}, role="operator", address="10.0.0.7", status=201)
     for audit_log in (log, AuditLog(tmp_path / "data" / "audit.db", log._clock)):
         (entry,) = audit_log.entries()
@@ -37,7 +37,7 @@ def test_an_entry_comes_back_also_after_a_restart(log, tmp_path):
         assert (entry.time_s, entry.status, entry.outcome) == (1_000_000_000.0, 201, "done")
 
 
-def test_only_its_owner_may_read_it(log, tmp_path):
+def test_the_log_file_is_readable_by_its_owner_only(log, tmp_path):
     assert (tmp_path / "data" / "audit.db").stat().st_mode & 0o777 == 0o600
 
 
@@ -59,7 +59,7 @@ def test_only_its_owner_may_read_it(log, tmp_path):
         ({"failed": False, "who": "ben"}, "d"),
     ],
 )
-def test_filters(log, clock, wanted, roles):
+def test_entries_are_filtered(log, clock, wanted, roles):
     for letter, who, action, target, status, detail in (
         ("a", "anna", "sources.add", "gate", 201, {}),
         ("b", "ben", "sources.pause", "gate", 403, {}),
@@ -72,7 +72,7 @@ def test_filters(log, clock, wanted, roles):
     assert "".join(entry.role for entry in log.entries(AuditFilter(**wanted))) == roles
 
 
-def test_the_number_of_entries_in_an_answer(log):
+def test_the_number_of_entries_in_an_answer_is_limited(log):
     for n in range(5):
         log.add("anna", "x.y", str(n))
     assert [entry.target for entry in log.entries(limit=2)] == ["4", "3"]
@@ -88,7 +88,7 @@ def test_entries_of_last_year_are_deleted(log, clock):
     assert log.entries() == []
 
 
-def test_the_number_of_entries_is_bounded_and_rejected_ones_push_out_no_others(log, monkeypatch):
+def test_the_number_of_entries_is_bounded_separately_for_rejected_ones(log, monkeypatch):
     monkeypatch.setattr(module, "_PRUNE_EVERY", 5)
     monkeypatch.setattr(module, "MAX_ENTRIES", 20)
     monkeypatch.setattr(module, "MAX_REJECTED", 3)
@@ -102,7 +102,7 @@ def test_the_number_of_entries_is_bounded_and_rejected_ones_push_out_no_others(l
     assert [entry.target for entry in log.entries()] == [str(n) for n in range(39, 19, -1)]
 
 
-def test_secrets_are_masked_by_their_names_and_in_addresses(log, tmp_path):
+def test_secrets_are_masked_by_field_name_and_in_addresses(log, tmp_path):
     secret = "geheim-4711"
     log.add(
         "anna",
@@ -135,7 +135,7 @@ def test_long_values_are_shortened(log):
     assert log.entries()[0].detail == {"fields": "many"}
 
 
-def test_a_file_that_cannot_be_written_is_said(tmp_path):
+def test_an_unwritable_file_is_reported(tmp_path):
     (tmp_path / "data").write_text("")
     with pytest.raises(OutputError, match=r"cannot write the audit log .*--data"):
         AuditLog(tmp_path / "data" / "audit.db")
@@ -162,7 +162,7 @@ def test_actions_are_named_by_their_routes(method, route, action):
     assert action_of(method, route) == action
 
 
-def test_a_value_without_secrets_stays_as_it_is():
+def test_a_value_without_secrets_is_unchanged():
     assert without_secrets({"a": [1, None, True, "x"], "b": {"c": 2.5}}) == {"a": [1, None, True, "x"], "b": {"c": 2.5}}
 
 
@@ -186,14 +186,14 @@ def test_entries_wait_while_the_file_cannot_be_written_and_are_stored_with_their
     assert [entry.who for entry in log.entries()] == ["carl", "ben", "anna"]
 
 
-def test_the_next_entry_writes_those_that_wait(log, tmp_path):
+def test_the_next_entry_flushes_waiting_entries(log, tmp_path):
     with refusing_writes(tmp_path / "data" / "audit.db", "entries"):
         log.add("anna", "sources.add", "gate")
     log.add("ben", "sources.add", "yard")
     assert [entry.who for entry in log.entries()] == ["ben", "anna"]
 
 
-def test_entries_that_cannot_be_written_until_the_end_are_logged(log, tmp_path):
+def test_entries_still_unwritten_at_the_end_are_logged(log, tmp_path):
     logged = collect()
     with refusing_writes(tmp_path / "data" / "audit.db", "entries"):
         log.add("anna", "sources.add", "gate", {"fps": 5}, role="operator", address="10.0.0.7", request_id="r7")
@@ -233,7 +233,7 @@ def test_changes_are_refused_once_too_many_entries_wait(log, tmp_path, monkeypat
     assert len(log.entries()) == 4
 
 
-def test_on_a_full_disk_the_problem_names_the_way_out(tmp_path):
+def test_the_problem_of_a_full_disk_names_the_fix(tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         logged = collect()
         log = AuditLog(disk.folder / "audit.db")

@@ -22,7 +22,7 @@ def tidy(server):
     server.client.delete("/api/v1/sources/cam")
 
 
-def test_a_wrong_password_is_said_and_put_right(server, camera):
+def test_a_wrong_password_is_reported_and_can_be_corrected(server, camera):
     add(server, camera.url("gate", password="wrong-one"))
     wrong_password = server.until(lambda: (camera_now := server.source("cam"))["cause"] and camera_now)
     assert wrong_password["cause"] == "auth"
@@ -33,7 +33,7 @@ def test_a_wrong_password_is_said_and_put_right(server, camera):
     assert server.client.get("/api/v1/sources/cam/snapshot.jpg").status_code == 200
 
 
-def test_a_camera_goes_away_and_comes_back(server, camera):
+def test_a_camera_reconnects_after_an_outage(server, camera):
     add(server, camera.url("gate"))
     server.running("cam")
     camera.stop()

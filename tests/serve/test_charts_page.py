@@ -19,7 +19,7 @@ def ends(requests, path):
     return [float(query["to"][0]) for query in queries if "to" in query]
 
 
-def test_periods_end_now_by_the_clock_of_the_server(open_page, server):
+def test_periods_end_at_the_servers_current_time(open_page, server):
     page = open_page(view="charts")
     page.add_init_script(HOURS_AHEAD)
     requests = []
@@ -66,7 +66,7 @@ def colors(page, *lists):
     )
 
 
-def test_a_camera_keeps_its_color_when_others_come_and_go(open_page, server):
+def test_a_camera_keeps_its_color_when_others_are_added_or_removed(open_page, server):
     page = open_page(token=None, url=f"{server.url}docs")  # which assigns no colors itself
     cameras = [f"cam{n}" for n in range(30)]
     first, fewer, more = colors(page, cameras, cameras[5:], [*cameras[5:], "new"])
@@ -79,7 +79,7 @@ def test_a_camera_keeps_its_color_when_others_come_and_go(open_page, server):
     assert again == fewer
 
 
-def test_each_color_can_be_told_from_the_card(open_page, server):
+def test_each_color_contrasts_with_the_card(open_page, server):
     """Lines have a contrast of at least 3 on what they are drawn on, in both color schemes."""
     for scheme in ("light", "dark"):
         page = open_page(color_scheme=scheme)
@@ -182,7 +182,7 @@ def test_a_chart_keeps_the_focus_when_it_loses_its_values(open_page, server):
     assert page.evaluate("document.activeElement !== document.body")
 
 
-def test_charts_are_not_reached_before_their_values_are_there(open_page, server):
+def test_charts_are_focusable_once_their_values_are_loaded(open_page, server):
     page = open_page()
     page.route("**/api/v1/series?*", lambda route: None)
     page.evaluate("location.hash = '#/charts'")

@@ -87,7 +87,7 @@ def draw(server, shapes_, *, stage="till", option="polygon", dry_run=False, **mo
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
-def test_the_text_of_the_file_is_for_signed_in_clients_only(server, path):
+def test_only_signed_in_clients_read_the_yaml(server, path):
     view = config(server)
     assert view == {
         "name": "shop.yaml",
@@ -112,7 +112,7 @@ def test_the_text_of_the_file_is_for_signed_in_clients_only(server, path):
         assert SECRET not in server.open.get(f"/api/v1/{call}").text
 
 
-def test_the_schema_is_the_one_that_editors_get(server):
+def test_the_schema_equals_that_of_editors(server):
     json_schema = server.client.get("/api/v1/config/schema").json()
     assert json_schema["properties"]["stages"]["properties"]["zone"]
     assert "stage.zone" in json_schema["$defs"]
@@ -143,7 +143,7 @@ def test_shapes_have_their_units_and_the_size_of_the_pictures(server):
 # ------------------------------------------------------------------------------------------------------------- checking
 
 
-def test_a_check_names_each_problem_with_its_place_and_saves_nothing(server, path):
+def test_a_check_reports_each_problem_with_its_position_and_saves_nothing(server, path):
     text = TEXT.replace("debounce: 0s", "debonce: 0s").replace("model: demo", "model: demu")
     checked = server.client.post("/api/v1/config/check", json={"text": text}).json()
     assert [(problem["line"], problem["column"], problem["warning"]) for problem in checked["problems"]] == [
@@ -159,7 +159,7 @@ def test_a_check_names_each_problem_with_its_place_and_saves_nothing(server, pat
 @pytest.mark.parametrize(
     "text", ["", "a: [", "- 1", "\t", "a: &a [*a]", "sources: {a: b}\nsources: {}", "\x00", "\ud800"]
 )
-def test_what_is_no_pipeline_is_refused_with_a_reason(server, path, text):
+def test_text_that_is_not_a_pipeline_is_refused_with_a_reason(server, path, text):
     import json
 
     body = json.dumps({"text": text}).encode()
@@ -169,7 +169,7 @@ def test_what_is_no_pipeline_is_refused_with_a_reason(server, path, text):
     assert path.read_text() == TEXT
 
 
-def test_another_plugin_is_not_run_by_a_check(server, path):
+def test_a_check_does_not_run_a_new_plugin(server, path):
     mark = path.parent / "ran"
     (path.parent / "evil.py").write_text(f"import pathlib\npathlib.Path({str(mark)!r}).touch()\n")
     text = f"plugins: [evil.py]\n{TEXT}"
@@ -186,7 +186,7 @@ def test_another_plugin_is_not_run_by_a_check(server, path):
 # --------------------------------------------------------------------------------------------------------------- saving
 
 
-def test_a_saved_edit_is_applied_and_the_sources_stay(server, path):
+def test_a_saved_edit_is_applied_without_restarting_sources(server, path):
     server.client.post("/api/v1/sources", json={"id": "extra", "uri": "test://"})
     server.client.post("/api/v1/sources/gate/pause")
     server.until(lambda: server.source("extra").get("frames"))
@@ -206,7 +206,7 @@ def test_a_saved_edit_is_applied_and_the_sources_stay(server, path):
     assert server.engine.running.report(0)["restarts"] >= 1
 
 
-def test_an_invalid_edit_is_refused_with_its_line_and_the_file_stays(server, path):
+def test_an_invalid_edit_is_refused_with_its_line_and_not_saved(server, path):
     before = path.stat()
     answer = save(server, TEXT.replace("debounce: 0s", "debonce: 0s"))
     assert answer.status_code == 422
@@ -214,7 +214,7 @@ def test_an_invalid_edit_is_refused_with_its_line_and_the_file_stays(server, pat
     assert (path.read_text(), path.stat().st_ino, path.stat().st_mtime_ns) == (TEXT, before.st_ino, before.st_mtime_ns)
 
 
-def test_a_file_that_has_changed_is_not_overwritten(server, path):
+def test_a_file_changed_on_disk_is_not_overwritten(server, path):
     hash_before = config(server)["hash"]
     path.write_text(other := TEXT.replace("# the shop", "# by another editor"))
     answer = save(server, TEXT.replace("# the shop", "# mine"), hash_before)
@@ -225,7 +225,7 @@ def test_a_file_that_has_changed_is_not_overwritten(server, path):
     assert server.client.post("/api/v1/stages/till/shapes", json=edit).status_code == 409
 
 
-def test_rights_and_symbolic_links_stay(server, path):
+def test_saving_keeps_permissions_and_symbolic_links(server, path):
     path.chmod(0o640)
     target = path.rename(path.with_name("target.yaml"))
     path.symlink_to(target.name)
@@ -241,13 +241,13 @@ def test_rights_and_symbolic_links_stay(server, path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everything")
-def test_a_file_that_is_read_only_says_so(server, path):
+def test_a_read_only_file_is_reported(server, path):
     path.chmod(0o444)
     assert "read-only" in config(server)["read_only"]
     assert "read-only" in save(server, TEXT + "#\n").json()["error"]
 
 
-def test_a_file_that_cannot_be_written_says_so(server, path, monkeypatch):
+def test_an_unwritable_file_is_reported(server, path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda place, mode: Path(place).name != path.name)
     assert "is read-only for this server" in config(server)["read_only"]
     answer = save(server, TEXT + "#\n")
@@ -267,7 +267,7 @@ made.write(made.checked("new"), digest(path.read_text()))
 """
 
 
-def test_a_kill_in_between_leaves_the_file_whole(tmp_path, root):
+def test_a_kill_while_saving_leaves_a_complete_file(tmp_path, root):
     path = tmp_path / "p.yaml"
     path.write_text("old")
     done = subprocess.run(
@@ -282,7 +282,7 @@ def test_a_kill_in_between_leaves_the_file_whole(tmp_path, root):
     assert [(entry.name, entry.read_text()) for entry in tmp_path.iterdir()] == [("p.yaml", "new")]
 
 
-def test_ends_of_lines_of_the_file_stay(tmp_path):
+def test_saving_keeps_line_endings(tmp_path):
     from streamkit.serve.pipeline_file import PipelineFile
 
     path = tmp_path / "p.yaml"
@@ -295,7 +295,7 @@ def test_ends_of_lines_of_the_file_stay(tmp_path):
 # -------------------------------------------------------------------------------------------------- edits on the disk
 
 
-def test_an_edit_on_the_disk_is_followed_and_an_invalid_one_is_shown(server, path):
+def test_an_edit_on_disk_is_applied_and_an_invalid_one_is_shown(server, path):
     path.write_text(TEXT.replace("debounce: 0s", "debonce: 0s"))
     server.until(lambda: config(server)["rejected"])
     view = config(server)
@@ -324,7 +324,7 @@ def test_stages_that_cannot_be_opened_leave_the_previous_pipeline(server, path):
 # --------------------------------------------------------------------------------------------------------------- shapes
 
 
-def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
+def test_a_previewed_zone_is_saved_and_emits_events(server, path):
     shown = draw(server, {"far": [[0, 0], [0.01, 0], [0.01, 0.01]], "all": ALL}, dry_run=True).json()
     assert shown["problems"] == []
     assert [line for line in shown["diff"].splitlines()[2:] if line[:1] in "+-"] == [
@@ -344,7 +344,7 @@ def test_a_zone_is_shown_first_then_saved_and_its_events_come(server, path):
     )
 
 
-def test_sources_of_shapes_are_saved_kept_and_removed(server, path):
+def test_sources_of_shapes_are_added_kept_and_removed(server, path):
     def saved(shapes_, **more):
         answer = draw(server, shapes_, **more).json()
         assert answer["saved"], answer
@@ -381,7 +381,7 @@ def test_sources_of_shapes_are_saved_kept_and_removed(server, path):
         ({"shapes": {"far": [[0, "x"], [1, 0], [1, 1]]}}, 422, "shapes.far.0.1"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(server, path, change, status, text):
+def test_an_impossible_shape_is_refused(server, path, change, status, text):
     more = {name: value for name, value in change.items() if name != "shapes"}
     answer = draw(server, change.get("shapes", {"far": ALL}), **more)
     assert answer.status_code == status, answer.text
@@ -403,7 +403,7 @@ def test_a_mask_is_added_and_removed(server, path):
     assert path.read_text() == TEXT + "  draw: {}\n"
 
 
-def test_a_blur_of_objects_is_not_made_a_mask(server, path):
+def test_a_blur_of_objects_is_not_listed_as_a_mask(server, path):
     path.write_text(TEXT + "  draw: {blur: [person]}\n")
     _, option = shapes(server, "draw", "blur.zone")
     assert "hides objects" in option["fixed"]
@@ -432,7 +432,7 @@ def test_bodies_that_are_too_large_are_refused(server, path):
     assert path.read_text() == TEXT
 
 
-def test_no_path_of_a_request_reaches_another_file(server, path):
+def test_no_request_path_reaches_another_file(server, path):
     for stage in ("../../etc/passwd", "%2e%2e%2fetc", "..%2f..%2fshop", "a/b"):
         edit = {"option": "polygon", "shapes": {"a": ALL}, "hash": config(server)["hash"]}
         assert server.client.post(f"/api/v1/stages/{stage}/shapes", json=edit).status_code in (404, 405)
@@ -489,7 +489,7 @@ CHANGED = [
 ]
 
 
-def test_changes_by_calls_are_shown_and_taken_back(server):
+def test_changes_through_the_api_are_listed_and_reverted(server):
     assert differences(server) == []
     change_by_calls(server)
     view = server.client.get("/api/v1/config/differences")
@@ -504,7 +504,7 @@ def test_changes_by_calls_are_shown_and_taken_back(server):
     assert config(server)["text"] == TEXT
 
 
-def test_changes_by_calls_are_written_to_the_yaml_without_an_interruption(server, path):
+def test_changes_through_the_api_are_saved_to_the_yaml_without_a_restart(server, path):
     change_by_calls(server)
     server.running("street")
     run = server.engine.running._running
@@ -529,7 +529,7 @@ def test_changes_by_calls_are_written_to_the_yaml_without_an_interruption(server
     assert server.logged[-1] == f"{path}: no change that affects the pipeline"
 
 
-def test_a_paused_source_and_a_file_of_a_folder_stay_differences(root, tmp_path, monkeypatch):
+def test_paused_sources_and_files_of_folders_remain_differences(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     (tmp_path / "clips").mkdir()
     for name in ("one", "two"):
@@ -551,7 +551,7 @@ def test_a_paused_source_and_a_file_of_a_folder_stay_differences(root, tmp_path,
         assert instance.source("cam")["state"] != "paused"
 
 
-def test_variables_and_short_sources_stay_in_a_yaml_that_gets_changes(root, tmp_path, monkeypatch):
+def test_saving_changes_keeps_variables_and_short_sources(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setenv("CAM_PASSWORD", SECRET)
     path = tmp_path / "p.yaml"
@@ -567,7 +567,7 @@ def test_variables_and_short_sources_stay_in_a_yaml_that_gets_changes(root, tmp_
         assert differences(instance) == []
 
 
-def test_what_the_pipeline_does_not_run_with_is_not_written(server, path):
+def test_differences_to_a_rejected_yaml_are_not_saved(server, path):
     change_by_calls(server)
     stale = server.client.post("/api/v1/config/differences/write", json={"hash": "0" * 64})
     assert (stale.status_code, path.read_text()) == (409, TEXT)
@@ -592,13 +592,13 @@ def test_what_the_pipeline_does_not_run_with_is_not_written(server, path):
         (("detect: {model: demo}", "detect: {model: nothing}"), []),
     ],
 )
-def test_a_checked_edit_says_what_rebuilds_the_pipeline(server, edit, reasons):
+def test_a_check_lists_the_changes_that_rebuild_the_pipeline(server, edit, reasons):
     checked = server.client.post("/api/v1/config/check", json={"text": TEXT.replace(*edit)}).json()
     assert checked["rebuilds"] == reasons
     assert checked["saved"] is False
 
 
-def test_a_drawn_zone_is_applied_live_although_a_rule_stands_below(root, tmp_path, monkeypatch):
+def test_a_drawn_zone_is_applied_live_with_a_rule_below(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     rule = "  crowd: {stage: rule, when: 'occupancy(till.far) > 5'}\n"
     with served(f"{TEXT}{rule}", root, path=tmp_path / "p.yaml") as instance:

@@ -50,7 +50,7 @@ def entered(server, zone):
 
 
 @pytest.mark.long
-def test_a_zone_of_two_processes_is_edited_and_all_goes_on(server, path):
+def test_a_zone_is_edited_in_two_processes_without_a_restart(server, path):
     view = server.client.get("/api/v1/shapes").json()
     whole = {"street": [640, 360], "lane": [640, 360]}
     server.until(lambda: server.client.get("/api/v1/shapes").json()["sizes"] == whole)

@@ -136,7 +136,7 @@ def drip(client, data, every_s=0.1):
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n"])
-def test_headers_that_do_not_come_are_given_up(small, sent):
+def test_a_connection_without_headers_is_closed(small, sent):
     started_s = time.monotonic()
     response = read(small.connect(sent))
     assert time.monotonic() - started_s > LATE_S - 0.05
@@ -146,7 +146,7 @@ def test_headers_that_do_not_come_are_given_up(small, sent):
     assert small.refused.values == {"headers too slow": 1}
 
 
-def test_headers_that_come_a_byte_at_a_time_are_given_up_as_well(small):
+def test_a_connection_with_slow_headers_is_closed(small):
     client = small.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: ")
     seconds, response = drip(client, b"x" * 900)
     assert seconds > LATE_S - 0.05
@@ -154,7 +154,7 @@ def test_headers_that_come_a_byte_at_a_time_are_given_up_as_well(small):
     assert small.refused["headers too slow"] == 1
 
 
-def test_a_body_that_comes_a_byte_at_a_time_is_given_up(small):
+def test_a_connection_with_a_slow_body_is_closed(small):
     client = small.connect(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
     seconds, response = drip(client, b"x" * 900)
     assert seconds > LATE_S - 0.05
@@ -162,7 +162,7 @@ def test_a_body_that_comes_a_byte_at_a_time_is_given_up(small):
     assert small.refused.values == {"body too slow": 1}
 
 
-def test_the_body_has_a_deadline_of_its_own(small):
+def test_the_body_has_a_separate_deadline(small):
     client = small.connect(POST[:-2])
     time.sleep(LATE_S * 0.6)
     client.sendall(POST[-2:])
@@ -180,7 +180,7 @@ def test_a_second_request_has_the_same_deadlines(small):
     assert small.refused.values == {"headers too slow": 1}
 
 
-def test_who_asks_again_in_time_is_served_for_as_long_as_it_likes(small):
+def test_a_connection_with_timely_requests_stays_open(small):
     client = small.connect()
     for _ in range(4):
         client.sendall(POST + b"x" * 10)
@@ -189,26 +189,26 @@ def test_who_asks_again_in_time_is_served_for_as_long_as_it_likes(small):
     assert not small.refused.values
 
 
-def test_a_body_that_nobody_reads_has_a_deadline(small):
+def test_an_unread_body_has_a_deadline(small):
     """The answer is complete, and the client goes on to send."""
     client = small.connect(b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 1000\r\n\r\n")
     drip(client, b"x" * 900)
 
 
-def test_an_answer_takes_as_long_as_it_takes(small):
+def test_a_slow_answer_of_the_server_has_no_deadline(small):
     """The deadlines are the client's, not the server's."""
     response = first(small.connect(REQUEST.replace(b"GET /", b"GET /slow")))
     assert response.startswith(b"HTTP/1.1 200 ")
     assert not small.refused.values
 
 
-def test_who_does_not_read_the_answer_is_cut_off(small):
+def test_a_client_that_does_not_read_the_answer_is_disconnected(small):
     client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
     until(lambda: small.refused["answer not read"])
     assert len(read(client)) < 64_000_000
 
 
-def test_who_reads_slowly_but_reads_gets_all_of_it(small):
+def test_a_slow_reader_gets_the_whole_answer(small):
     client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
     size = 0
     while size < 64_000_000:
@@ -217,7 +217,7 @@ def test_who_reads_slowly_but_reads_gets_all_of_it(small):
     assert not small.refused.values
 
 
-def test_who_reads_on_has_no_deadline_left(small):
+def test_reading_cancels_the_deadline_of_an_answer(small):
     """The answer waits for a moment, the client reads it, and asks for one that takes longer than the deadline."""
     client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
     time.sleep(LATE_S * 0.3)
@@ -229,7 +229,7 @@ def test_who_reads_on_has_no_deadline_left(small):
     assert not small.refused.values
 
 
-def test_who_leaves_while_an_answer_waits_is_no_one_who_does_not_read(small):
+def test_a_client_that_disconnects_is_not_counted_as_a_stalled_reader(small):
     client = small.connect(REQUEST.replace(b"GET /", b"GET /large"))
     assert first(client).startswith(b"HTTP/1.1 200 ")
     time.sleep(LATE_S * 0.3)
@@ -238,7 +238,7 @@ def test_who_leaves_while_an_answer_waits_is_no_one_who_does_not_read(small):
     assert not small.refused.values
 
 
-def test_who_asks_for_nothing_more_is_given_up(small):
+def test_an_idle_connection_is_closed(small):
     client = small.connect(REQUEST)
     assert first(client).startswith(b"HTTP/1.1 200 ")
     started_s = time.monotonic()
@@ -250,7 +250,7 @@ def test_who_asks_for_nothing_more_is_given_up(small):
     assert small.refused.values == {"headers too slow": 1}
 
 
-def test_what_is_no_http_is_counted_and_answered(small):
+def test_requests_that_are_not_http_are_counted_and_answered(small):
     response = read(small.connect(b"\x16\x03\x01 hello\r\n\r\n"))
     assert response.startswith(b"HTTP/1.1 400 ")
     assert small.refused.values == {"not HTTP": 1}
@@ -259,7 +259,7 @@ def test_what_is_no_http_is_counted_and_answered(small):
 # --------------------------------------------------------------------------------------------------------------- places
 
 
-def test_silent_connections_make_room_the_oldest_first(patient):
+def test_the_oldest_idle_connections_make_room(patient):
     silent = []
     for _ in range(11):
         silent.append(patient.connect(b"GET / HTTP/1.1\r\n"))
@@ -272,7 +272,7 @@ def test_silent_connections_make_room_the_oldest_first(patient):
     assert patient.refused["too many connections"] == 3
 
 
-def test_a_burst_never_takes_more_places_than_there_are(patient):
+def test_a_burst_respects_the_limit_of_connections(patient):
     clients = [patient.connect(b"GET / HTTP/1.1\r\n") for _ in range(100)]
     until(lambda: patient.refused["too many connections"] == 92)
     assert first(patient.connect(REQUEST)).startswith(b"HTTP/1.1 200 ")
@@ -281,7 +281,7 @@ def test_a_burst_never_takes_more_places_than_there_are(patient):
     assert all(first(client) == b"" for client in closed)
 
 
-def test_requests_that_are_being_answered_keep_their_place(small):
+def test_busy_connections_are_not_evicted(small):
     slow = [small.connect(REQUEST.replace(b"GET /", b"GET /slow")) for _ in range(8)]
     time.sleep(LATE_S / 2)  # they are all with the application
     assert first(small.connect(REQUEST)) == b""
@@ -290,7 +290,7 @@ def test_requests_that_are_being_answered_keep_their_place(small):
     assert first(small.connect(REQUEST)).startswith(b"HTTP/1.1 200 ")
 
 
-def test_places_come_back_when_clients_leave(small):
+def test_disconnected_clients_free_their_slots(small):
     for _ in range(30):
         with socket.create_connection(("127.0.0.1", small.port), 5) as client:
             client.sendall(REQUEST)
@@ -310,12 +310,12 @@ def test_places_come_back_when_clients_leave(small):
         (resource.RLIM_INFINITY, 256, 256),
     ],
 )
-def test_a_quarter_of_the_open_files_at_most(monkeypatch, files, wanted, allowed):
+def test_connections_are_limited_to_a_quarter_of_the_open_files(monkeypatch, files, wanted, allowed):
     monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
     assert allowed_connections(wanted) == allowed
 
 
-def test_the_limits():
+def test_the_limits_are_the_documented_values():
     limits = Limits()
     assert (limits.connections, limits.send_s, limits.read_s, limits.viewers) == (256, 10.0, 30.0, 64)
     assert Limits(64).viewers == 32
@@ -325,7 +325,7 @@ def test_the_limits():
 # --------------------------------------------------------------------------------------------- no more files to be had
 
 
-def test_a_connection_that_cannot_be_accepted_is_told_once_a_minute(monkeypatch):
+def test_failed_accepts_are_logged_once_a_minute(monkeypatch):
     now_s = [1000.0]
     others = []
     monkeypatch.setattr("streamkit.serve.connections.time.monotonic", lambda: now_s[0])

@@ -72,7 +72,7 @@ def test_the_dashboard_shows_every_metric(exported):
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=[rule["alert"] for rule in ALERTS])
-def test_an_alert_uses_metrics_that_there_are(rule, exported):
+def test_alerts_use_existing_metrics(rule, exported):
     names = {selector.name for selector in selectors(parsed(rule["expr"]))}
     assert names
     assert names - exported.keys() - {"up"} == set()
@@ -80,7 +80,7 @@ def test_an_alert_uses_metrics_that_there_are(rule, exported):
     assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= labels
 
 
-def test_selectors_and_legends_use_labels_that_there_are(exported):
+def test_selectors_and_legends_use_existing_labels(exported):
     for panel in PANELS:
         for target in panel["targets"]:
             selected = selectors(parsed(target["expr"]))

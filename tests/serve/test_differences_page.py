@@ -30,7 +30,7 @@ def shop_fixture(root, tmp_path, monkeypatch):
         yield instance
 
 
-def test_differences_are_shown_and_taken_back(open_page, shop):
+def test_differences_are_shown_and_reverted(open_page, shop):
     page = open_page(url=shop.url, view="sources")
     note = page.get_by_role("region", name=TITLE)
     expect(page.get_by_role("row").filter(has_text="yard")).to_be_visible()
@@ -49,7 +49,7 @@ def test_differences_are_shown_and_taken_back(open_page, shop):
     assert shop.client.get("/api/v1/config/differences").json()["differences"] == []
 
 
-def test_differences_are_written_to_the_yaml_after_a_look_at_the_changes(open_page, shop, tmp_path):
+def test_differences_are_saved_to_the_yaml_after_a_preview(open_page, shop, tmp_path):
     shop.client.delete("/api/v1/sources/yard")
     page = open_page(url=shop.url, view="config")
     note = page.get_by_role("region", name=TITLE)
@@ -65,7 +65,7 @@ def test_differences_are_written_to_the_yaml_after_a_look_at_the_changes(open_pa
     assert list(shop.engine.running.states) == ["street"]
 
 
-def test_the_page_says_before_an_edit_whether_the_pipeline_is_rebuilt(open_page, shop):
+def test_the_page_says_before_saving_whether_the_pipeline_is_rebuilt(open_page, shop):
     page = open_page(url=shop.url, view="config")
     area = page.get_by_label("The YAML of this pipeline")
     expect(area).to_have_value(re.compile("line_counter"))

@@ -171,13 +171,13 @@ def test_counts_over_time_add_up(server):
         ("/x", {}, 422),
     ],
 )
-def test_what_is_wrong_is_refused_with_the_reason(server, path, params, status):
+def test_invalid_parameters_are_refused_with_the_reason(server, path, params, status):
     answer = server.open.get(f"/api/v1/events{path}", params=params)
     assert answer.status_code == status
     assert answer.json()["error"]
 
 
-def test_the_store_says_how_it_is(server):
+def test_the_store_reports_its_state(server):
     about = get(server, "/store")
     assert about["bytes"] > 10_000
     assert about["problem"] == ""
@@ -187,7 +187,7 @@ def test_the_store_says_how_it_is(server):
 
 
 @pytest.mark.parametrize("source", ["street", "lane"])
-def test_the_clip_shows_at_the_second_of_the_event_what_its_image_shows(server, source, tmp_path):
+def test_the_clip_at_the_events_offset_equals_its_image(server, source, tmp_path):
     event = with_clip(server, source)[-1]
     base = f"/api/v1/events/{event['number']}"
     assert get(server, f"/{event['number']}") == event
@@ -218,7 +218,7 @@ def changed(picture, other_picture):
     return float((np.abs(picture.astype(int) - other_picture).max(axis=2) > 40).mean())
 
 
-def test_a_clip_is_sent_in_parts(server):
+def test_clips_support_range_requests(server):
     event = with_clip(server)[-1]
     path = f"/api/v1/events/{event['number']}/clip.mp4"
     whole = server.client.get(path).content
@@ -231,14 +231,14 @@ def test_a_clip_is_sent_in_parts(server):
     assert server.open.get(path, headers={"range": "bytes=0-99"}).status_code == 401
 
 
-def test_a_snapshot_is_the_file_that_the_stage_wrote(server):
+def test_a_snapshot_is_the_file_written_by_the_stage(server):
     event = with_clip(server)[-1]
     shown = image(server.client.get(f"/api/v1/events/{event['number']}/snapshot.jpg"))
     assert shown.shape[0] < 360
     assert server.open.get(f"/api/v1/events/{event['number']}/snapshot.jpg").status_code == 401
 
 
-def test_no_file_of_others_is_ever_sent(server):
+def test_only_files_of_the_pipelines_stages_are_sent(server):
     """A plugin names one; a client names one."""
     server.until(lambda: get(server, stage="evil"))
     for event in get(server, stage="evil", limit=20):
@@ -261,7 +261,7 @@ def test_no_file_of_others_is_ever_sent(server):
         assert answer.status_code in (200, 404, 422)
 
 
-def test_only_clips_and_jpegs_are_sent_whatever_a_stage_that_writes_them_names(root, tmp_path, monkeypatch):
+def test_only_clips_and_jpegs_are_sent_whatever_a_stage_names(root, tmp_path, monkeypatch):
     """A plugin may be a kind of `record`; its events name a file that is no clip."""
     monkeypatch.chdir(tmp_path)
     for name in ("secret.txt", "secret.mp4.txt", "secret"):
@@ -321,7 +321,7 @@ def lines(server, count, **headers):
     raise AssertionError("the stream has ended")
 
 
-def test_new_events_are_streamed_and_a_client_that_comes_back_misses_none(server):
+def test_new_events_are_streamed_and_a_reconnecting_client_misses_none(server):
     before = get(server, limit=1)[0]["number"]
     numbers = [event["number"] for event in lines(server, 4)]
     assert numbers[0] > before
@@ -341,7 +341,7 @@ def test_the_number_of_streams_is_limited(server, monkeypatch):
     server.until(lambda: next(iter(lines(server, 1)), None), 10)
 
 
-def test_a_quiet_stream_shows_that_it_is_there(root, tmp_path, monkeypatch):
+def test_an_idle_stream_sends_keepalives(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr(routes, "_BEAT_S", 0.3)
     quiet = "sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}"
@@ -358,7 +358,7 @@ def series(server, name, **params):
     return answer.json()
 
 
-def test_charts_have_the_values_of_the_pipeline(server):
+def test_charts_return_the_values_of_the_pipeline(server):
     def rates():
         rates_by_source = {row["source"]: row["values"] for row in series(server, "frames")["series"]}
         return (
@@ -410,7 +410,7 @@ stages:
 # ------------------------------------------------------------------------------------------------------------- restarts
 
 
-def test_events_numbers_clips_and_charts_are_there_after_a_restart(root, tmp_path, monkeypatch):
+def test_events_clips_and_charts_survive_a_restart(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     monkeypatch.setattr("streamkit.serve.store.serve_store.SAMPLE_EVERY_S", 0.5)
     with served(text(tmp_path), root, data=tmp_path / "data") as instance:
@@ -439,7 +439,7 @@ def serve(root, tmp_path, *words):
 
 
 @pytest.mark.long
-def test_the_command_keeps_its_data_where_it_is_told(root, tmp_path):
+def test_the_command_stores_its_data_in_the_given_folder(root, tmp_path):
     (tmp_path / "p.yaml").write_text("sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}")
     running = serve(root, tmp_path, "--data", str(tmp_path / "a" / "b"), "--keep-events", "2d", "--keep-size", "50MB")
     try:
@@ -465,7 +465,7 @@ def test_the_command_keeps_its_data_where_it_is_told(root, tmp_path):
         assert message in errors
 
 
-def test_a_full_disk_harms_no_frame_and_is_told(root, tmp_path, monkeypatch):
+def test_a_full_disk_is_reported_and_loses_no_frame(root, tmp_path, monkeypatch):
     from streamkit.serve.store import database
 
     monkeypatch.chdir(root)
@@ -497,7 +497,7 @@ def test_a_full_disk_harms_no_frame_and_is_told(root, tmp_path, monkeypatch):
     assert not [line for line in instance.logged if "Traceback" in line]
 
 
-def test_events_of_plugins_are_sentences_too(server):
+def test_events_of_plugins_are_described_in_sentences(server):
     event = server.until(lambda: get(server, stage="evil", kind="saved"))[0]
     assert event["text"] == f"A snapshot of the frame at {event['source']} was saved for line crossed."
     server.engine.gallery.add_events(

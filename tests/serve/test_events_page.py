@@ -87,7 +87,7 @@ def rows(page):
 
 
 @in_sizes_and_schemes
-def test_an_event_is_chosen_and_its_clip_plays_from_its_second(open_page, server, scheme, size):
+def test_a_selected_events_clip_plays_from_its_offset(open_page, server, scheme, size):
     event = clipped(server)[0]
     page = view(
         open_page, f"#/events?number={event['number']}", color_scheme=scheme, viewport=DESK if size == "desk" else PHONE
@@ -139,7 +139,7 @@ def test_filters_change_the_list_and_the_address(open_page, server):
     expect(rows(page)).to_have_count(1)  # the others are two hours old
 
 
-def test_the_list_goes_on_as_one_scrolls(open_page, server):
+def test_scrolling_loads_more_events(open_page, server):
     page = view(open_page, "#/events?source=yard")
     expect(rows(page).nth(40)).to_be_visible()
     assert rows(page).count() < 150
@@ -164,7 +164,7 @@ def test_new_events_appear_by_themselves(open_page, server):
     expect(rows(page).first).to_contain_text("Closed at door")
 
 
-def test_the_timeline_leads_to_the_events_of_a_time(open_page, server):
+def test_a_click_on_the_timeline_shows_the_events_of_that_time(open_page, server):
     page = view(open_page, "#/events")
     bars = page.get_by_role("slider", name=re.compile("^yard: 151 events"))
     bars.focus()
@@ -182,7 +182,7 @@ def test_the_timeline_leads_to_the_events_of_a_time(open_page, server):
     expect(rows(page).last).to_contain_text("Truck")
 
 
-def test_a_link_opens_its_event_and_one_that_is_gone_says_so(open_page, server):
+def test_a_link_opens_its_event_or_says_that_it_was_removed(open_page, server):
     event = clipped(server)[0]
     page = view(open_page, f"#/events?number={event['number']}")
     expect(page.locator(".event-detail h3")).to_have_text(event["text"])
@@ -194,7 +194,7 @@ def test_a_link_opens_its_event_and_one_that_is_gone_says_so(open_page, server):
     assert server.open.get(f"/api/v1/events/{shown}").json()["time_s"] == pytest.approx(event["time_s"], abs=0.51)
 
 
-def test_signed_out_there_are_sentences_and_no_pictures(open_page, server):
+def test_signed_out_users_see_sentences_without_images(open_page, server):
     event = clipped(server)[0]
     page = view(open_page, f"#/events?number={event['number']}", token=None)
     expect(rows(page).first).to_be_visible()
@@ -202,7 +202,7 @@ def test_signed_out_there_are_sentences_and_no_pictures(open_page, server):
     assert page.locator(".events-view img, .events-view video").count() == 0
 
 
-def test_a_clip_that_no_browser_plays_is_offered_as_a_file(open_page, server):
+def test_an_unplayable_clip_is_offered_for_download(open_page, server):
     event = clipped(server)[0]
     page = open_page()
     page.route("**/clip.mp4", lambda route: route.fulfill(status=200, content_type="video/mp4", body=b"not a video"))
@@ -231,7 +231,7 @@ def test_the_overview_links_to_the_events(open_page, server):
 
 
 @pytest.mark.parametrize("address", ["#/events", "#/charts"])
-def test_text_can_be_read_in_light_and_dark(open_page, server, address):
+def test_text_has_enough_contrast_in_light_and_dark(open_page, server, address):
     measure = (Path(__file__).parent / "contrast.js").read_text()
     for scheme in ("light", "dark"):
         page = view(open_page, address, color_scheme=scheme)
@@ -258,7 +258,7 @@ def test_the_timeline_keeps_the_focus_and_its_time_when_it_is_drawn_again(open_p
     assert bars.get_attribute("aria-valuetext") == words
 
 
-def test_the_view_is_used_with_the_keyboard(open_page, server):
+def test_the_view_works_with_the_keyboard(open_page, server):
     page = view(open_page, "#/events?source=yard&text=truck+149")
     expect(rows(page)).to_have_count(1)
     page.get_by_label("Search").focus()
@@ -322,7 +322,7 @@ def series(server, name):
     return server.open.get("/api/v1/series", params={"name": name}).json()
 
 
-def test_values_are_told_under_the_pointer_and_by_the_keys(open_page, server):
+def test_values_are_shown_under_the_pointer_and_by_keys(open_page, server):
     server.until(lambda: len(series(server, "frames")["series"][0]["values"]) > 3, 60)
     page = view(open_page, "#/charts?source=street")
     shown_chart = chart(page, "Frames")

@@ -19,7 +19,7 @@ def few_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
 
 
-def test_half_open_connections_end_neither_the_server_nor_the_pipeline(root, tmp_path):
+def test_half_open_connections_stop_neither_server_nor_pipeline(root, tmp_path):
     (tmp_path / "p.yaml").write_text(TEXT.replace("PATH", str(tmp_path / "cam.jsonl")))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

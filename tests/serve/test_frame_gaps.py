@@ -49,7 +49,7 @@ def test_a_slow_camera_is_measured_against_its_own_rate(gate):
     assert gate.quiet_s == 13
 
 
-def test_one_outage_does_not_count_as_the_usual_time(gate):
+def test_an_outage_does_not_change_the_usual_interval(gate):
     gate.seconds(25, 25, 25, *[0] * 20, 25, 25, 0, 0, 0, 0)
     assert gate.quiet_s == 4
 
@@ -75,7 +75,7 @@ def test_only_running_sources_are_quiet(gate, state):
     assert gate.quiet_s is None
 
 
-def test_a_removed_source_and_one_that_never_was_are_not_quiet(gate):
+def test_removed_and_unknown_sources_are_not_quiet(gate):
     gate.seconds(25, 25, 0, 0, 0, 0)
     gate.state.removed = True
     gate.seconds(0)

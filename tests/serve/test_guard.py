@@ -81,7 +81,7 @@ def raw(url, text):
 # --------------------------------------------------------------------------------------------------------------- bodies
 
 
-def test_a_body_up_to_the_limit_comes_whole(client):
+def test_a_body_up_to_the_limit_is_accepted(client):
     assert client.post("/length", content=b"x" * MAX_BODY_BYTES).json() == MAX_BODY_BYTES
     assert client.post("/length", content=chunks(MAX_BODY_BYTES)).json() == MAX_BODY_BYTES
     assert client.post("/length").json() == 0
@@ -90,7 +90,7 @@ def test_a_body_up_to_the_limit_comes_whole(client):
 
 @pytest.mark.parametrize("announced", [True, False])
 @pytest.mark.parametrize("size", [MAX_BODY_BYTES + 1, 3 * MAX_BODY_BYTES])
-def test_a_larger_one_is_refused_announced_or_not(client, announced, size):
+def test_an_oversized_body_is_refused_with_and_without_content_length(client, announced, size):
     answer = client.post("/length", content=b"x" * size if announced else chunks(size))
     assert answer.status_code == 413
     assert "1,000,000 bytes" in answer.json()["error"]
@@ -98,7 +98,7 @@ def test_a_larger_one_is_refused_announced_or_not(client, announced, size):
     assert REFUSED.values == {"body too large": 1}
 
 
-def test_one_that_is_announced_too_large_is_not_waited_for(url):
+def test_an_announced_oversized_body_is_refused_at_once(url):
     head = f"POST /length HTTP/1.1\nHost: 127.0.0.1\nAuthorization: Bearer {TOKEN}\nContent-Length: 1000001\n\n"
     assert raw(url, head.encode())[0] == 413
     assert raw(url, head.replace("1000001", "0").encode()) == (200, "0")
@@ -144,7 +144,7 @@ def run_guard(sender, app=None):
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": ""}, {"host": "evil.example"}])
-def test_nothing_is_kept_of_a_body_that_is_refused(headers):
+def test_a_refused_body_is_not_buffered(headers):
     """Neither of one that is too large, nor where the token or the host is wrong: memory stays flat."""
     sender = Sender(1000, **headers)
     tracemalloc.start()
@@ -159,13 +159,13 @@ def test_nothing_is_kept_of_a_body_that_is_refused(headers):
     assert [message["more_body"] for message in sender.sent[1:]] == [True, False]
 
 
-def test_a_body_that_ends_just_above_the_limit_is_not_read_on():
+def test_reading_stops_just_above_the_limit():
     sender = Sender(11)
     assert not run_guard(sender)
     assert (sender.status, sender.left) == (413, 0)
 
 
-def test_a_client_that_goes_away_while_it_sends_is_no_request():
+def test_a_client_that_disconnects_while_sending_makes_no_request():
     sender = Sender(1)
 
     async def disconnected():
@@ -176,7 +176,7 @@ def test_a_client_that_goes_away_while_it_sends_is_no_request():
     assert sender.sent == []
 
 
-def test_what_is_behind_gets_the_body_once_and_then_what_comes():
+def test_the_application_gets_the_body_once_and_then_further_messages():
     sender = Sender(3)
     messages = []
 
@@ -190,7 +190,7 @@ def test_what_is_behind_gets_the_body_once_and_then_what_comes():
     assert len(messages[1]["body"]) == 100_000
 
 
-def test_other_messages_than_requests_pass():
+def test_other_messages_pass():
     passed = []
 
     async def behind(scope, receive, send):
@@ -205,13 +205,13 @@ def test_other_messages_than_requests_pass():
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "BREW"])
 @pytest.mark.parametrize("body", ["Content-Length: 900000", "Transfer-Encoding: chunked", "X-None: 1"])
-def test_without_the_token_a_body_is_not_waited_for(url, method, body):
+def test_a_request_without_token_is_refused_before_its_body(url, method, body):
     status, text = raw(url, f"{method} /length HTTP/1.1\nHost: 127.0.0.1\n{body}\n\n".encode())
     assert (status, NO_TOKEN in text) == (401, True)
     assert REFUSED.values == {"token": 1}
 
 
-def test_nor_is_the_client_told_to_go_on(url):
+def test_a_request_without_token_gets_no_100_continue(url):
     text = b"POST /length HTTP/1.1\nHost: 127.0.0.1\nExpect: 100-continue\nContent-Length: 9\n\n"
     assert raw(url, text)[0] == 401
 
@@ -228,12 +228,12 @@ def test_signing_in_needs_no_token_and_reads_the_body(open_, client):
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_what_changes_nothing_passes_without_a_token(open_, method):
+def test_reads_pass_without_a_token(open_, method):
     assert open_.request(method, "/kept").status_code in (200, 405)
     assert not REFUSED.values
 
 
-def test_who_is_signed_in_is_known_behind_it(url, open_, client):
+def test_the_application_sees_the_signed_in_user(url, open_, client):
     assert open_.get("/kept").json() == {"signed_in": False}
     assert client.get("/kept").json() == {"signed_in": True}
     cookie = {"cookie": signed_cookie()}
@@ -256,7 +256,7 @@ def sent(guard, method="GET", client=("10.0.0.1", 1), **headers):
     return sender.status, dict(sender.sent[0]["headers"]), sender.scope["state"]["signed_in"]
 
 
-def test_who_guesses_waits():
+def test_failed_tokens_are_throttled():
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
@@ -304,7 +304,7 @@ def test_a_websocket_is_closed_when_its_session_ends(monkeypatch):
 
 
 @pytest.mark.parametrize(("path", "cut"), [("/api/v1/events/stream", True), ("/page/views/sources.js", False)])
-def test_a_response_of_the_api_is_cut_when_its_session_ends_and_a_file_of_the_page_is_not(path, cut):
+def test_an_ending_session_cuts_api_responses_but_not_files_of_the_page(path, cut):
     access = Access(Token(TOKEN))
     sent_on = []
     heard = []
@@ -330,7 +330,7 @@ def test_a_response_of_the_api_is_cut_when_its_session_ends_and_a_file_of_the_pa
     assert sent_on == [(None, False), (b"one", True), (b"" if cut else b"two", False)]
 
 
-def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
+def test_a_valid_cookie_from_another_origin_is_not_throttled():
     async def behind(scope, receive, send):
         await send({"type": "http.response.start", "status": 204, "headers": []})
 
@@ -345,14 +345,14 @@ def test_a_right_cookie_that_another_origin_sends_is_no_wrong_guess():
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "[::1]:8000", "localhost", "cameras.example:80"])
-def test_the_server_answers_for_its_own_names(client, host):
+def test_requests_for_allowed_host_names_are_answered(client, host):
     assert client.get("/kept", headers={"host": host}).status_code == 200
     assert not REFUSED.values
 
 
 @pytest.mark.parametrize("path", ["/kept", "/api/v1/session", "/length", "/nothing"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
-def test_another_name_reads_and_changes_nothing(client, method, path):
+def test_requests_for_another_host_name_are_refused(client, method, path):
     answer = client.request(method, path, headers={"host": "evil.example"})
     assert answer.status_code == 421
     assert "--allowed-host" in answer.json()["error"]
@@ -361,7 +361,7 @@ def test_another_name_reads_and_changes_nothing(client, method, path):
     assert REFUSED.values == {"host": 1}
 
 
-def test_no_name_at_all_is_refused(url):
+def test_requests_without_a_host_name_are_refused(url):
     assert raw(url, b"GET /kept HTTP/1.0\n\n")[0] == 421
     assert raw(url, b"GET /kept HTTP/1.0\nHost: localhost\n\n")[0] == 200
 
@@ -369,7 +369,7 @@ def test_no_name_at_all_is_refused(url):
 # -------------------------------------------------------------------------------------------------------------- answers
 
 
-def test_answers_say_how_a_browser_is_to_treat_them(client):
+def test_answers_have_security_headers(client):
     headers = client.get("/kept").headers
     assert headers["cache-control"] == "no-store"
     assert headers["cross-origin-resource-policy"] == "same-origin"
@@ -390,7 +390,7 @@ def test_answers_say_how_a_browser_is_to_treat_them(client):
     assert "server" not in headers
 
 
-def test_headers_of_an_answer_are_not_replaced():
+def test_existing_headers_of_an_answer_are_not_replaced():
     async def behind(scope, receive, send):
         app_headers = [(b"Cache-Control", b"max-age=5"), (b"X-Content-Type-Options", b"own")]
         await send({"type": "http.response.start", "status": 200, "headers": app_headers})
@@ -418,7 +418,7 @@ def test_headers_of_an_answer_are_not_replaced():
         "localhost.:80",
     ],
 )
-def test_addresses_and_this_machine_may_ask(header):
+def test_ip_addresses_and_localhost_are_allowed_hosts(header):
     assert host_allowed(header)
 
 
@@ -443,11 +443,11 @@ def test_addresses_and_this_machine_may_ask(header):
         "evil.example/127.0.0.1",
     ],
 )
-def test_names_may_not(header):
+def test_other_host_names_are_not_allowed(header):
     assert not host_allowed(header)
 
 
-def test_names_that_are_allowed_may():
+def test_configured_host_names_are_allowed():
     allowed = {"cameras.example"}
     for header in ("cameras.example", "Cameras.Example:8000", "cameras.example.:80"):
         assert host_allowed(header, allowed)
@@ -455,7 +455,7 @@ def test_names_that_are_allowed_may():
         assert not host_allowed(header, allowed)
 
 
-def test_the_host_of_a_header():
+def test_the_host_is_parsed_from_the_header():
     assert host_of("Gate.Local.:8000") == "gate.local"
     assert host_of("[::1]:80") == "::1"
     assert host_of("::1") == "::1"

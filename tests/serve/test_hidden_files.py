@@ -64,7 +64,7 @@ def statuses(server, number):
 CLEAR = {"clip.mp4": 200, "snapshot.jpg": 200, "image.jpg": 200}
 
 
-def test_files_from_before_a_mask_are_refused_and_shown_again_without_it(begin, tmp_path):
+def test_files_older_than_a_mask_are_refused_until_it_is_removed(begin, tmp_path):
     with begin() as server:
         server.running("gate")
         old = whole_event(server)
@@ -91,7 +91,7 @@ def test_files_from_before_a_mask_are_refused_and_shown_again_without_it(begin, 
         assert statuses(server, old) == statuses(server, masked) == CLEAR
 
 
-def test_what_the_yaml_allows_is_shown(begin):
+def test_files_allowed_by_the_yaml_are_shown(begin):
     with begin() as server:
         server.running("gate")
         old = whole_event(server)
@@ -101,7 +101,7 @@ def test_what_the_yaml_allows_is_shown(begin):
         assert statuses(server, old)["clip.mp4"] == 403
 
 
-def test_a_mask_that_is_added_while_it_runs_hides_at_once(begin, tmp_path):
+def test_a_mask_added_live_hides_at_once(begin, tmp_path):
     with begin() as server:
         server.running("gate")
         old = whole_event(server)
@@ -130,7 +130,7 @@ stages:
     ("blur", "status"),
     [("[person]", 403), ("all", 403), ("{zone: [[0, 0], [9, 0], [9, 9]]}", 200)],
 )
-def test_an_operator_cannot_make_a_detector_leave_hidden_objects_visible(root, blur, status):
+def test_an_operator_cannot_disable_the_hiding_of_objects(root, blur, status):
     with served(HIDES_OBJECTS.format(root=root, blur=blur), root) as server:
         server.running("street")
         token = server.client.post("/api/v1/tokens", json={"name": "olga", "role": "operator"}).json()["token"]

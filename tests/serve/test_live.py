@@ -27,7 +27,7 @@ def two(root):
         yield instance
 
 
-def test_no_more_than_so_many_look_at_once_and_places_come_back(two):
+def test_viewers_are_limited_and_slots_are_freed(two):
     live = "/api/v1/sources/cam/live.mjpg"
     for _ in range(3):
         with ExitStack() as stack:
@@ -47,7 +47,7 @@ def free(server):
         return stream.status_code == other_stream.status_code == 200
 
 
-def test_many_who_come_at_the_same_time_are_counted_as_well(two):
+def test_simultaneous_viewers_are_counted(two):
     two.until(lambda: free(two))
     go = threading.Barrier(12)
     done = threading.Event()
@@ -66,7 +66,7 @@ def test_many_who_come_at_the_same_time_are_counted_as_well(two):
     assert sorted(reply.result() for reply in replies) == [200] * 2 + [429] * 10
 
 
-def test_what_is_refused_takes_no_place(two):
+def test_a_refused_viewer_takes_no_slot(two):
     for _ in range(5):
         assert two.client.get("/api/v1/sources/nobody/live.mjpg").status_code == 404
         assert two.open.get("/api/v1/sources/cam/live.mjpg").status_code == 401
@@ -88,7 +88,7 @@ class _Engine:
             raise RequestRejected(404, "none")
 
 
-def test_a_place_is_given_back_also_where_no_picture_was_sent():
+def test_a_slot_is_freed_although_no_image_was_sent():
     """A client that leaves before the answer begins."""
     watchers = Watchers(_Engine(), 1)
 
@@ -106,7 +106,7 @@ def test_a_place_is_given_back_also_where_no_picture_was_sent():
         anyio.run(look)
 
 
-def test_sixty_four_may_look_where_nothing_else_is_said():
+def test_the_default_limit_is_64_viewers():
     watchers = Watchers(_Engine())
     assert MAX_VIEWERS == 64
     for _ in range(64):
@@ -117,7 +117,7 @@ def test_sixty_four_may_look_where_nothing_else_is_said():
 
 
 @pytest.mark.parametrize("end", ["removed", "unknown", "stopping", "gone"])
-def test_each_picture_is_sent_once_until_the_source_or_the_client_goes(end, monkeypatch):
+def test_each_image_is_sent_once_until_source_or_client_end(end, monkeypatch):
     engine = _Engine()
     state = SimpleNamespace(removed=False)
     left = []
@@ -179,7 +179,7 @@ def looked_for(engine, monkeypatch, now_s, image_s=None):
     return slept
 
 
-def test_a_fresh_picture_is_not_waited_for(monkeypatch):
+def test_a_recent_image_is_returned_at_once(monkeypatch):
     engine = _Engine()
     now_s = [100.0]
     slept = looked_for(engine, monkeypatch, now_s, 99.5)
@@ -187,7 +187,7 @@ def test_a_fresh_picture_is_not_waited_for(monkeypatch):
     assert not slept
 
 
-def test_an_old_one_is_shown_where_no_newer_comes_in_two_seconds(monkeypatch):
+def test_an_old_image_is_returned_after_two_seconds_without_a_newer_one(monkeypatch):
     engine = _Engine()
     now_s = [100.0]
     slept = looked_for(engine, monkeypatch, now_s, 99.4)
@@ -195,7 +195,7 @@ def test_an_old_one_is_shown_where_no_newer_comes_in_two_seconds(monkeypatch):
     assert sum(slept) == pytest.approx(2.0, abs=0.06)
 
 
-def test_where_there_is_none_it_says_how_the_source_is(monkeypatch):
+def test_a_missing_image_is_answered_with_the_state_of_the_source(monkeypatch):
     engine = _Engine()
     now_s = [100.0]
     slept = looked_for(engine, monkeypatch, now_s)

@@ -60,13 +60,13 @@ def boxes(page, records, times):
 # ------------------------------------------------------------------------------------------------------------- records
 
 
-def test_a_track_moves_from_one_record_to_the_next(page):
+def test_a_track_is_interpolated_between_records(page):
     records = [record(n / 5, [track(1, 10 * n)]) for n in range(4)]
     times = [0.2, 0.24, 0.3, 0.36, 0.4]
     assert boxes(page, records, times) == [{"1": 10}, {"1": 12}, {"1": 15}, {"1": 18}, {"1": 20}]
 
 
-def test_points_and_masks_move_with_their_track(page):
+def test_keypoints_and_masks_move_with_their_track(page):
     moving = [record(n / 5, [track(1, 10 * n, corners=[[10 * n, 0]], keypoints=[[10 * n, 4, 0.5]])]) for n in range(3)]
     measured = page.evaluate(
         """async (list) => {
@@ -102,28 +102,28 @@ def test_no_box_moves_over_a_long_time_without_records(page):
     assert boxes(page, close, [0.7, 0.8]) == [{"1": 15}, {"1": 20}]  # two records are missing
 
 
-def test_objects_without_a_track_stay_where_they_were(page):
+def test_untracked_objects_are_not_interpolated(page):
     cars = [record(n / 5, [{"stage": "x", "class_id": 0, "label": "car", "box": [10 * n, 0, 9, 9]}]) for n in range(3)]
     assert boxes(page, cars, [0.3, 0.4, 0.7, 0.71]) == [{"car": 10}, {"car": 20}, {"car": 20}, {}]
 
 
-def test_shapes_stay_on_every_frame_once_they_are_known(page):
+def test_shapes_stay_visible_once_received(page):
     records = [record(n / 5, [track(1, 10)], shapes=[ZONE]) for n in range(3)]
     assert shown(page, records, [-5.0, 0.1, 0.4, 30.0]) == [[{}, 1], [{"1": 10}, 1], [{"1": 10}, 1], [{}, 1]]
     assert shown(page, [], [0.0]) == [None]
 
 
-def test_a_slow_source_keeps_the_records_that_its_boxes_move_between(page):
+def test_a_slow_source_keeps_the_records_for_interpolation(page):
     records = [record(5.0 * n, [track(1, 10 * n)]) for n in range(4)]
     assert boxes(page, records, [12.5, 15.0, 22.4, 22.6]) == [{"1": 25}, {"1": 30}, {"1": 30}, {}]
 
 
-def test_a_source_that_begins_again_shows_nothing_of_before(page):
+def test_a_restarted_source_shows_no_earlier_records(page):
     records = [record(8.0, [track(1, 10)]), record(8.2, [track(1, 20)]), record(0.0, [track(2, 30)])]
     assert boxes(page, records, [0.0, 8.1]) == [{"2": 30}, {}]
 
 
-def test_objects_stay_on_frames_that_their_detector_did_not_search(page):
+def test_objects_stay_on_frames_skipped_by_their_detector(page):
     car, person, face = (
         {"label": name, "stage": "y" if name == "face" else "x", "class_id": 0, "box": [1, 1, 2, 2]}
         for name in ("car", "person", "face")
@@ -139,7 +139,7 @@ def test_objects_stay_on_frames_that_their_detector_did_not_search(page):
     assert measured == [first, first, first, ["car"], [], []]
 
 
-def test_a_track_moves_over_frames_that_its_detector_did_not_search(page):
+def test_a_track_is_interpolated_over_skipped_frames(page):
     searched = [0, 3, 6]
     records = [
         record(n / 25, [track(1, 10 * n)] if n in searched else [], [] if n in searched else ["x"]) for n in range(7)
@@ -158,7 +158,7 @@ def test_a_track_moves_over_frames_that_its_detector_did_not_search(page):
         ([n / 25 for n in range(50)], 0.04),
     ],
 )
-def test_the_interval_is_the_usual_time_between_two_records(page, times, interval_s):
+def test_the_interval_is_the_typical_time_between_records(page, times, interval_s):
     measured = page.evaluate(
         """async (list) => {
           const { Records } = await import("/page/live/records.js");
@@ -200,11 +200,11 @@ def texts(labels):
     ("wide", "high", "text"),
     [(200, 300, ["person #7 0.81"]), (80, 200, ["person #7"]), (12, 60, ["#7"]), (9, 60, []), (200, 30, [])],
 )
-def test_a_label_is_as_long_as_its_object_is_wide(page, wide, high, text):
+def test_a_label_is_shortened_to_the_width_of_its_object(page, wide, high, text):
     assert [label["text"] for label in place(page, [labeled("#7", 100, 100, wide, high)])] == text
 
 
-def test_labels_of_a_crowd_do_not_hide_each_other(page):
+def test_labels_of_a_crowd_do_not_overlap(page):
     crowd = [labeled(f"#{n}", 40 + 14 * n, 150 + 6 * (n % 4), 30, 80) for n in range(20)]
     labels = place(page, crowd, taken=[{"left": 100, "top": 130, "wide": 60, "high": 16}])
     assert len(labels) >= 8
@@ -227,7 +227,7 @@ def test_a_long_label_does_not_hide_another_object(page):
     assert next(label for label in labels if label["text"] == "person #1 0.81")["top"] == 150  # inside of its own box
 
 
-def test_a_label_keeps_its_form_and_its_place(page):
+def test_a_label_keeps_its_text_and_position(page):
     frames = [[labeled("#1", 100, 150, wide, 200)] for wide in (80, 72, 78, 71, 86)]
     assert [texts(place(page, *frames[: n + 1])) for n in range(5)] == [{"person #1"}] * 5
     small = [[labeled("#1", 100, 150, wide, 200)] for wide in (60, 71, 80, 90)]
@@ -239,7 +239,7 @@ def test_a_label_keeps_its_form_and_its_place(page):
     assert stays["top"] == moved["top"]
 
 
-def test_a_label_stays_in_the_picture(page):
+def test_a_label_stays_within_the_image(page):
     (top,) = place(page, [labeled("#1", 600, 4, 30, 100)])
     assert top["left"] + top["wide"] <= 640
     assert top["top"] == 104  # there is no room above

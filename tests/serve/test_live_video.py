@@ -57,7 +57,7 @@ def record_at(records, pts_s):
 
 
 @pytest.mark.alone  # a busy machine drops frames, which have no record
-def test_each_frame_of_the_videos_is_the_one_of_its_record_over_loops(server):
+def test_video_frames_match_their_records_over_loops(server):
     with socket(server, "records") as records, videos(server, "loop", "other") as both:
         for source in ("loop", "other"):
             both.watch(source, lambda watch: watch.fragments > 4 * LOOP)
@@ -79,7 +79,7 @@ def test_each_frame_of_the_videos_is_the_one_of_its_record_over_loops(server):
         assert frames == list(range(frames[0], frames[0] + len(frames))), "none is missing"
 
 
-def test_a_video_goes_on_while_others_come_and_go(server):
+def test_a_video_continues_while_others_start_and_stop(server):
     live = server.engine.gallery.live
     with videos(server, "loop") as opened:
         loop = opened.watch("loop", lambda watch: watch.fragments > 5)
@@ -104,7 +104,7 @@ def test_a_video_goes_on_while_others_come_and_go(server):
 
 
 @pytest.mark.alone
-def test_a_second_viewer_begins_at_once_and_shares_the_video(server):
+def test_a_second_viewer_starts_at_once_and_shares_the_video(server):
     with videos(server, "loop") as first:
         before = first.watch("loop", lambda watch: watch.fragments > 15)
         started_s = time.monotonic()
@@ -117,7 +117,7 @@ def test_a_second_viewer_begins_at_once_and_shares_the_video(server):
     server.until(lambda: server.engine.gallery.live.viewers == 0)
 
 
-def test_records_have_objects_shapes_and_events_and_only_of_the_sources_asked_for(server):
+def test_records_have_objects_shapes_and_events_of_the_requested_sources(server):
     with socket(server, "records?source=loop") as stream, socket(server, "records") as every:
         records = []
         end_s = time.monotonic() + 30
@@ -138,7 +138,7 @@ def test_records_have_objects_shapes_and_events_and_only_of_the_sources_asked_fo
     assert record["skipped"] == []
 
 
-def test_events_come_as_in_the_list_of_events(root, tmp_path):
+def test_streamed_events_equal_those_of_the_list(root, tmp_path):
     plugin = tmp_path / "tick.py"
     plugin.write_text(
         "from streamkit import stage\n\n@stage('tick', writes='events')\ndef tick(frame):\n"
@@ -158,7 +158,7 @@ def test_events_come_as_in_the_list_of_events(root, tmp_path):
     assert all(event["data"] == listed[event["number"]]["data"] for event in events)
 
 
-def test_nothing_is_made_while_no_client_is_there(server, monkeypatch):
+def test_nothing_is_encoded_without_a_client(server, monkeypatch):
     live = server.engine.gallery.live
     puts = []
     server.until(lambda: not any(live.viewed(id_) or id_ in live.heard() for id_ in ("loop", "other")))
@@ -184,12 +184,12 @@ def refusal(server, path, headers=None):
 
 
 @pytest.mark.parametrize("path", ["videos", "records"])
-def test_without_the_token_nothing_is_sent(server, path):
+def test_a_client_without_token_gets_nothing(server, path):
     assert refusal(server, path, {}) == (403, "")
     assert refusal(server, path, {"Authorization": "Bearer wrong"}) == (403, "")
 
 
-def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
+def test_another_origin_cannot_open_it_with_the_cookie(server):
     with httpx.Client(base_url=server.url) as browser:
         browser.post("/api/v1/session", json={"token": TOKEN})
         cookie = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}"}
@@ -199,13 +199,13 @@ def test_another_page_may_not_open_it_with_the_browsers_cookie(server):
     assert refusal(server, "videos", {**cookie, "Origin": "http://elsewhere.example"}) == (403, "")
 
 
-def test_a_session_that_ends_ends_its_videos(server):
+def test_an_ending_session_ends_its_videos(server):
     with httpx.Client(base_url=server.url) as browser:
         browser.post("/api/v1/session", json={"token": TOKEN})
-        own_headers = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
-        with videos(server, "loop", headers=own_headers) as opened:
+        session_headers = {"Cookie": f"{COOKIE}={browser.cookies[COOKIE]}", "Origin": server.url.strip("/")}
+        with videos(server, "loop", headers=session_headers) as opened:
             opened.watch("loop", lambda watch: watch.fragments)
-            browser.delete("/api/v1/session", headers={"Origin": own_headers["Origin"]})
+            browser.delete("/api/v1/session", headers={"Origin": session_headers["Origin"]})
             with suppress(ConnectionClosed):
                 for _ in opened.opened:  # what was under way; the video would never end
                     pass
@@ -215,7 +215,7 @@ def test_a_session_that_ends_ends_its_videos(server):
 @pytest.mark.parametrize(
     "message", ["loop", "[]", '{"sources": "loop"}', '{"sources": [1]}', json.dumps({"sources": ["loop"] * 257})]
 )
-def test_a_message_that_chooses_no_sources_ends_the_connection_with_the_reason(server, message):
+def test_an_invalid_selection_of_sources_closes_the_connection_with_the_reason(server, message):
     with socket(server, "videos") as opened:
         opened.send(message)
         with pytest.raises(ConnectionClosed) as raised:
@@ -226,7 +226,7 @@ def test_a_message_that_chooses_no_sources_ends_the_connection_with_the_reason(s
     )
 
 
-def test_a_source_that_is_refused_leaves_the_videos_of_others(server):
+def test_a_refused_source_does_not_end_other_videos(server):
     server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 10}})
     try:
         with videos(server, "missing", "loop", "bars") as opened:
@@ -244,7 +244,7 @@ def test_a_source_that_is_refused_leaves_the_videos_of_others(server):
         server.client.delete("/api/v1/sources/bars")
 
 
-def test_records_of_a_source_that_is_not_there_are_refused(server):
+def test_records_of_an_unknown_source_are_refused(server):
     assert refusal(server, "records?source=missing") == (404, "there is no source 'missing'")
 
 
@@ -271,7 +271,7 @@ def test_too_many_viewers_are_refused(root, tmp_path):
 
 
 @pytest.mark.parametrize("option", ["blur: [box]", "pixelate: all"])
-def test_what_a_stage_hides_is_not_sent_as_video(root, tmp_path, option):
+def test_video_is_refused_for_sources_with_hidden_regions(root, tmp_path, option):
     with served(text(tmp_path) + f"  draw: {{{option}}}\n", root) as instance:
         instance.running("loop")
         with videos(instance, "loop") as opened:
@@ -284,7 +284,7 @@ def test_what_a_stage_hides_is_not_sent_as_video(root, tmp_path, option):
             assert received(records, 3.0)
 
 
-def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root, tmp_path, monkeypatch):
+def test_video_ends_when_the_source_is_removed_or_a_mask_is_added(root, tmp_path, monkeypatch):
     with served(text(tmp_path), root) as instance:
         instance.running("loop")
         with videos(instance, "loop", "other") as opened:
@@ -301,7 +301,7 @@ def test_video_ends_when_the_source_is_removed_and_when_something_is_hidden(root
 
 
 @pytest.mark.long
-def test_a_camera_that_comes_back_goes_on_and_another_size_starts_again(root, rtsp, tmp_path):
+def test_video_continues_after_a_reconnection_and_restarts_at_another_size(root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 250)
     coded.clip(tmp_path / "wide.mp4", 250, size=(400, 240))
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
@@ -346,7 +346,7 @@ class Slow:
         pass
 
 
-def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
+def test_a_slow_client_drops_frames_up_to_a_keyframe_and_delays_no_other(server):
     """The messages are put as fast as they can be: none waits for the client."""
     live = server.engine.gallery.live
     engine = server.engine
@@ -383,7 +383,7 @@ def test_a_slow_client_loses_up_to_a_keyframe_and_holds_nothing_up(server):
 
 
 @pytest.mark.parametrize("server", [1], indirect=True)
-def test_a_socket_stays_open_for_longer_than_a_request_may_take(server):
+def test_a_socket_outlives_the_deadline_of_requests(server):
     with socket(server, "records?source=loop") as opened:
         time.sleep(11)  # a request has 10 s
         assert received(opened, 2.0)

@@ -152,7 +152,7 @@ def check_boxes(entries, loop):
 
 
 @pytest.mark.alone
-def test_the_box_is_on_the_frame_that_is_shown_which_is_hardly_late(open_page, root, rtsp, tmp_path):
+def test_boxes_match_the_displayed_frame_with_little_delay(open_page, root, rtsp, tmp_path):
     clip = coded.clip(tmp_path / "gate.mp4", 800)
     camera = rtsp({"gate": clip})
     with served(text(tmp_path, {"gate": rtsp_camera(camera, "gate")}), root) as instance:
@@ -174,7 +174,7 @@ def test_the_box_is_on_the_frame_that_is_shown_which_is_hardly_late(open_page, r
 
 
 @pytest.mark.alone  # a page that gets no core for long draws boxes late
-def test_boxes_stay_on_their_frame_over_loops_and_with_two_processes(open_page, root, tmp_path):
+def test_boxes_match_their_frame_over_loops_and_with_two_processes(open_page, root, tmp_path):
     coded.clip(tmp_path / "loop.mp4", 20)
     sources = {name: loop(tmp_path) for name in ("a", "b")}
     with served(text(tmp_path, sources, head="device: {use: cpu, processes: 2}"), root) as instance:
@@ -188,7 +188,7 @@ def test_boxes_stay_on_their_frame_over_loops_and_with_two_processes(open_page, 
 
 
 @pytest.mark.alone
-def test_boxes_are_on_their_object_where_only_some_frames_have_results(open_page, root, tmp_path):
+def test_boxes_follow_their_object_between_frames_with_results(open_page, root, tmp_path):
     with served(text(tmp_path, {"cam": f"{loop(tmp_path)}, fps: 5"}), root) as server:
         server.running("cam")
         page = live(open_page, url=server.url)
@@ -208,7 +208,7 @@ def test_boxes_are_on_their_object_where_only_some_frames_have_results(open_page
 
 
 @pytest.mark.alone
-def test_four_cameras_play_and_the_pipeline_drops_nothing_because_of_it(open_page, root, rtsp, tmp_path):
+def test_four_cameras_play_without_drops_in_the_pipeline(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300, rate=10)
     camera = rtsp({f"gate{n}": tmp_path / "gate.mp4" for n in range(CAMERAS)})
     with served(
@@ -240,7 +240,7 @@ def test_four_cameras_play_and_the_pipeline_drops_nothing_because_of_it(open_pag
 
 
 @in_sizes_and_schemes
-def test_a_grid_that_fills_the_screen(open_page, server, scheme, size):
+def test_the_grid_fills_the_screen(open_page, server, scheme, size):
     page = live(open_page, color_scheme=scheme, viewport=DESK if size == "desk" else PHONE)
     for id_ in ("cam0", "cam1"):
         playing(page, id_)
@@ -260,7 +260,7 @@ def test_a_grid_that_fills_the_screen(open_page, server, scheme, size):
 
 
 @pytest.mark.long
-def test_the_size_of_the_grid_and_what_is_drawn_are_kept(open_page, server):
+def test_the_grid_size_and_overlay_settings_are_stored(open_page, server):
     page = live(open_page)
     expect(page.locator(".cell")).to_have_count(2)
     expect(page.get_by_role("button", name="4 at once")).to_have_attribute("aria-pressed", "true")
@@ -288,7 +288,7 @@ def test_the_size_of_the_grid_and_what_is_drawn_are_kept(open_page, server):
     page.wait_for_function(drawn)
 
 
-def test_a_grid_of_25_on_a_phone_scrolls_and_fetches_what_is_seen(open_page, root, tmp_path):
+def test_a_grid_of_25_on_a_phone_loads_only_visible_cameras(open_page, root, tmp_path):
     pattern = "uri: 'test://?width=64&height=36&frames=0', pace: 1"
     with served(
         text(tmp_path, {f"cam{n:02d}": pattern for n in range(25)}).replace("white: {}", "draw: {}"), root
@@ -314,7 +314,7 @@ def test_a_grid_of_25_on_a_phone_scrolls_and_fetches_what_is_seen(open_page, roo
         expect(cell(page, "cam24").locator("img")).to_be_visible()
 
 
-def test_a_camera_is_shown_on_the_full_screen(open_page, server):
+def test_a_camera_is_shown_full_screen(open_page, server):
     page = live(open_page)
     playing(page, "cam0")
     page.get_by_role("button", name="Show cam0 on the full screen").click()
@@ -324,7 +324,7 @@ def test_a_camera_is_shown_on_the_full_screen(open_page, server):
     page.wait_for_function("() => !document.fullscreenElement")
 
 
-def test_signed_out_it_shows_nothing_and_offers_to_sign_in(open_page, server):
+def test_signed_out_users_see_an_offer_to_sign_in_only(open_page, server):
     page = live(open_page, token=None)
     expect(cell(page, "cam0").get_by_text("Sign in to see images")).to_be_visible()
     assert server.engine.gallery.live.viewers == 0
@@ -335,7 +335,7 @@ def test_signed_out_it_shows_nothing_and_offers_to_sign_in(open_page, server):
 # ----------------------------------------------------------------------------------------------------- what may happen
 
 
-def test_where_a_stage_hides_objects_images_are_shown_and_no_video_is_sent(open_page, root, tmp_path):
+def test_cameras_with_hidden_objects_are_shown_as_images(open_page, root, tmp_path):
     yaml = text(tmp_path, {"cam": loop(tmp_path)}, "  draw: {pixelate: [box]}")
     with served(yaml, root) as instance:
         instance.running("cam")
@@ -348,9 +348,7 @@ def test_where_a_stage_hides_objects_images_are_shown_and_no_video_is_sent(open_
         shoot(page, "live-hidden")
 
 
-def test_sources_without_packets_and_codecs_that_the_browser_does_not_play_are_shown_as_images(
-    open_page, root, tmp_path
-):
+def test_sources_without_packets_or_playable_codec_are_shown_as_images(open_page, root, tmp_path):
     coded.clip(tmp_path / "hevc.mp4", 50, codec="libx265")
     hevc = f"uri: {tmp_path / 'hevc.mp4'}, pace: realtime, loop: true"
     with served(text(tmp_path, {"bars": "uri: 'test://', pace: 10", "hevc": hevc}), root) as instance:
@@ -382,7 +380,7 @@ YELLOW = """() => {
 }"""
 
 
-def test_results_that_are_late_are_named_so_and_lines_stay(open_page, root, tmp_path):
+def test_late_results_are_marked_and_lines_stay(open_page, root, tmp_path):
     (tmp_path / "slow.py").write_text(SLOW)
     more = "  line: {stage: line_counter, line: [[20, 20], [300, 220]]}\n  slow: {}"
     yaml = text(tmp_path, {"cam": f"{loop(tmp_path)}, fps: 1"}, more)
@@ -397,7 +395,7 @@ def test_results_that_are_late_are_named_so_and_lines_stay(open_page, root, tmp_
         shoot(page, "live-late")
 
 
-def test_a_camera_that_sends_nothing_is_dimmed_with_the_age_of_its_picture(open_page, root, rtsp, tmp_path):
+def test_a_stalled_camera_is_dimmed_with_the_age_of_its_image(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300)
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
     with served(text(tmp_path, {"gate": f"uri: '{camera.url('gate')}', timeout: 30s"}), root) as server:
@@ -421,7 +419,7 @@ def test_a_camera_that_sends_nothing_is_dimmed_with_the_age_of_its_picture(open_
 
 
 @pytest.mark.long
-def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root, rtsp, tmp_path):
+def test_a_camera_reconnects_with_another_image_size(open_page, root, rtsp, tmp_path):
     coded.clip(tmp_path / "gate.mp4", 300)
     coded.clip(tmp_path / "wide.mp4", 300, size=(400, 240))
     camera = rtsp({"gate": tmp_path / "gate.mp4"})
@@ -443,7 +441,7 @@ def test_a_camera_goes_away_and_comes_back_with_another_picture(open_page, root,
 
 
 @pytest.mark.long
-def test_video_plays_again_when_the_server_is_back(open_page, root, tmp_path):
+def test_video_resumes_after_a_restart_of_the_server(open_page, root, tmp_path):
     yaml = text(tmp_path, {"cam": loop(tmp_path)})
     with served(yaml, root, data=tmp_path / "data") as instance:
         port = int(instance.url.rsplit(":", 1)[1].strip("/"))
@@ -464,7 +462,7 @@ def test_video_plays_again_when_the_server_is_back(open_page, root, tmp_path):
 # --------------------------------------------------------------------------------------------------------- its modules
 
 
-def test_a_mask_is_decoded_to_the_pixels_that_it_has(open_page, server):
+def test_a_mask_is_decoded_to_its_pixels(open_page, server):
     mask = np.random.default_rng(3).random((60, 90)) > 0.6
     mask[10:50, 20:30] = True
     rle = encode(mask, 90, 60)
@@ -482,7 +480,7 @@ def test_a_mask_is_decoded_to_the_pixels_that_it_has(open_page, server):
     np.testing.assert_array_equal(np.array(alpha[2]).reshape(60, 90) > 0, mask)
 
 
-def test_an_object_has_the_label_that_draw_gives_it(open_page, server):
+def test_labels_equal_those_of_draw(open_page, server):
     attributes = np.empty(6, object)
     attributes[:] = [
         None,
@@ -516,7 +514,7 @@ def test_an_object_has_the_label_that_draw_gives_it(open_page, server):
     assert label_texts[3] == "car id 12 B-XY 12 parked: yes 1.00"
 
 
-def test_records_name_the_detectors_that_skipped_a_frame(root, monkeypatch):
+def test_records_list_the_detectors_that_skipped_a_frame(root, monkeypatch):
     monkeypatch.chdir(root)
     yaml = """
 plugins: [plugins]
@@ -534,7 +532,7 @@ stages: {detect: {model: demo, every: 3}, track: {stage: simple_track}}
     assert skipped[first:] == [[] if number % 3 == 0 else ["detect"] for number in range(len(skipped) - first)]
 
 
-def test_a_class_has_the_color_that_draw_gives_it(root):
+def test_class_colors_equal_those_of_draw(root):
     text = (root / "streamkit/serve/page/live/overlay.js").read_text()
     palette = text.partition("const PALETTE = [")[2].partition("]")[0]
     assert tuple(int(color, 16) for color in re.findall(r"0x\w{6}", palette)) == PALETTE

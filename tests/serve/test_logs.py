@@ -16,7 +16,7 @@ def texts(server, query=""):
     return [message["text"] for message in server.client.get(f"/api/v1/logs{query}").json()]
 
 
-def test_only_the_latest_are_kept_and_only_while_it_receives():
+def test_only_the_latest_messages_are_kept_while_receiving():
     store = MessageStore(keep=3)
     logger.warning("before")
     with store.receiving():
@@ -30,7 +30,7 @@ def test_only_the_latest_are_kept_and_only_while_it_receives():
     ]
 
 
-def test_the_api_has_them_by_level_and_number_without_secrets(server):
+def test_the_api_filters_messages_by_level_and_number_and_masks_secrets(server):
     assert server.open.get("/api/v1/logs").status_code == 401
     last = server.client.get("/api/v1/logs").json()[-1]["number"]
     logger.info("fine")
@@ -56,7 +56,7 @@ def test_the_api_has_them_by_level_and_number_without_secrets(server):
     assert server.client.get("/api/v1/logs?level=loud").status_code == 422
 
 
-def test_the_stream_follows_them_and_continues_after_a_message(server):
+def test_the_stream_sends_new_messages_and_resumes_after_a_number(server):
     assert server.open.get("/api/v1/logs/stream").status_code == 401
     last = server.client.get("/api/v1/logs").json()[-1]["number"]
     logger.warning("first of two")
@@ -79,7 +79,7 @@ def test_the_stream_follows_them_and_continues_after_a_message(server):
     assert again["number"] == second["number"]
 
 
-def test_a_viewer_reads_no_addresses(server):
+def test_addresses_are_masked_for_viewers(server):
     last = server.client.get("/api/v1/logs").json()[-1]["number"]
     logger.warning("no answer from rtsp://ann:secret@10.0.0.7:554/live, nor from mqtts://broker.example:8883")
     token = server.client.post("/api/v1/tokens", json={"name": "vera", "role": "viewer"}).json()["token"]
@@ -97,7 +97,7 @@ def test_a_viewer_reads_no_addresses(server):
     assert operator["text"] == "no answer from rtsp://ann:***@10.0.0.7:554/live, nor from mqtts://broker.example:8883"
 
 
-def test_followers_are_limited_and_those_who_leave_make_room(server):
+def test_followers_are_limited_and_disconnected_ones_free_slots(server):
     import contextlib
 
     with contextlib.ExitStack() as stack:
@@ -144,7 +144,7 @@ def test_the_view_filters_and_follows(open_page):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
-def test_the_view_asks_who_is_not_signed_in(open_page):
+def test_the_view_asks_signed_out_users_to_sign_in(open_page):
     page = open_page(token=None)
     page.evaluate("location.hash = '#/logs'")
     page.get_by_role("button", name="Sign in to read the messages").click()

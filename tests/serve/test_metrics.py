@@ -31,7 +31,7 @@ def test_reconnects_by_cause_are_counted_once():
     assert state.reconnects_by_cause() == {"lost": 2, "timeout": 1}
 
 
-def test_a_source_that_counts_no_causes_still_shows_that_it_came_back():
+def test_reconnections_without_a_cause_are_counted():
     state = SourceState()
     for word in ("running", "reconnecting", "running"):
         state.set_state(word)
@@ -52,7 +52,7 @@ def test_drops_and_reconnects_have_their_cause_as_a_label(server):
     assert samples["streamkit_frames_dropped_total", "gate", "over_age"] == 5
 
 
-def test_names_of_sources_cannot_break_the_text(server):
+def test_source_names_are_escaped(server):
     new = {"id": "yard", "uri": "test://", "options": {"pace": 5}}
     assert server.client.post("/api/v1/sources", json=new).status_code == 201
     states = server.engine.running.sources
@@ -149,7 +149,7 @@ def standing_server():
     )
 
 
-def test_each_count_is_given_under_its_name():
+def test_each_count_has_its_metric():
     samples = {
         (s.name, *s.labels.values()): s.value
         for part in (PipelineCollector(standing_still()), ServerCollector(standing_server()))
@@ -211,7 +211,7 @@ def test_each_count_is_given_under_its_name():
     }
 
 
-def test_files_that_come_and_go_are_counted_together():
+def test_removed_files_stay_in_the_totals():
     samples = {
         (s.name, *s.labels.values()): s.value
         for metric in PipelineCollector(standing_still(), by_source=False).collect()
@@ -226,7 +226,7 @@ def test_files_that_come_and_go_are_counted_together():
     assert not [key for key in samples if "gate" in key and key[0] != "streamkit_alarm"]
 
 
-def test_a_run_that_stops_or_has_failed_is_not_ready():
+def test_a_stopping_or_failed_run_is_not_ready():
     for name, value in (("stopping", True), ("fatal", ValueError()), ("ready", False)):
         running = standing_still()
         setattr(running, name, value)
@@ -236,13 +236,13 @@ def test_a_run_that_stops_or_has_failed_is_not_ready():
         assert ready == [0.0]
 
 
-def test_a_pipeline_on_the_cpu_has_no_load_of_a_gpu():
+def test_a_pipeline_on_the_cpu_has_no_gpu_load_metrics():
     collector = PipelineCollector(standing_still())
     assert not collector._nvml
     assert not [metric for metric in collector.collect() if "utilization" in metric.name]
 
 
-def test_each_gpu_of_a_pipeline_has_its_own_load(monkeypatch):
+def test_each_gpu_has_separate_load_metrics(monkeypatch):
     uses = {0: GpuUtilization(0.25, 0.5), 1: GpuUtilization(0.75, None)}
     monkeypatch.setattr(nvml, "Nvml", lambda index: SimpleNamespace(use=lambda: uses[index]))
     running = standing_still()
@@ -283,7 +283,7 @@ def test_histograms_count_up_to_each_bound():
 
 
 @pytest.mark.gpu
-def test_the_load_of_the_gpu_and_of_its_decoder(root, monkeypatch):
+def test_the_load_of_gpu_and_decoder_is_exported(root, monkeypatch):
     monkeypatch.chdir(root)
     text = """
 device: cuda

@@ -35,7 +35,7 @@ def calls(api, server):
 
 # the pipeline's own threads use `random` meanwhile, which Hypothesis takes for the strategies' doing
 @pytest.mark.filterwarnings("ignore:Do not use the `random` module inside strategies")
-def test_nothing_that_is_sent_makes_it_fail(api, server):
+def test_no_generated_request_causes_a_server_error(api, server):
     checks = [not_a_server_error, status_code_conformance, content_type_conformance]
     operations = calls(api, server)
     assert len(operations) > 15

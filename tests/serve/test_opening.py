@@ -51,7 +51,7 @@ def server(waiting):
     return waiting[0]
 
 
-def test_the_status_names_the_stage_that_opens_until_it_is_open(waiting):
+def test_the_status_names_the_opening_stage(waiting):
     server, file = waiting
     server.until(lambda: server.open.get("/api/v1/status").json()["opening"] == [NOTE])
     assert server.open.get("/api/v1/status").json()["ready"] is False
@@ -61,7 +61,7 @@ def test_the_status_names_the_stage_that_opens_until_it_is_open(waiting):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
-def test_the_header_says_what_takes_long(open_page, waiting):
+def test_the_header_names_the_slow_step(open_page, waiting):
     _, file = waiting
     page = open_page()
     expect(page.locator("#status-text")).to_have_text("starting")

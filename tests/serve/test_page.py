@@ -33,7 +33,7 @@ WATCH_JUMPS = """() => {
 
 
 @in_sizes_and_schemes
-def test_a_wall_of_live_pictures(open_page, server, scheme, size):
+def test_the_overview_shows_live_images(open_page, server, scheme, size):
     server.until(lambda: server.open.get("/api/v1/status").json()["last_event"])
     page = open_page(color_scheme=scheme, viewport=DESK if size == "desk" else PHONE)
     street = tile(page, "street")
@@ -54,7 +54,7 @@ def test_a_wall_of_live_pictures(open_page, server, scheme, size):
     assert page.url == f"{server.url}#/home"  # the token is not left in the address
 
 
-def test_nothing_jumps_when_things_change(open_page, server):
+def test_the_layout_does_not_shift_on_updates(open_page, server):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()
     page.evaluate(WATCH_JUMPS)
@@ -66,7 +66,7 @@ def test_nothing_jumps_when_things_change(open_page, server):
     assert page.evaluate("window.jumped") < 0.02
 
 
-def test_text_can_be_read_in_light_and_dark(open_page):
+def test_text_has_enough_contrast_in_light_and_dark(open_page):
     """The contrast of each text and what it stands on, by WCAG's formula."""
     measure = (Path(__file__).parent / "contrast.js").read_text()
     for scheme in ("light", "dark"):
@@ -77,7 +77,7 @@ def test_text_can_be_read_in_light_and_dark(open_page):
         assert not [contrast for contrast in contrasts if contrast["ratio"] < 4.5]
 
 
-def test_signed_out_it_shows_no_picture_and_offers_to_sign_in(open_page):
+def test_signed_out_users_see_no_image_and_an_offer_to_sign_in(open_page):
     page = open_page(token=None)
     expect(tile(page, "street").locator(".badge")).to_have_text("running")
     expect(tile(page, "street").locator("img")).to_be_hidden()
@@ -94,7 +94,7 @@ def test_signed_out_it_shows_no_picture_and_offers_to_sign_in(open_page):
     expect(tile(page, "street").locator("img")).to_be_hidden()
 
 
-def test_the_api_page_reads_the_api(open_page, server):
+def test_the_api_page_shows_the_openapi_document(open_page, server):
     page = open_page(token=None, url=f"{server.url}docs")
     expect(page.locator("article").filter(has_text="/api/v1/sources/{id}/pause")).to_contain_text(
         "Needs the role operator"
@@ -104,7 +104,7 @@ def test_the_api_page_reads_the_api(open_page, server):
     shoot(page, "docs")
 
 
-def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
+def test_texts_of_cameras_and_stages_are_escaped(open_page, server):
     evil = "<img src=x onerror=alert(1)>"
     server.client.post("/api/v1/sources", json={"id": "yard", "uri": "rtsp://127.0.0.1:9/<marquee>"})
     from streamkit.core.data import Event
@@ -121,7 +121,7 @@ def test_what_cameras_and_stages_say_never_becomes_markup(open_page, server):
 # -------------------------------------------------------------------------------------------------- when it is not well
 
 
-def test_it_is_never_green_while_every_camera_is_down(open_page, root, monkeypatch):
+def test_the_header_is_not_green_while_all_cameras_are_down(open_page, root, monkeypatch):
     monkeypatch.chdir(root)
     text = """
 sources: {gate: "rtsp://127.0.0.1:9/a", yard: "rtsp://127.0.0.1:9/b", bars: "test://?width=96&height=64&frames=0"}
@@ -155,7 +155,7 @@ stages: {jsonl: {path: /dev/null}}
 # ------------------------------------------------------------------------------------------------------ when it is away
 
 
-def test_no_camera_yet(open_page, root, monkeypatch):
+def test_an_empty_pipeline_offers_to_add_a_camera(open_page, root, monkeypatch):
     monkeypatch.chdir(root)
     text = "sources: {cam: {uri: 'test://', pace: 5}}\nstages: {jsonl: {path: /dev/null}}"
     with served(text, root) as instance:
@@ -167,7 +167,7 @@ def test_no_camera_yet(open_page, root, monkeypatch):
         shoot(page, "empty")
 
 
-def test_the_server_goes_away_and_comes_back(open_page, root, monkeypatch):
+def test_the_page_reconnects_after_a_restart_of_the_server(open_page, root, monkeypatch):
     monkeypatch.chdir(root)
     text = "sources: {cam: {uri: 'test://', pace: 10}}\nstages: {jsonl: {path: /dev/null}}"
     with served(text, root) as instance:
@@ -190,7 +190,7 @@ def test_the_server_goes_away_and_comes_back(open_page, root, monkeypatch):
         expect(tile(page, "cam").locator("img")).not_to_have_attribute("src", first)
 
 
-def test_a_view_that_cannot_be_loaded_offers_to_load_the_page_again(open_page):
+def test_a_view_that_fails_to_load_offers_a_reload(open_page):
     page = open_page()
     page.route("**/page/views/sources.js", lambda route: route.abort())
     page.evaluate("location.hash = '#/sources'")

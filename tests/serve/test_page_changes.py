@@ -23,7 +23,7 @@ from support.servers import SECRET, TOKEN, served
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
 
 
-def test_a_camera_is_added_and_removed_with_the_keyboard_alone(open_page, server):
+def test_a_camera_is_added_and_removed_by_keyboard(open_page, server):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()
     press = page.keyboard.press
@@ -57,7 +57,7 @@ def test_a_camera_is_added_and_removed_with_the_keyboard_alone(open_page, server
     assert server.source("yard") == {}
 
 
-def test_errors_are_ones_a_user_can_act_on(open_page, server):
+def test_errors_name_the_fix(open_page, server):
     page = open_page()
     page.get_by_role("button", name="Add a camera").click()
     box = page.locator("#camera")
@@ -81,7 +81,7 @@ def test_errors_are_ones_a_user_can_act_on(open_page, server):
     assert server.source("yard") == {}
 
 
-def test_pause_and_change(open_page, server):
+def test_a_source_is_paused_and_changed(open_page, server):
     server.client.post("/api/v1/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10}})
     page = open_page()
     yard = tile(page, "yard")
@@ -105,7 +105,7 @@ def test_pause_and_change(open_page, server):
     assert config.options["uri"] == f"rtsp://u:{SECRET}@127.0.0.1:9/y"
 
 
-def test_a_login_in_its_own_fields_may_have_any_signs(open_page, server):
+def test_user_and_password_fields_accept_any_characters(open_page, server):
     password = "p#a?s/s@w:o%r d"
     page = open_page()
     box = page.locator("#camera")
@@ -145,7 +145,7 @@ def test_a_login_in_its_own_fields_may_have_any_signs(open_page, server):
     expect(page.locator("#camera-error")).not_to_contain_text("heim")
 
 
-def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
+def test_a_change_sends_only_the_changed_fields(open_page, server):
     server.client.post("/api/v1/sources", json={"id": "yard", "uri": "test://", "options": {"pace": 10, "fps": 5}})
     page = open_page()
     yard = tile(page, "yard")
@@ -191,7 +191,7 @@ def test_a_change_sends_only_what_the_user_has_changed(open_page, server):
     expect(box.get_by_label("timeout", exact=True)).to_have_value("")
 
 
-def test_signed_out_no_address_is_on_the_page(open_page, server):
+def test_signed_out_users_see_no_addresses(open_page, server):
     page = open_page(token=None)
     gate = tile(page, "gate")
     expect(gate.locator(".badge")).to_have_text(re.compile("refused"))
@@ -203,7 +203,7 @@ def test_signed_out_no_address_is_on_the_page(open_page, server):
     expect(gate.locator(".address")).to_have_text("rtsp://operator:***@127.0.0.1:9/stream1?token=***")
 
 
-def test_a_picture_is_enlarged_and_closed(open_page):
+def test_an_image_is_enlarged_and_closed(open_page):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()
     page.get_by_role("button", name="Enlarge street").click()
@@ -220,7 +220,7 @@ def test_a_picture_is_enlarged_and_closed(open_page):
     expect(large).not_to_have_attribute("src", re.compile("mjpg"))
 
 
-def test_a_clip_is_recorded_with_the_keyboard_alone(open_page, root, tmp_path, monkeypatch):
+def test_a_clip_is_recorded_by_keyboard(open_page, root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     text = f"""
 sources:
@@ -249,7 +249,7 @@ stages:
         shoot(page, "recorded")
 
 
-def test_recording_asks_for_the_token_and_says_why_it_cannot(open_page, root, tmp_path, monkeypatch):
+def test_recording_asks_for_the_token_and_reports_failures(open_page, root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     text = f"""
 sources: {{street: {{uri: samples/street.mp4, pace: realtime, loop: true}}}}
@@ -273,7 +273,7 @@ stages: {{clip: {{stage: record, path: "{tmp_path}/{{time}}.mp4"}}}}
         assert list(tmp_path.iterdir()) == []
 
 
-def test_no_button_to_record_where_no_stage_does(open_page):
+def test_there_is_no_record_button_without_a_record_stage(open_page):
     page = open_page()
     expect(tile(page, "street").locator("img")).to_be_visible()
     expect(page.get_by_role("button", name="Record a clip of street")).to_be_hidden()

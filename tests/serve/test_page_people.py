@@ -57,7 +57,7 @@ def row(page, text):
 @pytest.mark.parametrize(
     ("role", "changes", "access"), [("viewer", False, False), ("operator", True, False), ("admin", True, True)]
 )
-def test_each_role_sees_what_it_may_use(view, create, role, changes, access):
+def test_each_role_sees_only_its_controls(view, create, role, changes, access):
     page = view("home", create(f"my {role}", role))
     expect(page.locator("#who")).to_have_text(f"my {role} · {role}")
     expect(tile(page, "street").locator("img")).to_be_visible()
@@ -92,7 +92,7 @@ def test_a_revoked_token_signs_the_page_out(view, create, server):
     expect(page.locator("#login")).to_be_visible()
 
 
-def test_the_one_token_of_a_server_is_shown_as_its_role(view):
+def test_the_single_token_of_a_server_is_shown_as_its_role(view):
     expect(view("home").locator("#who")).to_have_text("admin")
 
 
@@ -133,7 +133,7 @@ def test_a_session_of_another_browser_is_ended(view, create, server):
     expect(page.get_by_text("this browser")).to_be_visible()
 
 
-def test_the_log_is_filtered(view, server):
+def test_the_audit_log_is_filtered(view, server):
     server.client.post("/api/v1/sources/street/pause")
     server.client.post("/api/v1/sources/street/resume")
     server.client.patch("/api/v1/stages/detect.postprocess", json={"min_score": 2})

@@ -14,7 +14,7 @@ TYPES = PAGE / "types.d.ts"
 TSC = shutil.which("tsc")
 
 
-def test_the_types_of_the_answers_are_those_of_the_api(root, server):
+def test_the_types_of_answers_match_the_api(root, server):
     types = types_of(server.open.get("/openapi.json").json())
     if os.environ.get("STREAMKIT_WRITE"):
         (root / TYPES).write_text(types)
@@ -48,7 +48,7 @@ def texts(root):
     return {path.name: re.findall(r'^  "([\w.-]+)": "', path.read_text(), re.M) for path in files}
 
 
-def test_every_text_is_named_once_and_known_to_strings_js(root):
+def test_every_text_is_defined_once_in_strings_js(root):
     texts_by_file = texts(root)
     keys = [key for each in texts_by_file.values() for key in each]
     assert len(keys) == len(set(keys)) > 50

@@ -64,7 +64,7 @@ def apply(page):
     form(page).get_by_role("button", name="Apply").click()
 
 
-def test_the_graph_has_live_rates_and_the_stage_its_counters(knobs, server):
+def test_the_graph_shows_live_rates_and_counters(knobs, server):
     node = knobs.locator('[data-stage="knobs"]')
     expect(node.locator(".rate")).to_have_text(re.compile(r"^(1[5-9]|2\d)\.\d frames/s$"))
     expect(node.locator(".load")).to_have_text(re.compile(r"^\d+ % busy$"))
@@ -77,7 +77,7 @@ def test_the_graph_has_live_rates_and_the_stage_its_counters(knobs, server):
     assert 0 <= stage["busy"] < 0.9
 
 
-def test_every_kind_of_setting_has_its_control_and_applies_live(knobs, server):
+def test_every_type_of_setting_has_a_control_and_applies_live(knobs, server):
     box = form(knobs)
     expect(box).to_contain_text("for how long")  # the help
     expect(box).to_contain_text("seconds")  # the unit
@@ -127,7 +127,7 @@ def test_every_kind_of_setting_has_its_control_and_applies_live(knobs, server):
     expect(box.locator(".setting-history li")).to_have_count(0)
 
 
-def test_a_wrong_value_is_refused_with_the_reason_and_changes_nothing(knobs, server):
+def test_an_invalid_value_is_refused_with_the_reason(knobs, server):
     before = values(server)
     box = form(knobs)
     box.get_by_label("count").fill("")
@@ -143,7 +143,7 @@ def test_a_wrong_value_is_refused_with_the_reason_and_changes_nothing(knobs, ser
     assert values(server) == before
 
 
-def test_what_another_client_changes_is_shown_but_not_over_what_is_typed(knobs, server):
+def test_changes_of_other_clients_appear_except_in_edited_fields(knobs, server):
     box = form(knobs)
     box.get_by_label("word").fill("mine")
     server.client.patch("/api/v1/stages/knobs", json={"count": 9, "word": "theirs"})
@@ -152,7 +152,7 @@ def test_what_another_client_changes_is_shown_but_not_over_what_is_typed(knobs, 
     server.client.patch("/api/v1/stages/knobs", json={"count": 3, "word": "gate"})
 
 
-def test_the_bottleneck_is_colored_and_told(knobs, server):
+def test_the_bottleneck_is_highlighted_and_named(knobs, server):
     server.client.patch("/api/v1/stages/knobs", json={"wait": 0.2})
     node = knobs.locator('[data-stage="knobs"]')
     expect(node).to_have_class(re.compile(r"\bhot\b"))
@@ -165,7 +165,7 @@ def test_the_bottleneck_is_colored_and_told(knobs, server):
     expect(node).not_to_have_class(re.compile(r"\bhot\b"))
 
 
-def test_it_asks_for_the_token_and_keeps_what_was_typed(open_page, server):
+def test_asking_for_the_token_keeps_the_typed_value(open_page, server):
     page = open_page(token=None, viewport=PHONE)
     page.evaluate("location.hash = '#/pipeline?stage=knobs'")
     box = form(page)

@@ -70,7 +70,7 @@ def run_fixture(tmp_path):
     return Run(tmp_path)
 
 
-def test_nothing_is_wrong(run):
+def test_a_healthy_run_has_no_problems(run):
     run.source("gate", "running", frames=100)
     run.source("yard", "paused")
     run.source("film", "ended")
@@ -79,7 +79,7 @@ def test_nothing_is_wrong(run):
 
 
 @pytest.mark.parametrize("state", ["reconnecting", "failed", "connecting"])
-def test_a_source_is_down(run, state):
+def test_a_source_that_is_down_is_a_problem(run, state):
     run.source("street", "running")
     run.source("gate", state, since_s=31, cause="not_found")
     assert run.look() == [("error", "source_down", 'camera "gate" has been down for 31 s (not found)')]
@@ -89,13 +89,13 @@ def test_a_source_is_down(run, state):
     assert run.look() == []
 
 
-def test_a_source_that_failed_without_a_cause_says_why_without_its_address(run):
+def test_a_failure_without_cause_shows_its_message_without_the_address(run):
     run.source("gate", "failed", since_s=3, error=f"rtsp://u:{SECRET}@host/x: no frames\nmore")
     ((_, _, text),) = run.look()
     assert text == 'camera "gate" has been down for 3 s: rtsp://...: no frames'
 
 
-def test_all_sources_are_down(run):
+def test_all_sources_down_are_a_single_problem(run):
     run.source("a", "failed", since_s=10, cause="auth")
     run.source("b", "reconnecting", since_s=20, cause="lost")
     run.source("c", "paused")
@@ -105,7 +105,7 @@ def test_all_sources_are_down(run):
     assert (problem.id, problem.source, problem.sources) == ("all_down", None, ["a", "b"])
 
 
-def test_sources_that_are_down_for_the_same_reason_are_one_problem(run):
+def test_sources_down_for_the_same_reason_are_grouped(run):
     run.addresses |= {"yard": "rtsp://127.0.0.1:9/y", "hall": "rtsp://127.0.0.1:9/z"}
     run.source("street", "running")
     run.source("gate", "reconnecting", since_s=31, cause="timeout")
@@ -121,7 +121,7 @@ def test_sources_that_are_down_for_the_same_reason_are_one_problem(run):
     assert (together.since_s, together.link, alone.link) == (pytest.approx(40, abs=0.5), "#/home", "#/home?source=hall")
 
 
-def test_a_text_names_some_of_many_sources(run):
+def test_a_text_names_the_first_of_many_sources(run):
     run.source("street", "running")
     for n in range(6):
         run.source(f"gate{n}", "failed", since_s=3, cause="refused")
@@ -130,7 +130,7 @@ def test_a_text_names_some_of_many_sources(run):
     ]
 
 
-def test_a_source_that_is_down_and_the_alarm_about_it_are_one_problem(run):
+def test_a_source_and_its_alarm_are_a_single_problem(run):
     run.alarm_facts = {"camera_down": ["down_s"], "slow": ["latency_p95_s"]}
     run.source("street", "running")
     run.source("gate", "failed", since_s=31, cause="auth")
@@ -170,7 +170,7 @@ def test_an_alarm_belongs_to_the_problem_that_raised_it(run, fact, source, kind)
     assert [problem.kind for problem in run.problems.current() if problem.alarms] == [kind]
 
 
-def test_a_pipeline_alarm_about_no_frames_belongs_to_all_sources_that_are_down(run):
+def test_an_alarm_about_no_frames_belongs_to_all_sources_that_are_down(run):
     run.alarm_facts = {"no_frames": ["total_fps"]}
     run.source("gate", "failed", since_s=31, cause="auth")
     run.source("yard", "failed", since_s=31, cause="lost")
@@ -178,7 +178,7 @@ def test_a_pipeline_alarm_about_no_frames_belongs_to_all_sources_that_are_down(r
     assert [kind for _, kind, _ in run.look()] == ["all_down"]
 
 
-def test_a_problem_is_a_warning_once_it_is_acknowledged_until_another_source_joins_it(run):
+def test_an_acknowledged_problem_is_a_warning_until_another_source_joins(run):
     run.source("street", "running")
     run.source("gate", "failed", since_s=31, cause="auth")
     run.look()
@@ -195,7 +195,7 @@ def test_a_problem_is_a_warning_once_it_is_acknowledged_until_another_source_joi
         run.problems.acknowledge("drops")
 
 
-def test_two_alarms_about_one_source_are_acknowledged_apart(run):
+def test_two_alarms_of_a_source_are_acknowledged_separately(run):
     run.source("gate", "running")
     run.raised = [RaisedAlarm(name, "gate", 5.0, "it is so", False) for name in ("slow", "hot")]
     run.look()
@@ -206,7 +206,7 @@ def test_two_alarms_about_one_source_are_acknowledged_apart(run):
     }
 
 
-def test_each_lost_node_is_a_problem_with_its_own_time(run):
+def test_each_lost_node_is_a_problem_with_its_start_time(run):
     run.lost_nodes = lambda: ["node a is lost"]
     run.look()
     run.lost_nodes = lambda: ["node a is lost", "node b is lost"]
@@ -220,7 +220,7 @@ def test_each_lost_node_is_a_problem_with_its_own_time(run):
 
 
 @pytest.mark.parametrize(("away_s", "severity"), [(30.0, "warning"), (90.0, "error")])
-def test_a_camera_that_comes_back_for_a_moment_stays_acknowledged(run, away_s, severity):
+def test_a_brief_reconnection_keeps_the_acknowledgement(run, away_s, severity):
     run.source("street", "running")
     gate = run.source("gate", "failed", since_s=31, cause="auth")
     run.look()
@@ -232,7 +232,7 @@ def test_a_camera_that_comes_back_for_a_moment_stays_acknowledged(run, away_s, s
     assert run.look()[0][0] == severity
 
 
-def test_a_camera_that_sends_nothing_is_a_problem_after_five_seconds(run):
+def test_a_stalled_camera_is_a_problem_after_five_seconds(run):
     gate = run.source("gate", "running", frames=1)
     for _ in range(4):
         gate.frames += 25
@@ -250,7 +250,7 @@ def test_a_camera_that_sends_nothing_is_a_problem_after_five_seconds(run):
     assert run.look() == [("warning", "source_down", 'camera "gate" has been down for 0 s (timeout)')]
 
 
-def test_a_source_of_a_plugin_may_send_frames_when_something_happens(run):
+def test_an_irregular_plugin_source_is_not_a_problem(run):
     (camera,) = run.graph.sources
     run.graph = replace(run.graph, sources=[replace(camera, type=Source)])
     gate = run.source("gate", "running", frames=1)
@@ -260,7 +260,7 @@ def test_a_source_of_a_plugin_may_send_frames_when_something_happens(run):
     assert run.look(60) == []
 
 
-def test_cameras_that_send_nothing_together_are_one_problem(run):
+def test_stalled_cameras_are_grouped(run):
     cameras = [run.source(id_, "running", frames=1) for id_ in ("gate", "yard")]
     for camera in cameras * 2:
         camera.frames += 25
@@ -268,7 +268,7 @@ def test_cameras_that_send_nothing_together_are_one_problem(run):
     assert run.look(9) == [("error", "no_frames", '2 sources have sent no frame for up to 10 s: "gate" and "yard"')]
 
 
-def test_an_alarm_is_raised_and_acknowledged(run):
+def test_a_raised_alarm_is_a_problem_until_acknowledged(run):
     run.raised = [RaisedAlarm("low", "pipeline", 12.0, "few frames", False)]
     assert run.look() == [("error", "alarm", "alarm low: few frames")]
     run.raised = [RaisedAlarm("low", "gate", 12.0, "few frames", True)]
@@ -282,7 +282,7 @@ def drop(run, source, count, after_s=1.0, cause="too old"):
     return run.look(after_s)
 
 
-def test_frames_are_dropped_within_the_last_minute(run):
+def test_drops_within_the_last_minute_are_a_problem(run):
     gate = run.source("gate", "running", frames=1000)
     run.look()
     gate.frames = 1100
@@ -298,7 +298,7 @@ def test_frames_are_dropped_within_the_last_minute(run):
     assert drop(run, gate, 1, cause="too many") == [("warning", "drops", text)]
 
 
-def test_drops_are_an_error_while_they_go_on(run):
+def test_continuing_drops_are_an_error(run):
     gate = run.source("gate", "running", frames=1000)
     run.look()
     severities = []
@@ -313,7 +313,7 @@ def test_drops_are_an_error_while_they_go_on(run):
     assert quiet == ["error"] * 9 + ["warning"] * 3
 
 
-def test_a_few_frames_that_are_dropped_at_the_start_are_a_warning(run):
+def test_a_few_drops_at_the_start_are_a_warning(run):
     gate = run.source("gate", "running", frames=5)
     run.look()
     gate.frames = 30
@@ -323,7 +323,7 @@ def test_a_few_frames_that_are_dropped_at_the_start_are_a_warning(run):
         assert run.look()[0][0] == "warning"
 
 
-def test_drops_of_up_to_one_in_a_hundred_are_a_warning(run):
+def test_drops_of_up_to_1_percent_are_a_warning(run):
     gate = run.source("gate", "running", frames=1000)
     run.look()
     for _ in range(20):
@@ -340,7 +340,7 @@ def test_drops_while_a_network_is_tuned_are_a_warning(run):
         assert {severity for severity, *_ in drop(run, gate, 5)} == {"warning"}
 
 
-def test_dropped_frames_of_several_cameras_are_one_problem(run):
+def test_drops_of_several_cameras_are_grouped(run):
     cameras = [run.source(id_, "running", frames=1000) for id_ in ("a", "b", "c", "d")]
     run.look()
     for camera in cameras:
@@ -350,7 +350,7 @@ def test_dropped_frames_of_several_cameras_are_one_problem(run):
     ]
 
 
-def test_a_stage_fails_and_hangs(run):
+def test_failing_and_hanging_stages_are_problems(run):
     run.stages["detect"] = {"frames": 10, "failed": 3}
     run.look()
     run.stages["detect"] = {"frames": 20, "failed": 4}
@@ -362,7 +362,7 @@ def test_a_stage_fails_and_hangs(run):
     assert run.look() == [("error", "stage_hangs", "stage detect has been in one call for 11 s")]
 
 
-def test_a_spool_grows_fills_and_nothing_is_delivered(run):
+def test_growing_full_and_undelivered_spools_are_problems(run):
     def facts(**values):
         run.facts = HealthSnapshot(pipeline=values, about=dict.fromkeys(values, "mqtt"))
         return run.look()
@@ -380,33 +380,33 @@ def test_a_spool_grows_fills_and_nothing_is_delivered(run):
 
 
 @pytest.mark.parametrize(("free_gb", "severity"), [(0.4, "error"), (4.0, "warning"), (6.0, None)])
-def test_a_disk_fills(run, free_gb, severity):
+def test_a_nearly_full_disk_is_a_problem(run, free_gb, severity):
     snapshot = HealthSnapshot(pipeline={"disk_free_gb": free_gb}, about={"disk_free_gb": "out"})
     run.problems._disk = SimpleNamespace(snapshot=lambda: snapshot)
     text = f"{free_gb} GB are free on the disk of out"
     assert run.look() == ([(severity, "disk", text)] if severity else [])
 
 
-def test_events_cannot_be_stored(run):
+def test_events_that_cannot_be_stored_are_a_problem(run):
     run.not_stored = "events are not stored: out/serve/events.db cannot be written: the disk is full"
     assert run.look() == [("error", "store", run.not_stored)]  # once, as the store says it
     run.not_stored = ""
     assert run.look() == []
 
 
-def test_the_audit_log_cannot_be_written(run):
+def test_an_unwritable_audit_log_is_a_problem(run):
     run.not_audited = "2 entries wait: the disk is full"
     assert run.look() == [("error", "audit", "the audit log is not written: 2 entries wait: the disk is full")]
     run.not_audited = ""
     assert run.look() == []
 
 
-def test_an_edit_of_the_yaml_is_rejected(run):
+def test_a_rejected_edit_of_the_yaml_is_a_problem(run):
     run.rejected = "rtsp://user:secret@host is no path"
     assert run.look() == [("warning", "edit_rejected", "the last edit of the YAML is not applied")]
 
 
-def test_a_network_is_tuned_and_a_process_dies(run):
+def test_tuning_networks_and_dead_processes_are_problems(run):
     run.counters["batches before tuning"] = 5
     assert run.look() == [("warning", "untuned", "a network is still being tuned, and is slow until then")]
     assert run.look(4)[0][1] == "untuned"
@@ -416,7 +416,7 @@ def test_a_network_is_tuned_and_a_process_dies(run):
     assert run.look(65) == []
 
 
-def test_the_run_ends_with_an_error(run):
+def test_a_run_that_ends_with_an_error_is_a_problem(run):
     run.source("gate", "failed", since_s=3)
     run.fatal = OutputError(f"cannot write to rtsp://u:{SECRET}@host/x")
     assert run.look()[0] == ("error", "run_failed", "the pipeline ends: cannot write to rtsp://...")
@@ -445,7 +445,7 @@ def breaks(frame, *, always: bool = True):
 
 
 @pytest.mark.parametrize("device", ["", "device: {use: cpu, processes: 2}\n"])
-def test_the_server_tells_what_is_wrong_with_a_run(root, tmp_path, device):
+def test_the_server_lists_the_problems_of_a_run(root, tmp_path, device):
     plugin = tmp_path / "breaks.py"
     plugin.write_text(PLUGIN)
     with served(device + REAL.replace("PLUGIN", str(plugin)), root) as server:

@@ -123,7 +123,7 @@ def samples(server):
 # -------------------------------------------------------------------------------------------------------- what it tells
 
 
-def test_the_sources_are_read_by_two_processes_which_are_not_the_server(server):
+def test_two_worker_processes_read_the_sources(server):
     owners = {id_: owner(server, id_) for id_ in ("street", "lane", "bars")}
     assert set(owners.values()) == set(workers(server))
     assert owners["street"] == owners["bars"] != owners["lane"]
@@ -131,7 +131,7 @@ def test_the_sources_are_read_by_two_processes_which_are_not_the_server(server):
     assert server.open.get("/ready").json() == {"ready": True}
 
 
-def test_status_stages_and_metrics_are_sums_of_all_processes(server):
+def test_status_stages_and_metrics_are_summed_over_processes(server):
     def done():
         rows = {row["id"]: row["frames"] for row in server.open.get("/api/v1/stages").json()}
         return rows if min(rows.values()) > 20 else None
@@ -198,7 +198,7 @@ def test_a_snapshot_comes_from_the_process_of_the_source(server, source):
     assert int(second.headers["x-frame"]) > int(first.headers["x-frame"])
 
 
-def test_live_pictures_of_both_processes_come_at_the_same_time(server):
+def test_live_images_of_both_processes_are_streamed(server):
     for source in ("street", "lane"):
         parts = b""
         with server.client.stream("GET", f"/api/v1/sources/{source}/live.mjpg") as answer:
@@ -210,7 +210,7 @@ def test_live_pictures_of_both_processes_come_at_the_same_time(server):
     server.until(lambda: gallery.newest("street") is None and gallery.newest("lane") is None)  # no viewer is left
 
 
-def test_events_of_both_processes_come_with_their_picture(server):
+def test_events_of_both_processes_have_their_image(server):
     for source in ("street", "lane"):
         with_image = server.until(
             lambda source=source: [
@@ -252,7 +252,7 @@ def test_a_source_is_added_paused_resumed_changed_and_removed(server, camera, fo
     assert (folder / "cam.jsonl").read_text().count("\n") > 3
 
 
-def test_what_is_wrong_is_refused_and_changes_nothing(server):
+def test_invalid_changes_are_refused(server):
     twice = server.client.post("/api/v1/sources", json={"id": "street", "uri": TEST})
     assert twice.status_code == 409
     assert server.client.post("/api/v1/sources", json={"id": "x", "uri": "samples/street.mp4"}).status_code == 403
@@ -296,7 +296,7 @@ def every(server):
     return [every_by_pid.get(pid) for pid in workers(server)]
 
 
-def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken_back(server):
+def test_a_setting_reaches_all_processes_and_a_rejected_one_is_reverted(server):
     answer = server.client.patch("/api/v1/stages/tick", json={"every": 3})
     assert answer.status_code == 200, answer.text
     server.until(lambda: every(server) == [3, 3])
@@ -316,7 +316,7 @@ def test_a_setting_reaches_all_processes_and_one_that_the_stage_rejects_is_taken
 
 
 @pytest.mark.long
-def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, monkeypatch):
+def test_two_processes_keep_the_clip_folder_within_its_size(root, tmp_path, monkeypatch):
     """Each records its own sources; the oldest clips of both are removed."""
     monkeypatch.chdir(root)
     two = f"\n  street: {STREET}\n  lane: {STREET}\n"
@@ -356,7 +356,7 @@ def test_two_processes_keep_the_folder_of_clips_below_its_size(root, tmp_path, m
 
 
 @pytest.mark.alone
-def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_path, monkeypatch):
+def test_sources_of_a_killed_process_resume_within_five_seconds(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     with served(text(tmp_path), root) as server:
         for id_ in ("street", "lane", "bars"):
@@ -399,7 +399,7 @@ def test_sources_of_a_killed_process_run_again_within_five_seconds(root, tmp_pat
 
 
 @pytest.mark.long
-def test_changes_are_there_after_a_restart_of_the_server(root, tmp_path, monkeypatch):
+def test_changes_survive_a_restart_of_the_server(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     two = f"\n  street: {STREET}\n  lane: {STREET}\n"
     yaml = text(tmp_path, two, head=f"state: {tmp_path}/state.db")

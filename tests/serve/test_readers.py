@@ -31,7 +31,7 @@ READS = [path for (method, path), role in NEEDS.items() if (method, role) == ("G
 
 @pytest.mark.parametrize("path", [*READS, "/metrics", "/metrics/", "/api/v1/nothing", "/nothing", "/page"])
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-def test_a_private_server_answers_nobody_without_a_token(server, method, path):
+def test_a_private_server_requires_a_token(server, method, path):
     where = path.replace("{number}", "1")
     refused = server.open.request(method, where)
     assert refused.status_code == 401
@@ -41,13 +41,13 @@ def test_a_private_server_answers_nobody_without_a_token(server, method, path):
 
 
 @pytest.mark.parametrize("path", sorted(OPEN))
-def test_the_page_the_probes_and_signing_in_need_no_token(server, path):
+def test_page_probes_and_sign_in_need_no_token(server, path):
     answer = server.open.get(path)
     assert answer.status_code == 200
     assert "street" not in answer.text
 
 
-def test_a_page_path_leads_nowhere_else(server):
+def test_a_page_path_cannot_reach_other_files(server):
     for path in ("/page/../api/v1/status", "/page/%2e%2e/api/v1/status", "/page//../metrics", "/live/../metrics"):
         with httpx.Client(base_url=server.url) as client:
             request = client.build_request("GET", "/")
@@ -55,7 +55,7 @@ def test_a_page_path_leads_nowhere_else(server):
             assert client.send(request).status_code in (401, 404)
 
 
-def test_a_session_reads_and_ends(server):
+def test_a_session_reads_until_it_ends(server):
     with httpx.Client(base_url=server.url, timeout=20) as browser:
         assert browser.post("/api/v1/session", json={"token": TOKEN}).status_code == 204
         assert browser.get("/api/v1/status").status_code == 200
@@ -84,7 +84,7 @@ def test_live_records_need_a_token(server):
         ({"host": "cameras.example", **HEADERS}, 200),
     ],
 )
-def test_what_a_proxy_passes_on_does_not_come_from_this_machine(root, headers, status, local):
+def test_proxied_requests_do_not_count_as_local(root, headers, status, local):
     assert local.open.get("/api/v1/events", headers=headers).status_code == status
     assert local.open.get("/metrics", headers=headers).status_code == status
 
@@ -95,7 +95,7 @@ def local(root):
         yield local_server
 
 
-def test_a_wrong_token_reads_nothing_and_counts(root):
+def test_a_wrong_token_is_refused_and_counted(root):
     with served(PIPELINE, root, readers=Readers.SIGNED_IN) as private:
         answers = [
             private.open.get("/api/v1/status", headers={"authorization": f"Bearer wrong token {n}"}) for n in range(12)
@@ -105,7 +105,7 @@ def test_a_wrong_token_reads_nothing_and_counts(root):
     assert int(answers[-1].headers["retry-after"]) > 0
 
 
-def test_a_public_server_is_read_by_everybody(root):
+def test_a_public_server_is_readable_without_a_token(root):
     with served(PIPELINE, root, readers=Readers.EVERYBODY) as public:
         for path in ("/api/v1/events", "/metrics"):
             assert public.open.get(path, headers={"host": "10.0.0.7", "x-forwarded-for": "10.0.0.9"}).status_code == 200
@@ -125,14 +125,14 @@ def test_a_public_server_is_read_by_everybody(root):
         ("127.0.0.1", True, Readers.EVERYBODY),
     ],
 )
-def test_who_reads_depends_on_where_the_server_listens(host, public, readers):
+def test_the_default_access_depends_on_the_listening_address(host, public, readers):
     if ":" in host and not socket.has_ipv6:
         pytest.skip("no IPv6")
     with listen(host, 0) as listening:
         assert readers_of(listening, public=public) is readers
 
 
-def test_the_port_for_metrics_has_nothing_else_and_needs_no_token(server):
+def test_the_metrics_port_serves_only_metrics_without_a_token(server):
     listening = listen("127.0.0.1", 0)
     with (
         serving(MetricsOnly(server.app), listening),
@@ -154,7 +154,7 @@ def test_the_port_for_metrics_has_nothing_else_and_needs_no_token(server):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium; apt-get install chromium-headless-shell")
-def test_the_page_shows_nothing_before_the_sign_in_and_after_the_sign_out(open_page):
+def test_the_page_shows_nothing_to_signed_out_users(open_page):
     page = open_page(token=None, view="events")
     login = page.locator("#login")
     expect(login).to_be_visible()

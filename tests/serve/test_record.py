@@ -12,7 +12,7 @@ stages:
 """
 
 
-def test_a_clip_is_recorded_when_it_is_asked_for(root, tmp_path):
+def test_a_clip_is_recorded_on_request(root, tmp_path):
     with served(PIPELINE.format(folder=tmp_path), root) as server:
         server.running("street")
         status = server.open.get("/api/v1/status").json()

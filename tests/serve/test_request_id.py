@@ -33,7 +33,7 @@ NEW = re.compile(r"[0-9a-f]{16}")
         (b'"', False),
     ],
 )
-def test_only_a_safe_id_of_a_caller_is_taken(sent_id, taken):
+def test_only_a_safe_request_id_of_a_caller_is_used(sent_id, taken):
     used_id = request_id([(b"host", b"h"), (b"X-Request-ID", sent_id)])
     assert used_id == sent_id.decode() if taken else NEW.fullmatch(used_id)
     assert NEW.fullmatch(request_id([]))
@@ -65,7 +65,7 @@ def test_every_response_has_an_id_and_errors_name_it(server, method, path, statu
         assert without_id.json()["request_id"] == without_id.headers["x-request-id"]
 
 
-def test_also_where_the_host_is_refused_or_the_body_too_large(server):
+def test_refused_hosts_and_oversized_bodies_get_a_request_id(server):
     for answer in (
         server.open.get("/live", headers={"host": "evil.example"}),
         server.client.post("/api/v1/sources", content=b"x" * 1_000_001),
@@ -74,7 +74,7 @@ def test_also_where_the_host_is_refused_or_the_body_too_large(server):
         assert answer.json()["request_id"] == answer.headers["x-request-id"]
 
 
-def test_also_what_is_not_http(server):
+def test_requests_that_are_not_http_get_a_request_id(server):
     host, port = server.url.removeprefix("http://").rstrip("/").split(":")
     with socket.create_connection((host, int(port)), 10) as raw:
         raw.sendall(b"not http\r\n\r\n")
@@ -83,7 +83,7 @@ def test_also_what_is_not_http(server):
     assert f"x-request-id: {json.loads(body)['request_id']}" in head.decode().lower()
 
 
-def test_also_web_sockets(server):
+def test_web_sockets_get_a_request_id(server):
     url = f"{server.url.replace('http', 'ws')}api/v1/sources/street/records"
     with pytest.raises(InvalidStatus) as refused:
         connect(url, additional_headers={"x-request-id": "ws-1"})
@@ -108,7 +108,7 @@ def test_an_error_of_the_server_is_logged_with_the_id_and_its_traceback(server, 
     assert line["exception"].endswith("ZeroDivisionError: in the route")
 
 
-def test_what_is_logged_for_a_request_and_its_audit_entry_have_its_id(server, monkeypatch):
+def test_log_messages_and_audit_entries_have_the_request_id(server, monkeypatch):
     logger = logging.getLogger("streamkit.tests")
     pause = server.engine.pause
 
@@ -130,7 +130,7 @@ def test_what_is_logged_for_a_request_and_its_audit_entry_have_its_id(server, mo
     assert [message["request_id"] for message in lines] == ["p-1", "p-2"]
 
 
-def test_an_audit_log_of_an_earlier_version_gets_the_column(tmp_path):
+def test_an_audit_log_of_an_earlier_version_gets_the_request_id_column(tmp_path):
     import sqlite3
 
     path = tmp_path / "audit.db"
@@ -147,7 +147,7 @@ def test_an_audit_log_of_an_earlier_version_gets_the_column(tmp_path):
     assert [(entry.who, entry.request_id) for entry in log.entries()] == [("b", "r"), ("a", "")]
 
 
-def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
+def test_requests_are_child_spans_of_their_callers(root, monkeypatch, tmp_path):
     """And a server's own metrics go to the collector, too."""
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     with collecting_otlp() as collector:
@@ -164,7 +164,7 @@ def test_requests_are_spans_below_their_callers(root, monkeypatch, tmp_path):
                 instance.open.get("/api/v1/sources/none")
             scraped = samples(instance.open.get("/metrics").text)
         requests = [span for span in collector.spans if span.name.startswith("GET") and "ready" not in span.name]
-        live, source = sorted(requests, key=lambda span: span.begun_ns)
+        live, source = sorted(requests, key=lambda span: span.start_ns)
         assert (live.name, live.trace.hex(), live.parent.hex()) == (
             "GET /live",
             "0af7651916cd43dd8448eb211c80319c",

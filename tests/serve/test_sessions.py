@@ -25,7 +25,7 @@ def sessions(clock):
     return Sessions(clock)
 
 
-def test_a_cookie_is_its_session_only(sessions):
+def test_a_cookie_opens_its_session_only(sessions):
     cookie = sessions.open("a", "10.0.0.1", "browser")
     other_cookie = sessions.open("a", "10.0.0.2", "x" * 999)
     assert cookie != other_cookie
@@ -36,13 +36,13 @@ def test_a_cookie_is_its_session_only(sessions):
         assert sessions.use(wrong) is None
 
 
-def test_nothing_that_is_kept_opens_a_session(sessions):
+def test_stored_session_data_does_not_open_a_session(sessions):
     cookie = sessions.open("a", "", "")
     assert cookie not in repr(sessions._open)
     assert all(sessions.use(digest) is None for digest in sessions._open)
 
 
-def test_without_requests_a_session_ends_after_the_idle_time(sessions, clock):
+def test_an_idle_session_expires(sessions, clock):
     cookie = sessions.open("a", "", "")
     clock.now_s += IDLE_S
     id_ = sessions.use(cookie).id
@@ -56,7 +56,7 @@ def test_without_requests_a_session_ends_after_the_idle_time(sessions, clock):
     assert sessions.use(cookie) is None
 
 
-def test_asking_whether_a_session_is_active_does_not_keep_it(sessions, clock):
+def test_checking_a_session_does_not_extend_it(sessions, clock):
     id_ = sessions.use(sessions.open("a", "", "")).id
     for _ in range(13):
         assert sessions.active(id_)
@@ -65,7 +65,7 @@ def test_asking_whether_a_session_is_active_does_not_keep_it(sessions, clock):
     assert not sessions.active(id_)
 
 
-def test_with_requests_it_ends_after_a_week(sessions, clock):
+def test_an_active_session_expires_after_a_week(sessions, clock):
     cookie = sessions.open("a", "", "")
     started_s = clock.now_s
     while clock.now_s + IDLE_S / 2 <= started_s + MAX_AGE_S:
@@ -76,7 +76,7 @@ def test_with_requests_it_ends_after_a_week(sessions, clock):
     assert sessions.all() == []
 
 
-def test_ending_one_and_those_of_a_token(sessions):
+def test_sessions_end_individually_or_by_token(sessions):
     cookies = [sessions.open(key, "", "") for key in "aab"]
     ids = [sessions.use(cookie).id for cookie in cookies]
     assert sessions.end(ids[0])
@@ -87,7 +87,7 @@ def test_ending_one_and_those_of_a_token(sessions):
     assert [session.id for session in sessions.all()] == [ids[2]]
 
 
-def test_their_number_is_bounded(sessions, clock, monkeypatch):
+def test_the_number_of_sessions_is_bounded(sessions, clock, monkeypatch):
     monkeypatch.setattr(module, "_MAX_SESSIONS", 3)
     cookies = []
     for _ in range(4):
@@ -99,7 +99,7 @@ def test_their_number_is_bounded(sessions, clock, monkeypatch):
 # -------------------------------------------------------------------------------------------------------- restarts
 
 
-def test_sessions_outlive_a_restart_and_an_ended_one_does_not(clock, tmp_path):
+def test_only_active_sessions_survive_a_restart(clock, tmp_path):
     path = tmp_path / "data" / "sessions.json"
     first = Sessions(clock, path)
     open_cookie = first.open("a", "10.0.0.1", "browser")
@@ -125,7 +125,7 @@ def test_the_last_use_is_saved_once_a_minute(clock, tmp_path):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"a": {"id": 1}}', '{"a": 3}'])
-def test_a_damaged_file_ends_the_sessions_and_says_so(clock, tmp_path, text, caplog):
+def test_a_damaged_file_ends_the_sessions_and_is_logged(clock, tmp_path, text, caplog):
     path = tmp_path / "sessions.json"
     path.write_text(text)
     sessions = Sessions(clock, path)
@@ -134,7 +134,7 @@ def test_a_damaged_file_ends_the_sessions_and_says_so(clock, tmp_path, text, cap
     assert Sessions(clock, path).use(cookie) is not None
 
 
-def test_a_file_that_cannot_be_written_ends_nothing(clock, tmp_path, caplog):
+def test_an_unwritable_file_ends_no_session(clock, tmp_path, caplog):
     (tmp_path / "data").write_text("a file")
     sessions = Sessions(clock, tmp_path / "data" / "sessions.json")
     assert sessions.use(sessions.open("a", "", "")) is not None

@@ -56,7 +56,7 @@ def test_a_message_has_at_most_64_kilobytes(server, path):
     assert server.client.get("/live").status_code == 200
 
 
-def test_a_client_cannot_open_sockets_without_end(server):
+def test_the_number_of_sockets_of_a_client_is_limited(server):
     sockets = [opened(server, "videos", **HEADERS) for _ in range(4)]
     with pytest.raises(InvalidStatus):
         opened(server, "videos", **HEADERS)

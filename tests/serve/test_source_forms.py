@@ -71,7 +71,7 @@ def check(server, uri, **more):
 # -------------------------------------------------------------------------------------------------- connection tests
 
 
-def test_a_camera_that_can_be_read_shows_its_picture_and_what_it_sends(server, camera):
+def test_a_tested_camera_shows_its_image_and_stream_facts(server, camera):
     tested = check(server, camera.url("gate"), options={"transport": "tcp"})
     assert (tested["ok"], tested["cause"], tested["error"]) == (True, None, "")
     assert (tested["codec"], tested["width"], tested["height"]) == ("h264", 480, 360)
@@ -85,7 +85,7 @@ def test_a_camera_that_can_be_read_shows_its_picture_and_what_it_sends(server, c
 @pytest.mark.parametrize(
     ("what", "cause"), [("password", "auth"), ("nobody", "auth"), ("path", "not_found"), ("port", "refused")]
 )
-def test_what_is_wrong_is_said_in_the_words_of_the_states(server, camera, what, cause):
+def test_a_failed_test_names_the_cause_as_in_source_states(server, camera, what, cause):
     uri = {
         "password": camera.url("gate", password="wrong-one"),
         "nobody": f"rtsp://127.0.0.1:{camera.port}/gate",
@@ -99,20 +99,20 @@ def test_what_is_wrong_is_said_in_the_words_of_the_states(server, camera, what, 
     assert not tested["error"].startswith("rtsp://")
 
 
-def test_what_is_no_video_is_said(server, web):
+def test_a_source_without_video_is_reported(server, web):
     tested = check(server, f"{web}/live", options={"timeout": "3s"})
     assert (tested["ok"], tested["cause"]) == (False, "codec")
 
 
 @pytest.mark.alone
-def test_a_peer_that_is_silent_is_said_within_its_timeout(server, silent):
+def test_a_silent_peer_is_reported_within_the_timeout(server, silent):
     started_s = time.monotonic()
     tested = check(server, f"rtsp://127.0.0.1:{silent}/x", options={"timeout": "1s"})
     assert (tested["ok"], tested["cause"]) == (False, "timeout")
     assert time.monotonic() - started_s < 8
 
 
-def test_a_timeout_that_is_longer_than_a_test_does_not_count(server, silent, monkeypatch):
+def test_a_test_caps_the_timeout_of_a_source(server, silent, monkeypatch):
     from streamkit.runtime.ingest import connection_test
     from streamkit.serve.routes import source_forms
 
@@ -123,7 +123,7 @@ def test_a_timeout_that_is_longer_than_a_test_does_not_count(server, silent, mon
     assert (tested["ok"], tested["cause"]) == (False, "timeout")
 
 
-def test_at_most_two_at_once(server, silent):
+def test_at_most_two_tests_run_at_once(server, silent):
     uri = f"rtsp://127.0.0.1:{silent}/x"
     answers = []
 
@@ -141,7 +141,7 @@ def test_at_most_two_at_once(server, silent):
     assert check(server, "test://")["ok"]  # and then there is room again
 
 
-def test_a_client_that_goes_away_ends_its_test(server, silent):
+def test_a_disconnected_client_ends_its_test(server, silent):
     body = {"uri": f"rtsp://127.0.0.1:{silent}/x", "options": {"timeout": "14s"}}
     for _ in range(2):
         with (
@@ -172,13 +172,13 @@ def test_a_client_that_goes_away_ends_its_test(server, silent):
         ({"uri": "rtsp://h:6379/a\r\nSET pwned yes"}, 422, "the address must have no line ends"),
     ],
 )
-def test_what_may_not_be_added_may_not_be_tested(server, body, status, words):
+def test_forbidden_sources_cannot_be_tested(server, body, status, words):
     answer = server.client.post("/api/v1/sources/test", json=body)
     assert answer.status_code == status
     assert words in answer.json()["error"]
 
 
-def test_no_way_of_the_api_takes_an_address_with_line_ends(server):
+def test_addresses_with_line_breaks_are_refused_everywhere(server):
     """A server such as Redis would read the second line as a command."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
@@ -201,7 +201,7 @@ def test_no_way_of_the_api_takes_an_address_with_line_ends(server):
     assert SECRET not in audit
 
 
-def test_a_source_that_is_there_is_tested_with_its_hidden_password(server, camera):
+def test_an_existing_source_is_tested_with_its_stored_password(server, camera):
     server.client.post("/api/v1/sources", json={"id": "cam", "uri": camera.url("gate"), "options": {"timeout": "3s"}})
     shown = server.source("cam")["address"]
     assert "***" in shown
@@ -211,7 +211,7 @@ def test_a_source_that_is_there_is_tested_with_its_hidden_password(server, camer
     assert server.client.post("/api/v1/sources/test", json=body).json()["cause"] == "not_found"
 
 
-def test_a_hidden_password_is_sent_to_its_own_host_only(server):
+def test_a_stored_password_is_sent_to_its_host_only(server):
     server.client.post("/api/v1/sources", json={"id": "cam", "uri": f"rtsp://ann:{SECRET}@127.0.0.1:9/x"})
     for uri in (
         "rtsp://ann:***@127.0.0.2:9/x",
@@ -246,7 +246,7 @@ def test_a_hidden_password_is_sent_to_its_own_host_only(server):
         ("rtsp://h/s?a=1", "rtsp://h/s?b=***", None),
     ],
 )
-def test_hidden_parts_are_kept_where_they_are_known(stored, edited, expected):
+def test_masked_parts_are_restored_from_the_stored_address(stored, edited, expected):
     if expected is not None:
         assert with_hidden_parts(edited, stored) == expected
         return
@@ -265,7 +265,7 @@ class BehindProxy(TestPattern):
 """
 
 
-def test_a_hidden_part_of_an_option_is_kept_too(root, monkeypatch, tmp_path):
+def test_masked_parts_of_options_are_restored(root, monkeypatch, tmp_path):
     monkeypatch.chdir(root)
     (tmp_path / "behind_proxy.py").write_text(PLUGIN)
     proxy = f"http://ann:{SECRET}@127.0.0.1:9"
@@ -283,7 +283,7 @@ def test_a_hidden_part_of_an_option_is_kept_too(root, monkeypatch, tmp_path):
         assert (config.options["pace"], config.options["proxy"]) == (20, proxy)
 
 
-def test_a_pipeline_that_hides_parts_of_its_images_shows_none(root, monkeypatch):
+def test_a_pipeline_with_hidden_regions_returns_no_test_image(root, monkeypatch):
     monkeypatch.chdir(root)
     text = (
         "sources: {cam: {uri: 'test://', pace: 10}}\n"
@@ -294,7 +294,7 @@ def test_a_pipeline_that_hides_parts_of_its_images_shows_none(root, monkeypatch)
         assert (tested["ok"], tested["image"], tested["width"]) == (True, None, 640)
 
 
-def test_all_of_it_works_over_several_processes(root, monkeypatch):
+def test_source_forms_work_with_several_processes(root, monkeypatch):
     monkeypatch.chdir(root)
     text = (
         "device: {use: cpu, processes: 2}\n"
@@ -314,7 +314,7 @@ def test_all_of_it_works_over_several_processes(root, monkeypatch):
 # ------------------------------------------------------------------------------------------------------------ options
 
 
-def test_the_options_of_each_kind_of_source(server):
+def test_each_kind_of_source_lists_its_options(server):
     kinds = server.client.get("/api/v1/source-options").json()
     assert next(iter(kinds)) == "source"
     assert {"source", "images", "test_pattern"} <= set(kinds)
@@ -356,7 +356,7 @@ seven,test://,,
 """
 
 
-def test_each_line_says_its_problem(server):
+def test_each_line_of_a_csv_reports_its_problem(server):
     upload = send(server, BAD)
     assert upload["added"] == []
     assert SECRET not in str(upload)
@@ -376,7 +376,7 @@ def test_each_line_says_its_problem(server):
     assert len(server.client.get("/api/v1/sources").json()) == 2
 
 
-def test_all_lines_or_none(server):
+def test_a_csv_is_imported_completely_or_not_at_all(server):
     assert send(server, BAD, "all")["added"] == []
     assert len(server.client.get("/api/v1/sources").json()) == 2
     good = "id;uri;pace;every\nalpha;test://;5;2\n\nbeta;test://;;\n"
@@ -385,7 +385,7 @@ def test_all_lines_or_none(server):
     assert server.source("beta")["options"] == {}
 
 
-def test_the_valid_lines_are_added_with_their_options(server):
+def test_valid_lines_are_added_with_their_options(server):
     assert send(server, BAD, "valid")["added"] == ["one", "four", "seven"]
     assert server.source("one")["options"] == {"timeout": "3s", "reconnect": False}
     assert server.source("four")["options"] == {"timeout": "5s", "reconnect": {"max_backoff": "2s"}}
@@ -396,7 +396,7 @@ def test_the_valid_lines_are_added_with_their_options(server):
     assert (entry["target"], entry["detail"]["mode"]) == ("one, four, seven", "valid")
 
 
-def test_if_one_cannot_be_added_none_stays(server, monkeypatch):
+def test_a_failed_addition_reverts_the_whole_import(server, monkeypatch):
     before = server.engine.running.add
 
     def add(config):
@@ -425,13 +425,13 @@ def test_if_one_cannot_be_added_none_stays(server, monkeypatch):
         ("id,uri\n" + "".join(f"c{n},test://\n" for n in range(1001)), "at most 1000"),
     ],
 )
-def test_what_is_no_such_csv_is_said(server, text, words):
+def test_a_malformed_csv_is_reported(server, text, words):
     answer = server.client.post("/api/v1/sources.csv", json={"csv": text})
     assert answer.status_code == 422
     assert words in answer.json()["error"]
 
 
-def test_the_export_has_no_password_and_is_read_again(server):
+def test_the_export_has_no_passwords_and_can_be_imported(server):
     new = {"id": "cam", "uri": f"rtsp://ann:{SECRET}@127.0.0.1:9/x", "options": {"timeout": "3s"}}
     server.client.post("/api/v1/sources", json=new)
     server.client.post("/api/v1/sources", json={"id": "bars", "uri": "test://", "options": {"pace": 5, "every": 2}})
@@ -451,7 +451,7 @@ def test_the_export_has_no_password_and_is_read_again(server):
     assert server.source("bars")["options"] == {"pace": 5, "every": 2}
 
 
-def test_a_cell_of_a_csv_has_no_aliases(server):
+def test_yaml_aliases_in_csv_cells_are_refused(server):
     """Each of ten thousand cells could stand for thousands of values."""
     text = 'id,uri,reconnect\nnew,test://,"[&a [x], *a]"\n'
     (line,) = server.client.post("/api/v1/sources.csv", json={"csv": text, "mode": "check"}).json()["lines"]

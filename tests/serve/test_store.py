@@ -56,7 +56,7 @@ def run(tmp_path):
 # ------------------------------------------------------------------------------------------------------- over restarts
 
 
-def test_events_images_and_numbers_are_there_after_a_restart(tmp_path):
+def test_events_images_and_numbers_survive_a_restart(tmp_path):
     first = Run(tmp_path)
     first.add(crossed(), crossed(frame=4), jpeg=b"one")
     first.end()
@@ -72,7 +72,7 @@ def test_events_images_and_numbers_are_there_after_a_restart(tmp_path):
     second.end()
 
 
-def test_images_hide_from_the_event_after_the_change_on_also_after_a_restart(tmp_path):
+def test_hiding_applies_to_images_after_the_change_also_after_a_restart(tmp_path):
     first = Run(tmp_path)
     assert first.store.masked_from("faces") == 1
     first.add(crossed(), crossed(frame=4))
@@ -85,7 +85,7 @@ def test_images_hide_from_the_event_after_the_change_on_also_after_a_restart(tmp
     second.end()
 
 
-def test_numbers_go_on_after_all_events_were_removed(tmp_path):
+def test_numbering_continues_after_all_events_were_removed(tmp_path):
     first = Run(tmp_path, keep_events_s=10)
     first.add(crossed(), crossed(), time_s=time.time() - 60)
     first.tick()
@@ -99,7 +99,7 @@ def test_numbers_go_on_after_all_events_were_removed(tmp_path):
     second.end()
 
 
-def test_only_the_owner_may_read_the_files(run, tmp_path):
+def test_the_files_are_readable_by_their_owner_only(run, tmp_path):
     run.add(crossed())
     run.tick()
     files = list((tmp_path / "data").iterdir())
@@ -107,18 +107,18 @@ def test_only_the_owner_may_read_the_files(run, tmp_path):
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
 
 
-def test_two_servers_do_not_share_a_folder(run, tmp_path):
+def test_two_servers_cannot_share_a_folder(run, tmp_path):
     with pytest.raises(OutputError, match="used by another server; give each server its own with --data"):
         ServeStore(tmp_path / "data")
 
 
-def test_a_folder_that_cannot_be_made_is_named_with_the_option(tmp_path):
+def test_the_error_of_an_uncreatable_folder_names_the_option(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match=r"cannot write the data folder .*file/data: .*; give another one"):
         ServeStore(tmp_path / "file" / "data")
 
 
-def test_a_file_that_is_no_database_or_of_a_newer_version_is_refused_and_kept(tmp_path):
+def test_a_foreign_or_newer_database_is_refused_unchanged(tmp_path):
     (tmp_path / "serve.db").write_bytes(b"something else " * 100)
     with pytest.raises(OutputError, match="file is not a database; repair or remove the file"):
         ServeStore(tmp_path)
@@ -157,7 +157,7 @@ def test_images_are_removed_with_the_last_events(tmp_path):
     run.end()
 
 
-def test_the_oldest_images_go_first_and_then_the_oldest_events(tmp_path):
+def test_the_oldest_images_are_removed_before_the_oldest_events(tmp_path):
     limit = 600_000
     run = Run(tmp_path, keep_bytes=limit)
     for number in range(120):
@@ -185,7 +185,7 @@ def test_the_oldest_images_go_first_and_then_the_oldest_events(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- filters
 
 
-def test_filters_and_pages(run):
+def test_events_are_filtered_and_paged(run):
     now = time.time()
     for number in range(1, 9):
         event = crossed(source="gate" if number % 2 else "yard", frame=number, label="car" if number < 5 else "bike")
@@ -240,7 +240,7 @@ def test_filters_and_pages(run):
         ("car + north", [1]),
     ],
 )
-def test_free_text_finds_words_and_takes_no_sign_for_an_operator(run, text, numbers):
+def test_free_text_matches_words_literally(run, text, numbers):
     run.add(crossed(line="north"), crossed(label="bike"))
     run.add(Event("said", "talk", "gate", 1, 0.1, None, {"who": "O'Brien & Müller", "what": "50% under_score 线"}))
     run.tick()
@@ -262,7 +262,7 @@ def clips(run):
     }
 
 
-def test_a_clip_belongs_to_the_events_within_it_whichever_comes_first(run):
+def test_a_clip_is_linked_to_its_events_in_either_order(run):
     run.add(crossed(frame=20), crossed(frame=50), crossed(frame=75, source="yard"))
     run.tick()
     run.add(recorded("/a.mp4", 1.0, 3.0, 110))
@@ -278,7 +278,7 @@ def test_a_clip_belongs_to_the_events_within_it_whichever_comes_first(run):
     }
 
 
-def test_a_source_that_has_begun_again_has_other_clips(run):
+def test_clips_of_a_restarted_source_are_separate(run):
     for frame in (50, 2500, 50):
         run.add(crossed(frame=frame))
     run.add(recorded("/a.mp4", 1.0, 3.0, 110))
@@ -287,7 +287,7 @@ def test_a_source_that_has_begun_again_has_other_clips(run):
     assert clips(run)[1] == (None, None), "its times are those of an earlier reading"
 
 
-def test_an_earlier_run_has_other_clips(tmp_path):
+def test_clips_of_an_earlier_run_are_separate(tmp_path):
     first = Run(tmp_path)
     first.add(crossed(frame=50))
     first.end()
@@ -298,7 +298,7 @@ def test_an_earlier_run_has_other_clips(tmp_path):
     second.end()
 
 
-def test_files_are_believed_of_the_stages_that_write_them_only(run):
+def test_files_are_accepted_only_from_the_stages_that_write_them(run):
     run.add(crossed(frame=50))
     run.add(recorded("/etc/passwd", 0.0, 9.0, 60, stage="plugin"))
     run.add(Event("saved", "plugin", "gate", 60, 2.4, 7, {"path": "/etc/passwd", "of": of(50)}))
@@ -311,7 +311,7 @@ def of(frame):
     return {"stage": "line", "kind": "crossed", "frame": frame, "pts_s": frame / 25}
 
 
-def test_a_snapshot_belongs_to_its_event_whichever_comes_first(run):
+def test_a_snapshot_is_linked_to_its_event_in_either_order(run):
     run.add(crossed(frame=50), crossed(frame=50, track=8))
     run.tick()
     run.add(Event("saved", "snap", "gate", 60, 2.4, 7, {"path": "/s.jpg", "of": of(50)}))
@@ -330,7 +330,7 @@ def test_a_snapshot_belongs_to_its_event_whichever_comes_first(run):
 # ---------------------------------------------------------------------------------------------- what cannot be written
 
 
-def test_a_full_disk_loses_nothing_that_fits_in_memory_and_is_told_until_it_is_over(run, monkeypatch):
+def test_a_full_disk_is_reported_and_events_wait_in_memory(run, monkeypatch):
     run.add(crossed())
     run.tick()
 
@@ -359,7 +359,7 @@ def test_a_full_disk_loses_nothing_that_fits_in_memory_and_is_told_until_it_is_o
     assert run.store.counts.values == {}
 
 
-def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
+def test_waiting_events_are_bounded_and_losses_counted(run, monkeypatch):
     monkeypatch.setattr(serve_store, "_MAX_EVENTS", 50)
     monkeypatch.setattr(serve_store, "_MAX_IMAGES", 20)
     for number in range(60):
@@ -375,7 +375,7 @@ def test_what_waits_is_bounded_and_losses_are_counted(run, monkeypatch):
 
 
 @pytest.mark.alone
-def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
+def test_a_locked_database_delays_no_caller(run, tmp_path, monkeypatch):
     monkeypatch.setattr(database, "BUSY_S", 0.3)
     other = sqlite3.connect(tmp_path / "data" / "serve.db")
     other.execute("BEGIN IMMEDIATE")
@@ -396,7 +396,7 @@ def test_a_locked_file_delays_no_caller(run, tmp_path, monkeypatch):
     assert len(run.numbers()) == 301
 
 
-def test_an_event_that_cannot_be_stored_is_counted_and_the_others_are_stored(run):
+def test_an_unstorable_event_is_counted_and_the_others_are_stored(run):
     huge = Event("crossed", "line", "gate", 2**70, 0.1, None, {})
     odd = {"x": object()}
     run.add(crossed(), huge, Event("\ud800", "line", "gate", 1, 0.1, 3, odd))
@@ -410,7 +410,7 @@ def test_an_event_that_cannot_be_stored_is_counted_and_the_others_are_stored(run
     assert run.store.counts.values == {"events lost: not storable": 1}
 
 
-def test_a_sampler_that_fails_ends_nothing(run):
+def test_a_failing_sampler_does_not_stop_the_store(run):
     def broken():
         raise ArithmeticError("no")
 
@@ -424,7 +424,7 @@ def test_a_sampler_that_fails_ends_nothing(run):
 # ----------------------------------------------------------------------------------------------------- samples
 
 
-def test_samples_become_means_and_sums_of_longer_steps(run):
+def test_samples_are_aggregated_to_means_and_sums_of_longer_steps(run):
     now = time.time() // 600 * 600
     for second in range(0, 1200, 10):
         samples = [MetricSample("frames", "gate", "", second / 10), MetricSample("dropped", "gate", "", 2.0)]
@@ -446,7 +446,7 @@ def test_samples_become_means_and_sums_of_longer_steps(run):
     assert run.store.series("frames", None, now - 5 * DAY, now, 0)[0] == 600
 
 
-def test_samples_are_thinned_with_age(run):
+def test_older_samples_are_stored_at_longer_steps(run):
     now = time.time()
     with run.store._open() as connection:
         for age_s in (60, 7200, 2 * DAY, 40 * DAY):

@@ -11,7 +11,7 @@ def header(text):
     return {"authorization": f"Bearer {text}"}
 
 
-def test_a_token_is_made_where_none_is_given():
+def test_a_token_is_generated_by_default():
     token = Token()
     other_token = Token()
     assert token.generated
@@ -20,19 +20,19 @@ def test_a_token_is_made_where_none_is_given():
     assert not Token(TEXT).generated
 
 
-def test_a_token_that_could_be_guessed_is_refused():
+def test_a_weak_token_is_refused():
     with pytest.raises(ValueError, match=r"at least 16 characters, got 5"):
         Token("short")
 
 
-def test_the_shortest_token():
+def test_the_shortest_valid_token_is_accepted():
     assert Token("x" * 16).text == "x" * 16
     with pytest.raises(ValueError, match="got 15"):
         Token("x" * 15)
 
 
 @pytest.mark.parametrize("text", ["", "wrong", TEXT + "x", TEXT[:-1], TEXT.upper(), "\udce4"])
-def test_what_is_not_the_token_is_refused(text):
+def test_a_wrong_token_is_refused(text):
     assert not Token(TEXT).matches(text)
     assert Token(TEXT).matches(TEXT)
 
@@ -48,7 +48,7 @@ def test_what_is_not_the_token_is_refused(text):
         ({"authorization": TEXT.replace(" ", "")}, ("", "")),
     ],
 )
-def test_what_a_request_shows(headers, expected):
+def test_a_request_shows_its_token_or_cookie(headers, expected):
     assert bearer(headers) == expected
 
 
@@ -63,7 +63,7 @@ def test_what_a_request_shows(headers, expected):
         ("GET", "http://127.0.0.1:9000", True),
     ],
 )
-def test_with_the_cookie_alone_no_other_origin_changes_anything(method, origin, allowed):
+def test_a_cookie_from_another_origin_cannot_change_anything(method, origin, allowed):
     headers = {"host": "127.0.0.1:8000"} | ({"origin": origin} if origin else {})
     assert from_this_origin(method, headers) is allowed
 
@@ -78,5 +78,5 @@ def test_with_the_cookie_alone_no_other_origin_changes_anything(method, origin, 
         ("root", []),
     ],
 )
-def test_each_role_may_what_those_before_it_may(role, may):
+def test_each_role_includes_the_rights_of_lower_roles(role, may):
     assert [covered for covered in ("viewer", "operator", "admin") if covers(role, covered)] == may

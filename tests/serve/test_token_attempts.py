@@ -30,7 +30,7 @@ def waits(guess, token, address="10.0.0.1"):
     return rejection.value.wait_s
 
 
-def test_ten_are_free_and_then_one_each_six_seconds(guess, clock):
+def test_ten_attempts_are_free_then_six_seconds_apart(guess, clock):
     assert not any(guess(f"wrong {n}") for n in range(10))
     assert waits(guess, "another") == 6
     clock.now_s += 5.9
@@ -40,7 +40,7 @@ def test_ten_are_free_and_then_one_each_six_seconds(guess, clock):
     assert waits(guess, "and another") == 6
 
 
-def test_while_it_waits_the_right_one_is_not_looked_at_either(guess, clock):
+def test_a_throttled_address_is_refused_with_the_right_token(guess, clock):
     assert guess("right")
     for n in range(10):
         guess(f"wrong {n}")
@@ -50,14 +50,14 @@ def test_while_it_waits_the_right_one_is_not_looked_at_either(guess, clock):
     assert guess("right")  # what is right costs nothing
 
 
-def test_other_addresses_do_not_wait(guess):
+def test_other_addresses_are_not_throttled(guess):
     for n in range(10):
         guess(f"wrong {n}")
     assert guess("right", "10.0.0.2")
     assert not guess("wrong", "10.0.0.2")
 
 
-def test_an_old_cookie_sent_again_and_again_costs_once(guess):
+def test_a_repeated_expired_cookie_counts_once(guess):
     assert not any(guess("old cookie") for _ in range(1000))
     assert guess("right")
     for n in range(9):
@@ -66,7 +66,7 @@ def test_an_old_cookie_sent_again_and_again_costs_once(guess):
     assert waits(guess, "new") == 6
 
 
-def test_after_a_minute_all_is_forgiven(guess, clock):
+def test_attempts_expire_after_a_minute(guess, clock):
     for n in range(10):
         guess(f"wrong {n}")
     clock.now_s += 3600
@@ -74,7 +74,7 @@ def test_after_a_minute_all_is_forgiven(guess, clock):
     assert waits(guess, "right") == 6
 
 
-def test_an_ipv6_network_is_one_address(guess):
+def test_an_ipv6_network_counts_as_an_address(guess):
     for n in range(10):
         guess(f"wrong {n}", f"2001:db8::{n}")
     assert waits(guess, "right", "2001:db8::ffff") == 6
@@ -82,7 +82,7 @@ def test_an_ipv6_network_is_one_address(guess):
     assert guess("right", "2001:db8:0:1::1")
 
 
-def test_ipv4_in_ipv6_is_that_address(guess):
+def test_an_ipv4_mapped_address_counts_as_ipv4(guess):
     for n in range(10):
         guess(f"wrong {n}", "::ffff:10.0.0.1")
     assert waits(guess, "right") == 6
@@ -90,7 +90,7 @@ def test_ipv4_in_ipv6_is_that_address(guess):
     assert not guess("wrong", "a name")
 
 
-def test_memory_is_bounded_and_late_addresses_share_what_is_left(monkeypatch, clock):
+def test_memory_is_bounded_and_later_addresses_share_a_counter(monkeypatch, clock):
     monkeypatch.setattr(module, "_ADDRESSES", 20)
     guesses = Guesses(clock)
     for n in range(20):

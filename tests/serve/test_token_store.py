@@ -25,7 +25,7 @@ def file(tmp_path):
     return write
 
 
-def test_tokens_of_a_file(file):
+def test_tokens_are_read_from_a_file(file):
     first, second = read_tokens(
         file(f"- {{name: anna, role: viewer, token: {TEXT}}}\n- name: ben k.\n  role: operator\n  hash: {HASH}\n")
     )
@@ -47,7 +47,7 @@ def test_a_token_may_come_from_the_environment(file, monkeypatch):
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o666])
 @pytest.mark.parametrize("token", [TEXT, f"'{TEXT}'", "${ANNAS_TOKEN:-a default token}", "x${ANNAS_TOKEN}"])
-def test_a_file_whose_tokens_others_may_read_is_refused(file, mode, token, monkeypatch):
+def test_a_token_file_readable_by_others_is_refused(file, mode, token, monkeypatch):
     monkeypatch.setenv("ANNAS_TOKEN", TEXT)
     text = f"- {{name: ben, role: viewer, hash: {HASH}}}\n- name: anna\n  role: viewer\n  token: {token}"
     with pytest.raises(ConfigError, match=f"mode {mode:o}.*chmod 600"):
@@ -55,7 +55,7 @@ def test_a_file_whose_tokens_others_may_read_is_refused(file, mode, token, monke
 
 
 @pytest.mark.parametrize("secret", [f"hash: {HASH}", "token: ${ANNAS_TOKEN}", "token: '${ANNAS_TOKEN}'"])
-def test_others_may_read_a_file_without_secrets_but_not_write_it(file, secret, monkeypatch):
+def test_a_file_without_secrets_may_be_readable_but_not_writable_by_others(file, secret, monkeypatch):
     monkeypatch.setenv("ANNAS_TOKEN", TEXT)
     (token,) = read_tokens(file(f"- name: anna\n  role: viewer\n  {secret}", 0o644))
     assert token.matches(TEXT)
@@ -80,7 +80,7 @@ def test_others_may_read_a_file_without_secrets_but_not_write_it(file, secret, m
         (f"- &a {{name: a, role: viewer, token: {TEXT}}}\n- *a", "used twice"),
     ],
 )
-def test_what_is_wrong_in_a_file_is_said_with_its_place_and_without_the_token(file, text, words):
+def test_errors_of_a_file_have_a_position_and_no_token(file, text, words):
     with pytest.raises(ConfigError, match=words) as caught:
         read_tokens(file(text))
     assert "tokens.yaml:" in str(caught.value)
@@ -88,12 +88,12 @@ def test_what_is_wrong_in_a_file_is_said_with_its_place_and_without_the_token(fi
     assert "geheim" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there():
+def test_a_missing_file_is_reported():
     with pytest.raises(ConfigError, match=r"--tokens nowhere.yaml: No such file"):
         read_tokens(Path("nowhere.yaml"))
 
 
-def test_a_token_of_the_page_is_stored_without_its_text(tmp_path):
+def test_a_created_token_is_stored_as_a_hash(tmp_path):
     path = tmp_path / "data" / "tokens.json"
     store = TokenStore(path)
     assert store.all() == []
@@ -111,7 +111,7 @@ def test_a_token_of_the_page_is_stored_without_its_text(tmp_path):
     assert list(path.parent.iterdir()) == [path]
 
 
-def test_what_another_process_changes_holds_at_once(tmp_path):
+def test_changes_of_another_process_apply_at_once(tmp_path):
     store_a = TokenStore(tmp_path / "t.json")
     store_b = TokenStore(tmp_path / "t.json")
     anna = store_a.create("anna", "viewer", "")
@@ -124,7 +124,7 @@ def test_what_another_process_changes_holds_at_once(tmp_path):
     assert store_b.all() == []
 
 
-def test_a_token_that_is_created_again_is_another(tmp_path):
+def test_a_recreated_token_is_a_new_token(tmp_path):
     store = TokenStore(tmp_path / "t.json")
     before, (old,) = store.create("anna", "viewer", ""), store.all()
     store.remove("anna")
@@ -135,19 +135,19 @@ def test_a_token_that_is_created_again_is_another(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"key": "x", "tokens": []}', '{"key": "00", "tokens": [{"age": 3}]}'])
-def test_a_damaged_file_is_said(tmp_path, text):
+def test_a_damaged_file_is_reported(tmp_path, text):
     (tmp_path / "t.json").write_text(text)
     with pytest.raises(OutputError, match=r"t\.json is damaged; repair it, or remove it"):
         TokenStore(tmp_path / "t.json")
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_an_unwritable_folder_is_reported(tmp_path):
     (tmp_path / "data").write_text("")
     with pytest.raises(OutputError, match="--data"):
         TokenStore(tmp_path / "data" / "t.json")
 
 
-def test_a_token_that_cannot_be_stored_does_not_exist_and_leaves_no_file(tmp_path):
+def test_a_token_that_cannot_be_stored_is_not_created(tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         store = TokenStore(disk.folder / "tokens.json")
         store.create("anna", "viewer", "admin")
@@ -164,7 +164,7 @@ def test_a_token_that_cannot_be_stored_does_not_exist_and_leaves_no_file(tmp_pat
         assert store.all() == []
 
 
-def test_a_private_file_that_cannot_be_replaced_leaves_no_other_file(tmp_path):
+def test_a_failed_replacement_leaves_no_temporary_file(tmp_path):
     (tmp_path / "tokens.json").mkdir()
     with pytest.raises(OSError, match="Is a directory"):
         write_private(tmp_path / "tokens.json", "secret")

@@ -64,7 +64,7 @@ def open_items(page, name):
         page.locator(".chart-table summary").first.click()
 
 
-def test_each_rule_of_a_view_applies_in_that_view_only(open_page, server):
+def test_style_rules_of_a_view_apply_in_that_view_only(open_page, server):
     page = open_page()
     rules = page.evaluate("""async () => {
       const { VIEWS } = await import("/page/views/index.js"), rules = {};
@@ -80,7 +80,7 @@ def test_each_rule_of_a_view_applies_in_that_view_only(open_page, server):
         assert set(selectors) == {f'main[data-view="{name}"]'}, name
 
 
-def test_opened_items_look_the_same_after_all_views_were_visited(open_page, server):
+def test_expanded_items_look_the_same_after_visiting_all_views(open_page, server):
     traveled = open_page()
     views = names(traveled)
     for name in views:
@@ -100,7 +100,7 @@ def test_opened_items_look_the_same_after_all_views_were_visited(open_page, serv
         assert changed == {}, name
 
 
-def test_facts_are_read_in_lines_after_all_views_were_visited(open_page, server):
+def test_facts_keep_their_layout_after_visiting_all_views(open_page, server):
     page = open_page()
     for name in names(page):
         visit(page, name)
@@ -112,7 +112,7 @@ def test_facts_are_read_in_lines_after_all_views_were_visited(open_page, server)
         assert not [text for text, shape in shapes if len(text) > 5 and shape < 1], "a letter stands below the other"
 
 
-def test_a_view_shows_with_its_style_only(open_page, server):
+def test_a_view_appears_after_its_style_is_loaded(open_page, server):
     page = open_page()
     blocked = []
     page.route(re.compile(r"/page/views/logs\.css"), lambda route: blocked.append(route))

@@ -106,7 +106,7 @@ MOVING = """() => [...document.querySelectorAll("*")].filter((one) => {
 
 
 @in_sizes_and_schemes
-def test_every_view_fits_and_can_be_read_by_all(open_page, root, size, scheme, monkeypatch):
+def test_every_view_fits_and_passes_the_accessibility_check(open_page, root, size, scheme, monkeypatch):
     """The width, the contrast, the findings of axe, and that nothing moves where the user wants no motion."""
     axe = pytest.importorskip("axe_playwright_python.base", reason="no axe; pip install axe-playwright-python")
     monkeypatch.chdir(root)
@@ -135,7 +135,7 @@ def test_every_view_fits_and_can_be_read_by_all(open_page, root, size, scheme, m
 
 
 @pytest.mark.long
-def test_every_view_can_be_walked_with_the_keyboard(open_page):
+def test_every_view_is_navigable_by_keyboard(open_page):
     page = open_page(viewport=SIZES["desk"])
     for name in names(page):
         go(page, name)

@@ -98,7 +98,7 @@ def apply(page):
 # ---------------------------------------------------------------------------------------------------------------- zones
 
 
-def test_a_zone_drawn_by_mouse_is_in_the_file_and_its_events_come(open_page, server, path):
+def test_a_zone_drawn_by_mouse_is_saved_and_emits_events(open_page, server, path):
     page = zones(open_page, server)
     expect(page.locator(".shapes input")).to_have_count(1)
     press(page, "Add an area")
@@ -127,7 +127,7 @@ def test_a_zone_drawn_by_mouse_is_in_the_file_and_its_events_come(open_page, ser
     expect(page.get_by_role("button", name="Show changes and apply")).to_be_disabled()
 
 
-def test_a_shape_is_for_one_camera_or_for_all(open_page, server, path):
+def test_a_shape_applies_to_a_single_camera_or_to_all(open_page, server, path):
     page = zones(open_page, server, "till")
     camera = page.get_by_label("Cameras of far")
     expect(camera).to_have_value("")
@@ -179,7 +179,7 @@ def test_points_are_dragged_inserted_and_deleted_and_each_step_is_undone(open_pa
     assert points() == before
 
 
-def test_a_shape_moves_as_a_whole_and_stays_in_the_picture(open_page, server):
+def test_a_shape_moves_as_a_whole_within_the_image(open_page, server):
     page = zones(open_page, server, "door")
     page.mouse.move(*at(page, 0.5, 0.7))
     page.mouse.down()
@@ -192,7 +192,7 @@ def test_a_shape_moves_as_a_whole_and_stays_in_the_picture(open_page, server):
     assert x0 == x1 > 600
 
 
-def test_all_is_done_with_the_keyboard(open_page, server, path):
+def test_zones_are_edited_by_keyboard(open_page, server, path):
     page = zones(open_page, server, "door")
     page.get_by_role("button", name="Line without a name, 2 points").focus()
     page.keyboard.press("Tab")
@@ -208,7 +208,7 @@ def test_all_is_done_with_the_keyboard(open_page, server, path):
     assert len(removed_lines(path)) == 1
 
 
-def test_a_shape_is_drawn_with_the_keyboard(open_page, server):
+def test_a_shape_is_drawn_by_keyboard(open_page, server):
     page = zones(open_page, server)
     page.get_by_role("button", name="Add an area").press("Enter")
     for keys in (("Space",), ("Shift+ArrowRight", "Space"), ("Shift+ArrowDown", "Space", "Enter")):
@@ -233,7 +233,7 @@ def test_the_arrow_of_a_line_points_to_the_side_that_counts_as_in(open_page, ser
     assert tip() > 320
 
 
-def test_a_mask_is_seen_on_the_live_picture(open_page, server, path):
+def test_a_mask_is_visible_on_the_live_image(open_page, server, path):
     page = zones(open_page, server, "draw")
     page.get_by_label("Draw", exact=True).select_option(label="draw: privacy masks (pixelate.zone)")
     press(page, "Add a mask")
@@ -268,7 +268,7 @@ def detail(page):
     }""")
 
 
-def test_a_file_that_changed_meanwhile_is_not_overwritten(open_page, server, path):
+def test_a_file_changed_on_disk_is_not_overwritten(open_page, server, path):
     page = zones(open_page, server, "door")
     press(page, "Swap in and out of without a name")
     path.write_text(other := TEXT.replace("# the shop", "# by another editor"))
@@ -281,7 +281,7 @@ def test_a_file_that_changed_meanwhile_is_not_overwritten(open_page, server, pat
     assert path.read_text() == other.replace("[[320, 60], [320, 340]]", "[[320, 340], [320, 60]]")
 
 
-def test_a_shape_that_crosses_itself_is_shown_with_its_line_and_not_saved(open_page, server, path):
+def test_a_self_intersecting_shape_is_reported_and_not_saved(open_page, server, path):
     page = zones(open_page, server)
     press(page, "Add an area")
     for x, y in ((0.2, 0.2), (0.8, 0.8), (0.8, 0.2), (0.2, 0.8)):
@@ -297,7 +297,7 @@ def test_a_shape_that_crosses_itself_is_shown_with_its_line_and_not_saved(open_p
     assert path.read_text() == TEXT
 
 
-def test_the_signed_out_see_neither_pictures_nor_the_text(open_page, server):
+def test_signed_out_users_see_neither_images_nor_the_yaml(open_page, server):
     page = open_page(token=None)
     for view, words in (("zones", "Sign in to draw"), ("config", "Sign in to read and edit")):
         page.goto(f"{server.url}#/{view}")
@@ -452,7 +452,7 @@ def marked(page):
     return page.locator("#views a:has(.unsaved)").evaluate_all("links => links.map((link) => link.dataset.view)")
 
 
-def test_unsaved_text_is_there_again_after_a_look_at_another_view(open_page, server, path):
+def test_unsaved_text_survives_a_change_of_view(open_page, server, path):
     page = config(open_page, server)
     put_cursor(page, "# the shop")
     page.keyboard.type(" around the corner")
@@ -471,7 +471,7 @@ def test_unsaved_text_is_there_again_after_a_look_at_another_view(open_page, ser
     assert marked(page) == []
 
 
-def test_an_unsaved_text_never_replaces_what_was_saved_meanwhile(open_page, server, path):
+def test_unsaved_text_does_not_overwrite_a_newer_file(open_page, server, path):
     page = config(open_page, server)
     put_cursor(page, "# the shop")
     page.keyboard.type(" here")
@@ -491,7 +491,7 @@ def test_an_unsaved_text_never_replaces_what_was_saved_meanwhile(open_page, serv
     assert marked(page) == []
 
 
-def test_unsaved_shapes_are_there_again_also_one_that_is_being_drawn(open_page, server, path):
+def test_unsaved_and_unfinished_shapes_survive_a_change_of_view(open_page, server, path):
     page = zones(open_page, server, "door")
     press(page, "Swap in and out of without a name")
     page.get_by_label("Draw", exact=True).select_option(label="till: areas (polygon)")
@@ -514,7 +514,7 @@ def test_unsaved_shapes_are_there_again_also_one_that_is_being_drawn(open_page, 
     assert marked(page) == []
 
 
-def test_a_setting_that_is_not_applied_stays_in_its_form(open_page, server):
+def test_an_unapplied_setting_stays_in_its_form(open_page, server):
     page = open_page(view="pipeline")
     page.locator('[data-stage="detect.postprocess"]').click()
     field = page.get_by_label("top_k", exact=True)
@@ -535,7 +535,7 @@ def test_a_setting_that_is_not_applied_stays_in_its_form(open_page, server):
     assert marked(page) == []
 
 
-def test_the_page_asks_before_it_closes_or_signs_out_with_unsaved_changes(open_page, server):
+def test_unsaved_changes_are_confirmed_before_closing_or_signing_out(open_page, server):
     page = config(open_page, server)
     put_cursor(page, "# the shop")
     page.keyboard.type("!")

@@ -1,8 +1,8 @@
-"""What is promised of cameras, in figures: outages, bad neighbours, coming and going, overload.
+"""What is promised of cameras, in figures: outages, bad neighbors, coming and going, overload.
 
 usage: python tests/soak/soak.py [NAME ...] [--short] [--runs 1] [--minutes 30] [--device cpu] [--json FILE]
 
-NAME: restarts, neighbours, churn, overload, soak (RTSP servers on loopback, or made-up sources; together the default),
+NAME: restarts, neighbors, churn, overload, soak (RTSP servers on loopback, or made-up sources; together the default),
 fleet (--device cuda: a hundred paced cameras, one in ten failing). Prints a report and exits 1 where a promise does not
 hold. `--short` is what the tests run.
 """
@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from load import churn, fleet, overload
-from neighbours import neighbours
+from neighbors import neighbors
 from outages import restarts, soak
 from rig import Promises, machine
 from support.rtsp import missing
 
-NAMES = ("restarts", "neighbours", "churn", "overload", "soak", "fleet")
+NAMES = ("restarts", "neighbors", "churn", "overload", "soak", "fleet")
 SHORT: dict[str, dict[str, Any]] = {
     "restarts": {"outages": 2, "away_s": 1.0, "quiet_s": 4.0},
-    "neighbours": {"seconds": 5.0, "rounds": 3},
+    "neighbors": {"seconds": 5.0, "rounds": 3},
     "churn": {"times": 200},
     "overload": {"seconds": 6.0},
     "soak": {"minutes": 0.4},
@@ -35,7 +35,7 @@ SHORT: dict[str, dict[str, Any]] = {
 def run(name: str, folder: Path, **options: Any) -> Promises:
     """Run one by its name, in a folder of its own."""
     call: dict[str, Callable[..., Promises]] = {
-        "restarts": restarts, "neighbours": neighbours, "churn": churn, "overload": overload, "soak": soak,
+        "restarts": restarts, "neighbors": neighbors, "churn": churn, "overload": overload, "soak": soak,
         "fleet": fleet,
     }  # fmt: skip
     run_folder = folder / name
@@ -72,11 +72,11 @@ def main() -> int:
     cuda = args.device.startswith("cuda")
     names = args.names or (["churn", "fleet"] if cuda else [name for name in NAMES if name != "fleet"])
     why = missing()
-    if why is not None and {"restarts", "neighbours", "soak"} & set(names):
+    if why is not None and {"restarts", "neighbors", "soak"} & set(names):
         sys.exit(why)
     options_of: dict[str, dict[str, Any]] = {
         "restarts": {"outages": args.outages, "cameras": args.cameras},
-        "neighbours": {},
+        "neighbors": {},
         "churn": {"times": args.times, "device": args.device},
         "overload": {"seconds": args.minutes and args.minutes * 60},
         "soak": {"minutes": args.minutes, "seed": args.seed, "echo": lambda text: print(text, flush=True)},

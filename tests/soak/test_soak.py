@@ -13,21 +13,21 @@ from soak import SHORT, run
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("name", ["restarts", "neighbours", "soak"])
-def test_promises_about_cameras(name, tmp_path, test_data, rtsp_there):
+@pytest.mark.parametrize("name", ["restarts", "neighbors", "soak"])
+def test_the_promises_about_cameras_hold(name, tmp_path, test_data, rtsp_there):
     promises = run(name, tmp_path, **SHORT[name])
     assert promises.hold, str(promises)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("name", ["churn", "overload"])
-def test_promises_about_load(name, tmp_path, test_data):
+def test_the_promises_about_load_hold(name, tmp_path, test_data):
     promises = run(name, tmp_path, **SHORT[name])
     assert promises.hold, str(promises)
 
 
 @pytest.mark.soak
-def test_cameras_that_fail_at_random_do_not_hold_up_others(tmp_path, test_data):
+def test_cameras_failing_at_random_do_not_delay_others(tmp_path, test_data):
     promises = run("fleet", tmp_path, cameras=5, seconds=5.0, device="cpu")
     assert promises.hold, str(promises)
 
@@ -35,12 +35,12 @@ def test_cameras_that_fail_at_random_do_not_hold_up_others(tmp_path, test_data):
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("fleet", {"seconds": 40.0}), ("churn", {"times": 1600})])
-def test_promises_on_a_gpu(name, options, tmp_path, test_data):
+def test_the_promises_on_a_gpu_hold(name, options, tmp_path, test_data):
     promises = run(name, tmp_path, **options, device="cuda")
     assert promises.hold, str(promises)
 
 
-def test_a_promise_that_does_not_hold_is_told():
+def test_a_broken_promise_is_reported():
     promises = Promises("one")
     assert not promises.hold  # nothing was promised
     promises.limit("frames lost", 1, 2)
@@ -53,7 +53,7 @@ def test_a_promise_that_does_not_hold_is_told():
 
 
 @pytest.mark.parametrize("broken", [1, 2, None])
-def test_of_several_runs_the_worse_counts(monkeypatch, capsys, tmp_path, broken):
+def test_the_worst_of_several_runs_counts(monkeypatch, capsys, tmp_path, broken):
     """Both are run and reported, also where the first was well, and where it was not."""
     held = []
 

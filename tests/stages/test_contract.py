@@ -124,7 +124,7 @@ def instance_of(kind, folder=ROOT):
 
 
 @pytest.mark.parametrize("kind", all_stages())
-def test_it_has_a_name_a_summary_and_help_for_every_option(kind):
+def test_stages_have_a_name_a_summary_and_help_for_every_option(kind):
     assert re.fullmatch(r"[a-z][a-z0-9_]*", kind.name)
     text = summary(kind)
     assert 10 <= len(text) <= 100
@@ -135,14 +135,14 @@ def test_it_has_a_name_a_summary_and_help_for_every_option(kind):
 
 
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
-def test_the_help_of_a_built_in_stage_is_at_its_fields_not_in_its_docstring(name):
+def test_help_of_built_in_stages_is_at_their_fields(name):
     for base in REGISTRY.get(name).__mro__:
         if base.__module__.startswith("streamkit.stages."):
             assert "Options:" not in (base.__doc__ or ""), f"{base.__name__}: annotate the field"
 
 
 @pytest.mark.parametrize("kind", all_stages())
-def test_it_is_built_from_a_yaml_with_what_it_must_have(kind):
+def test_stages_are_built_from_a_yaml_with_required_options(kind):
     stage = instance_of(kind)
     assert type(stage) is kind
     for option in options(kind):
@@ -151,7 +151,7 @@ def test_it_is_built_from_a_yaml_with_what_it_must_have(kind):
 
 
 @pytest.mark.parametrize("kind", all_stages())
-def test_what_it_reads_and_writes_are_known_words(kind):
+def test_stages_read_and_write_declared_data(kind):
     words = {*kind.spec.reads, *kind.spec.writes}
     assert kind.name not in BUILT_IN or words <= WORDS
     assert all(re.fullmatch(r"[a-z][a-z0-9_]*", word) for word in words)
@@ -162,7 +162,7 @@ def test_what_it_reads_and_writes_are_known_words(kind):
 
 
 @pytest.mark.parametrize("kind", all_stages(Composite))
-def test_the_parts_of_a_composite_read_what_is_there_and_write_what_it_promises(kind):
+def test_parts_of_a_composite_read_available_data_and_write_the_declared(kind):
     there = set(kind.spec.reads)
     for part in instance_of(kind).parts():
         assert set(part.type.spec.reads) <= there | {"pixels"}
@@ -190,7 +190,7 @@ def two_frames(boxes, tracked):
 
 @pytest.mark.parametrize("boxes", [[], [[2, 2, 30, 40], [10, 5, 60, 45]]], ids=["nothing", "two"])
 @pytest.mark.parametrize("kind", runnable())
-def test_it_takes_frames_with_nothing_on_them_and_writes_only_what_it_declares(kind, boxes, tmp_path, monkeypatch):
+def test_stages_accept_empty_frames_and_write_only_declared_data(kind, boxes, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put_in = two_frames(boxes, "track_id" in kind.spec.reads)
     before = [frame.surface.data.copy() for frame in put_in]
@@ -210,7 +210,7 @@ def test_it_takes_frames_with_nothing_on_them_and_writes_only_what_it_declares(k
 
 
 @pytest.mark.parametrize("kind", all_stages(Sink))
-def test_a_sink_takes_frames_with_nothing_on_them_and_failed_ones(kind, tmp_path, monkeypatch):
+def test_sinks_accept_empty_and_failed_frames(kind, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     put_in = two_frames([], False)
     put_in[1].error = "detect failed"

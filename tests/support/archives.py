@@ -13,21 +13,21 @@ from support.made import STREET, TRACKED, do, settings
 
 
 @pytest.fixture(scope="session")
-def made_archive(tmp_path_factory):
+def shared_archive(tmp_path_factory):
     """Its folder, and that of its video; not to be changed."""
     folder = tmp_path_factory.mktemp("archive")
     video = folder / "videos" / "street.mp4"
     video.parent.mkdir()
     shutil.copyfile(STREET, video)
-    made = settings(folder, TRACKED)
-    do(made, *find([str(video)]))
-    return made.out, video
+    batch_settings = settings(folder, TRACKED)
+    do(batch_settings, *find([str(video)]))
+    return batch_settings.out, video
 
 
 @pytest.fixture
-def archive(made_archive, tmp_path):
+def archive(shared_archive, tmp_path):
     """A copy of the data set, whose index may be made."""
-    return shutil.copytree(made_archive[0], tmp_path / "archive")
+    return shutil.copytree(shared_archive[0], tmp_path / "archive")
 
 
 def opened(folder):
@@ -37,6 +37,6 @@ def opened(folder):
 
 
 @pytest.fixture(scope="session")
-def database(made_archive):
-    with opened(made_archive[0]) as found:
-        yield found
+def database(shared_archive):
+    with opened(shared_archive[0]) as archive_database:
+        yield archive_database

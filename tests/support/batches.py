@@ -14,7 +14,7 @@ def frame(source: str, index: int = 0, error: str | None = None) -> Frame:
     return Frame(source, index, index / 25, 64, 48, error=error)
 
 
-def made(size: int, max_wait_s: float, *sources: str, ahead: int = 2, first_size: int | None = None) -> Batcher:
+def make_batcher(size: int, max_wait_s: float, *sources: str, ahead: int = 2, first_size: int | None = None) -> Batcher:
     batcher = Batcher(size, max_wait_s, np, ahead, first_size=first_size)
     batcher.expect(len(sources))
     for source in sources:
@@ -30,7 +30,7 @@ def drain(batcher: Batcher) -> list[Batch]:
 
 
 def names(batch: Batch) -> list[str]:
-    return [one.source for one in batch.frames]
+    return [frame.source for frame in batch.frames]
 
 
 def in_thread(target) -> threading.Thread:

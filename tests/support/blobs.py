@@ -20,10 +20,10 @@ _SIDES = ("left", "top", "right", "bottom")
 
 def picture(*objects):
     """An RGB image, of twice the networks' size, with rectangles: color, then x1, y1, x2, y2 in network pixels."""
-    made = np.full((SCALE * HEIGHT, SCALE * WIDTH, 3), GROUND, np.uint8)
+    canvas = np.full((SCALE * HEIGHT, SCALE * WIDTH, 3), GROUND, np.uint8)
     for color, x1, y1, x2, y2 in objects:
-        made[SCALE * y1 : SCALE * y2, SCALE * x1 : SCALE * x2] = COLORS[color]
-    return made
+        canvas[SCALE * y1 : SCALE * y2, SCALE * x1 : SCALE * x2] = COLORS[color]
+    return canvas
 
 
 class _Builder:
@@ -38,16 +38,16 @@ class _Builder:
         self.constants.append(self.onnx.numpy_helper.from_array(np.asarray(value), name))
         return name
 
-    def add(self, kind, *given, **attributes):
+    def add(self, kind, *operands, **attributes):
         name = f"n{len(self.nodes)}"
-        given = [one if isinstance(one, str) else self.constant(one) for one in given]
-        self.nodes.append(self.onnx.helper.make_node(kind, given, [name], **attributes))
+        operands = [operand if isinstance(operand, str) else self.constant(operand) for operand in operands]
+        self.nodes.append(self.onnx.helper.make_node(kind, operands, [name], **attributes))
         return name
 
     def save(self, path, outputs):
         helper, real = self.onnx.helper, self.onnx.TensorProto.FLOAT
-        for name, (made, _) in outputs.items():
-            self.nodes.append(helper.make_node("Identity", [made], [name]))
+        for name, (tensor_name, _) in outputs.items():
+            self.nodes.append(helper.make_node("Identity", [tensor_name], [name]))
         graph = helper.make_graph(
             self.nodes,
             "blobs",
@@ -70,7 +70,7 @@ class _Builder:
 
     def distances(self, colored, stride):
         """(N, 2, h, w) each: colored pixels to the left, above, right and below of each stride-th place."""
-        found = []
+        distances = []
         for side in _SIDES:
             axis = 0 if side in ("left", "right") else 1
             ones = np.zeros(2 * _REACH, np.float32)
@@ -82,8 +82,8 @@ class _Builder:
                 ([1, 2 * _REACH], [0, _REACH, 0, after]) if axis == 0 else ([2 * _REACH, 1], [_REACH, 0, after, 0])
             )
             kernel = np.tile(ones.reshape(1, 1, *shape), (2, 1, 1, 1))
-            found.append(self.add("Conv", colored, kernel, group=2, pads=pads, strides=[stride, stride]))
-        return found
+            distances.append(self.add("Conv", colored, kernel, group=2, pads=pads, strides=[stride, stride]))
+        return distances
 
     def unbalance(self, left, top, right, bottom):
         """How far a place is from the center, in pixels, 0 there."""
@@ -110,7 +110,7 @@ def centernet_network(path: Path) -> None:
         net.add("Div", net.add("Sub", high, low), np.float32(2 * stride))
         for low, high in ((left, right), (top, bottom))
     ]
-    wh, reg = (net.add("Concat", *(net.over_classes(one, here) for one in both), axis=1) for both in (spans, shifts))
+    wh, reg = (net.add("Concat", *(net.over_classes(side, here) for side in both), axis=1) for both in (spans, shifts))
     grid = (HEIGHT // stride, WIDTH // stride)
     net.save(
         path,
@@ -127,7 +127,7 @@ def nanodet_network(path: Path) -> None:
         far = net.add("Mul", net.unbalance(*sides), np.float32(0.4 / _REACH))
         score = net.add("Mul", net.add("Sub", np.float32(0.95 - stride / 1000), far), here)
         strides = net.add(
-            "Div", net.add("Concat", *(net.over_classes(one, here) for one in sides), axis=1), np.float32(stride)
+            "Div", net.add("Concat", *(net.over_classes(side, here) for side in sides), axis=1), np.float32(stride)
         )
         offset = net.add(
             "Sub", net.add("Unsqueeze", strides, np.array([2])), np.arange(8, dtype=np.float32).reshape(1, 1, 8, 1, 1)
@@ -148,16 +148,16 @@ def obb_network(path: Path) -> None:
     net = _Builder()
     quarters = net.add("Reshape", net.colored(), np.array([0, 2, 2, HEIGHT // 2, 2, WIDTH // 2]))
     y, x = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32) + 0.5
-    x, y = (one.reshape(1, 1, 2, HEIGHT // 2, 2, WIDTH // 2) for one in (x, y))
+    x, y = (coordinates.reshape(1, 1, 2, HEIGHT // 2, 2, WIDTH // 2) for coordinates in (x, y))
 
     def total(*weights):
         value = quarters
-        for one in weights:
-            value = net.add("Mul", value, one)
+        for weight in weights:
+            value = net.add("Mul", value, weight)
         return net.add("Reshape", net.add("ReduceSum", value, np.array([3, 5]), keepdims=0), np.array([0, 1, -1]))
 
-    def moment(mean_one, mean_other, *weights):
-        return net.add("Sub", net.add("Div", total(*weights), some), net.add("Mul", mean_one, mean_other))
+    def moment(mean_first, mean_second, *weights):
+        return net.add("Sub", net.add("Div", total(*weights), some), net.add("Mul", mean_first, mean_second))
 
     count = total()
     some = net.add("Max", count, np.float32(1))
@@ -167,12 +167,12 @@ def obb_network(path: Path) -> None:
     apart = net.add("Mul", net.add("Sub", xx, yy), np.float32(0.5))
     squares = net.add("Add", net.add("Mul", apart, apart), net.add("Mul", xy, xy))
     root = net.add("Sqrt", net.add("Max", squares, np.float32(1e-6)))
-    most = net.add("Add", middle, root)
+    larger = net.add("Add", middle, root)
     sides = [
-        net.add("Sqrt", net.add("Mul", net.add("Max", one, np.float32(0)), np.float32(12)))
-        for one in (most, net.add("Sub", middle, root))
+        net.add("Sqrt", net.add("Mul", net.add("Max", eigenvalue, np.float32(0)), np.float32(12)))
+        for eigenvalue in (larger, net.add("Sub", middle, root))
     ]
-    angle = net.add("Atan", net.add("Div", net.add("Sub", most, xx), net.add("Add", xy, np.float32(1e-6))))
+    angle = net.add("Atan", net.add("Div", net.add("Sub", larger, xx), net.add("Add", xy, np.float32(1e-6))))
     score = net.add(
         "Mul", net.add("Clip", net.add("Div", count, np.float32(100)), *np.float32([0, 1])), np.float32(0.9)
     )
@@ -193,13 +193,13 @@ def rotated_corners(x, y, width, height, angle):
 
 def rotated_picture(*objects):
     """An RGB image with rotated rectangles: color, then x, y, width, height in network pixels, angle in radians."""
-    made = picture()
+    canvas = picture()
     y, x = np.mgrid[: SCALE * HEIGHT, : SCALE * WIDTH] + 0.5
     for color, cx, cy, width, height, angle in objects:
         dx, dy = x - SCALE * cx, y - SCALE * cy
         along, down = dx * np.cos(angle) + dy * np.sin(angle), dy * np.cos(angle) - dx * np.sin(angle)
-        made[(np.abs(along) < SCALE * width / 2) & (np.abs(down) < SCALE * height / 2)] = COLORS[color]
-    return made
+        canvas[(np.abs(along) < SCALE * width / 2) & (np.abs(down) < SCALE * height / 2)] = COLORS[color]
+    return canvas
 
 
 NETWORKS = {"centernet": centernet_network, "nanodet": nanodet_network}

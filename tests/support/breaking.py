@@ -24,8 +24,8 @@ class Tools:
 
     def whole(self, path: Path, codec: str = "h264", length: int = 4, **options: Any) -> bytearray:
         """The bytes of a good clip; written by `path`'s ending."""
-        found = [scene for (name, _), scene in self.scenes.items() if name == codec]
-        found[self.number % len(found)].write(path, self.chance.randint(0, 10), length, **options)
+        scenes = [scene for (name, _), scene in self.scenes.items() if name == codec]
+        scenes[self.number % len(scenes)].write(path, self.chance.randint(0, 10), length, **options)
         return bytearray(path.read_bytes())
 
 

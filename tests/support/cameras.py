@@ -23,8 +23,8 @@ WAIT_S = 60.0  # nothing here should take so long: the machine may be busy
 WRITTEN: dict[str, list[int]] = {}  # by source, the indices that came to the sink `note`
 HOLD = threading.Event()  # cleared, it holds up `slow` and `stuck` sources
 
-OWN = Registry()
-with Collecting(OWN):
+REGISTRY = Registry()
+with Collecting(REGISTRY):
 
     @stage("camera", writes="pixels")
     class Camera(Source):
@@ -87,12 +87,12 @@ with Collecting(OWN):
 
 
 def registry() -> Registry:
-    found = default_registry()
-    for name in OWN.names():
-        kind = OWN.get(name)
+    kinds = default_registry()
+    for name in REGISTRY.names():
+        kind = REGISTRY.get(name)
         assert kind is not None
-        found.add(kind)
-    return found
+        kinds.add(kind)
+    return kinds
 
 
 def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[PipelineRun, list[str]]:
@@ -102,8 +102,8 @@ def pipeline(text: str, folder: Path = Path(), **options: Any) -> tuple[Pipeline
 
 
 def source(running: PipelineRun, id_: str, **options: Any) -> SourceConfig:
-    (found,) = read_source(running.graph.config, id_, options or {"stage": "camera"})
-    return found
+    (config,) = read_source(running.graph.config, id_, options or {"stage": "camera"})
+    return config
 
 
 @contextmanager

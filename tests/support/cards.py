@@ -32,9 +32,9 @@ CARDS = {
 
 def card_of(name: str, data: Path, folder: Path) -> Card:
     """A card in `folder` for a network of the test data."""
-    task, family, file, given, rest = CARDS[name]
+    task, family, file, input_spec, rest = CARDS[name]
     path = folder / f"{name}.yaml"
-    path.write_text(f"task: {task}\nfamily: {family}\nfile: {data}/models/{file}\ninput: {{{given}}}\n{rest}\n")
+    path.write_text(f"task: {task}\nfamily: {family}\nfile: {data}/models/{file}\ninput: {{{input_spec}}}\n{rest}\n")
     return load_card(find_card(name, folder))
 
 

@@ -82,9 +82,9 @@ def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> P
     return path
 
 
-def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
+def shifted(path: Path, original: Path, shift_s: float, **options: str) -> Path:
     """The packets of a video in another container, with times that begin later."""
-    with av.open(str(given)) as source, av.open(str(path), "w", options=options) as output:
+    with av.open(str(original)) as source, av.open(str(path), "w", options=options) as output:
         stream = output.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):
             if packet.size:
@@ -99,17 +99,17 @@ def shifted(path: Path, given: Path, shift_s: float, **options: str) -> Path:
 def resized(folder: Path, suffix: str) -> Path:
     """A bare H.264 stream, or one in MPEG-TS, that changes from 64x48 to 96x80 after 10 pictures."""
     options = {"bf": "0"}
-    one = write(folder / "one.h264", 64, 48, 10, muxer="h264", options=options).read_bytes()
-    two = write(folder / "two.h264", 96, 80, 10, muxer="h264", options=options, first=10).read_bytes()
+    small_pictures = write(folder / "one.h264", 64, 48, 10, muxer="h264", options=options).read_bytes()
+    large_pictures = write(folder / "two.h264", 96, 80, 10, muxer="h264", options=options, first=10).read_bytes()
     bare = folder / "both.h264"
-    bare.write_bytes(one + two)
+    bare.write_bytes(small_pictures + large_pictures)
     if suffix == ".h264":
         return bare
     path = folder / f"both{suffix}"
-    with av.open(str(bare)) as given, av.open(str(path), "w") as output:
-        stream = output.add_stream_from_template(given.streams.video[0])
+    with av.open(str(bare)) as bare_video, av.open(str(path), "w") as output:
+        stream = output.add_stream_from_template(bare_video.streams.video[0])
         number = 0
-        for packet in given.demux(video=0):
+        for packet in bare_video.demux(video=0):
             if packet.size:
                 packet.time_base = Fraction(1, 25)
                 packet.pts = packet.dts = number

@@ -13,25 +13,25 @@ from streamkit.stages.video.collect import Collect
 from streamkit.testing.kit import detections, frames, run_stage
 
 
-def collect(given, batch=4, **options):
+def collect(input_frames, batch=4, **options):
     """The frames, the counts, and the lines of the folder."""
-    made = Collect(**{"path": "collected", **options})
-    found = run_stage(made, given, batch=batch)
-    return found, dict(made.context.counters.values), lines(options.get("path", "collected"))
+    stage = Collect(**{"path": "collected", **options})
+    output_frames = run_stage(stage, input_frames, batch=batch)
+    return output_frames, dict(stage.context.counters.values), lines(options.get("path", "collected"))
 
 
 def lines(folder="collected"):
     """The lines, each of an image that opens."""
-    found = [line for _, line in read_lines(Path(folder)) if line is not None]
-    for one in found:
-        height, width = cv2.imread(str(Path(folder) / one["image"])).shape[:2]
-        assert (width, height) == (one["width"], one["height"])
-    return found
+    records = [line for _, line in read_lines(Path(folder)) if line is not None]
+    for record in records:
+        height, width = cv2.imread(str(Path(folder) / record["image"])).shape[:2]
+        assert (width, height) == (record["width"], record["height"])
+    return records
 
 
-def reasons(found):
+def reasons(records):
     """Frame and reason of each line."""
-    return [(one["frame"], one["reason"]) for one in found]
+    return [(record["frame"], record["reason"]) for record in records]
 
 
 LABELS = ("car", "person")
@@ -41,7 +41,7 @@ POINTS = ("head", "left foot", "right foot")
 def labeled_folder(folder, images=3):
     """Images of two detectors: `detect` finds boxes, `seg` masks and keypoints; some of the same objects."""
     random = np.random.default_rng(0)
-    given = []
+    labeled_frames = []
     for i in range(images):
         small = random.integers(0, 256, (6, 8, 3), np.uint8)
         (frame,) = frames(1, "gate", pixels=cv2.resize(small, (321, 240)), start=i, step_s=10.0)
@@ -62,5 +62,5 @@ def labeled_folder(folder, images=3):
                 skeleton=Skeleton(POINTS, ((0, 1), (0, 2))),
             ),
         }  # fmt: skip
-        given.append(frame)
-    return collect(given, low_score=(0.4, 0.5), path=folder)[2]
+        labeled_frames.append(frame)
+    return collect(labeled_frames, low_score=(0.4, 0.5), path=folder)[2]

@@ -22,7 +22,7 @@ class Span:
     id: bytes
     parent: bytes
     trace: bytes
-    begun_ns: int
+    start_ns: int
     ended_ns: int
     about: dict[str, Any]
     failed: bool
@@ -45,10 +45,12 @@ class Collector:
 
     def until(self, true: Any, seconds: float = 60.0) -> Any:
         end = time.monotonic() + seconds
-        while not (found := true()):
-            assert time.monotonic() < end, f"not within {seconds} s; spans: {sorted({one.name for one in self.spans})}"
+        while not (answer := true()):
+            assert time.monotonic() < end, (
+                f"not within {seconds} s; spans: {sorted({span.name for span in self.spans})}"
+            )
             time.sleep(0.02)
-        return found
+        return answer
 
     def take_spans(self, body: bytes) -> None:
         request = ExportTraceServiceRequest.FromString(body)
@@ -57,17 +59,17 @@ class Collector:
             for scope in part.scope_spans:
                 self.spans += [
                     Span(
-                        one.name, one.span_id, one.parent_span_id, one.trace_id, one.start_time_unix_nano,
-                        one.end_time_unix_nano, _attributes(one.attributes), one.status.code == 2, resource,
+                        span.name, span.span_id, span.parent_span_id, span.trace_id, span.start_time_unix_nano,
+                        span.end_time_unix_nano, _attributes(span.attributes), span.status.code == 2, resource,
                     )
-                    for one in scope.spans
+                    for span in scope.spans
                 ]  # fmt: skip
 
     def take_metrics(self, body: bytes) -> None:
         request = ExportMetricsServiceRequest.FromString(body)
         for part in request.resource_metrics:
-            found = {one.name: one for scope in part.scope_metrics for one in scope.metrics}
-            self.exports.append((_attributes(part.resource.attributes), found))
+            metrics = {metric.name: metric for scope in part.scope_metrics for metric in scope.metrics}
+            self.exports.append((_attributes(part.resource.attributes), metrics))
 
 
 def _attributes(pairs: Any) -> dict[str, Any]:
@@ -82,25 +84,30 @@ def points(metric: Any) -> Any:
 def samples(text: str) -> dict[Any, float]:
     """What Prometheus scrapes: the value of each sample, by its name and labels."""
     families = text_string_to_metric_families(text)
-    return {(one.name, *sorted(one.labels.items())): one.value for family in families for one in family.samples}
+    return {
+        (sample.name, *sorted(sample.labels.items())): sample.value for family in families for sample in family.samples
+    }
 
 
 def twins(metrics: dict[str, Any]) -> dict[Any, float]:
     """What OTLP carries, as Prometheus' samples."""
-    found = {}
+    values = {}
     for name, metric in metrics.items():
-        own, kind = name.replace(".", "_", 1), metric.WhichOneof("data")
+        prometheus_name, kind = name.replace(".", "_", 1), metric.WhichOneof("data")
         for point in points(metric):
             labels = sorted((pair.key, pair.value.string_value) for pair in point.attributes)
             if kind == "histogram":
                 bounds, total = [*map(str, point.explicit_bounds), "+Inf"], 0
                 for bound, count in zip(bounds, point.bucket_counts, strict=True):
                     total += count
-                    found[f"{own}_bucket", *sorted([*labels, ("le", bound)])] = total
-                found[f"{own}_sum", *labels], found[f"{own}_count", *labels] = point.sum, point.count
+                    values[f"{prometheus_name}_bucket", *sorted([*labels, ("le", bound)])] = total
+                values[f"{prometheus_name}_sum", *labels], values[f"{prometheus_name}_count", *labels] = (
+                    point.sum,
+                    point.count,
+                )
             else:
-                found[f"{own}_total" if kind == "sum" else own, *labels] = number(point)
-    return found
+                values[f"{prometheus_name}_total" if kind == "sum" else prometheus_name, *labels] = number(point)
+    return values
 
 
 def number(point: Any) -> float:
@@ -108,22 +115,22 @@ def number(point: Any) -> float:
     return float(getattr(point, point.WhichOneof("value")))
 
 
-def still(found: dict[Any, float]) -> dict[Any, float]:
+def still(readings: dict[Any, float]) -> dict[Any, float]:
     """Without what changes from one reading to the next."""
-    return {key: value for key, value in found.items() if not key[0].startswith("process_")}
+    return {key: value for key, value in readings.items() if not key[0].startswith("process_")}
 
 
 @contextmanager
 def collecting_otlp() -> Iterator[Collector]:
     """Receive what is sent to `endpoint` while the block runs."""
-    found = Collector()
+    collector = Collector()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             if self.headers.get("content-encoding") == "gzip":
                 body = gzip.decompress(body)
-            take = {"/v1/traces": found.take_spans, "/v1/metrics": found.take_metrics}.get(self.path)
+            take = {"/v1/traces": collector.take_spans, "/v1/metrics": collector.take_metrics}.get(self.path)
             if take is not None:
                 take(body)
             self.send_response(404 if take is None else 200)
@@ -135,11 +142,11 @@ def collecting_otlp() -> Iterator[Collector]:
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         server.daemon_threads = True
-        found.endpoint = f"http://127.0.0.1:{server.server_port}"
+        collector.endpoint = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=lambda: server.serve_forever(0.02), daemon=True)
         thread.start()
         try:
-            yield found
+            yield collector
         finally:
             server.shutdown()
             thread.join()

@@ -23,9 +23,9 @@ def config(text, folder=ROOT):
 
 def problems(text, folder=ROOT):
     """Every problem of the file and of its graph, without the file's name."""
-    made = config(text, folder)
+    pipeline = config(text, folder)
     try:
-        build(made)
+        build(pipeline)
     except ConfigError as error:
         return [str(problem).removeprefix("pipeline.yaml:") for problem in error.problems]
     return []

@@ -131,7 +131,7 @@ def _scenes(videos: Path) -> dict[tuple[str, str], Scene]:
     recipe = hashlib.sha256(f"{FORMS}{SCENES}{WIDTH}x{HEIGHT}@{RATE}x{SECONDS}{av.__version__}".encode()).hexdigest()
     cache = Path(tempfile.gettempdir()) / f"streamkit-corpus-{recipe[:12]}"
     cache.mkdir(exist_ok=True)
-    made = {}
+    scenes = {}
     for name in SCENES:
         pictures: list[Any] = []
         for codec, form in FORMS.items():
@@ -139,18 +139,18 @@ def _scenes(videos: Path) -> dict[tuple[str, str], Scene]:
             if not path.exists():
                 pictures = pictures or _pictures(videos / name)
                 _encode(path, form, pictures)
-            made[codec, name] = _load(path)
-    return made
+            scenes[codec, name] = _load(path)
+    return scenes
 
 
 def _pictures(path: Path) -> list[Any]:
-    with av.open(str(path)) as given:
-        found = []
-        for frame in given.decode(video=0):
-            found.append(frame.reformat(width=WIDTH, height=HEIGHT, format="yuv420p"))
-            if len(found) == RATE * SECONDS:
+    with av.open(str(path)) as video:
+        pictures = []
+        for frame in video.decode(video=0):
+            pictures.append(frame.reformat(width=WIDTH, height=HEIGHT, format="yuv420p"))
+            if len(pictures) == RATE * SECONDS:
                 break
-    return found
+    return pictures
 
 
 def _encode(path: Path, form: Form, pictures: list[Any]) -> None:
@@ -171,11 +171,11 @@ def _encode(path: Path, form: Form, pictures: list[Any]) -> None:
 
 
 def _load(path: Path) -> Scene:
-    given: Any = av.open(str(path))  # left open: the template of all clips
-    stream = given.streams.video[0]
+    video: Any = av.open(str(path))  # left open: the template of all clips
+    stream = video.streams.video[0]
     base = stream.time_base * RATE
     seconds: list[list[tuple[bytes, int, int, bool]]] = []
-    for packet in given.demux(stream):
+    for packet in video.demux(stream):
         if not packet.size:
             continue
         pts, dts = round(packet.pts * base), round(packet.dts * base)

@@ -40,20 +40,20 @@ def _restorer(type_):
     """A function that converts typed values back to JSON's; None and absent values are omitted."""
     match type_:
         case Several(of=of):
-            one = _restorer(of)
-            return lambda value: [one(each) for each in value]
+            restore_element = _restorer(of)
+            return lambda value: [restore_element(each) for each in value]
         case ByName(of=of):
-            one = _restorer(of)
-            return lambda value: {key: one(each) for key, each in value.items()}
+            restore_element = _restorer(of)
+            return lambda value: {key: restore_element(each) for key, each in value.items()}
         case Group(fields=fields):
             parts = [(field.name, _restorer(field.type)) for field in fields]
             if type_.row:
                 return lambda value: [part(value[name]) for name, part in parts]
 
             def restore(value):
-                made = {name: part(value[name]) for name, part in parts if value.get(name) is not None}
+                fields = {name: part(value[name]) for name, part in parts if value.get(name) is not None}
                 extra = None if type_.closed else value.get(EXTRA.name)
-                return made if extra is None else {**made, **orjson.loads(extra)}
+                return fields if extra is None else {**fields, **orjson.loads(extra)}
 
             return restore
         case Scalar():
@@ -67,19 +67,21 @@ def _restorer(type_):
 
 def _values(message, group):
     """The fields of a Protobuf message that have a value."""
-    made = {}
+    fields = {}
     for field in fields_of(group):
         value, of = getattr(message, field.name), getattr(field.type, "of", field.type)
-        one = (lambda each: _values(each, of)) if isinstance(of, Group) else lambda each: each  # noqa: B023
+        convert = (lambda each: _values(each, of)) if isinstance(of, Group) else lambda each: each  # noqa: B023
         if isinstance(field.type, Several | ByName):
             if not value and not field.required:
                 continue
             is_map = isinstance(field.type, ByName)
-            made[field.name] = {key: one(value[key]) for key in value} if is_map else [one(each) for each in value]
+            fields[field.name] = (
+                {key: convert(value[key]) for key in value} if is_map else [convert(each) for each in value]
+            )
         elif field.type is TIME:
             if message.HasField(field.name):
                 ms = value.seconds * 1000 + value.nanos // 1_000_000
-                made[field.name] = _EPOCH + timedelta(milliseconds=ms)
+                fields[field.name] = _EPOCH + timedelta(milliseconds=ms)
         elif (field.required and isinstance(field.type, Scalar)) or message.HasField(field.name):
-            made[field.name] = one(value)
-    return made
+            fields[field.name] = convert(value)
+    return fields

@@ -32,63 +32,65 @@ def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int
     rows, scores, labels = boxes(60), rng.random((n, 60)), rng.integers(-1, CLASSES + 1, (n, 60))
     if form == "yolox":
         raw = rng.normal(0.5, 0.7, (n, anchors, 4))
-        made = {"output": np.concatenate([raw, rng.random((n, anchors, 1 + CLASSES))], axis=2)}
+        outputs = {"output": np.concatenate([raw, rng.random((n, anchors, 1 + CLASSES))], axis=2)}
     elif form == "yolov5":
-        made = {"output": np.concatenate([centerd(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
+        outputs = {"output": np.concatenate([centerd(200), rng.random((n, 200, 1 + CLASSES))], axis=2)}
     elif form == "yolov8":
-        made = {"output0": np.concatenate([centerd(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
+        outputs = {"output0": np.concatenate([centerd(300), rng.random((n, 300, CLASSES))], axis=2).transpose(0, 2, 1)}
     elif form == "yolov8_obb":
         values = [centerd(300), rng.random((n, 300, CLASSES)), rng.uniform(-0.8, 2.4, (n, 300, 1))]
-        made = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
+        outputs = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "yolov8_seg":
         values = [centerd(300), rng.random((n, 300, CLASSES)), rng.normal(0, 1, (n, 300, 8))]
-        made = {
+        outputs = {
             "output0": np.concatenate(values, axis=2).transpose(0, 2, 1),
             "output1": rng.normal(0, 1, (n, 8, 16, 24)),
         }
     elif form == "yolov8_pose":
         points = np.concatenate([rng.uniform(0, 90, (n, 300, 4, 2)), rng.random((n, 300, 4, 1))], axis=3)
         values = [centerd(300), rng.random((n, 300, 1)), points.reshape(n, 300, 12)]
-        made = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
+        outputs = {"output0": np.concatenate(values, axis=2).transpose(0, 2, 1)}
     elif form == "movenet":
-        made = {"output_0": rng.random((n, 1, 17, 3))}
+        outputs = {"output_0": rng.random((n, 1, 17, 3))}
     elif form == "yolo_e2e":
-        made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
+        outputs = {"output0": np.concatenate([rows, scores[..., None], labels[..., None]], axis=2)}
     elif form == "yolo_e2e_pose":
         points = np.concatenate([rng.uniform(0, 90, (n, 60, 4, 2)), rng.random((n, 60, 4, 1))], axis=3)
-        made = {"output0": np.concatenate([rows, scores[..., None], labels[..., None], points.reshape(n, 60, 12)], 2)}
+        outputs = {
+            "output0": np.concatenate([rows, scores[..., None], labels[..., None], points.reshape(n, 60, 12)], 2)
+        }
     elif form == "yolo_e2e_seg":
         values = [rows, scores[..., None], labels[..., None], rng.normal(0, 1, (n, 60, 8))]
-        made = {"output0": np.concatenate(values, axis=2), "output1": rng.normal(0, 1, (n, 8, 16, 24))}
+        outputs = {"output0": np.concatenate(values, axis=2), "output1": rng.normal(0, 1, (n, 8, 16, 24))}
     elif form in ("rtdetr", "rtdetr_e2e"):
         rest = [rng.random((n, 60, CLASSES))] if form == "rtdetr" else [scores[..., None], labels[..., None]]
-        made = {"output0": np.concatenate([rng.uniform(0.05, 0.8, (n, 60, 4)), *rest], axis=2)}
+        outputs = {"output0": np.concatenate([rng.uniform(0.05, 0.8, (n, 60, 4)), *rest], axis=2)}
     elif form == "detr":
-        made = {"labels": labels.astype(np.int64), "boxes": rows * 3, "scores": scores}
+        outputs = {"labels": labels.astype(np.int64), "boxes": rows * 3, "scores": scores}
     elif form == "detr softmax":
-        made = {"logits": rng.normal(0, 2, (n, 60, CLASSES + 1)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
+        outputs = {"logits": rng.normal(0, 2, (n, 60, CLASSES + 1)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
     elif form in ("detr raw", "detr best"):
-        made = {"logits": rng.normal(0, 2, (n, 60, CLASSES)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
+        outputs = {"logits": rng.normal(0, 2, (n, 60, CLASSES)), "pred_boxes": rng.uniform(0.05, 0.8, (n, 60, 4))}
     elif form == "ssd openvino":
         row = np.zeros((n, 60, 1))
-        made = {
+        outputs = {
             "detection_out": np.concatenate([row, labels[..., None], scores[..., None], rows / 96], axis=2)[:, None]
         }
     elif form == "ssd tensorflow":
-        made = {"detection_boxes": rows / 96, "detection_scores": scores, "detection_classes": labels * 1.0}
+        outputs = {"detection_boxes": rows / 96, "detection_scores": scores, "detection_classes": labels * 1.0}
     elif form == "ssd torchvision":
-        made = {"boxes": rows, "labels": labels.astype(np.int64), "scores": scores}
+        outputs = {"boxes": rows, "labels": labels.astype(np.int64), "scores": scores}
     else:
         assert form == "yunet"
-        made = {}
+        outputs = {}
         for stride in STRIDES:
             cells = (w // stride) * (h // stride)
             for kind, width in (("cls", 1), ("obj", 1), ("bbox", 4), ("kps", 10)):
                 unit = rng.uniform(-0.1, 1.1, (n, cells, 1))
-                made[f"{kind}_{stride}"] = unit if width == 1 else rng.normal(0.3, 0.6, (n, cells, width))
+                outputs[f"{kind}_{stride}"] = unit if width == 1 else rng.normal(0.3, 0.6, (n, cells, width))
     return {
         name: np.ascontiguousarray(value.astype(dtype) if value.dtype.kind == "f" else value)
-        for name, value in made.items()
+        for name, value in outputs.items()
     }
 
 

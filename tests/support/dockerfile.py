@@ -30,7 +30,7 @@ def read_dockerfile(text: str) -> tuple[dict[str, str], dict[str, BuildStage]]:
         name, _, rest = line.partition(" ")
         if name == "FROM":
             base, _, called = rest.partition(" AS ")
-            base = re.sub(r"\$\{(\w+)\}", lambda found: arguments[found[1]], base)
+            base = re.sub(r"\$\{(\w+)\}", lambda match: arguments[match[1]], base)
             stage = stages[called] = BuildStage(called, base)
         elif stage is None:
             key, _, value = rest.partition("=")
@@ -49,11 +49,11 @@ def lineage(stages: dict[str, BuildStage], name: str) -> list[BuildStage]:
 def ignored(path: str, patterns: list[str]) -> bool:
     """Whether a .dockerignore leaves `path` out: the last pattern that matches it, or a folder above it, decides."""
     places = [PurePosixPath(path), *list(PurePosixPath(path).parents)[:-1]]
-    found = False
+    is_ignored = False
     for pattern in patterns:
         if any(_matches(place.parts, tuple(pattern.removeprefix("!").strip("/").split("/"))) for place in places):
-            found = not pattern.startswith("!")
-    return found
+            is_ignored = not pattern.startswith("!")
+    return is_ignored
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:

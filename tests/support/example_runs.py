@@ -37,10 +37,10 @@ def run(name, folder, *more):
 
 def records(path):
     """A file's records; those of ours are what the schema says, every one of the first and every tenth after them."""
-    found = [json.loads(text) for text in path.read_text().splitlines()]
-    for one in [*found[:LIMIT], *found[LIMIT::10]]:
-        assert "schema" not in one or [error.message for error in SCHEMA.iter_errors(one)] == []
-    return found
+    parsed = [json.loads(text) for text in path.read_text().splitlines()]
+    for record in [*parsed[:LIMIT], *parsed[LIMIT::10]]:
+        assert "schema" not in record or [error.message for error in SCHEMA.iter_errors(record)] == []
+    return parsed
 
 
 def pictures(path):
@@ -48,8 +48,8 @@ def pictures(path):
     import av
 
     with av.open(str(path)) as file:
-        found = [(frame.to_ndarray(format="gray"), frame.time) for frame in file.decode(video=0)]
-    return np.array([luma for luma, _ in found], np.float32), [time for _, time in found]
+        lumas_and_times = [(frame.to_ndarray(format="gray"), frame.time) for frame in file.decode(video=0)]
+    return np.array([luma for luma, _ in lumas_and_times], np.float32), [time for _, time in lumas_and_times]
 
 
 def street(n=LIMIT):
@@ -65,11 +65,11 @@ def street(n=LIMIT):
     return np.array(luma, np.float32), times
 
 
-def hits(found, n=LIMIT):
+def hits(predictions, n=LIMIT):
     """The share of the cars of the ground truth, fully in sight and not small, that were found."""
     truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
     wanted = got = 0
-    for true, record in zip(truth, found, strict=True):
+    for true, record in zip(truth, predictions, strict=True):
         for car in true["objects"]:
             x1, _, x2, _ = car["box"]
             if car["label"] == "car" and car["visible"] > 0.9 and x2 - x1 > 30:

@@ -23,9 +23,9 @@ def program(text):
 
 def cel(text, facts):
     """True, False, or None where CEL calls it an error: something in it is not known."""
-    known = {name: _MAKE[type(value)](value) for name, value in facts.items() if value is not None}
+    present_facts = {name: _MAKE[type(value)](value) for name, value in facts.items() if value is not None}
     try:
-        return bool(program(text).evaluate(known))
+        return bool(program(text).evaluate(present_facts))
     except celpy.CELEvalError:
         return None
 
@@ -34,10 +34,10 @@ def numbers(names):
     """Numbers as (streamkit, CEL); `names` are pairs of how each has the facts."""
     leaves = st.sampled_from(names) | st.integers(0, 6).map(lambda n: (str(n), f"{n}.0"))
 
-    def larger(one):
-        both = st.tuples(one, st.sampled_from("+-*"), one)
+    def larger(inner):
+        both = st.tuples(inner, st.sampled_from("+-*"), inner)
         pair = both.map(lambda v: tuple(f"({v[0][i]} {v[1]} {v[2][i]})" for i in (0, 1)))
-        return pair | one.map(lambda v: (f"-({v[0]})", f"-({v[1]})"))
+        return pair | inner.map(lambda v: (f"-({v[0]})", f"-({v[1]})"))
 
     return st.recursive(leaves, larger, max_leaves=3)
 
@@ -49,19 +49,19 @@ def conditions(number_names, text_names, truth_names, leaves=5):
     )
     parts = [compared.map(lambda v: tuple(f"{v[0][i]} {v[1]} {v[2][i]}" for i in (0, 1)))]
     if text_names:
-        said = st.tuples(st.sampled_from(text_names), st.sampled_from(["==", "!="]), st.sampled_from(TEXTS))
-        parts.append(said.map(lambda v: tuple(f'{v[0][i]} {v[1]} "{v[2]}"' for i in (0, 1))))
+        comparison = st.tuples(st.sampled_from(text_names), st.sampled_from(["==", "!="]), st.sampled_from(TEXTS))
+        parts.append(comparison.map(lambda v: tuple(f'{v[0][i]} {v[1]} "{v[2]}"' for i in (0, 1))))
         listed = st.tuples(st.sampled_from(text_names), st.lists(st.sampled_from(TEXTS), min_size=1, max_size=3))
         parts.append(listed.map(lambda v: tuple(f"{v[0][i]} in {v[1]}".replace("'", '"') for i in (0, 1))))
     if truth_names:
         parts.append(st.sampled_from(truth_names))
 
-    def larger(one):
-        pairs = st.tuples(one, st.sampled_from([("and", "&&"), ("or", "||"), ("&&", "&&"), ("||", "||")]), one)
-        chosen = st.tuples(one, one, one)
+    def larger(inner):
+        pairs = st.tuples(inner, st.sampled_from([("and", "&&"), ("or", "||"), ("&&", "&&"), ("||", "||")]), inner)
+        chosen = st.tuples(inner, inner, inner)
         return st.one_of(
             pairs.map(lambda v: tuple(f"({v[0][i]}) {v[1][i]} ({v[2][i]})" for i in (0, 1))),
-            one.map(lambda v: (f"not ({v[0]})", f"!({v[1]})")),
+            inner.map(lambda v: (f"not ({v[0]})", f"!({v[1]})")),
             chosen.map(lambda v: tuple(f"(({v[0][i]}) ? ({v[1][i]}) : ({v[2][i]}))" for i in (0, 1))),
         )
 

@@ -98,10 +98,10 @@ class FastClock:
     """A clock that runs `speed` times as fast as the monotonic one, and is `ahead_s` ahead of that."""
 
     def __init__(self, speed: float) -> None:
-        self._speed, self._begun_s, self.ahead_s = speed, time.monotonic(), 0.0
+        self._speed, self._start_s, self.ahead_s = speed, time.monotonic(), 0.0
 
     def __call__(self) -> float:
-        return self._begun_s + (time.monotonic() - self._begun_s) * self._speed + self.ahead_s
+        return self._start_s + (time.monotonic() - self._start_s) * self._speed + self.ahead_s
 
 
 class FakeRay:

@@ -98,27 +98,27 @@ class Runs:
                 "--set", f"device.processes={processes}", "--report", str(self.folder / "r.json"),
                 *map(str, args)]  # fmt: skip
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
-        made = subprocess.Popen(
+        process = subprocess.Popen(
             line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.root, env=environment,
             start_new_session=True,
         )  # fmt: skip
-        self.running.append(made)
-        return made
+        self.running.append(process)
+        return process
 
     def run(
         self, text: str, *args: object, device: str = "cpu", processes: int = 2
     ) -> subprocess.CompletedProcess[str]:
-        made = self.start(text, *args, device=device, processes=processes)
-        out, told = made.communicate(timeout=120)
-        assert "Traceback" not in told
-        assert "ResourceWarning" not in told
-        until(lambda: not children_of(made.pid), 5)
-        return subprocess.CompletedProcess(made.args, made.returncode, out, told)
+        process = self.start(text, *args, device=device, processes=processes)
+        out, errors = process.communicate(timeout=120)
+        assert "Traceback" not in errors
+        assert "ResourceWarning" not in errors
+        until(lambda: not children_of(process.pid), 5)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
     @property
     def report(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads((self.folder / "r.json").read_text())
-        return found
+        report: dict[str, Any] = json.loads((self.folder / "r.json").read_text())
+        return report
 
     def records(self, name: str) -> list[dict[str, Any]]:
         return [json.loads(line) for line in (self.out / f"{name}.jsonl").read_text().splitlines()]
@@ -126,42 +126,42 @@ class Runs:
 
 @pytest.fixture(name="runs")
 def runs_fixture(root: Path, tmp_path: Path) -> Iterator[Runs]:
-    made = Runs(root, tmp_path)
-    yield made
-    for one in made.running:
-        left = [*shares_of(one), *([one] if one.poll() is None else [])]
+    runs = Runs(root, tmp_path)
+    yield runs
+    for leader in runs.running:
+        left = [*shares_of(leader), *([leader] if leader.poll() is None else [])]
         for process in left:
             process.kill()
-        one.communicate()
+        leader.communicate()
 
 
 def shares_of(running: subprocess.Popen[str]) -> list[psutil.Process]:
     """The processes of a fleet, in the order in which they were started."""
-    found = []
+    processes = []
     for child in children_of(running.pid):
         with contextlib.suppress(psutil.Error):
             if CHILD_MODULE in child.cmdline():
-                found.append(child)
-    return sorted(found, key=lambda child: child.pid)
+                processes.append(child)
+    return sorted(processes, key=lambda child: child.pid)
 
 
 def children_of(session: int) -> list[psutil.Process]:
     """All processes of a session but its leader, so also those whose parent is gone."""
-    found = []
+    descendants = []
     for process in psutil.process_iter():
         with contextlib.suppress(ProcessLookupError, PermissionError, psutil.Error):
             alive = process.status() != psutil.STATUS_ZOMBIE
             if alive and process.pid != session and os.getsid(process.pid) == session:
-                found.append(process)
-    return found
+                descendants.append(process)
+    return descendants
 
 
 def until(what: Callable[[], Any], seconds: float = 60) -> Any:
     deadline = time.monotonic() + seconds
-    while not (found := what()):
+    while not (outcome := what()):
         assert time.monotonic() < deadline, "it did not come to this"
         time.sleep(0.05)
-    return found
+    return outcome
 
 
 def size(path: Path) -> int:
@@ -169,8 +169,8 @@ def size(path: Path) -> int:
 
 
 def source_of(line: bytes) -> str:
-    found: str = json.loads(line)["source"]
-    return found
+    source: str = json.loads(line)["source"]
+    return source
 
 
 BOTH = f"""

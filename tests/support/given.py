@@ -55,5 +55,5 @@ BAD = {
 
 def compile_proto(path, *options):
     """Run protoc over a file."""
-    own = Path(grpc_tools.__file__).parent / "_proto"  # Google's
-    assert protoc.main(["protoc", f"-I{path.parent}", f"-I{own}", *options, str(path)]) == 0
+    google_protos = Path(grpc_tools.__file__).parent / "_proto"  # Google's
+    assert protoc.main(["protoc", f"-I{path.parent}", f"-I{google_protos}", *options, str(path)]) == 0

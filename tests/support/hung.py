@@ -13,7 +13,7 @@ import pytest
 
 _LATER_S = 120.0
 """After the time limit, in which the test cleans up."""
-_MOST_ENDED = "3"
+_MAX_ENDED = "3"
 """Ended processes that are replaced; pytest-xdist would replace four for each."""
 
 
@@ -22,7 +22,7 @@ def pytest_configure(config: pytest.Config) -> None:
         assert sys.__stderr__ is not None
         config.stash[_STDERR] = os.dup(sys.__stderr__.fileno())
     elif hasattr(config.option, "maxworkerrestart"):
-        config.option.maxworkerrestart = config.option.maxworkerrestart or _MOST_ENDED
+        config.option.maxworkerrestart = config.option.maxworkerrestart or _MAX_ENDED
 
 
 @pytest.hookimpl(wrapper=True)
@@ -50,9 +50,9 @@ def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Count a test that has ended its process as failed for `--last-failed`, however it ended later."""
-    known = session.config.pluginmanager.get_plugin("lfplugin")
-    if known is not None:
-        known.lastfailed.update(dict.fromkeys(_ended, True))
+    last_failed = session.config.pluginmanager.get_plugin("lfplugin")
+    if last_failed is not None:
+        last_failed.lastfailed.update(dict.fromkeys(_ended, True))
 
 
 def _arm(item: pytest.Item, after_s: float) -> None:

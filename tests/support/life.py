@@ -23,23 +23,23 @@ def main() -> int:
     write, write_lines, flush = Emitter.write_encoded, Emitter.write_lines, Emitter.flush
     last: dict[str, int] = {}
 
-    def write_told(self, frame, encoded):
+    def write_and_note(self, frame, encoded):
         write(self, frame, encoded)
         last[frame.source] = frame.index
 
-    def write_lines_told(self, frames, lines):
+    def write_lines_and_note(self, frames, lines):
         write_lines(self, frames, lines)
         last.update((frame.source, frame.index) for frame in frames)
 
-    def flush_told(self):
+    def flush_and_print(self):
         flush(self)
-        told = "".join(f"{source} {index}\n" for source, index in last.items())
+        lines_text = "".join(f"{source} {index}\n" for source, index in last.items())
         last.clear()
-        if told:
-            sys.stdout.write(told)
+        if lines_text:
+            sys.stdout.write(lines_text)
             sys.stdout.flush()
 
-    Emitter.write_encoded, Emitter.write_lines, Emitter.flush = write_told, write_lines_told, flush_told
+    Emitter.write_encoded, Emitter.write_lines, Emitter.flush = write_and_note, write_lines_and_note, flush_and_print
     registry = default_registry()
     add_stages(registry)
     each = {"stage": "numbered_frames", "uri": "none", "count": count, "rate": rate}

@@ -10,7 +10,7 @@ class Listener:
     """What a broker passes on to who listens, and what it has kept for who comes later."""
 
     def __init__(self, broker):
-        self.kept, self.passed, self.last, self.there = {}, [], {}, False
+        self.retained, self.passed, self.last, self.there = {}, [], {}, False
         client = paho.Client(CallbackAPIVersion.VERSION2, protocol=paho.MQTTv5)
         client.username_pw_set("streamkit", broker.password)
         client.on_message = self._take
@@ -22,7 +22,7 @@ class Listener:
     def _take(self, client, data, message):
         self.last[message.topic] = message.payload.decode()
         if message.retain:
-            self.kept[message.topic] = message.payload.decode()
+            self.retained[message.topic] = message.payload.decode()
         else:
             self.passed.append((message.topic, message.payload.decode()))
 

@@ -53,8 +53,8 @@ class Watched:
             self.errors.append(message["error"])
 
     def pts_s(self, media_s):
-        found = [offset for begin, offset in self.offsets if begin <= media_s + 0.002]
-        return media_s + found[-1] if found else None
+        offsets = [offset for begin, offset in self.offsets if begin <= media_s + 0.002]
+        return media_s + offsets[-1] if offsets else None
 
     def pictures(self):
         """Each frame: its time in records, its media time, and its picture as (height, width, 3) uint8."""
@@ -87,8 +87,8 @@ class Videos:
     def take(self, message):
         self.messages += 1
         if isinstance(message, str):
-            for one in json.loads(message):
-                self.of[one.pop("source")].tell(one)
+            for entry in json.loads(message):
+                self.of[entry.pop("source")].tell(entry)
             return
         begin = 4 + int.from_bytes(message[:4], "big")
         for source, size in json.loads(message[4:begin]):
@@ -115,13 +115,13 @@ def videos(server, *sources, headers=None):
 
 def received(opened, seconds=0.3):
     """The JSON messages that have come."""
-    found = []
+    messages = []
     try:
         while True:
-            found.append(json.loads(opened.recv(timeout=seconds)))
+            messages.append(json.loads(opened.recv(timeout=seconds)))
             seconds = 0.01
     except TimeoutError:
-        return found
+        return messages
 
 
 def left_of_box(image):

@@ -121,9 +121,9 @@ class Live:
     def source(self, id_: str, entry: str) -> SourceConfig:
         before = self.path.read_text()
         self.write({id_: entry})
-        made = next(one for one in read(self.path).sources if one.id == id_)
+        config = next(source for source in read(self.path).sources if source.id == id_)
         self.path.write_text(before)
-        return made
+        return config
 
     @contextmanager
     def running(
@@ -151,15 +151,15 @@ class Live:
 
     @property
     def fleet(self) -> WorkerFleet:
-        found: WorkerFleet = getattr(self.run, "_running", self.run)
-        return found
+        running_fleet: WorkerFleet = getattr(self.run, "_running", self.run)
+        return running_fleet
 
     # ------------------------------------------------------------------------------------------------- processes
 
     def worker_of(self, source: str) -> WorkerHandle:
-        found = self.fleet.sources.owner(source)
-        assert isinstance(found, WorkerHandle)
-        return found
+        owner = self.fleet.sources.owner(source)
+        assert isinstance(owner, WorkerHandle)
+        return owner
 
     def kill(self, *sources: str, number: int = signal.SIGKILL) -> None:
         """Kill the processes of these sources."""
@@ -172,8 +172,8 @@ class Live:
         for path in (self.out / f".{name}.jsonl.part", self.out / f"{name}.jsonl"):
             if path.exists():
                 lines = path.read_bytes().split(b"\n")[:-1]
-                found = [json.loads(line) for line in lines]
-                return [one for one in found if source in (None, one["source"])]
+                records = [json.loads(line) for line in lines]
+                return [record for record in records if source in (None, record["source"])]
         return []
 
     def indices(self, source: str, name: str = "all") -> list[int]:
@@ -192,6 +192,6 @@ class Live:
 
 def restarts_in(path: Path) -> list[tuple[str, str]]:
     """Source and record of each event `restarted` in a table of events."""
-    with closing(sqlite3.connect(path)) as made:
-        found = made.execute("SELECT source, record FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
-    return [(source, data) for source, data in found]
+    with closing(sqlite3.connect(path)) as database:
+        rows = database.execute("SELECT source, record FROM events WHERE kind = 'restarted' ORDER BY rowid").fetchall()
+    return [(source, data) for source, data in rows]

@@ -51,31 +51,36 @@ def settings(
     )  # fmt: skip
 
 
-def graph_of(made: BatchSettings) -> Graph:
-    set_ = {**dict(made.overrides), "sources": "{}"}
-    return build(read(made.pipeline, set_=set_, may_be_empty=True))
+def graph_of(batch_settings: BatchSettings) -> Graph:
+    set_ = {**dict(batch_settings.overrides), "sources": "{}"}
+    return build(read(batch_settings.pipeline, set_=set_, may_be_empty=True))
 
 
 def run(
-    made: BatchSettings, graph: Graph, files: dict[str, VideoFile], *, limit: int | None = None, uri: Path = STREET
+    batch_settings: BatchSettings,
+    graph: Graph,
+    files: dict[str, VideoFile],
+    *,
+    limit: int | None = None,
+    uri: Path = STREET,
 ):
     """Run a pipeline's sinks of the data set on videos, each under its key; return the exit code and the messages."""
-    whole = attach(graph, made, {key: file.name for key, file in files.items()})
+    whole = attach(graph, batch_settings, {key: file.name for key, file in files.items()})
     whole.sources = [source for key in files for source in read_source(whole.config, key, str(uri))]
     logged = collect()
     pipeline = PipelineRun(whole, choose("cpu"), RunConfig(limit=limit))
     return pipeline.run(), logged
 
 
-def do(made: BatchSettings, *files: VideoFile, limit: int | None = 40) -> list[str]:
+def do(batch_settings: BatchSettings, *files: VideoFile, limit: int | None = 40) -> list[str]:
     """Make a data set of the street as these files; return their keys."""
-    graph = graph_of(made)
-    with open_folder(graph, made) as folder:
+    graph = graph_of(batch_settings)
+    with open_folder(graph, batch_settings) as folder:
         keys = {file_key(file, folder.pipeline): file for file in files or (HERE,)}
-        code, logged = run(made, graph, keys, limit=limit)
+        code, logged = run(batch_settings, graph, keys, limit=limit)
         assert code == 0, logged
         for key, file in keys.items():
-            commit(made, Outcome(BatchJob(file, key), "done", frames=limit or 0, seconds=0.5))
+            commit(batch_settings, Outcome(BatchJob(file, key), "done", frames=limit or 0, seconds=0.5))
     return list(keys)
 
 
@@ -91,10 +96,12 @@ def copied(folder: Path, to: Path) -> Path:
 
 
 def sink_of(folder, tables=None):
-    made = settings(folder, PLAIN)
+    batch_settings = settings(folder, PLAIN)
     sink = DataSet(
-        path=str(made.out / "objects" / "key.parquet"), tables=tables or DatasetTables(), names={"key": "a.mp4"}
+        path=str(batch_settings.out / "objects" / "key.parquet"),
+        tables=tables or DatasetTables(),
+        names={"key": "a.mp4"},
     )
     sink.context = Context(id="dataset.parquet")
     sink.open()
-    return made, sink
+    return batch_settings, sink

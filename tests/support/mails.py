@@ -15,8 +15,8 @@ HEAD = {"schema": "streamkit/1", "source": "gate", "frame": 7, "pts_s": 0.28, "t
 
 
 def event(kind="crossed", source="gate", **data):
-    told = {"kind": kind, "stage": "line", "track_id": 7, "data": data}
-    return (source, "line", kind, "7"), {**HEAD, "source": source, "width": 4, "height": 2, "event": told}
+    event_record = {"kind": kind, "stage": "line", "track_id": 7, "data": data}
+    return (source, "line", kind, "7"), {**HEAD, "source": source, "width": 4, "height": 2, "event": event_record}
 
 
 @pytest.fixture(name="mailing")
@@ -26,19 +26,19 @@ def mailing_fixture(tmp_path):
 
     class Mailing:
         def __init__(self, server, **options):
-            given = {
+            defaults = {
                 "url": f"smtp://127.0.0.1:{server.port}",
                 "unencrypted": True,
                 "batch_window": 0.0,
                 "max_backoff": 0.3,
                 "timeout": 5.0,
             }
-            given |= {
+            defaults |= {
                 "mail_from": "Gate <gate@example.com>",
                 "to": "ops@example.com",
                 "spool": {"path": str(tmp_path / "s")},
             }
-            self.stage = EmailSink(**{**given, **options})
+            self.stage = EmailSink(**{**defaults, **options})
             self.logged = collect()
             self.counters = Counters()
             self.stage.context = Context("mail", counters=self.counters)
@@ -64,5 +64,5 @@ def mailing_fixture(tmp_path):
             client.deliver = real
 
     yield Mailing
-    for one in opened:
-        one.stage.queue.close()
+    for mailing in opened:
+        mailing.stage.queue.close()

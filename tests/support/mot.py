@@ -35,34 +35,34 @@ def by_frame(rows: np.ndarray, count: int) -> Boxes:
     return [(rows[rows[:, 0] == f, 1].astype(np.int64), boxes[rows[:, 0] == f]) for f in range(1, count + 1)]
 
 
-def given(rows: np.ndarray, step_s: float, width: int, height: int) -> list[Frame]:
+def frames_with_detections(rows: np.ndarray, step_s: float, width: int, height: int) -> list[Frame]:
     """Frames with the detections of such a file."""
-    made = frames(int(rows[:, 0].max()), width=width, height=height, step_s=step_s)
-    for frame, (_, boxes) in zip(made, by_frame(rows, len(made)), strict=True):
+    listed = frames(int(rows[:, 0].max()), width=width, height=height, step_s=step_s)
+    for frame, (_, boxes) in zip(listed, by_frame(rows, len(listed)), strict=True):
         score = rows[rows[:, 0] == frame.index + 1, 6]
         frame.tables = {"detect": detections(boxes, score, label=["person"] * len(boxes), labels=("person",))}
-    return made
+    return listed
 
 
 # ------------------------------------------------------------------------------------------------------ drawn scenes
 
 
-def every_nth(found: Iterable[Frame], n: int) -> list[Frame]:
+def every_nth(detected_frames: Iterable[Frame], n: int) -> list[Frame]:
     """The frames as `detect: {every: n}` would give them: those between have no objects, and say so."""
-    made = [dataclasses.replace(frame, tables=dict(frame.tables)) for frame in found]
-    for frame in made:
+    thinned = [dataclasses.replace(frame, tables=dict(frame.tables)) for frame in detected_frames]
+    for frame in thinned:
         if frame.index % n:
             frame.tables = {name: table[:0] for name, table in frame.tables.items()}
             frame._state.skipped_detectors = frozenset(frame.tables)
-    return made
+    return thinned
 
 
-def counted(truth: Sequence[dict], found: Boxes) -> tuple[Boxes, Boxes]:
+def counted(truth: Sequence[dict], tracks: Boxes) -> tuple[Boxes, Boxes]:
     """Truth and result without what is ignored: objects of which too little is seen, and what was found on them."""
     from scipy.optimize import linear_sum_assignment
 
-    kept_truth, kept = [], []
-    for record, (ids, boxes) in zip(truth, found, strict=True):
+    counted_truth, counted_tracks = [], []
+    for record, (ids, boxes) in zip(truth, tracks, strict=True):
         objects = record["objects"]
         real = np.array([item["box"] for item in objects], float).reshape(-1, 4)
         number = np.array([item["id"] for item in objects], np.int64)
@@ -72,9 +72,9 @@ def counted(truth: Sequence[dict], found: Boxes) -> tuple[Boxes, Boxes]:
         rows, columns = linear_sum_assignment(-overlap)
         on_ignored = columns[(overlap[rows, columns] > 0) & out[rows]]
         left = np.setdiff1d(np.arange(len(ids)), on_ignored)
-        kept_truth.append((number[~out], real[~out]))
-        kept.append((ids[left], boxes[left]))
-    return kept_truth, kept
+        counted_truth.append((number[~out], real[~out]))
+        counted_tracks.append((ids[left], boxes[left]))
+    return counted_truth, counted_tracks
 
 
 def truth_of(path: Path) -> list[dict]:
@@ -85,24 +85,24 @@ def truth_of(path: Path) -> list[dict]:
 # ----------------------------------------------------------------------------------------------------------- scores
 
 
-def tracked(made: Sequence[Frame], batch: int = 16, **options) -> Boxes:
+def tracked(detected_frames: Sequence[Frame], batch: int = 16, **options) -> Boxes:
     """What `track` with these options makes of frames with detections."""
-    return boxes_of(run_stage(Track(**options), made, batch=batch))
+    return boxes_of(run_stage(Track(**options), detected_frames, batch=batch))
 
 
 def boxes_of(done: Iterable[Frame]) -> Boxes:
     """The tracks of each frame."""
-    found = []
+    tracks = []
     for frame in done:
         table = frame.detections
-        mine = table.track_id > 0
-        found.append((table.track_id[mine], table.xyxy[mine].astype(float)))
-    return found
+        has_track = table.track_id > 0
+        tracks.append((table.track_id[has_track], table.xyxy[has_track].astype(float)))
+    return tracks
 
 
-def lengths(found: Boxes) -> np.ndarray:
+def lengths(tracks: Boxes) -> np.ndarray:
     """In how many frames each track is."""
-    return np.unique(np.concatenate([ids for ids, _ in found]), return_counts=True)[1]
+    return np.unique(np.concatenate([ids for ids, _ in tracks]), return_counts=True)[1]
 
 
 def together(parts: Iterable[Boxes]) -> Boxes:
@@ -118,12 +118,12 @@ def iou(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return both / np.maximum(area[0][:, None] + area[1][None] - both, 1e-9)
 
 
-def box_quality(truth: Boxes, found: Boxes) -> float:
+def box_quality(truth: Boxes, tracks: Boxes) -> float:
     """The mean IoU of the boxes that are hits."""
     from scipy.optimize import linear_sum_assignment
 
     hits = []
-    for (_, real), (_, boxes) in zip(truth, found, strict=True):
+    for (_, real), (_, boxes) in zip(truth, tracks, strict=True):
         overlap = iou(real, boxes)
         rows, columns = linear_sum_assignment(-np.where(overlap >= NEAR, overlap, 0))
         hits.append(overlap[rows, columns])
@@ -131,22 +131,22 @@ def box_quality(truth: Boxes, found: Boxes) -> float:
     return float(every[every >= NEAR].mean())
 
 
-def scores(truth: Boxes, found: Boxes) -> dict[str, float]:
+def scores(truth: Boxes, tracks: Boxes) -> dict[str, float]:
     """HOTA, MOTA, IDF1, identity switches and the number of ids of one sequence."""
     from trackeval.metrics import CLEAR, HOTA, Identity
 
     numbers = [
         {i: n for n, i in enumerate(sorted(set(np.concatenate([ids for ids, _ in side]).tolist())))}
-        for side in (truth, found)
+        for side in (truth, tracks)
     ]
     data = {
         "gt_ids": [np.array([numbers[0][i] for i in ids.tolist()], int) for ids, _ in truth],
-        "tracker_ids": [np.array([numbers[1][i] for i in ids.tolist()], int) for ids, _ in found],
-        "similarity_scores": [iou(real, boxes) for (_, real), (_, boxes) in zip(truth, found, strict=True)],
+        "tracker_ids": [np.array([numbers[1][i] for i in ids.tolist()], int) for ids, _ in tracks],
+        "similarity_scores": [iou(real, boxes) for (_, real), (_, boxes) in zip(truth, tracks, strict=True)],
         "num_gt_ids": len(numbers[0]),
         "num_tracker_ids": len(numbers[1]),
         "num_gt_dets": sum(len(ids) for ids, _ in truth),
-        "num_tracker_dets": sum(len(ids) for ids, _ in found),
+        "num_tracker_dets": sum(len(ids) for ids, _ in tracks),
         "num_timesteps": len(truth),
     }
     quiet = {"PRINT_CONFIG": False}

@@ -27,17 +27,17 @@ def daemon() -> int:
         listening.bind(str(PIPES / "control"))
         listening.listen()
         while True:
-            with listening.accept()[0] as one:
-                order = one.recv(1000).decode().strip()
+            with listening.accept()[0] as connection:
+                order = connection.recv(1000).decode().strip()
                 with log.open("a") as orders:
                     orders.write(f"{order}\n")
                 if order.startswith("quit") and HOW != "deaf":
                     server.kill()
                     server.wait()
                     (PIPES / "control").unlink()
-                    one.sendall(b"\n")
+                    connection.sendall(b"\n")
                     return 0
-                one.sendall(f"{server.pid}\n".encode())
+                connection.sendall(f"{server.pid}\n".encode())
 
 
 def client() -> int:

@@ -23,17 +23,17 @@ def classifier(
     """
     onnx = pytest.importorskip("onnx")
     helper, array = onnx.helper, onnx.numpy_helper.from_array
-    random, nodes, weights, given, channels = np.random.default_rng(3), [], [], "images", 3
+    random, nodes, weights, input_name, channels = np.random.default_rng(3), [], [], "images", 3
     for number in range(convolutions):
         last = number == convolutions - 1
         out = 4 if last else 8
         kernel = random.normal(0, 0.3, (out, channels, 3, 3)).astype(np.float32)
         weights.append(array(kernel * np.float32(gain if number == 1 else 1 / gain if last else 1), f"w{number}"))
-        nodes.append(helper.make_node("Conv", [given, f"w{number}"], [f"c{number}"], pads=[1, 1, 1, 1]))
+        nodes.append(helper.make_node("Conv", [input_name, f"w{number}"], [f"c{number}"], pads=[1, 1, 1, 1]))
         nodes.append(helper.make_node("Relu", [f"c{number}"], [f"r{number}"]))
-        given, channels = f"r{number}", out
+        input_name, channels = f"r{number}", out
     nodes += [
-        helper.make_node("GlobalAveragePool", [given], ["mean"]),
+        helper.make_node("GlobalAveragePool", [input_name], ["mean"]),
         helper.make_node("Flatten", ["mean"], ["logits"]),
     ]
     graph = helper.make_graph(

@@ -37,9 +37,9 @@ def test_uri(**options: Any) -> str:
 
 
 test_uri.__test__ = False  # type: ignore[attr-defined]
-OWN = Registry()
+REGISTRY = Registry()
 
-with Collecting(OWN):
+with Collecting(REGISTRY):
 
     @stage("gray", writes="pixels")
     class Gray(Source):
@@ -209,7 +209,7 @@ with Collecting(OWN):
                 raise OutputError("the disk is full")
 
 
-EXTRA = [OWN.get(name) for name in OWN.names()]
+EXTRA = [REGISTRY.get(name) for name in REGISTRY.names()]
 
 
 @pytest.fixture(name="run")
@@ -233,5 +233,5 @@ def pipeline(sources: dict[str, str], *stages: str, **options: Any) -> PipelineR
     return PipelineRun(build(read_text(text, registry=registry)), Device("cpu"), RunConfig(**options))
 
 
-def kept(id_: str = "keep", source: str | None = None) -> list[tuple[Any, ...]]:
+def entries_of(id_: str = "keep", source: str | None = None) -> list[tuple[Any, ...]]:
     return [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == id_ and (source is None or e[1] == source)]

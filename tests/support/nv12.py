@@ -6,12 +6,12 @@ import numpy as np
 
 def moving_square(i, width=160, height=120):
     """A ramp with a square at 10 + i, in color: (height * 3 / 2, width) uint8."""
-    made = np.empty((height * 3 // 2, width), np.uint8)
-    made[:height] = np.linspace(30, 200, width, dtype=np.uint8)[None]
-    made[20:50, 10 + i : 40 + i] = 220
-    made[height:, 0::2] = 90
-    made[height:, 1::2] = 170
-    return made
+    nv12 = np.empty((height * 3 // 2, width), np.uint8)
+    nv12[:height] = np.linspace(30, 200, width, dtype=np.uint8)[None]
+    nv12[20:50, 10 + i : 40 + i] = 220
+    nv12[height:, 0::2] = 90
+    nv12[height:, 1::2] = 170
+    return nv12
 
 
 def planar(nv12):

@@ -11,13 +11,13 @@ def trackeval_scores(tmp_path, sequences):
     """What TrackEval's own reader and evaluator make of rows as files: name, truth, tracks, number of frames."""
     import trackeval
 
-    for name, truth, found, _ in sequences:
+    for name, truth, tracks, _ in sequences:
         gt = tmp_path / "gt" / name / "gt"
         gt.mkdir(parents=True)
         np.savetxt(gt / "gt.txt", np.hstack([truth, np.ones((len(truth), 3))]), delimiter=",", fmt="%.10g")
         data = tmp_path / "trackers" / "mine" / "data"
         data.mkdir(parents=True, exist_ok=True)
-        np.savetxt(data / f"{name}.txt", np.hstack([found, np.ones((len(found), 1)), -np.ones((len(found), 3))]),
+        np.savetxt(data / f"{name}.txt", np.hstack([tracks, np.ones((len(tracks), 1)), -np.ones((len(tracks), 3))]),
                    delimiter=",", fmt="%.10g")  # fmt: skip
     quiet = {"PRINT_CONFIG": False}
     with contextlib.redirect_stdout(io.StringIO()):

@@ -36,27 +36,27 @@ class Rig:
 
 def frames(text: str) -> list[Frame]:
     """`a0 b0 a1`: frames of the sources a, b, a; the digits are their indices."""
-    made = [Frame(word[0], int(word[1:]), int(word[1:]) / 10, 64, 48) for word in text.split()]
-    for position, frame in enumerate(made):
+    listed = [Frame(word[0], int(word[1:]), int(word[1:]) / 10, 64, 48) for word in text.split()]
+    for position, frame in enumerate(listed):
         frame._state.position = position
-    return made
+    return listed
 
 
 def batch(text: str, ended: str = "", rows: tuple[int, ...] | None = None) -> Batch:
     """A batch of these frames; frame i has `rows[i]` objects whose score tells frame and object."""
     listed = frames(text)
-    made = Batch(listed, sequence=5, ended=tuple(ended))
+    new_batch = Batch(listed, sequence=5, ended=tuple(ended))
     n = len(listed)
-    made.tensor = np.arange(n + 2, dtype=np.float32)[:, None] * np.ones((1, 3), np.float32)  # two rows of padding
-    made.geometry = np.arange(n * 4, dtype=np.float32).reshape(n, 4)
-    made.outputs = {"scores": np.arange(n + 2) * 10}
+    new_batch.tensor = np.arange(n + 2, dtype=np.float32)[:, None] * np.ones((1, 3), np.float32)  # two rows of padding
+    new_batch.geometry = np.arange(n * 4, dtype=np.float32).reshape(n, 4)
+    new_batch.outputs = {"scores": np.arange(n + 2) * 10}
     counts = rows or (1,) * n
     parts = [
         detections([[i, k, i + 5, k + 5] for k in range(count)], score=[i + k / 10 for k in range(count)])
         for i, count in enumerate(counts)
     ]
-    made.tables["detect"] = Detections.concat(parts, rows=range(n)) if n else Detections.empty()
-    return made
+    new_batch.tables["detect"] = Detections.concat(parts, rows=range(n)) if n else Detections.empty()
+    return new_batch
 
 
 def key(listed: list[Frame]) -> str:

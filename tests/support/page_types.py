@@ -18,7 +18,10 @@ def _declared(name: str, schema: dict[str, Any]) -> str:
     if "properties" not in schema:
         return f"export type {name} = {_type(schema)};\n"
     required = set(schema.get("required", ()))
-    lines = [f"  {key}{'' if key in required else '?'}: {_type(one)};" for key, one in schema["properties"].items()]
+    lines = [
+        f"  {key}{'' if key in required else '?'}: {_type(property_schema)};"
+        for key, property_schema in schema["properties"].items()
+    ]
     return "\n".join([f"export interface {name} {{", *lines, "}", ""])
 
 
@@ -26,15 +29,17 @@ def _type(schema: dict[str, Any]) -> str:
     if "$ref" in schema:
         return schema["$ref"].rpartition("/")[2]
     if "enum" in schema:
-        return " | ".join(f'"{one}"' if isinstance(one, str) else str(one).lower() for one in schema["enum"])
+        return " | ".join(
+            f'"{literal}"' if isinstance(literal, str) else str(literal).lower() for literal in schema["enum"]
+        )
     if "const" in schema:
         return f'"{schema["const"]}"'
     for key in ("anyOf", "oneOf"):
         if key in schema:
-            return " | ".join(_type(one) for one in schema[key])
+            return " | ".join(_type(alternative) for alternative in schema[key])
     if schema.get("type") == "array":
         if "prefixItems" in schema:
-            return f"[{', '.join(_type(one) for one in schema['prefixItems'])}]"
+            return f"[{', '.join(_type(element) for element in schema['prefixItems'])}]"
         inner = _type(schema.get("items", {}))
         return f"({inner})[]" if "|" in inner else f"{inner}[]"
     if schema.get("type") == "object":

@@ -51,7 +51,7 @@ def open_page_fixture(chromium, server):
         page = context.new_page()
         page.on("pageerror", lambda error: troubles.append(error.stack or str(error)))
         page.on("console", lambda line: "Content Security Policy" in line.text and troubles.append(line.text))
-        page.on("request", lambda one: elsewhere.append(one.url) if not ours(one.url) else None)
+        page.on("request", lambda request: elsewhere.append(request.url) if not ours(request.url) else None)
         page.goto((url or server.url) + (f"#token={token}" if token else ""))
         if token == TOKEN:  # until then a click asks for the token
             page.locator("#sign-out").wait_for()
@@ -72,9 +72,9 @@ def open_page_fixture(chromium, server):
 @pytest.fixture(autouse=True)
 def tidy(server):
     yield
-    for one in server.open.get("/api/v1/sources").json():
-        if one["id"] not in ("street", "gate"):
-            server.client.delete(f"/api/v1/sources/{one['id']}")
+    for source in server.open.get("/api/v1/sources").json():
+        if source["id"] not in ("street", "gate"):
+            server.client.delete(f"/api/v1/sources/{source['id']}")
 
 
 def tile(page, id_):

@@ -31,8 +31,8 @@ class Gate:
         self._shut = False
 
     def cut(self) -> None:
-        for one in list(self._open):
-            _close(one)
+        for connection in list(self._open):
+            _close(connection)
         self._open.clear()
 
     def close(self) -> None:
@@ -70,10 +70,10 @@ class Gate:
         _close(to)
 
 
-def _close(one: socket.socket) -> None:
+def _close(connection: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        one.shutdown(socket.SHUT_RDWR)
-    one.close()
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()
 
 
 class Place:

@@ -9,11 +9,11 @@ class Plain:
 
     def __init__(self, for_s, clear_s, cooldown_s, gap_s):
         self.for_s, self.clear_s, self.cooldown_s, self.gap_s = for_s, clear_s, cooldown_s, gap_s
-        self.history, self.events, self.now_s, self.given_s = [], [], 0.0, None
+        self.history, self.events, self.now_s, self.previous_s = [], [], 0.0, None
 
     def step(self, now_s, true, over, opened):
-        past_s = 0.0 if self.given_s is None else now_s - self.given_s
-        self.given_s, self.now_s = now_s, self.now_s + max(past_s, 0.0)
+        past_s = 0.0 if self.previous_s is None else now_s - self.previous_s
+        self.previous_s, self.now_s = now_s, self.now_s + max(past_s, 0.0)
         anew = not 0 <= past_s <= self.gap_s
         self.history.append((self.now_s, true and opened and not over, over, opened, anew))
         raised = bool(self.events) and self.events[-1][1] == "raised"
@@ -30,11 +30,11 @@ class Plain:
 
     def lasted(self, column):
         """How long it has been true, at steps after the last event that go on from each other; -1 for not at all."""
-        begun = None
+        start_s = None
         for step in reversed(self.history[self.events[-1][2] if self.events else 0 :]):
             if not step[column]:
                 break
-            begun = step[0]
+            start_s = step[0]
             if step[4]:
                 break
-        return -1 if begun is None else self.now_s - begun
+        return -1 if start_s is None else self.now_s - start_s

@@ -67,7 +67,7 @@ class RayNodes:
         import psutil
 
         raylet = psutil.Process(self.nodes[name].all_processes["raylet"][0].process.pid)
-        return [one for one in raylet.children() if one.cmdline()[0].startswith("ray::RayWorker")]
+        return [process for process in raylet.children() if process.cmdline()[0].startswith("ray::RayWorker")]
 
     def lose(self, name: str) -> None:
         """Kill a node with SIGKILL; its workers go with it."""

@@ -121,34 +121,34 @@ def rtsp_receiver() -> Iterator[Callable[..., Receiver]]:
     why = missing_server()
     if why is not None:
         pytest.skip(why)
-    made: list[Receiver] = []
+    receivers: list[Receiver] = []
 
     def receive(name: str, target: Path, *, user: str = "") -> Receiver:
         port = free_port()
         url = f"rtsp://{user + '@' if user else ''}127.0.0.1:{port}/{name}"
-        made.append(Receiver([_PYTHON, "-c", _RTSP, str(port), name, str(target), user], url, target))
-        made[-1].start()
-        return made[-1]
+        receivers.append(Receiver([_PYTHON, "-c", _RTSP, str(port), name, str(target), user], url, target))
+        receivers[-1].start()
+        return receivers[-1]
 
     yield receive
-    for one in made:
-        one.stop()
+    for receiver in receivers:
+        receiver.stop()
 
 
 @pytest.fixture
 def rtmp_receiver() -> Iterator[Callable[..., Receiver]]:
     """Make RTMP receivers, by FFmpeg's own: call it with a file and how many packets are enough."""
-    made: list[Receiver] = []
+    receivers: list[Receiver] = []
 
     def receive(target: Path, enough: int) -> Receiver:
         url = f"rtmp://127.0.0.1:{free_port()}/live/gate"
-        made.append(Receiver([sys.executable, "-c", _RTMP, url, str(target), str(enough)], url, target))
-        made[-1].start()
-        return made[-1]
+        receivers.append(Receiver([sys.executable, "-c", _RTMP, url, str(target), str(enough)], url, target))
+        receivers[-1].start()
+        return receivers[-1]
 
     yield receive
-    for one in made:
-        one.stop()
+    for receiver in receivers:
+        receiver.stop()
 
 
 class Uploads(http.server.ThreadingHTTPServer):

@@ -32,14 +32,14 @@ def video_fixture(tmp_path_factory):
     """10 s, 25 pictures a second, a keyframe every second, B frames; each picture's brightness says its number."""
     path = tmp_path_factory.mktemp("record") / "gate.mp4"
     with av.open(str(path), "w") as out:
-        made = out.add_stream("libx264", rate=25)
-        made.width, made.height, made.pix_fmt = 64, 48, "yuv420p"
-        made.options = {"g": "25", "bf": "2", "sc_threshold": "0", "crf": "10"}
+        stream = out.add_stream("libx264", rate=25)
+        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.options = {"g": "25", "bf": "2", "sc_threshold": "0", "crf": "10"}
         for i in range(250):
             planes = np.full((72, 64), 128, np.uint8)
             planes[:48] = i
-            out.mux(made.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
-        out.mux(made.encode(None))
+            out.mux(stream.encode(av.VideoFrame.from_ndarray(planes, format="yuv420p")))
+        out.mux(stream.encode(None))
     return path
 
 
@@ -63,7 +63,7 @@ stages:
 
 
 def events(outcome, kind, source="gate"):
-    return [e for one in outcome.records[source] for e in one["events"] if e["kind"] == kind]
+    return [e for record in outcome.records[source] for e in record["events"] if e["kind"] == kind]
 
 
 def shown(path):

@@ -19,18 +19,17 @@ from support.rtsp import wait_until
 class Camera:
     """A source that is read on a thread of its own, and what came of it."""
 
-    def __init__(self, uri, *, fault=None, most=None, **given):
+    def __init__(self, uri, *, fault=None, **options):
         self.frames, self.states, self.logged, self.error = [], [], collect(), None
         self.counters = Counters()
-        made = VideoSource(uri=str(uri), **given)
+        video_source = VideoSource(uri=str(uri), **options)
         if fault is not None:
-            made = FaultySource(made, FaultInjector(Fault(**fault), "cam"))
-        self.source = reconnecting(made)
+            video_source = FaultySource(video_source, FaultInjector(Fault(**fault), "cam"))
+        self.source = reconnecting(video_source)
         self.source.context = Context(
             "cam", Device(), counters=self.counters,
             runtime=RuntimeContext(report_status=lambda state, cause, message: self.states.append((state, cause))),
         )  # fmt: skip
-        self._most = most
         self.thread = threading.Thread(target=self._run)
 
     def _run(self):
@@ -40,8 +39,6 @@ class Camera:
             for frame in frames:
                 frame.surface = None
                 self.frames.append((frame, time.monotonic()))
-                if len(self.frames) == self._most:
-                    break
             frames.close()
             self.source.close()
         except SourceError as error:

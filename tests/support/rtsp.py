@@ -45,8 +45,8 @@ def missing() -> str | None:
         subprocess.run([_PYTHON, "-c", code], check=True, capture_output=True, text=True, timeout=60)
         subprocess.run(["ffprobe", "-version"], check=True, capture_output=True)
     except (OSError, subprocess.SubprocessError) as error:
-        said = getattr(error, "stderr", "") or str(error)
-        return f"no RTSP server: its Debian packages are missing ({str(said).strip().splitlines()[-1]})"
+        reason = getattr(error, "stderr", "") or str(error)
+        return f"no RTSP server: its Debian packages are missing ({str(reason).strip().splitlines()[-1]})"
     return None
 
 
@@ -58,8 +58,8 @@ def free_port() -> int:
     """
     first = 12_000 + 4_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5)
     for port in random.SystemRandom().sample(range(first, first + 4_000), 100):
-        with contextlib.suppress(OSError), socket.socket() as one:
-            one.bind(("127.0.0.1", port))
+        with contextlib.suppress(OSError), socket.socket() as candidate:
+            candidate.bind(("127.0.0.1", port))
             return port
     raise AssertionError("no port is free")
 
@@ -202,10 +202,10 @@ class Proxy:
     def _break(self) -> None:
         with self._lock:
             broken, self._open = self._open, []
-        for one in broken:
+        for connection in broken:
             with contextlib.suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
-            one.close()
+                connection.shutdown(socket.SHUT_RDWR)
+            connection.close()
 
     def _accept(self) -> None:
         while True:
@@ -254,16 +254,16 @@ class Proxy:
         for port in range(random.randrange(20000, 50000) & ~1, 65000, 2):
             pair = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
             try:
-                for n, one in enumerate(pair):
-                    one.bind(("127.0.0.1", port + n))
+                for n, udp_socket in enumerate(pair):
+                    udp_socket.bind(("127.0.0.1", port + n))
             except OSError:
-                for one in pair:
-                    one.close()
+                for udp_socket in pair:
+                    udp_socket.close()
                 continue
-            for one, to, harmed in zip(pair, (int(match[1]), int(match[2])), (True, False), strict=True):
+            for udp_socket, to, harmed in zip(pair, (int(match[1]), int(match[2])), (True, False), strict=True):
                 with self._lock:
-                    self._open.append(one)
-                threading.Thread(target=self._pass_datagrams, args=(one, to, harmed), daemon=True).start()
+                    self._open.append(udp_socket)
+                threading.Thread(target=self._pass_datagrams, args=(udp_socket, to, harmed), daemon=True).start()
             return b"client_port=%d-%d" % (port, port + 1)
         raise AssertionError("no two UDP ports side by side are free")
 
@@ -293,30 +293,30 @@ def rtsp_there() -> None:
 @pytest.fixture
 def rtsp(rtsp_there: None, tmp_path: Path) -> Iterator[Callable[..., RtspServer]]:
     """Make cameras: call it with a file for each name and `RtspServer`'s options; the server runs already."""
-    made: list[RtspServer] = []
+    servers: list[RtspServer] = []
 
     def serve(cameras: Mapping[str, Path], **options: object) -> RtspServer:
-        folder = tmp_path / f"rtsp{len(made)}"
+        folder = tmp_path / f"rtsp{len(servers)}"
         folder.mkdir()
         server = RtspServer(cameras, folder, **options)  # type: ignore[arg-type]
-        made.append(server)
+        servers.append(server)
         server.start()
         return server
 
     yield serve
-    for server in made:
+    for server in servers:
         server.stop()
 
 
 @pytest.fixture
 def proxy() -> Iterator[Callable[..., Proxy]]:
     """Make proxies in front of a port of loopback: call it with the port and `Proxy`'s options."""
-    made: list[Proxy] = []
+    proxies: list[Proxy] = []
 
     def put(target: int, **options: object) -> Proxy:
-        made.append(Proxy(target, **options))  # type: ignore[arg-type]
-        return made[-1]
+        proxies.append(Proxy(target, **options))  # type: ignore[arg-type]
+        return proxies[-1]
 
     yield put
-    for one in made:
-        one.close()
+    for running_proxy in proxies:
+        running_proxy.close()

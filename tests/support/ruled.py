@@ -19,31 +19,31 @@ def nodes(stages):
     return [node for node in graph.nodes.values() if not node.id.startswith(("detect", "track", "color", "weather"))]
 
 
-def shown(given, *ids, batch=4):
+def shown(input_frames, *ids, batch=4):
     """(time, stage or its rule, kind, track) of what rules tell."""
     return [
         (event.pts_s, event.data["rule"], event.kind, event.track_id)
-        for frame in run_nodes(given, *ids, batch=batch)
+        for frame in run_nodes(input_frames, *ids, batch=batch)
         for event in frame.events
         if "rule" in event.data
     ]
 
 
-def told(rule, given, stages="", batch=4):
-    return shown(nodes(f"{stages}  r: {{stage: rule, {rule}}}\n"), given, batch=batch)
+def rule_events(rule, input_frames, stages="", batch=4):
+    return shown(nodes(f"{stages}  r: {{stage: rule, {rule}}}\n"), input_frames, batch=batch)
 
 
 def scene(*each, step_s=1.0, source="a"):
     """A frame a second; each is a list of (label, track, x) or of (label, track, x, columns)."""
-    made = frames(len(each), source, step_s=step_s)
-    for frame, objects in zip(made, each, strict=True):
+    scene_frames = frames(len(each), source, step_s=step_s)
+    for frame, objects in zip(scene_frames, each, strict=True):
         names = {name for *_, last in objects if isinstance(last, dict) for name in last}
-        extra = {name: np.array([one[3].get(name) for one in objects]) for name in names}
+        extra = {name: np.array([entry[3].get(name) for entry in objects]) for name in names}
         frame.tables["detect"] = detections(
-            [[one[2] - 10, 100, one[2] + 10, 150] for one in objects], label=[one[0] for one in objects],
-            labels=("car", "person", "bike"), track_id=[one[1] for one in objects], **extra,
+            [[entry[2] - 10, 100, entry[2] + 10, 150] for entry in objects], label=[entry[0] for entry in objects],
+            labels=("car", "person", "bike"), track_id=[entry[1] for entry in objects], **extra,
         )  # fmt: skip
-    return made
+    return scene_frames
 
 
 def people(*counts):

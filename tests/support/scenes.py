@@ -17,7 +17,7 @@ from support import mot
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def found_in(film: Path, **options) -> list[Frame]:
+def detect_in(film: Path, **options) -> list[Frame]:
     """The frames of a film with what a detector finds in them, without their pictures."""
     frames = run_stage(Detect(**options), run_stage(VideoSource(uri=str(film))))
     return [dataclasses.replace(frame, surface=None) for frame in frames]
@@ -30,11 +30,11 @@ def scene(seed: int, folder: Path) -> tuple[list[Frame], list[dict]]:
     else:
         film = folder / f"{seed}.mp4"
         truth = draw(plan(seed), film)
-    return found_in(film, model=load_card(ROOT / "models" / "demo.yaml"), min_score=0.1), truth
+    return detect_in(film, model=load_card(ROOT / "models" / "demo.yaml"), min_score=0.1), truth
 
 
 def campus(data: Path) -> list[Frame]:
     """The frames of vtest_480x360.mp4 with the people that YOLOX-nano finds there."""
     card = load_card(ROOT / "models" / "yolox-nano.yaml")
     card = card.with_file(data / "models" / "yolox_nano_dyn.onnx")
-    return found_in(data / "videos" / "vtest_480x360.mp4", model=card, labels=["person"], min_score=0.1)
+    return detect_in(data / "videos" / "vtest_480x360.mp4", model=card, labels=["person"], min_score=0.1)

@@ -55,16 +55,16 @@ class Served:
     def until(self, true: Any, seconds: float = 60.0) -> Any:
         """Wait until `true()` is something, and return it."""
         end = time.monotonic() + seconds
-        while not (found := true()):
+        while not (answer := true()):
             assert time.monotonic() < end, f"not within {seconds} s"
             time.sleep(0.05)
-        return found
+        return answer
 
     def source(self, id_: str) -> dict[str, Any]:
-        return next((one for one in self.client.get("/api/v1/sources").json() if one["id"] == id_), {})
+        return next((entry for entry in self.client.get("/api/v1/sources").json() if entry["id"] == id_), {})
 
     def running(self, id_: str) -> dict[str, Any]:
-        return self.until(lambda: (found := self.source(id_)).get("state") == "running" and found["frames"] and found)
+        return self.until(lambda: (entry := self.source(id_)).get("state") == "running" and entry["frames"] and entry)
 
 
 @contextmanager

@@ -26,12 +26,12 @@ RED, GREEN, BLUE = (200, 40, 40), (40, 180, 40), (40, 40, 220)
 
 def scene(views, source="gate", track=7, step_s=1.0):
     """A frame for each view, (box, color, detail) or None: the one object on it."""
-    made = frames(len(views), source, width=WIDTH, height=HEIGHT, step_s=step_s)
-    for frame, view in zip(made, views, strict=True):
+    scene_frames = frames(len(views), source, width=WIDTH, height=HEIGHT, step_s=step_s)
+    for frame, view in zip(scene_frames, views, strict=True):
         boxes = [] if view is None else [view[0]]
         frame.surface = painted(0, 0, 2, 2, RED) if view is None else painted(*view[0], *view[1:])
         frame.tables = {"detect": detections(boxes, track_id=[track] * len(boxes), label=["person"] * len(boxes))}
-    return made
+    return scene_frames
 
 
 SMALL, LARGE = (40, 40, 80, 100), (120, 60, 200, 200)
@@ -42,12 +42,12 @@ def happen(frame, kind="crossed", track=7):
     frame.emit(kind, track, direction="in")
 
 
-def snap(given, batch=4, **options):
-    made = Snapshot(
+def snap(input_frames, batch=4, **options):
+    stage = Snapshot(
         **{"when": "door.crossed", "path": "snaps/{source}/{date}/{time}_{label}_{track_id}.jpg", **options}
     )
-    found = run_stage(made, given, batch=batch)
-    return found, dict(made.context.counters.values)
+    output_frames = run_stage(stage, input_frames, batch=batch)
+    return output_frames, dict(stage.context.counters.values)
 
 
 def files():
@@ -68,5 +68,5 @@ def near(color, other):
     return np.abs(np.asarray(color) - other).max() < 40
 
 
-def saved(found):
-    return [(frame.index, event) for frame in found for event in frame.events if event.kind == "saved"]
+def saved(saved_frames):
+    return [(frame.index, event) for frame in saved_frames for event in frame.events if event.kind == "saved"]

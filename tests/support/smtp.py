@@ -123,9 +123,9 @@ class MailServer:
         if self.hang_up_at is not None and self.hang_up_at in envelope.content:
             server.transport.abort()
             return "451 gone"
-        made = email.message_from_bytes(envelope.content, policy=email.policy.default)
-        assert isinstance(made, EmailMessage)
-        self.got.append(made)
+        message = email.message_from_bytes(envelope.content, policy=email.policy.default)
+        assert isinstance(message, EmailMessage)
+        self.got.append(message)
         self.to.append(list(envelope.rcpt_tos))
         return "250 taken"
 
@@ -136,7 +136,7 @@ class MailServer:
 
     @property
     def subjects(self) -> list[str]:
-        return [str(one["Subject"]) for one in self.got]
+        return [str(message["Subject"]) for message in self.got]
 
 
 def text_of(mail: EmailMessage) -> str:
@@ -148,16 +148,16 @@ def text_of(mail: EmailMessage) -> str:
 @pytest.fixture
 def mail_server() -> Iterator[Callable[..., MailServer]]:
     """Make mail servers that listen already; call it with `MailServer`'s options."""
-    made: list[MailServer] = []
+    servers: list[MailServer] = []
 
     def make(*args: object, **options: object) -> MailServer:
-        made.append(MailServer(*args, **options))  # type: ignore[arg-type]
-        made[-1].start()
-        return made[-1]
+        servers.append(MailServer(*args, **options))  # type: ignore[arg-type]
+        servers[-1].start()
+        return servers[-1]
 
     yield make
-    for one in made:
-        one.stop()
+    for server in servers:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

@@ -10,12 +10,12 @@ def records(*numbers, size=20):
 
 
 def bodies(taken):
-    return [int(one.body[-9:]) for one in taken]
+    return [int(record.body[-9:]) for record in taken]
 
 
 def drain(spool):
-    found = []
+    records = []
     while taken := spool.take(100):
-        found += taken
+        records += taken
         spool.acknowledge(len(taken))
-    return found
+    return records

@@ -49,7 +49,7 @@ def test_what_runs_alone_overlaps_with_nothing(tmp_path: Path) -> None:
     done = subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert "18 passed" in done.stdout, done.stdout + done.stderr
     rows = [row.split() for row in (tmp_path / "log").read_text().splitlines()]
-    spans = sorted((float(begun), float(ended), name) for name, begun, ended, _ in rows)
+    spans = sorted((float(start_s), float(ended), name) for name, start_s, ended, _ in rows)
     assert len({pid for name, *_, pid in rows if name == "alone"}) == 1
     names = [name for *_, name in spans]
     begins = names.index("alone")

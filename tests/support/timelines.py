@@ -16,10 +16,10 @@ from streamkit.core.stage import BatchStage, Collecting, Registry, Sink, Source,
 from streamkit.runtime.observe.trace import Trace
 from streamkit.runtime.pipeline import PipelineRun
 
-OWN = Registry()
+REGISTRY = Registry()
 _BLOCK = bytes(1 << 20)
 
-with Collecting(OWN):
+with Collecting(REGISTRY):
 
     @stage("gray", writes="pixels")
     class Gray(Source):
@@ -62,21 +62,21 @@ with Collecting(OWN):
             time.sleep(self.sleeps_s)
 
 
-def run(path: Path, text: str, **kept: Any) -> tuple[PipelineRun, dict[str, Any], list[str]]:
+def run(path: Path, text: str, **trace_options: Any) -> tuple[PipelineRun, dict[str, Any], list[str]]:
     """Run a pipeline with a timeline; give the run, the file's content, and what is told."""
-    trace = Trace(path, **kept)
-    running = PipelineRun(build(read_text(text, registry=OWN)), Device("cpu"), trace=trace)
+    trace = Trace(path, **trace_options)
+    running = PipelineRun(build(read_text(text, registry=REGISTRY)), Device("cpu"), trace=trace)
     running.run()
-    told = trace.finish()
-    return running, check(json.loads(path.read_text())), told
+    messages = trace.finish()
+    return running, check(json.loads(path.read_text())), messages
 
 
-def check(found: dict[str, Any]) -> dict[str, Any]:
+def check(profile: dict[str, Any]) -> dict[str, Any]:
     """The content, once it is found to keep the format's rules."""
-    named = {(e["pid"], e["tid"]) for e in found["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"}
-    assert {e["ph"] for e in found["traceEvents"]} <= set("XCMi")
+    named = {(e["pid"], e["tid"]) for e in profile["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"}
+    assert {e["ph"] for e in profile["traceEvents"]} <= set("XCMi")
     open_until: dict[tuple[int, int], list[float]] = {}
-    for event in sorted(spans(found), key=lambda e: (e["ts"], -e["dur"])):
+    for event in sorted(spans(profile), key=lambda e: (e["ts"], -e["dur"])):
         at = event["pid"], event["tid"]
         assert at in named
         assert event["dur"] >= 0
@@ -87,24 +87,24 @@ def check(found: dict[str, Any]) -> dict[str, Any]:
             outer.pop()
         assert not outer or ended <= outer[-1], f"{event} ends after the span that it is in"
         outer.append(ended)
-    for event in found["traceEvents"]:
+    for event in profile["traceEvents"]:
         if event["ph"] == "C":
             assert event["args"]["waiting"] >= 0
         assert event["ph"] == "M" or event["ts"] >= 0
         assert isinstance(event["pid"], int)
         assert isinstance(event["name"], str)
-    return found
+    return profile
 
 
-def spans(found: dict[str, Any], name: str | None = None, track: str | None = None) -> list[dict[str, Any]]:
+def spans(profile: dict[str, Any], name: str | None = None, track: str | None = None) -> list[dict[str, Any]]:
     tracks = {
         (e["pid"], e["tid"]): e["args"]["name"]
-        for e in found["traceEvents"]
+        for e in profile["traceEvents"]
         if e["ph"] == "M"
         if e["name"] == "thread_name"
     }
     return [
-        e for e in found["traceEvents"]
+        e for e in profile["traceEvents"]
         if e["ph"] == "X" and name in (None, e["name"]) and track in (None, tracks[e["pid"], e["tid"]])
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from uuid import uuid4
 
 import pytest
 
-_MOST = 6
+_MAX_PROCESSES = 6
 _PER_CORE = 3
 """With five processes on two cores, an eighth of the cores' time is unused: tests wait for servers and cameras."""
 
@@ -30,7 +30,7 @@ def pytest_cmdline_main(config: pytest.Config) -> None:
         return
     config.option.testrunuid = config.option.testrunuid or uuid4().hex
     whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS
-    processes = 0 if Path("/dev/nvidiactl").exists() else min(_PER_CORE * len(os.sched_getaffinity(0)), _MOST)
+    processes = 0 if Path("/dev/nvidiactl").exists() else min(_PER_CORE * len(os.sched_getaffinity(0)), _MAX_PROCESSES)
     if whole and config.option.numprocesses is None and processes > 1 and not config.option.usepdb:
         config.option.numprocesses = processes
         config.option.dist = "loadfile"

@@ -16,7 +16,7 @@ class Bound:
 
     def run(self, feeds):
         self.rows.append(len(next(iter(feeds.values()))))
-        names = [one.name for one in self._session.get_outputs()]
+        names = [output.name for output in self._session.get_outputs()]
         return dict(zip(names, self._session.run(names, feeds), strict=True))
 
     warm = run

@@ -27,11 +27,11 @@ def frame(i, pts_s=None, size=(64, 48), **kwargs):
 
 def sink(path, device=None, **options):
     logged = collect()
-    made = Video(path=str(path), **options)
-    made.context = Context(id="video", device=device or Device())
-    made.logged = logged
-    made.open()
-    return made
+    video_sink = Video(path=str(path), **options)
+    video_sink.context = Context(id="video", device=device or Device())
+    video_sink.logged = logged
+    video_sink.open()
+    return video_sink
 
 
 def write_all(out, indices):

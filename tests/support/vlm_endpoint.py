@@ -35,13 +35,13 @@ class Call:
     def images(self) -> list[np.ndarray]:
         import cv2
 
-        found = []
+        decoded = []
         for part in self.body["messages"][0]["content"][1:]:
             kind, _, data = part["image_url"]["url"].partition(",")
             assert (part["type"], kind) == ("image_url", "data:image/jpeg;base64")
-            made = cv2.imdecode(np.frombuffer(base64.b64decode(data, validate=True), np.uint8), cv2.IMREAD_COLOR)
-            found.append(cv2.cvtColor(made, cv2.COLOR_BGR2RGB))
-        return found
+            bgr = cv2.imdecode(np.frombuffer(base64.b64decode(data, validate=True), np.uint8), cv2.IMREAD_COLOR)
+            decoded.append(cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB))
+        return decoded
 
 
 class Endpoint(http.server.ThreadingHTTPServer):
@@ -57,7 +57,7 @@ class Endpoint(http.server.ThreadingHTTPServer):
         self.knows_response_format = True
         self.answers: Callable[[Call, int], Answer] = lambda call, number: {"injured": True, "why": "lies there"}
         self._lock = threading.Lock()
-        self.at_once = self.most_at_once = 0
+        self.at_once = self.peak_at_once = 0
 
     @property
     def url(self) -> str:
@@ -71,7 +71,7 @@ class Endpoint(http.server.ThreadingHTTPServer):
             number = len(self.calls)
             self.calls.append(call)
             self.at_once += 1
-            self.most_at_once = max(self.at_once, self.most_at_once)
+            self.peak_at_once = max(self.at_once, self.peak_at_once)
         time.sleep(self.delay_s)
         with self._lock:
             self.at_once -= 1

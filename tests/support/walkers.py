@@ -11,11 +11,11 @@ METHODS = tuple(BUILT_IN)
 
 def walkers(count, places, source="a", step_s=0.04, speed=50.0, size=(40, 80), **columns):
     """Frames of one source in which boxes at these (x, y) walk to the right at `speed` pixels a second."""
-    made = frames(count, source, step_s=step_s)
-    for frame in made:
+    walker_frames = frames(count, source, step_s=step_s)
+    for frame in walker_frames:
         boxes = [[x + speed * frame.pts_s, y, x + speed * frame.pts_s + size[0], y + size[1]] for x, y in places]
         frame.tables = {"detect": detections(boxes, [0.9] * len(boxes), labels=("car", "person"), **columns)}
-    return made
+    return walker_frames
 
 
 def without(frame, *rows):
@@ -28,5 +28,5 @@ def ids(done):
     return [frame.detections.track_id.tolist() for frame in done]
 
 
-def track(given, batch=4, **options):
-    return ids(run_stage(Track(**options), given, batch=batch))
+def track(input_frames, batch=4, **options):
+    return ids(run_stage(Track(**options), input_frames, batch=batch))

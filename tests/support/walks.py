@@ -13,8 +13,8 @@ def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=36
     `tracks` maps a track's number to its places, one a frame; `times` are the frames' times in seconds.
     """
     n = max(map(len, tracks.values()), default=0)
-    given = frames(n, source, step_s=step_s, width=width, height=height)
-    for i, frame in enumerate(given):
+    walk_frames = frames(n, source, step_s=step_s, width=width, height=height)
+    for i, frame in enumerate(walk_frames):
         if times is not None:
             frame.pts_s = times[i]
         here = {t: places[i] for t, places in tracks.items() if i < len(places) and places[i] is not None}
@@ -22,12 +22,12 @@ def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=36
         names = [label if isinstance(label, str) else label[t] for t in here]
         every = (label,) if isinstance(label, str) else tuple(dict.fromkeys(label.values()))
         frame.detections = detections(boxes, track_id=list(here), label=names, labels=every)
-    return given
+    return walk_frames
 
 
-def told(stage, given, batch=4):
+def stage_events(stage, input_frames, batch=4):
     """What a stage says, in order of frames: (frame, kind, track, data)."""
-    done = run_stage(stage, given, batch=batch)
+    done = run_stage(stage, input_frames, batch=batch)
     return [(e.frame, e.kind, e.track_id, e.data) for frame in done for e in frame.events]
 
 
@@ -69,18 +69,18 @@ def gap(p, a, b):
 
 def passes(line, p, q):
     """The passes of the step from p to q over a line's parts: 1 from left to right, -1 from right to left."""
-    found = []
+    directions = []
     p, q = moved(p), moved(q)
     for a, b in itertools.pairwise(line):
         before, after = right_of(a, b, p), right_of(a, b, q)
         if before != after and right_of(p, q, a) != right_of(p, q, b):
-            found.append(1 if after else -1)
-    return found
+            directions.append(1 if after else -1)
+    return directions
 
 
 def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
     """(frame, way) of one track's crossings, as docs/counting.md says it."""
-    found, last, seen = [], None, None
+    crossed, last, seen = [], None, None
     net, armed, far = 0, False, None
     for i, (p, t) in enumerate(zip(places, times, strict=True)):
         if p is None:
@@ -99,9 +99,9 @@ def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
         elif net:
             far = t if far is None else far
             if t - far >= debounce:
-                found.append((i, 1 if net > 0 else -1))
+                crossed.append((i, 1 if net > 0 else -1))
                 net = 0
-    return found
+    return crossed
 
 
 def inside(area, p):
@@ -117,11 +117,11 @@ def inside(area, p):
 
 def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
     """(entered, left, lost) in seconds of one track's stays; the last may have no end (None)."""
-    found, is_in, since, seen = [], False, None, None
+    intervals, is_in, since, seen = [], False, None, None
     for p, t in zip(places, times, strict=True):
         if seen is not None and t - seen > track_ttl:
             if is_in:
-                found[-1] = (found[-1][0], seen, True)
+                intervals[-1] = (intervals[-1][0], seen, True)
             is_in, since, seen = False, None, None
         if p is None:
             continue
@@ -134,30 +134,30 @@ def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
         since = t if since is None else since
         if t - since >= debounce:
             if now:
-                found.append((since, None, False))
+                intervals.append((since, None, False))
             else:
-                found[-1] = (found[-1][0], since, False)
+                intervals[-1] = (intervals[-1][0], since, False)
             is_in, since = now, None
-    return found
+    return intervals
 
 
 def scene(seed, step=1):
     """The true objects of a drawn street, as frames and as each track's boxes by frame; its labels by track."""
     from samples.scene import plan
 
-    made = plan(seed, seconds=16, check=False)
-    tracks, labels, given = {}, {}, frames(made.frames // step, f"street {seed}", step_s=step / made.fps)
-    for i, frame in enumerate(given):
-        found = made.objects(i * step)
-        names = [one["label"] for one in found]
+    plan_ = plan(seed, seconds=16, check=False)
+    tracks, labels, scene_frames = {}, {}, frames(plan_.frames // step, f"street {seed}", step_s=step / plan_.fps)
+    for i, frame in enumerate(scene_frames):
+        objects = plan_.objects(i * step)
+        names = [entry["label"] for entry in objects]
         every = ("car", "person", "bike")
         frame.detections = detections(
-            [one["box"] for one in found], track_id=[one["id"] for one in found], label=names, labels=every
+            [entry["box"] for entry in objects], track_id=[entry["id"] for entry in objects], label=names, labels=every
         )
-        for one, box in zip(found, frame.detections.xyxy.tolist(), strict=True):
-            tracks.setdefault(one["id"], [None] * len(given))[i] = box
-            labels[one["id"]] = one["label"]
-    return given, tracks, labels
+        for entry, box in zip(objects, frame.detections.xyxy.tolist(), strict=True):
+            tracks.setdefault(entry["id"], [None] * len(scene_frames))[i] = box
+            labels[entry["id"]] = entry["label"]
+    return scene_frames, tracks, labels
 
 
 def feet(boxes, width=640, height=360):

@@ -12,12 +12,12 @@ TEXT = {"encoder": "demo-words-text.onnx", "tokenizer": "demo-words-tokenizer.js
 
 def card(folder: Path, model=None, *, task="detect", text=None, **more) -> Card:
     """A card in `folder` of a network, by default the shipped one, with the shipped text encoder."""
-    given = {name: f"{shipped_models()}/{file}" for name, file in TEXT.items()} if text is None else text
+    text_files = {name: f"{shipped_models()}/{file}" for name, file in TEXT.items()} if text is None else text
     file = shipped_models() / "demo-words.onnx"
     if model is not None:
         file = folder / "words.onnx"
         pytest.importorskip("onnx").save(model, file)
-    lines = {"family": "yolov8", "file": str(file), "text": given, "score": 0.1, "iou": 0.7, **more}
+    lines = {"family": "yolov8", "file": str(file), "text": text_files, "score": 0.1, "iou": 0.7, **more}
     body = "".join(f"{key}: {value}\n" for key, value in lines.items() if value != {})
     spec = "{size: [640, 384], pad: 114, scale: 1/255}"
     (folder / "words.yaml").write_text(f"task: {task}\n{body}input: {spec}\n")
@@ -48,10 +48,10 @@ def of_rank_2():
     """The network with texts as (P, 64)."""
     onnx = pytest.importorskip("onnx")
     model = network()
-    given = model.graph.input[1]
-    dims = given.type.tensor_type.shape.dim
+    text_input = model.graph.input[1]
+    dims = text_input.type.tensor_type.shape.dim
     del dims[0]
-    given.name = "rows"
+    text_input.name = "rows"
     model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([0]), "first"))
     model.graph.node.insert(0, onnx.helper.make_node("Unsqueeze", ["rows", "first"], ["text_embeds"]))
     return model

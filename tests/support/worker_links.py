@@ -54,9 +54,9 @@ class FakeWorkerLink:
 
     def report_states(self, frames: int, states: dict[str, SourceState]) -> None:
         """Report the states of its sources."""
-        own = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
+        run_fields = {"exit_code": 0, "frames": frames, "seconds": 1.5, "frames_per_s": 2.0}
         counts = RunCounts(finished={"note": frames})
-        self.tell(messages.Report(WorkerReport(own, counts, states, dict(self.sources), at_s=12.5)))
+        self.tell(messages.Report(WorkerReport(run_fields, counts, states, dict(self.sources), at_s=12.5)))
 
     def work(self, order: str) -> None:
         """Do as a worker whose sources have three frames each."""

@@ -24,10 +24,12 @@ def main(data: Path) -> None:
     campus_rows = mot.read(data / "mot" / "TUD-Campus" / "det" / "det.txt")
     truth = mot.by_frame(mot.read(data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
     for method in METHODS:
-        scores = mot.scores(truth, mot.tracked(mot.given(campus_rows, 1 / 25, 640, 480), method=method))
+        scores = mot.scores(
+            truth, mot.tracked(mot.frames_with_detections(campus_rows, 1 / 25, 640, 480), method=method)
+        )
         figures = f"{scores['MOTA']:.3f} | {scores['IDF1']:.3f} | {scores['switches']}"
         print(f"| TUD-Campus {method} | {figures} |", flush=True)
-    people = mot.given(mot.read(data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
+    people = mot.frames_with_detections(mot.read(data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
     for name, video, step_s in (("PETS09-S2L1", people, 1 / 7), ("vtest YOLOX-nano", scenes.campus(data), 1 / 10)):
         for method in METHODS:
             long = mot.lengths(mot.tracked(video, method=method))

@@ -8,7 +8,7 @@ from support.mot import (
     by_frame,
     counted,
     every_nth,
-    given,
+    frames_with_detections,
     lengths,
     read,
     scores,
@@ -31,7 +31,7 @@ SCENES, SHIPS = (3, 5, 7), 7  # docs/tracking-accuracy.md has ten
 )
 def test_tracks_of_given_detections(test_data, method, mota, idf1):
     folder = test_data / "mot" / "TUD-Campus"
-    video = given(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
+    video = frames_with_detections(read(folder / "det" / "det.txt"), 1 / 25, 640, 480)
     method_scores = scores(by_frame(read(folder / "gt" / "gt.txt"), 71), tracked(video, method=method))
     assert method_scores["MOTA"] >= mota
     assert method_scores["IDF1"] >= idf1
@@ -40,7 +40,7 @@ def test_tracks_of_given_detections(test_data, method, mota, idf1):
 def test_ocsort_loses_nobody_whom_sort_keeps(test_data):
     """Its recovery is for who was lost for a moment: it must not give strangers the tracks of those who went."""
     truth = by_frame(read(test_data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
-    videos = [given(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
+    videos = [frames_with_detections(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
     method_scores = {
         method: scores(together([truth] * 6), together([tracked(video, method=method) for video in videos]))
         for method in ("sort", "ocsort")
@@ -57,7 +57,7 @@ def test_ocsort_is_not_behind_sort(kind, ahead):
     detections = [seen_by_a_detector(truth, seed) for seed, truth in enumerate(truths)]
     if kind == "hidden":
         detections = [behind_pillars(rows) for rows in detections]
-    frames = [given(rows, 1 / 25, 960, 540) for rows in detections]
+    frames = [frames_with_detections(rows, 1 / 25, 960, 540) for rows in detections]
     idf1 = {
         method: scores(together(truths), together([tracked(scene, method=method) for scene in frames]))["IDF1"]
         for method in ("sort", "ocsort")
@@ -67,7 +67,7 @@ def test_ocsort_is_not_behind_sort(kind, ahead):
 
 def test_tracks_of_many_people_are_few_and_long(test_data):
     """PETS09-S2L1: 19 people come and go, some several times, for 795 frames."""
-    video = given(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
+    video = frames_with_detections(read(test_data / "mot" / "PETS09-S2L1" / "det" / "det.txt"), 1 / 7, 768, 576)
     long = lengths(tracked(video))
     assert 19 <= len(long) <= 42
     assert long.mean() >= 100

@@ -255,7 +255,7 @@ class Family:
     def read(
         self, outputs: Outputs, geometry: np.ndarray, sizes_wh: np.ndarray, input_size: Size, options: ReadOptions
     ) -> Packed:
-        """Decode a batch's outputs into objects, on the outputs' device, without synchronising with it.
+        """Decode a batch's outputs into objects, on the outputs' device, without synchronizing with it.
 
         Args:
             outputs: the network's outputs by name; their first n rows are frames, further rows are padding.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The device of a pipeline: selection, one CUDA stream per lane, and synchronisation between streams.
+"""The device of a pipeline: selection, one CUDA stream per lane, and synchronization between streams.
 
 Each batch that leaves a lane carries an event recorded on the producer's stream. The consumer waits for it: a device
 lane on its stream, a host lane on its thread. Arrays that a lane has read are kept until its stream has passed them. A
@@ -96,7 +96,7 @@ def gpu_trouble(index: int = 0) -> str | None:
 
 
 class LaneDevice:
-    """Synchronisation of a lane with the device. On the CPU it does nothing."""
+    """Synchronization of a lane with the device. On the CPU it does nothing."""
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
@@ -216,7 +216,7 @@ def _held(batch: Batch) -> Any:
 
 
 def lane_device(device: Device, on_device: bool) -> LaneDevice:
-    """Create the synchronisation for a lane of device stages or of host stages."""
+    """Create the synchronization for a lane of device stages or of host stages."""
     if device.kind == "cpu":
         return LaneDevice()
     return CudaLane(device) if on_device else HostLane(device)

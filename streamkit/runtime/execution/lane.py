@@ -144,7 +144,7 @@ class LaneThread:
         spans: returns the calling thread's track in the timeline of the run.
 
     Attributes:
-        device: synchronises the lane with the device.
+        device: synchronizes the lane with the device.
     """
 
     def __init__(

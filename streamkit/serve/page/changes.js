@@ -46,7 +46,7 @@ function effect({ rebuilds }) {
  * @param {string} name the file's name
  * @param {Edit} edit the checked edit
  * @param {() => Promise<Edit>} save
- * @returns {Promise<Edit | null>} the saved edit; null if the user cancelled
+ * @returns {Promise<Edit | null>} the saved edit; null if the user canceled
  */
 export function confirmChanges(name, edit, save) {
   const valid = edit.problems.every((one) => one.warning);

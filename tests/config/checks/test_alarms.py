@@ -26,14 +26,14 @@ def read(text):
         ("{a: {when: down_s > 3, to: draw}}", "3:36", "got 'draw': is no emitter; put one under stages, such as email"),
     ],
 )
-def test_mistakes_are_told_where_they_are(text, place, message):
+def test_invalid_alarms_are_reported_with_their_position(text, place, message):
     _, problems = read(text)
     assert len(problems) == 1, problems
     assert message in problems[0]
     assert problems[0].startswith(f"pipeline.yaml:{place}: ")
 
 
-def test_a_stage_cannot_be_called_as_the_stage_of_alarms_is():
+def test_a_stage_cannot_have_the_id_of_the_alarm_stage():
     config = read_text('sources: {gate: "rtsp://h/x"}\nstages: {alarms: {stage: draw}}\nalarms: {a: down_s > 3}')
     assert "alarms is the stage of the events of alarms:" in str(config.problems[0])
     assert not read_text('sources: {gate: "rtsp://h/x"}\nstages: {alarms: {stage: draw}}').problems
@@ -49,7 +49,7 @@ def test_a_stage_cannot_be_called_as_the_stage_of_alarms_is():
         ("email: {url: 'smtp://h', mail_from: a@b.c, to: x@y.z, when: line.crossed}", True),
     ],
 )
-def test_alarms_that_nobody_hears_are_worth_a_warning(stage, warned):
+def test_alarms_without_a_reader_give_a_warning(stage, warned):
     config = read_text(f'sources: {{gate: "rtsp://h/x"}}\nstages: {{{stage}}}\nalarms: {{a: down_s > 3}}')
     assert config.problems == []
     assert [str(warning).startswith("pipeline.yaml:3:9: no emitter takes alarms") for warning in config.warnings] == [

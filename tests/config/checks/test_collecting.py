@@ -41,12 +41,12 @@ NO_VECTORS = "5:12: collect reads embedding, which no earlier stage writes; put 
         ("random: 6/h, capture: object, from: decode", "collect.capture: object needs a detector above it"),
     ],
 )
-def test_mistakes_are_told_with_their_place(root, options, message):
+def test_invalid_options_are_reported_with_their_position(root, options, message):
     with pytest.raises(ConfigError) as error:
         built(root, f"collect: {{{options}, path: out}}")
     assert message in str(error.value)
 
 
-def test_the_stage_knows_the_models_of_its_objects(root):
+def test_the_stage_resolves_the_models_of_its_objects(root):
     graph = built(root, "collect: {path: out, disagreement: {between: [detect.car, cars]}}")
     assert graph.nodes["collect"].options["models"] == {"detect": "demo", "cars": "demo"}

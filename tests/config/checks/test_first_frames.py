@@ -30,7 +30,7 @@ LINE = "[[5, 60], [40, 60]]"  # below a picture of 64x48, and inside one of 48x6
         ("rtsp://10.0.0.1/1", None),
     ],
 )
-def test_a_line_outside_of_the_frame_is_reported(tmp_path, source, size):
+def test_a_line_outside_the_frame_is_reported(tmp_path, source, size):
     write(tmp_path / "upright.mp4", frames=2)
     write(tmp_path / "turned.mp4", frames=2, rotation=90)
     (tmp_path / "shots").mkdir()
@@ -57,7 +57,7 @@ OUT = "[[70, 0], [80, 0], [80, 9]]"
         (f"{DETECT}  direction: {{directions: {{up: [[900, 900], [900, 0]]}}}}\n", None),
     ],
 )
-def test_each_kind_of_shape_is_compared_with_the_sources_it_is_for(tmp_path, stages, place):
+def test_each_kind_of_shape_is_compared_with_its_sources(tmp_path, stages, place):
     sources = "sources:\n  a: test://?width=64&height=48\n"
     text = sources + "stages:\n" + stages
     if "[b]" in stages:
@@ -73,7 +73,7 @@ def test_a_shape_in_shares_is_compared_without_the_size_of_a_frame(tmp_path):
     assert warnings(text, tmp_path) == ["5:37: door.line is outside of the frame: no object can be in it"]
 
 
-def test_a_file_that_cannot_be_read_is_reported(tmp_path):
+def test_an_unreadable_file_is_reported(tmp_path):
     (tmp_path / "text.mp4").write_text("hello")
     (tmp_path / "void.mp4").touch()
     (tmp_path / "folder").mkdir()
@@ -90,7 +90,7 @@ def test_a_file_that_cannot_be_read_is_reported(tmp_path):
     ("device", "places"),
     [("cuda", ["1:9"]), ("[cuda:0, cuda:1]", ["1:9", "1:9"]), ("{use: cuda}", ["1:15"]), ("auto", []), ("cpu", [])],
 )
-def test_a_gpu_that_is_not_there_is_reported(tmp_path, device, places):
+def test_a_missing_gpu_is_reported(tmp_path, device, places):
     text = f"device: {device}\nsources: {{a: 'test://', b: 'test://'}}\nstages: {{draw: {{}}}}\n"
     lines = warnings(text, tmp_path)
     assert [line.split(": ")[0] for line in lines] == places

@@ -35,13 +35,13 @@ def problems_and_warnings(root, *stages, registry=None):
         ("labels: [car]", "[persn]", "no detector above finds 'persn'; it has: car"),
     ],
 )
-def test_a_class_that_the_detector_leaves_out_is_refused(detect, blur, text, root):
+def test_hiding_a_class_that_the_detector_drops_is_refused(detect, blur, text, root):
     problems, _ = problems_and_warnings(root, f"detect: {{model: demo, {detect}}}", f"draw: {{blur: {blur}}}")
     assert len(problems) == 1
     assert f": draw.blur: {text.partition(';')[0]}" in problems[0]
 
 
-def test_a_class_that_one_of_several_detectors_keeps_can_be_hidden(root):
+def test_a_class_kept_by_any_detector_can_be_hidden(root):
     more = "more: {stage: detect, model: demo, labels: [person]}"
     assert problems_and_warnings(root, "detect: {model: demo, labels: [car]}", more, "draw: {blur: [person]}") == (
         [],
@@ -54,7 +54,7 @@ CLEAR = "3:32: draw.blur: on frames that detect.every: 5 leaves out, nothing is 
 
 @pytest.mark.parametrize("blur", ["[person]", "all", "{labels: [person], zone: [[0, 0], [90, 0], [90, 90]]}"])
 @pytest.mark.parametrize("on", ["", ", from: detect"], ids=["alone", "beside a tracker"])
-def test_frames_that_a_detector_leaves_out_would_be_clear(blur, on, root):
+def test_hiding_is_refused_if_skipped_frames_would_be_clear(blur, on, root):
     beside = ("track: {}", "jsonl: {path: out/a.jsonl}") if on else ()
     problems, _ = problems_and_warnings(root, "detect: {model: demo, every: 5}", *beside, f"draw: {{blur: {blur}{on}}}")
     assert problems == [CLEAR + "put a tracker, `track: {}`, between detect and draw, or leave out every"]
@@ -69,13 +69,13 @@ def test_frames_that_a_detector_leaves_out_would_be_clear(blur, on, root):
     ],
     ids=["a zone alone", "every frame", "other classes"],
 )
-def test_what_is_hidden_on_every_frame_is_not_refused(blur, detect, root):
+def test_hiding_on_every_frame_is_accepted(blur, detect, root):
     problems, warnings = problems_and_warnings(root, detect, f"draw: {{blur: {blur}}}")
     assert problems == []
     assert not any("draw.blur" in warning for warning in warnings)
 
 
-def test_with_the_way_out_nothing_shows_what_any_stage_above_it_hides(root):
+def test_the_suggested_fix_shows_nothing_hidden_by_stages_above(root):
     hiding = "faces: {stage: draw, blur: all}", "zones: {stage: draw, pixelate: {zone: [[0, 0], [90, 0], [90, 90]]}}"
     above = "detect: {model: demo}", "track: {}", "door: {stage: line_counter, line: [[0, 0], [9, 9]]}"
     problems, _ = problems_and_warnings(
@@ -101,7 +101,7 @@ def test_with_the_way_out_nothing_shows_what_any_stage_above_it_hides(root):
         (", min_score: 0.6", "confirm: 0", None),
     ],
 )
-def test_what_a_tracker_does_not_follow_is_warned_of_with_the_way_out(detect, track, way, root):
+def test_objects_a_tracker_does_not_follow_give_a_warning_with_the_fix(detect, track, way, root):
     stages = f"detect: {{model: demo, every: 5{detect}}}", f"track: {{{track}}}", "draw: {blur: [person]}"
     problems, warnings = problems_and_warnings(root, *stages)
     assert problems == []
@@ -114,7 +114,7 @@ def test_what_a_tracker_does_not_follow_is_warned_of_with_the_way_out(detect, tr
         ]
 
 
-def test_with_the_way_out_every_object_has_a_track_and_is_there_on_the_frames_between(run_pipeline):
+def test_the_suggested_fix_tracks_every_object_on_skipped_frames(run_pipeline):
     text = f"""
 sources: {{street: samples/street.mp4}}
 stages:
@@ -138,7 +138,7 @@ stages:
         assert (overlap.max(axis=1, initial=0) > 0.6).all(), "but for a second box of one object"
 
 
-def test_another_tracker_may_say_nothing_of_the_frames_between(root):
+def test_a_plugin_tracker_may_not_predict_skipped_frames(root):
     config = read_text(
         "plugins: [plugins]\n" + HEAD + "  detect: {model: demo, every: 5}\n  follow: {stage: simple_track}\n"
         "  draw: {blur: [person]}\n",
@@ -150,7 +150,7 @@ def test_another_tracker_may_say_nothing_of_the_frames_between(root):
     ]
 
 
-def test_what_is_found_within_objects_is_not_there_on_the_frames_between(root):
+def test_objects_within_objects_are_missing_on_skipped_frames(root):
     parts = "plate: {stage: detect, model: demo, of: detect.car}", "draw: {blur: [person]}"
     problems, _ = problems_and_warnings(root, "detect: {model: demo, every: 5, labels: [car]}", "track: {}", *parts)
     assert problems == [CLEAR + "leave out every"]
@@ -170,7 +170,7 @@ def test_what_is_found_within_objects_is_not_there_on_the_frames_between(root):
         ),
     ],
 )
-def test_what_is_no_list_of_classes_is_told_with_the_way_out(blur, text, root):
+def test_an_invalid_list_of_classes_is_refused_with_the_fix(blur, text, root):
     assert problems_and_warnings(root, "detect: {model: demo}", f"draw: {{blur: {blur}}}") == ([text], [])
 
 
@@ -213,7 +213,7 @@ def printers():
         ("prints: {stage: printer, show_hidden: true, from: crossing}", False),
     ],
 )
-def test_only_what_writes_pictures_can_show_what_is_hidden(written, refused, root):
+def test_only_stages_that_write_images_are_checked_for_hidden_objects(written, refused, root):
     above = "detect: {model: demo}", "track: {}", "crossing: {stage: line_counter, line: [[0, 9], [90, 9]]}"
     problems, _ = problems_and_warnings(root, *above, "draw: {blur: [person]}", written, registry=printers())
     way = "write from: draw, first where there are several, or show_hidden: true where that is meant"

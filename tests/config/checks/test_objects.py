@@ -28,7 +28,7 @@ def warnings(text, root, tmp_path):
         ),
     ],
 )
-def test_frames_without_objects_are_warned_of_where_nothing_tracks(stages, warns, root, tmp_path):
+def test_skipped_frames_without_a_tracker_give_a_warning(stages, warns, root, tmp_path):
     lines = warnings(stages, root, tmp_path)
     assert bool(lines) == warns
     if warns:
@@ -63,7 +63,7 @@ GROUND = "points: [[210, 180], [420, 180], [560, 340], [60, 340]], ground: [[0, 
         ("heatmap", 'path: "out/{source}.png"'),
     ],
 )
-def test_a_class_to_be_watched_that_no_detector_finds_is_refused_at_its_place(stage, options, root):
+def test_an_undetected_class_is_refused_with_its_position(stage, options, root):
     text = f"  it: {{stage: {stage}, labels: [car, persn], {options}}}\n"
     column = text.index("persn") + 1
     assert refused(DETECT + text, root) == [
@@ -75,12 +75,12 @@ def test_a_class_to_be_watched_that_no_detector_finds_is_refused_at_its_place(st
     ]
 
 
-def test_others_are_classes_too(root):
+def test_classes_of_other_options_are_checked(root):
     text = "  near: {stage: proximity, distance: 9, labels: [person], others: [car, bkie]}\n"
     assert refused(DETECT + text, root) == ["5:73: near.others: no detector above finds 'bkie'; did you mean 'bike'?"]
 
 
-def test_a_class_may_be_of_any_detector_above_and_of_one_whose_classes_are_not_known(root):
+def test_a_class_may_come_from_any_detector_above_or_one_of_unknown_classes(root):
     from streamkit.core.stage import BatchStage, Collecting, default_registry, stage
 
     registry = default_registry()

@@ -60,7 +60,7 @@ def problem_texts(parts):
     return [str(problem).removeprefix("pipeline.yaml:") for problem in caught.value.problems]
 
 
-def test_parts_stand_in_a_chain():
+def test_parts_of_a_composite_form_a_chain():
     options = {"n": np.int64(2), "every": 1, "names": ("a",), "word": "b"}
     built_graph = graph(
         lambda: (part for part in [CompositePart("find", Find, options), CompositePart("plain", Plain, {"n": 1})])
@@ -104,10 +104,10 @@ def fails():
         ([CompositePart("find", Plain, {"m": 1})], "it.find: Plain.__init__() got an unexpected keyword argument 'm'"),
     ],
 )
-def test_parts_that_cannot_stand_are_told_once_at_the_composite(parts, text):
+def test_invalid_parts_are_reported_once_at_the_composite(parts, text):
     (problem,) = problem_texts(parts)
     assert problem.startswith(f"3:7: {text}")
 
 
-def test_every_part_is_told_at_once():
+def test_problems_of_all_parts_are_reported_together():
     assert len(problem_texts([CompositePart("find", Find, {"n": 0}), CompositePart("more", Find, {"m": 0})])) == 2

@@ -74,7 +74,7 @@ def warned(text):
         ("score > 5 and person.age > 3", 15, "there is no name 'person.age'"),
     ],
 )
-def test_a_condition(when, column, reason):
+def test_an_invalid_condition_is_reported(when, column, reason):
     (text,) = problem_texts(f'{ABOVE}  r: {{stage: rule, when: "{when}"}}\n')
     assert text.startswith(f"8:{26 + column}: r.when: column {column}: ")
     assert reason in text
@@ -91,13 +91,13 @@ def test_a_condition(when, column, reason):
         ('when: "source == \\"a\\" or present(persn)"', "8:54"),
     ],
 )
-def test_the_column_is_that_of_the_file(written, place):
+def test_the_column_of_a_problem_is_that_of_the_file(written, place):
     (text,) = problem_texts(f"{ABOVE}  r: {{stage: rule, {written}}}\n")
     assert text.startswith(f"{place}: r.when: column ")
 
 
 @pytest.mark.parametrize("style", ["|", ">", ">-", "|2"])
-def test_the_line_is_that_of_the_file(style):
+def test_the_line_of_a_problem_is_that_of_the_file(style):
     indent = "        " if style == "|2" else "      "
     (text,) = problem_texts(
         f"{ABOVE}  r:\n    stage: rule\n    when: {style}\n{indent}present(person) and\n{indent}present(persn)\n"
@@ -106,7 +106,7 @@ def test_the_line_is_that_of_the_file(style):
     assert "column" in text
 
 
-def test_several_rules_are_told_at_once_each_by_its_name():
+def test_problems_of_several_rules_are_reported_together_by_name():
     rules = (
         "    rules:\n      a: {when: present(persn)}\n      b: {when: present(car), clear: absent(cra)}\n"
         "      c: {when: present(car)}\n      d: {when: present(car), clear: car}\n"
@@ -140,12 +140,12 @@ def test_several_rules_are_told_at_once_each_by_its_name():
         ("when: 5", "r.when must be text, got 5"),
     ],
 )
-def test_the_options(options, reason):
+def test_invalid_options_of_a_rule_are_reported(options, reason):
     texts = problem_texts(f"{ABOVE}  r: {{stage: rule{', ' if options else ''}{options}}}\n")
     assert len([text for text in texts if reason in text]) == 1
 
 
-def test_one_object_needs_a_track():
+def test_a_rule_about_an_object_needs_a_tracker():
     text = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  r: {stage: rule, when: car and score > 0.8}\n"
     assert problem_texts(text) == [
         "4:26: r.when: column 1: this refers to one object, which needs tracks: put track above the rule, or count "
@@ -154,13 +154,13 @@ def test_one_object_needs_a_track():
     assert warned(text.replace("car and score > 0.8", "count(car and score > 0.8) > 0")) == []
 
 
-def test_only_the_classes_that_a_detector_keeps_can_be_meant():
+def test_a_rule_can_use_only_classes_kept_by_a_detector():
     above = ABOVE.replace("model: demo", "model: demo, labels: [car]").replace("labels: [car, person]", "labels: [car]")
     (text,) = problem_texts(f"{above}  r: {{stage: rule, when: bike}}\n")
     assert text.endswith("there is neither a name nor a class 'bike'; classes here: car")
 
 
-def test_a_rule_sees_only_what_stands_above_it():
+def test_a_rule_can_use_only_stages_above_it():
     stages = ABOVE.replace("  line:", "  r: {stage: rule, when: event(line.crossed)}\n  line:")
     (text,) = problem_texts(stages)
     assert "there is no stage 'line' above the rule" in text
@@ -168,19 +168,19 @@ def test_a_rule_sees_only_what_stands_above_it():
     assert "there is no stage 'yard' above the rule; put a stage zone above it" in text
 
 
-def test_the_form_is_told_beside_other_mistakes():
+def test_form_errors_are_reported_beside_other_problems():
     texts = problem_texts(f"{ABOVE}  crop: {{}}\n  r: {{stage: rule, when: (present(persn)}}\n")
     assert len(texts) == 2
     assert "unknown stage 'crop'" in texts[0]
     assert texts[1] == "9:26: r.when: column 1: this ( is not closed; add a ) at its end"
 
 
-def test_a_source_that_is_not_there_yet_is_warned_of():
+def test_an_unknown_source_gives_a_warning():
     text = f'{ABOVE}  r: {{stage: rule, when: \'source in ["gat", "street"] and present(car)\'}}\n'
     assert warned(text) == ["8:38: r: there is no source 'gat'; did you mean 'gate'?"]
 
 
-def test_events_of_rules_have_names():
+def test_events_of_rules_can_be_referenced_by_name():
     rules = f"{ABOVE}  r:\n    stage: rule\n    rules: {{crowd: {{when: present(car)}}, gone: {{when: absent(car)}}}}\n"
     sink = "  record: {path: 'out/{source}-{time}.mp4', when: WHEN}\n"
     for name in ("r", "r.raised", "r.crowd.raised", "r.gone.cleared"):

@@ -30,7 +30,7 @@ def warned(sources):
         ("{a: [lane]}", [(61, "line_counter.sources.a: there is no source 'lane'; known: gate, yard")]),
     ],
 )
-def test_each_unknown_source_is_a_warning_at_its_place(sources, expected):
+def test_each_unknown_source_gives_a_warning_with_its_position(sources, expected):
     assert warned(sources) == expected
 
 
@@ -41,7 +41,7 @@ def test_each_unknown_source_is_a_warning_at_its_place(sources, expected):
         ("{lane: PLANE}", "identify.planes.lane: there is no source 'lane'; known: gate, yard"),
     ],
 )
-def test_an_option_for_a_source_that_is_not_there_is_refused(planes, text):
+def test_an_option_for_an_unknown_source_is_refused(planes, text):
     four = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
     stages = (
         "sources: {gate: 'test://', yard: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\n"

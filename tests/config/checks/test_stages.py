@@ -59,7 +59,7 @@ stages:
         ("beside.crowded", ["end does not see the events of beside; write from: beside, or put end after beside"]),
     ],
 )
-def test_names_of_events(nodes, when, expected):
+def test_names_of_events_are_checked(nodes, when, expected):
     texts = list(unknown_events(when, nodes["end"], nodes))
     assert len(texts) == len(expected)
     assert all(text.startswith(want.partition(";")[0]) for text, want in zip(texts, expected, strict=True)), texts
@@ -89,7 +89,7 @@ HOOK = "  hook: {stage: webhook, url: 'https://host/x', send: events, when: WHEN
 
 
 @pytest.mark.parametrize(("alarms", "refused"), [(ALARM, False), ("", True)])
-def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, root):
+def test_alarm_events_need_a_pipeline_with_alarms(alarms, refused, root):
     problems = problems_of(alarms + HEAD + HOOK.replace("WHEN", "alarms.raised"), root)
     assert bool(problems) == refused
     problems = problems_of(alarms + HEAD + HOOK.replace("WHEN", "alarms.rised"), root)
@@ -116,7 +116,7 @@ def test_events_of_alarms_are_those_of_pipelines_with_alarms(alarms, refused, ro
         ("  preprocess: {model: demo}\n  infer: {model: demo}\n", ""),
     ],
 )
-def test_what_a_stage_reads_is_written_above_it(stages, text, root):
+def test_data_read_by_a_stage_must_be_written_above_it(stages, text, root):
     assert "|".join(problems_of(HEAD + stages, root)) == text
 
 
@@ -128,7 +128,7 @@ def test_what_a_stage_reads_is_written_above_it(stages, text, root):
         ("{a: samples/street.mp4, b: samples/street.mp4, c: samples/street.mp4}", 3),
     ],
 )
-def test_one_file_takes_one_source(sources, count, root):
+def test_a_single_file_accepts_a_single_source(sources, count, root):
     stages = "  video: {path: out/all.mp4}\n  boxes: {stage: detections, path: samples/street.truth.jsonl}\n"
     problems = problems_of(f"sources: {sources}\nstages:\n{stages}", root)
     written = f'video: {count} sources into the one file out/all.mp4; write "{{source}}" into the path'
@@ -153,7 +153,7 @@ def without(monkeypatch, module):
         ("numba", "numba", "track", "track", "stage: track"),
     ],
 )
-def test_a_package_that_is_missing_is_told_at_its_stage(module, package, extra, why, stage, root, monkeypatch):
+def test_a_missing_package_is_reported_at_its_stage(module, package, extra, why, stage, root, monkeypatch):
     without(monkeypatch, module)
     text = HEAD + f"  detect: {{model: demo}}\n  mine: {{{stage}}}\n"
     command = install_command(extra)
@@ -162,11 +162,11 @@ def test_a_package_that_is_missing_is_told_at_its_stage(module, package, extra, 
     ]
 
 
-def test_what_is_there_is_no_problem(root):
+def test_available_files_and_packages_give_no_problem(root):
     assert check(read_text(TRACK, folder=root)).nodes["follow"]
 
 
-def test_without_onnxruntime_a_network_is_told_at_its_stage(root, monkeypatch):
+def test_a_network_without_onnxruntime_is_reported_at_its_stage(root, monkeypatch):
     from streamkit.models import network_file, onnxruntime_package
 
     without(monkeypatch, "onnxruntime")
@@ -179,13 +179,13 @@ def test_without_onnxruntime_a_network_is_told_at_its_stage(root, monkeypatch):
     ]
 
 
-def test_all_that_is_missing_is_told_at_once(root, monkeypatch):
+def test_all_missing_things_are_reported_together(root, monkeypatch):
     without(monkeypatch, "numba")
     without(monkeypatch, "httpx")
     texts = problem_texts(TRACK + "  hook: {stage: webhook, url: 'https://host/x'}\n  also: {stage: track}\n", root)
     assert [text.split(":")[1] for text in texts] == ["4", "5", "6"]
 
 
-def test_what_only_a_run_can_tell_is_no_problem_of_a_check(root):
+def test_problems_visible_only_in_a_run_are_not_reported(root):
     text = HEAD + "  push: {stage: stream, url: 'srt://host:9000'}\n"
     assert check(read_text(text, folder=root)).nodes["push"]

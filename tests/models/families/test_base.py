@@ -7,12 +7,12 @@ SCORES = np.full(3, 0.5, np.float32)
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_is_found_under_its_name(name):
+def test_every_family_is_registered_by_name(name):
     assert family(name).name == name
     assert isinstance(family(name).columns, dict)
 
 
-def test_an_unknown_family_is_named_with_what_was_meant():
+def test_an_unknown_family_is_reported_with_a_suggestion():
     with pytest.raises(ValueError, match=r"unknown family 'yolo8'; did you mean 'yolov8'\? The families are detr, "):
         family("yolo8")
 
@@ -28,7 +28,7 @@ def test_an_unknown_family_is_named_with_what_was_meant():
         ({"min_size": 9, "max_size": 3}, r"min_size must be from 0 to max_size \(3\), got 9"),
     ],
 )
-def test_options_out_of_range(options, text):
+def test_options_out_of_range_are_refused(options, text):
     with pytest.raises(ValueError, match=text):
         ReadOptions(**{"min_score": SCORES, **options})
 
@@ -147,7 +147,7 @@ def test_check_refuses(name, outputs, classes, text):
         ("yolov8", {"output0": ("N", 84, 8400)}, 80, None),
     ],
 )
-def test_how_many_points_an_object_has(name, outputs, classes, points):
+def test_the_number_of_keypoints_is_read_from_the_outputs(name, outputs, classes, points):
     assert family(name).points(outputs, classes) == points
 
 
@@ -160,7 +160,7 @@ def test_how_many_points_an_object_has(name, outputs, classes, points):
         ("best_class", 79, "holds 79 classes, and the label list has 80"),
     ],
 )  # fmt: skip
-def test_a_selection_wants_its_number_of_classes(select, columns, text):
+def test_a_selection_needs_the_number_of_classes(select, columns, text):
     outputs = {"logits": (1, 300, columns), "pred_boxes": (1, 300, 4)}
     if text is None:
         family("detr").selecting(select).check(outputs, 80)
@@ -169,7 +169,7 @@ def test_a_selection_wants_its_number_of_classes(select, columns, text):
             family("detr").selecting(select).check(outputs, 80)
 
 
-def test_a_network_that_selects_by_itself_takes_no_selection():
+def test_a_network_with_built_in_selection_refuses_the_option():
     outputs = {"labels": (1, 9), "boxes": (1, 9, 4), "scores": (1, 9)}
     with pytest.raises(ValueError, match="select: top_k is for class logits, and this network selects by itself"):
         family("detr").selecting("top_k").check(outputs, 80)
@@ -188,14 +188,14 @@ def test_reading_refuses_another_number_of_classes():
         family("yolov8").read(output, np.ones((1, 4), np.float32), np.ones((1, 2)), (64, 64), ReadOptions(SCORES))
 
 
-def test_one_list_for_two_frames_is_refused():
+def test_a_single_list_for_two_frames_is_refused():
     output = {"detection_out": np.zeros((1, 1, 9, 7), np.float32)}
     with pytest.raises(ValueError, match="2 frames gave one list of objects; run this network with batches of 1"):
         family("ssd").read(output, np.ones((2, 4), np.float32), np.ones((2, 2)), (64, 64), ReadOptions(SCORES))
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_extra_inputs(name):
+def test_only_detr_has_extra_inputs(name):
     inputs = family(name).extra_inputs(np.array([[640, 360], [1, 1]]), np)
     if name != "detr":
         assert inputs == {}
@@ -205,7 +205,7 @@ def test_extra_inputs(name):
     assert inputs["orig_target_sizes"].tolist() == [[640, 360], [1, 1]]
 
 
-def test_unpack_makes_one_table_a_batch():
+def test_unpack_returns_a_table_for_the_batch():
     rows = np.arange(3 * 4 * 8, dtype=np.float32).reshape(3, 4, 8)
     rows[:, :, 5] = 2
     counts = np.zeros((3, 1 + len(CAUSES)), np.int32)
@@ -221,7 +221,7 @@ def test_unpack_makes_one_table_a_batch():
     assert [len(part) for part in table.split(3)] == [2, 0, 4]
 
 
-def test_unpack_of_nothing():
+def test_unpack_of_an_empty_batch_is_empty():
     counts = np.zeros((2, 1 + len(CAUSES)), np.int32)
     table = unpack(np.zeros((2, 5, 16), np.float32), counts, ("face",), {"keypoints": (-1, 2)})
     assert len(table) == 0

@@ -53,7 +53,7 @@ YOLOV5 = {"output": (1, 2646, 8)}
         ("slots", {"region": (1, 9), "plate": (1, 7, 4)}, ["region"]),
     ],
 )
-def test_outputs_that_a_family_does_not_explain(name, outputs, unread):
+def test_unexplained_outputs_are_listed(name, outputs, unread):
     reads = family(name)
     reads.check(outputs, 1 if reads.label else 3)
     assert unclaimed(reads, outputs, 1 if reads.label else 3) == unread

@@ -52,7 +52,7 @@ def assert_same(name, outputs, *arguments):
     ],
 )
 @pytest.mark.parametrize("n", [1, 8, 32])
-def test_random_outputs(form, dtype, view, n, outputs_for):
+def test_random_outputs_decode_as_on_the_host(form, dtype, view, n, outputs_for):
     thresholds = np.array([0.2, 0.5, np.inf, 0.3, 0.6], np.float32)
     options = ReadOptions(thresholds[:1] if form in ("yunet", "yolov8_pose", "movenet") else thresholds, **view)
     packed = assert_same(form, outputs_for(form, n + 1, dtype, seed=n), *frames_of(n), SIZE, options)
@@ -63,7 +63,7 @@ def test_random_outputs(form, dtype, view, n, outputs_for):
 @pytest.mark.parametrize("min_score", [0.3, 0.001])
 @pytest.mark.parametrize("n", [1, 8, 32])
 @pytest.mark.parametrize("name", ["yolox", "yolov8", "detr", "yunet"])
-def test_real_outputs(name, dtype, min_score, n, real):
+def test_real_outputs_decode_as_on_the_host(name, dtype, min_score, n, real):
     run = real(name, n)
     outputs = {k: v.astype(dtype) if v.dtype == np.float32 else v for k, v in run.outputs.items()}
     options = ReadOptions(np.full(run.classes, min_score, np.float32))
@@ -72,7 +72,7 @@ def test_real_outputs(name, dtype, min_score, n, real):
 
 
 @pytest.mark.parametrize(("anchors", "top_k"), [(2047, 3000), (2048, 300), (2049, 3000), (8400, 1), (25200, 300)])
-def test_no_candidate_is_lost_however_many(anchors, top_k):
+def test_no_candidate_is_lost_at_any_number(anchors, top_k):
     rng = np.random.default_rng(anchors)
     output = rng.random((2, 7, anchors)).astype(np.float32)
     output[:, :2] *= 3000
@@ -84,14 +84,14 @@ def test_no_candidate_is_lost_however_many(anchors, top_k):
     assert packed.counts.sum(axis=1).tolist() == [anchors, anchors]
 
 
-def test_equal_scores_go_by_anchor():
+def test_equal_scores_are_ordered_by_anchor():
     output = np.full((2, 5, 3000), 0.5, np.float32)
     output[:, 0], output[:, 1], output[:, 2:4] = np.arange(3000) % 97 * 9, np.arange(3000) // 97 * 9, 20
     frames = np.tile(np.float32([1, 1, 0, 0]), (2, 1)), np.full((2, 2), 900)
     assert_same("yolov8", {"o": output}, *frames, (900, 900), ReadOptions(np.full(1, 0.1, np.float32), top_k=200))
 
 
-def test_values_that_are_no_numbers(outputs_for):
+def test_non_finite_values_are_dropped_as_on_the_host(outputs_for):
     outputs = outputs_for("yolox", 2, np.float32)
     rows = outputs["output"]
     rows[:, 3, 4] = np.nan
@@ -106,7 +106,7 @@ def test_values_that_are_no_numbers(outputs_for):
 
 
 @pytest.mark.parametrize("anchors", [0, 1, 50])
-def test_nothing_found(anchors):
+def test_outputs_without_objects_give_an_empty_table(anchors):
     outputs = {"o": np.zeros((3, 9, anchors), np.float32)}
     packed = assert_same("yolov8", outputs, *frames_of(2), (64, 64), ReadOptions(np.full(5, 0.1, np.float32)))
     assert not packed.rows.any()
@@ -127,7 +127,7 @@ def test_a_batch_equals_its_frames_one_by_one_bit_for_bit(form, outputs_for):
         np.testing.assert_array_equal(alone.counts[0], whole.counts[i])
 
 
-def test_two_launches_a_batch(form, outputs_for, monkeypatch):
+def test_decoding_takes_two_kernel_launches_a_batch(form, outputs_for, monkeypatch):
     from streamkit.ops import candidates, nms
     from streamkit.ops.cuda import load
 
@@ -146,7 +146,7 @@ def test_two_launches_a_batch(form, outputs_for, monkeypatch):
     assert launched[1] == "select_objects"
 
 
-def test_works_on_the_current_stream_and_keeps_no_memory(outputs_for):
+def test_decoding_uses_the_current_stream_and_retains_no_memory(outputs_for):
     import cupy
 
     geometry, sizes = frames_of(8)

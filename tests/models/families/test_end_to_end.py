@@ -36,7 +36,7 @@ def few_anchors(seed: int, classes: int, more: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_masks(device):
+def test_masks_are_decoded(device):
     from streamkit.core.data import Device
 
     xp = Device(device).xp
@@ -52,7 +52,7 @@ def test_masks(device):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_keypoints(device):
+def test_keypoints_are_decoded(device):
     from streamkit.core.data import Device
 
     xp = Device(device).xp

@@ -103,7 +103,7 @@ def test_a_detectors_options_apply(name, options, left, cards):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_the_best_are_kept(name, cards):
+def test_the_best_candidates_are_kept(name, cards):
     whole, best = (
         run_stage(Detect(model=cards[name], top_k=k), frames(1, pixels=picture(*OBJECTS)))[0].detections for k in (9, 1)
     )
@@ -111,7 +111,7 @@ def test_the_best_are_kept(name, cards):
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_tiles_and_cascades_come_for_free(name, cards):
+def test_tiles_and_cascades_work_with_a_plugin_family(name, cards):
     from streamkit.core.units import Of
     from streamkit.stages.inference.inference_regions import Tiles
     from streamkit.testing.kit import detections
@@ -281,7 +281,7 @@ def test_an_edited_plugin_is_another_family(tmp_path):
     assert cards_read[1] == cards_read[2]
 
 
-def test_a_family_that_is_misspelt(tmp_path):
+def test_a_misspelled_family_is_reported_with_a_suggestion(tmp_path):
     card = blob_card("nanodet", tmp_path)
     card.write_text(card.read_text().replace("family: nanodet", "family: nanodett"))
     (problem,) = problems_of(PIPELINE.format(plugins=PLUGINS / "nanodet.py"), tmp_path)
@@ -298,7 +298,7 @@ def test_a_built_in_family_can_be_replaced(tmp_path):
     assert load_card(card).decoder is None
 
 
-def test_two_plugins_cannot_claim_one_family(tmp_path):
+def test_two_plugins_cannot_register_the_same_family(tmp_path):
     registry = Registry()
     for name in ("a", "b"):
         minimal(tmp_path / f"{name}.py")
@@ -361,7 +361,7 @@ def plugin_family(function=lambda outputs, input_size: None, **declared):
         ({"outputs": {"a": (3,)}}, {"a": ("N", 4)}, r"dimension 1 must be 3$"),
     ],
 )
-def test_a_network_without_the_declared_outputs(declared, network, message):
+def test_a_network_without_the_declared_outputs_is_refused(declared, network, message):
     with pytest.raises(ValueError, match=r"^family mine of .*test_plugin\.py: .*" + message):
         plugin_family(**declared).check(network, 2)
 
@@ -381,7 +381,7 @@ def read_doubles(**declared):
     return int(packed.counts[0, 0])
 
 
-def test_nms_follows_unless_the_family_says_no():
+def test_nms_is_applied_unless_the_family_disables_it():
     assert (read_doubles(), read_doubles(nms=False)) == (1, 2)
 
 
@@ -445,7 +445,7 @@ def test_a_family_that_fails_marks_the_frame_and_names_its_line(tmp_path):
         (lambda family: family("x", outputs={"a": (1,)}, cuda="yes"), "cuda must be a function for CuPy arrays"),
     ],
 )
-def test_a_wrong_declaration(declare, message):
+def test_an_invalid_declaration_is_refused(declare, message):
     from streamkit.plugin_api import family as plugin_api_family
 
     with pytest.raises(TypeError, match=message):
@@ -458,7 +458,7 @@ def test_a_wrong_declaration(declare, message):
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", NETWORKS)
 @pytest.mark.parametrize("on_gpu", [False, True])
-def test_the_device_finds_what_the_host_finds(name, on_gpu, cards):
+def test_the_device_decodes_as_the_host(name, on_gpu, cards):
     import cupy
 
     from streamkit.ops import traffic

@@ -225,7 +225,7 @@ def frames_of(form):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("form", ["yolov5", "yolov8", "yolov8_seg"])
 @pytest.mark.parametrize("max_pairs", [None, 400])
-def test_a_box_may_be_an_object_of_several_classes(form, device, max_pairs, outputs_for, monkeypatch):
+def test_a_box_may_give_objects_of_several_classes(form, device, max_pairs, outputs_for, monkeypatch):
     from streamkit.core.data import Device
     from streamkit.ops.transfer import fetch
 
@@ -271,7 +271,7 @@ def test_pairs_with_equal_scores_are_ordered_by_anchor(monkeypatch):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("view", VIEWS)
-def test_equals_the_plain_reference(form, view, dtype, outputs_for):
+def test_decoding_equals_the_plain_reference(form, view, dtype, outputs_for):
     outputs = outputs_for(form, 4, dtype)
     options = per_class(form, **VIEWS[view])
     read = reader_of(form)
@@ -315,7 +315,7 @@ def test_real_networks_equal_the_plain_reference(name, min_score, real):
 
 
 @pytest.mark.parametrize(("name", "min_recall"), [("yolox", 0.45), ("yolov8", 0.6), ("detr", 0.45)])
-def test_real_networks_find_what_is_in_the_pictures(name, min_recall, real, test_data):
+def test_real_networks_detect_the_objects_of_test_images(name, min_recall, real, test_data):
     run = real(name, 12)
     packed = family(name).read(
         run.outputs, run.geometry, run.sizes, run.input_size, ReadOptions(np.full(80, 0.3, np.float32))
@@ -338,7 +338,7 @@ def test_real_networks_find_what_is_in_the_pictures(name, min_recall, real, test
     assert hits / total >= min_recall
 
 
-def test_letterboxed_detr_comes_back_to_source_pixels(outputs_for):
+def test_boxes_of_letterboxed_detr_are_in_source_pixels(outputs_for):
     # A 200x100 picture in a 96x64 input: 96x48 below 8 rows of padding. The network was told 200x100, so it
     # stretches its whole input, padding included, to that.
     network = np.array([24, 20, 72, 44], np.float32)
@@ -355,7 +355,7 @@ def test_letterboxed_detr_comes_back_to_source_pixels(outputs_for):
     assert packed.rows[0, 0, :4].tolist() == pytest.approx([50, 25, 150, 75], abs=1e-3)
 
 
-def test_faces_carry_their_landmarks(real):
+def test_faces_have_their_landmarks(real):
     run = real("yunet", 32)
     options = ReadOptions(np.full(1, 0.7, np.float32))
     yunet = family("yunet")
@@ -374,7 +374,7 @@ def test_faces_carry_their_landmarks(real):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_no_numbers_are_counted(bad, outputs_for):
+def test_non_finite_values_are_counted(bad, outputs_for):
     outputs = outputs_for("yolox", 1, np.float32)
     rows = outputs["output"][0]
     rows[:, 4:] = 0.9
@@ -387,7 +387,7 @@ def test_values_that_are_no_numbers_are_counted(bad, outputs_for):
     assert np.isfinite(packed.rows).all()
 
 
-def test_a_person_without_a_sure_point_has_the_box_of_all_points():
+def test_a_person_without_confident_points_has_the_box_of_all_points():
     points = np.full((1, 1, 17, 3), 0.125, np.float32)
     points[0, 0, :, 0] = np.linspace(0.25, 0.75, 17)
     points[0, 0, :, 1] = np.linspace(0.5, 1.0, 17)

@@ -24,7 +24,7 @@ def scores(classes, axis):
     ],
     ids=["classes first", "classes last", "four classes first", "the class", "the class of one map", "one label"],
 )
-def test_the_class_of_each_place_is_read_in_every_form(output, classes):
+def test_the_class_map_is_read_in_every_layout(output, classes):
     class_map = family("semantic").maps({"map": output, "more": np.zeros((2, 9), np.float32)}, classes)
     assert class_map.dtype == np.uint8
     assert class_map.tolist() == BEST.tolist()
@@ -34,5 +34,5 @@ def test_the_first_of_equal_classes_counts():
     assert family("semantic").maps({"map": np.zeros((1, 3, 2, 2), np.float32)}, 3).tolist() == [[[0, 0], [0, 0]]]
 
 
-def test_of_one_class_every_place_has_it():
+def test_a_single_class_covers_every_pixel():
     assert family("semantic").maps({"map": np.ones((1, 1, 2, 2), np.float32)}, 1).tolist() == [[[0, 0], [0, 0]]]

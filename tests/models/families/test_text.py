@@ -29,7 +29,7 @@ def test_ctc_joins_equal_neighbors_and_drops_the_blank():
     assert scores == pytest.approx((0.9,) * 4)
 
 
-def test_slots_keep_equal_neighbors_and_drop_the_padding():
+def test_slots_retain_equal_neighbors_and_drop_the_padding():
     ((text, _),) = read("slots", hot(0, 0, 1, 2, 3, 3), blank=-1)
     assert text == "aabc"
     ((flat, _),) = read("slots", hot(0, 0, 1, 2, 3, 3).reshape(1, -1), blank=3)
@@ -86,7 +86,7 @@ def test_logits_and_probabilities_have_the_same_scores():
 
 
 @pytest.mark.parametrize("broken", [np.nan, np.inf])
-def test_an_image_with_broken_scores_changes_no_other_one(broken):
+def test_an_image_with_invalid_scores_does_not_affect_the_others(broken):
     output = np.concatenate([hot(0, 1, 2, sure=0.7), np.full((1, 3, 4), broken, np.float32)])
     (text, scores), (_, none) = read("ctc", output)
     assert text == "ab"
@@ -94,12 +94,12 @@ def test_an_image_with_broken_scores_changes_no_other_one(broken):
     assert set(none) <= {0.0}
 
 
-def test_the_classes_may_be_before_the_places():
+def test_the_class_axis_may_come_before_the_positions():
     output = np.concatenate([hot(0, 1, 2, 3, 0, 0), hot(3, 3, 0, 3, 0, 1)])
     assert [text for text, _ in read("ctc", output.transpose(0, 2, 1))] == ["abc", "cca"]
 
 
-def test_a_character_that_is_not_allowed_leaves_the_next_best():
+def test_an_excluded_character_is_replaced_by_the_next_best():
     output = hot(1, 0, 2)
     output[0, 0] = [0.05, 0.6, 0.1, 0.25]
     ((text, scores),) = read("ctc", output, allowed=[1, 2])
@@ -126,19 +126,19 @@ def test_the_score_is_the_mean_of_the_characters():
         ("slots", {"y": ["N", 9]}, r"so 9 classes, and the alphabet has 3 characters"),
     ],
 )
-def test_an_alphabet_that_does_not_fit_is_refused(name, shapes, message):
+def test_an_alphabet_of_the_wrong_size_is_refused(name, shapes, message):
     with pytest.raises(ValueError, match=message):
         family(name).check(shapes, 3)
 
 
-def test_other_outputs_are_passed_over_and_open_sizes_fit():
+def test_other_outputs_are_ignored_and_open_sizes_are_accepted():
     family("slots").check({"region": ["N", 66], "plate": ["N", 9, 4]}, 3)
     family("ctc").check({"y": ["N", "T", "C"]}, 3)
     family("ctc").check({"y": ["N", 4, 40]}, 3)
 
 
 @pytest.mark.gpu
-def test_the_device_finds_the_same():
+def test_the_device_reads_the_same_text():
     import cupy
 
     rng = np.random.default_rng(2)

@@ -12,7 +12,7 @@ def test_logits_become_probabilities():
     assert probabilities.dtype == np.float32
 
 
-def test_probabilities_stay():
+def test_probabilities_are_unchanged():
     probabilities = np.array([[0.25, 0.75]], np.float16)
     assert family("probabilities").finish(probabilities).tolist() == [[0.25, 0.75]]
 
@@ -25,7 +25,7 @@ def test_embeddings_have_length_1():
 @pytest.mark.parametrize(
     "name", [name for name, network_family in FAMILIES.items() if network_family.task in ("classify", "embed")]
 )
-def test_sizes_of_1_behind_are_passed_over(name):
+def test_trailing_dimensions_of_size_1_are_ignored(name):
     reads = family(name)
     assert reads.vectors({"y": np.zeros((5, 3, 1, 1))}).shape == (5, 3)
     assert reads.length({"y": ["N", 3, 1, 1]}) == 3
@@ -43,6 +43,6 @@ def test_sizes_of_1_behind_are_passed_over(name):
         ({}, 10, "no outputs"),
     ],
 )
-def test_what_does_not_fit_is_refused(outputs, classes, message):
+def test_unsuitable_outputs_are_refused(outputs, classes, message):
     with pytest.raises(ValueError, match=message):
         family("logits").check(outputs, classes)

@@ -65,7 +65,7 @@ def test_a_stage_that_does_not_exist_is_refused(graph, call):
         call(graph, "detekt")
 
 
-def test_new_values_are_given_to_the_stage_with_the_option(graph):
+def test_new_values_are_passed_to_the_stage_with_the_option(graph):
     assert checked(graph, "tuned", {"most": 7}) == [(graph.nodes["tuned"], {"most": 7})]
     assert checked(graph, "detect", {"iou": 0.5}) == [(graph.nodes["detect.postprocess"], {"iou": 0.5})]
     assert checked(graph, "tuned", {}) == []
@@ -105,7 +105,7 @@ def test_an_option_changes_in_the_parts_where_it_has_the_same_value(root):
         ),
     ],
 )
-def test_what_may_not_change_is_refused_with_every_problem(graph, id_, values, messages):
+def test_unchangeable_options_are_refused_with_every_problem(graph, id_, values, messages):
     with pytest.raises(ConfigError) as caught:
         checked(graph, id_, values)
     assert caught.value.problems == [Problem(id_, 0, 0, text) for text in messages]

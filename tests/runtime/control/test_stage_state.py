@@ -14,7 +14,7 @@ def path(tmp_path):
     return tmp_path / "state.db"
 
 
-def test_a_stage_finds_what_it_stored_and_nothing_of_others(path):
+def test_a_stage_reads_only_its_stored_state(path):
     state, other = StageStateFile(path, "one"), StageStateFile(path, "other")
     state.save({"a": b"1", "b": b"2"}, wait=True)
     other.save({"a": b"3"}, wait=True)
@@ -25,13 +25,13 @@ def test_a_stage_finds_what_it_stored_and_nothing_of_others(path):
     assert StageStateFile(path, "new").load() == {}
 
 
-def test_it_is_due_after_a_time(path):
+def test_a_state_is_due_after_its_interval(path):
     state = StageStateFile(path, "one")
     assert not state.due(60.0)
     assert state.due(0.0)
 
 
-def test_what_could_not_be_written_is_written_later(path):
+def test_a_state_that_could_not_be_written_is_written_later(path):
     logged = collect()
     state = StageStateFile(path, "one")
     path.write_bytes(b"not a database" * 100)
@@ -42,7 +42,7 @@ def test_what_could_not_be_written_is_written_later(path):
     assert state.load() == {"a": b"1", "b": b"2"}
 
 
-def test_a_broken_file_is_told(path):
+def test_a_broken_file_is_reported(path):
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(OutputError, match="repair or remove the file"):
         StageStateFile(path, "one").load()

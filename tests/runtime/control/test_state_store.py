@@ -23,7 +23,7 @@ def _clean():
     WRITTEN.clear()
 
 
-def test_changes_are_there_after_a_restart(tmp_path):
+def test_changes_survive_a_restart(tmp_path):
     path = tmp_path / "very" / "deep" / "state.db"
     running, _ = pipeline(YAML.format(path=path))
     with going(running):
@@ -63,7 +63,7 @@ def test_changes_are_there_after_a_restart(tmp_path):
     assert third.states["b"].state == "connecting"
 
 
-def test_a_start_without_differences_is_silent_and_one_with_many_names_some(tmp_path):
+def test_a_start_logs_some_of_the_differences_if_any(tmp_path):
     path = tmp_path / "state.db"
     running, _ = pipeline(YAML.format(path=path))
     running.remove("a")
@@ -76,7 +76,7 @@ def test_a_start_without_differences_is_silent_and_one_with_many_names_some(tmp_
     assert "; and 2 more; remove the file" in text
 
 
-def test_what_the_yaml_says_now_holds(tmp_path):
+def test_the_edited_yaml_takes_precedence(tmp_path):
     path = tmp_path / "state.db"
     running, _ = pipeline(YAML.format(path=path))
     with going(running):
@@ -87,7 +87,7 @@ def test_what_the_yaml_says_now_holds(tmp_path):
     assert {config.id: config.options for config in again.graph.sources} == {"a": {}, "b": {}, "c": {"rate": 10.0}}
 
 
-def test_a_pause_is_forgotten_with_its_source_and_a_setting_with_its_name(tmp_path):
+def test_pauses_and_settings_are_forgotten_with_their_source_or_stage(tmp_path):
     running, logged = pipeline(
         "sources: {a: {stage: camera}, b: {stage: camera}}\nstages: {slow: {}, detect: {model: demo}}"
     )
@@ -150,7 +150,7 @@ def test_a_change_that_cannot_be_stored_is_not_applied(tmp_path, change):
     assert facts(running) != before
 
 
-def test_on_a_full_disk_a_change_is_refused_with_the_way_out(tmp_path):
+def test_a_change_on_a_full_disk_is_refused_with_the_fix(tmp_path):
     with small_disk(tmp_path / "disk") as disk:
         running, _ = pipeline(YAML.format(path=disk.folder / "state.db"))
         disk.fill()
@@ -163,7 +163,7 @@ def test_on_a_full_disk_a_change_is_refused_with_the_way_out(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["add", "change"])
-def test_a_change_that_is_refused_is_not_stored(tmp_path, change):
+def test_a_refused_change_is_not_stored(tmp_path, change):
     running, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
     running.set("slow", {"pause_s": 0.002})
     running.pause("c")
@@ -188,7 +188,7 @@ def test_a_refused_change_of_an_unknown_source_is_not_stored(tmp_path):
     assert facts(pipeline(YAML.format(path=tmp_path / "state.db"))[0]) == before
 
 
-def test_options_that_a_stage_refuses_on_a_full_disk_do_not_end_the_run(tmp_path):
+def test_options_refused_by_a_stage_on_a_full_disk_do_not_end_the_run(tmp_path):
     running, logged = pipeline(YAML.format(path=tmp_path / "state.db"))
     with going(running) as codes:
         with refusing_writes(tmp_path / "state.db", "changes", ["DELETE"]):
@@ -199,7 +199,7 @@ def test_options_that_a_stage_refuses_on_a_full_disk_do_not_end_the_run(tmp_path
         assert codes == []
 
 
-def test_what_does_not_fit_any_more_is_said(tmp_path):
+def test_stored_changes_that_no_longer_apply_are_reported(tmp_path):
     path = tmp_path / "state.db"
     store = StateStore(path)
     store.changed("gone", {"x": 1})
@@ -215,7 +215,7 @@ def test_what_does_not_fit_any_more_is_said(tmp_path):
     assert not any("secret" in text for text in logged)
 
 
-def test_what_fits_is_restored_behind_what_does_not(tmp_path):
+def test_applicable_changes_are_restored_after_inapplicable_ones(tmp_path):
     path = tmp_path / "state.db"
     running, logged = pipeline(YAML.format(path=path))
     store = StateStore(path)
@@ -230,7 +230,7 @@ def test_what_fits_is_restored_behind_what_does_not(tmp_path):
     assert len(logged) == 2
 
 
-def test_a_source_that_was_replaced_keeps_its_place(tmp_path):
+def test_a_replaced_source_keeps_its_position(tmp_path):
     running, _ = pipeline(YAML.format(path=tmp_path / "state.db"))
     store = StateStore(tmp_path / "state.db")
     store.added(source(running, "b", stage="camera", rate=7.0))
@@ -242,7 +242,7 @@ def test_a_source_that_was_replaced_keeps_its_place(tmp_path):
     ]
 
 
-def test_nobody_else_may_read_the_file_from_its_first_moment(tmp_path, monkeypatch):
+def test_the_file_is_private_from_its_creation(tmp_path, monkeypatch):
     opened, plain = [], os.open
 
     def noted(path, flags, mode=0o777, **more):
@@ -258,7 +258,7 @@ def test_nobody_else_may_read_the_file_from_its_first_moment(tmp_path, monkeypat
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_a_file_that_cannot_be_used_is_said(tmp_path):
+def test_an_unusable_file_is_reported(tmp_path):
     (tmp_path / "no.db").write_text("this is no database, but it is long enough to be taken for one" * 20)
     with pytest.raises(OutputError, match=r"cannot use the state .*no\.db: .*repair or remove the file"):
         pipeline(YAML.format(path=tmp_path / "no.db"))

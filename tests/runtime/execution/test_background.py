@@ -17,14 +17,14 @@ def wait_for(condition):
     assert condition()
 
 
-def test_without_the_runtime_the_work_is_done_at_once():
+def test_work_runs_synchronously_without_the_runtime():
     background = Background(lambda item, over: (item, over()))
     assert [background.offer(1), background.offer(2)] == [True, True]
     assert (background.results(), background.results(), background.unfinished()) == ([(1, False), (2, False)], [], [])
     background.close(0.0)
 
 
-def test_a_full_queue_refuses_and_results_come_from_several_threads():
+def test_a_full_queue_refuses_work_and_several_threads_return_results():
     go, calls, lock = threading.Event(), [0, 0], threading.Lock()
 
     def work(item, over):
@@ -49,7 +49,7 @@ def test_a_full_queue_refuses_and_results_come_from_several_threads():
     assert not any(thread.is_alive() for thread in background._threads)
 
 
-def test_what_waits_is_discarded_at_the_end_and_what_runs_is_told():
+def test_waiting_work_is_discarded_at_the_end_and_running_work_returned():
     def work(item, over):
         wait_for(over)
         return item
@@ -62,7 +62,7 @@ def test_what_waits_is_discarded_at_the_end_and_what_runs_is_told():
     assert (background.results(), background.unfinished()) == ([0], [1, 2])
 
 
-def test_work_that_hangs_is_left():
+def test_hanging_work_is_abandoned():
     go = threading.Event()
     background = ThreadedBackground(lambda item, over: go.wait(), workers=1, depth=1)
     background.offer(1)
@@ -72,7 +72,7 @@ def test_work_that_hangs_is_left():
     background.close(5.0)
 
 
-def test_a_mistake_of_the_work_is_told_and_ends_no_thread():
+def test_an_error_of_the_work_is_reported_and_ends_no_thread():
     logged = collect()
     background = ThreadedBackground(lambda item, over: 1 // item, workers=1, depth=2, name="ask")
     background.offer(0)

@@ -29,7 +29,7 @@ def drain(channel: Channel) -> list[Batch]:
     return batches
 
 
-def test_first_in_first_out_and_none_behind_the_last():
+def test_items_are_read_in_order_up_to_the_last():
     channel = Channel(4)
     for sequence in range(3):
         channel.put(batch(sequence))
@@ -38,7 +38,7 @@ def test_first_in_first_out_and_none_behind_the_last():
     assert channel.get() is None
 
 
-def test_a_full_channel_makes_the_writer_wait():
+def test_a_full_channel_blocks_the_writer():
     channel = Channel(2)
     done: list[int] = []
 
@@ -65,7 +65,7 @@ def test_close_wakes_the_reader():
     assert received == [None]
 
 
-def test_abort_wakes_reader_and_writer_and_drops_what_is_queued():
+def test_abort_wakes_reader_and_writer_and_drops_queued_items():
     empty, full, raised = Channel(1), Channel(1), []
     full.put(batch(0))
 
@@ -87,7 +87,7 @@ def test_abort_wakes_reader_and_writer_and_drops_what_is_queued():
         full.get()
 
 
-def test_the_order_is_restored_at_once_where_it_can_be():
+def test_the_order_is_restored_as_soon_as_possible():
     reader = Channel(10)
     outlet = Outlet([reader], workers=2)
     outlet.put(batch(2))
@@ -102,7 +102,7 @@ def test_the_order_is_restored_at_once_where_it_can_be():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_workers_at_random_paces_give_every_batch_in_order(seed):
+def test_workers_of_random_speed_deliver_batches_in_order(seed):
     first, second = Channel(2), Channel(3)
     outlet = Outlet([first, second], workers=4)
     left, lock = iter(range(120)), threading.Lock()
@@ -130,7 +130,7 @@ def test_workers_at_random_paces_give_every_batch_in_order(seed):
     assert sequences == [list(range(120))] * 2
 
 
-def test_the_readers_are_told_when_the_last_worker_is_done():
+def test_readers_end_when_the_last_worker_is_done():
     reader = Channel(1)
     outlet = Outlet([reader], workers=2)
     outlet.close()
@@ -140,7 +140,7 @@ def test_the_readers_are_told_when_the_last_worker_is_done():
     assert reader.get() is None
 
 
-def test_abort_of_a_reader_reaches_the_worker_that_waits_on_it():
+def test_aborting_a_reader_wakes_the_waiting_worker():
     reader, raised = Channel(1), []
     outlet = Outlet([reader], workers=1)
     outlet.put(batch(0))
@@ -159,7 +159,7 @@ def test_abort_of_a_reader_reaches_the_worker_that_waits_on_it():
     outlet.close()  # does not wait for the lock
 
 
-def test_what_one_branch_does_another_does_not_see():
+def test_branches_do_not_see_each_others_changes():
     channels = [Channel(1) for _ in range(3)]
     input_batch = batch(0)
     input_batch.tables["detect"] = detections([[0, 0, 4, 4]])
@@ -189,7 +189,7 @@ def test_what_one_branch_does_another_does_not_see():
     assert others[0].table("detect") is others[1].table("detect")  # what nobody changes is not copied
 
 
-def test_a_worker_far_ahead_of_a_slow_one_waits() -> None:
+def test_a_worker_waits_if_too_far_ahead_of_a_slow_one() -> None:
     channel = Channel(100)
     outlet = Outlet([channel], 1)
     done: list[int] = []
@@ -218,7 +218,7 @@ def test_abort_wakes_a_worker_that_waits_for_its_turn() -> None:
         outlet.put(Batch([], sequence=9))
 
 
-def test_room_that_is_empty_is_that_of_a_reader_that_waits():
+def test_free_capacity_of_an_empty_channel_means_a_waiting_reader():
     """A batch of live frames is made when somebody takes it at once: until then newer frames may go into it."""
     channel, passed = Channel(4, sole=True), []
     outlet = Outlet([channel], 1)
@@ -253,7 +253,7 @@ def test_room_that_is_empty_is_that_of_a_reader_that_waits():
 
 
 @pytest.mark.parametrize("sole", [True, False])
-def test_one_of_several_readers_holds_up_nobody_for_long(sole):
+def test_a_slow_reader_delays_others_only_briefly(sole):
     """With several, or one that reads other channels too, an empty queue is enough."""
     readers = [Channel(4, sole=sole) for _ in range(2 if sole else 1)]
     outlet = Outlet(readers, 1)
@@ -268,7 +268,7 @@ def test_one_of_several_readers_holds_up_nobody_for_long(sole):
     assert not waiting.is_alive()
 
 
-def test_as_many_are_taken_at_once_as_readers_wait():
+def test_as_many_batches_are_released_as_readers_wait():
     channel = Channel(4, sole=True)
     threads = [threading.Thread(target=channel.get, daemon=True) for _ in range(2)]
     for thread in threads:
@@ -284,7 +284,7 @@ def test_as_many_are_taken_at_once_as_readers_wait():
         channel.wait_for_room()
 
 
-def test_what_is_queued_is_let_go_when_the_run_is_given_up():
+def test_queued_items_are_released_when_the_run_is_aborted():
     channel = Channel(4)
     for sequence in range(3):
         channel.put(batch(sequence))
@@ -349,7 +349,7 @@ def test_an_error_comes_after_the_last_item():
             channel.get()
 
 
-def test_no_more_are_taken_than_asked_for():
+def test_no_more_items_are_taken_than_requested():
     channel = Channel(4)
     for number in range(4):
         channel.put(number)
@@ -358,7 +358,7 @@ def test_no_more_are_taken_than_asked_for():
     assert channel.get() == 3
 
 
-def test_a_reader_that_waits_again_is_given_the_next_item_at_once():
+def test_a_waiting_reader_gets_the_next_item_at_once():
     channel = Channel(4, sole=True)
     for number in range(3):
         taken = []
@@ -400,7 +400,7 @@ def test_readers_wait_until_every_worker_is_done():
     assert [drained_batch.sequence for drained_batch in drained] == [0]
 
 
-def test_more_workers_may_be_further_ahead():
+def test_the_allowed_lead_grows_with_the_number_of_workers():
     outlet = Outlet([Channel(100)], workers=2)
     assert ends_soon(lambda: [outlet.put(Batch([], sequence=number)) for number in range(1, 9)])
     waiting = waits(lambda: outlet.put(Batch([], sequence=9)))
@@ -409,14 +409,14 @@ def test_more_workers_may_be_further_ahead():
     assert not waiting.is_alive()
 
 
-def test_without_readers_nothing_is_kept():
+def test_nothing_is_queued_without_readers():
     outlet = Outlet([], workers=1)
     assert ends_soon(lambda: [outlet.put(batch(number)) for number in range(1, 20)])
     assert not outlet._early
     outlet.close()
 
 
-def test_a_channel_has_a_sole_reader_only_if_that_is_said():
+def test_a_channel_has_a_sole_reader_only_if_declared():
     assert not Channel(1).sole
     assert Channel(1, sole=True).sole
 
@@ -446,7 +446,7 @@ def test_a_condition_knows_whether_a_thread_waits_and_wakes_all_of_them():
     assert woken == [True, True]
 
 
-def test_conditions_may_share_a_lock_and_one_wakes_no_waiter_of_the_other():
+def test_conditions_sharing_a_lock_wake_only_their_waiters():
     first = AwaitedCondition()
     second = AwaitedCondition(first.lock)
     with second.lock:

@@ -12,7 +12,7 @@ from streamkit.runtime.execution.cores import ParentCores, pin_process, pin_to_s
 needs_affinity = pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
 
 
-def test_cores_are_those_this_process_may_use(monkeypatch):
+def test_cores_are_limited_to_the_affinity_of_the_process(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {os.getpid(): {0, 2, 5}}[pid], raising=False)
     assert module.cores() == 3
     monkeypatch.delattr(os, "sched_getaffinity")
@@ -62,7 +62,7 @@ def test_threads_that_feed_a_gpu_share_a_few_cores(monkeypatch, device, setting,
         (Device("cpu"), 0, 2, None),
     ],
 )
-def test_processes_that_feed_gpus_have_cores_of_their_own(monkeypatch, device, number, of, left):
+def test_processes_that_feed_gpus_have_separate_cores(monkeypatch, device, number, of, left):
     pinned = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: set(range(16)))
     monkeypatch.setattr(os, "sched_setaffinity", lambda thread, chosen: pinned.append((thread, list(chosen))))
@@ -109,7 +109,7 @@ def pins(monkeypatch, cores, threads=(7, 8)):
         (range(4), {0, 1, 2}, 5, list(range(4))),  # workers are not pinned either
     ],
 )
-def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatch, cores, busy, of, parent_cores):
+def test_a_parent_leaves_the_cores_of_its_workers_and_regains_them(monkeypatch, cores, busy, of, parent_cores):
     pinned = pins(monkeypatch, cores)
     with ParentCores(of) as parent:
         assert pinned == []
@@ -130,7 +130,7 @@ def test_a_parent_leaves_the_cores_of_its_workers_and_takes_them_back(monkeypatc
 
 
 @needs_affinity
-def test_threads_that_start_meanwhile_get_all_cores_back(monkeypatch):
+def test_threads_started_meanwhile_regain_all_cores(monkeypatch):
     threads = [7, 8]
     pinned = pins(monkeypatch, range(16), threads)
     with ParentCores(5) as parent:
@@ -143,7 +143,7 @@ def test_threads_that_start_meanwhile_get_all_cores_back(monkeypatch):
 
 
 @needs_affinity
-def test_where_processes_are_not_pinned_the_parent_is_not(monkeypatch):
+def test_the_parent_is_pinned_only_if_workers_are(monkeypatch):
     pinned = pins(monkeypatch, range(16))
     with ParentCores(0) as parent:
         parent.leave({0, 1})
@@ -174,12 +174,12 @@ told.set()
 
 @needs_affinity
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="needs two cores")
-def test_every_thread_leaves():
+def test_every_thread_of_the_parent_leaves_the_cores():
     subprocess.run([sys.executable, "-c", REAL], check=True)
 
 
 @needs_affinity
-def test_a_worker_divides_the_cores_that_it_is_told(monkeypatch):
+def test_a_worker_divides_its_assigned_cores(monkeypatch):
     """Its parent may have left them before it started this worker."""
     pinned = {}
     monkeypatch.setattr(os, "sched_getaffinity", lambda thread: {14, 15})

@@ -16,24 +16,24 @@ from streamkit.runtime.execution import device as devices
 from streamkit.runtime.execution.device import CudaLane, HostLane, LaneDevice, choose, gpu_trouble, lane_device
 
 
-def test_the_cpu_needs_nothing_and_says_nothing():
+def test_the_cpu_needs_no_packages_and_logs_nothing():
     logged = collect()
     assert choose("cpu") == choose(["cpu"]) == Device("cpu")
     assert logged == []
 
 
-def test_a_name_that_was_read_from_a_file_is_the_same_name(monkeypatch):
+def test_device_names_are_compared_by_value(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan is off")
     assert choose("".join("cpu")) == choose("".join("auto")) == Device("cpu")
 
 
 @pytest.mark.parametrize("wanted", [["cuda:0", "cuda:1"], ["cpu", "cuda"], []])
-def test_one_pipeline_one_device(wanted):
+def test_a_pipeline_has_a_single_device(wanted):
     with pytest.raises(ConfigError, match="only one device is supported here; name one"):
         choose(wanted)
 
 
-def test_auto_takes_the_cpu_and_says_why(monkeypatch):
+def test_auto_selects_the_cpu_with_the_reason(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan is off")
     monkeypatch.setattr(devices, "_warned", set())
     logged = collect()
@@ -41,7 +41,7 @@ def test_auto_takes_the_cpu_and_says_why(monkeypatch):
     assert logged == ["running on the CPU: the fan is off"]
 
 
-def test_the_reason_for_the_cpu_is_a_warning_once(monkeypatch, caplog):
+def test_the_reason_for_the_cpu_is_logged_once(monkeypatch, caplog):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: "the fan has stopped")
     monkeypatch.setattr(devices, "_warned", set())
     choose("auto")
@@ -50,14 +50,14 @@ def test_the_reason_for_the_cpu_is_a_warning_once(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize(("wanted", "index"), [("auto", 0), ("cuda", 0), ("cuda:0", 0), ("cuda:3", 3), (["cuda:1"], 1)])
-def test_a_gpu_without_trouble_is_taken(wanted, index, monkeypatch):
+def test_auto_selects_a_working_gpu(wanted, index, monkeypatch):
     checked = []
     monkeypatch.setattr(devices, "gpu_trouble", checked.append)
     assert choose(wanted) == Device("cuda", index)
     assert checked == [index]
 
 
-def test_a_gpu_asked_for_is_had_or_refused(monkeypatch):
+def test_a_requested_gpu_is_used_or_refused(monkeypatch):
     monkeypatch.setattr(devices, "gpu_trouble", lambda index: f"there is no GPU {index}, only 1")
     with pytest.raises(
         DeviceError, match=r"device cuda:4 cannot be used: there is no GPU 4, only 1; `streamkit doctor"
@@ -96,7 +96,7 @@ def no_driver() -> int:
         (lambda: 1, ["CUDAExecutionProvider", "CPUExecutionProvider"], 0, None),
     ],
 )
-def test_each_thing_that_is_missing_is_named(cupy, ort, index, trouble, monkeypatch):
+def test_each_missing_requirement_is_named(cupy, ort, index, trouble, monkeypatch):
     monkeypatch.setitem(sys.modules, "cupy", None if cupy is None else cupy_with(cupy))
     providers = None if ort is None else module("onnxruntime", get_available_providers=lambda: ort)
     monkeypatch.setitem(sys.modules, "onnxruntime", providers)
@@ -108,7 +108,7 @@ def test_each_thing_that_is_missing_is_named(cupy, ort, index, trouble, monkeypa
         )
 
 
-def test_the_first_gpu_is_meant_if_none_is_named(monkeypatch):
+def test_cuda_means_the_first_gpu(monkeypatch):
     monkeypatch.setitem(
         sys.modules, "onnxruntime", module("onnxruntime", get_available_providers=lambda: ["CUDAExecutionProvider"])
     )
@@ -119,7 +119,7 @@ def test_the_first_gpu_is_meant_if_none_is_named(monkeypatch):
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_without_cupy_the_driver_decides_what_is_missing(installed, monkeypatch):
+def test_the_driver_tells_what_is_missing_without_cupy(installed, monkeypatch):
     loaded = []
 
     def load(name):
@@ -137,7 +137,7 @@ def test_without_cupy_the_driver_decides_what_is_missing(installed, monkeypatch)
     assert loaded == ["libcuda.so.1"]
 
 
-def test_what_is_said_about_a_gpu(monkeypatch):
+def test_a_gpu_is_described(monkeypatch):
     runtime = SimpleNamespace(
         memGetInfo=lambda: (3 << 30, 8 << 30),
         getDeviceProperties=lambda index: {"name": f"GPU of {index}".encode()},
@@ -160,12 +160,12 @@ def test_what_is_said_about_a_gpu(monkeypatch):
     assert devices.gpu_count() == 2
 
 
-def test_the_way_to_the_device_by_lane():
+def test_each_lane_has_its_synchronization():
     assert type(lane_device(Device("cpu"), True)) is type(lane_device(Device("cpu"), False)) is LaneDevice
     assert type(lane_device(Device("cuda"), False)) is HostLane
 
 
-def test_on_the_cpu_hand_over_does_nothing():
+def test_hand_over_does_nothing_on_the_cpu():
     lane, batch = LaneDevice(), Batch([])
     with lane.activate():
         lane.acquire(batch)
@@ -233,7 +233,7 @@ def batch_of(*ready) -> Batch:
     return Batch([Frame("a", i, 0.0, 4, 4, surface) for i, surface in enumerate(surfaces)])
 
 
-def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, log):
+def test_a_device_lane_waits_for_batch_and_decoders_on_its_stream(lane, log):
     with lane.activate():
         batch = batch_of("decoded 0", None, "decoded 2")
         batch.frames.append(Frame("b", 0, 0.0, 4, 4))  # one without pixels
@@ -243,7 +243,7 @@ def test_a_device_lane_waits_on_its_stream_for_the_batch_and_the_decoders(lane, 
     assert all(frame.surface.awaited for frame in batch.frames[:3])
 
 
-def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
+def test_a_batch_carries_an_event_after_its_work(lane, log):
     with lane.activate():
         batch = batch_of(None)
         lane.acquire(batch)
@@ -252,7 +252,7 @@ def test_a_batch_is_handed_on_with_an_event_behind_the_work(lane, log):
         assert log == [("record", 0)]
 
 
-def test_work_that_the_gpu_does_not_finish_is_seen_from_another_thread(lane, log):
+def test_hanging_gpu_work_is_visible_from_another_thread(lane, log):
     assert lane.stuck_s(100.0) == 0  # it has not begun
     with lane.activate():
         assert [lane.stuck_s(now_s) for now_s in (100.0, 100.5, 130.0)] == [0, 0.5, 30]
@@ -262,7 +262,7 @@ def test_work_that_the_gpu_does_not_finish_is_seen_from_another_thread(lane, log
     assert LaneDevice().stuck_s(1e6) == 0
 
 
-def test_what_a_lane_has_read_is_kept_until_the_gpu_is_past_it(lane, log):
+def test_inputs_of_a_lane_are_retained_until_the_gpu_has_read_them(lane, log):
     import weakref
 
     with lane.activate():
@@ -296,7 +296,7 @@ def test_a_lane_runs_no_further_ahead_than_a_few_batches(lane, log):
     assert waited == list(range(6))
 
 
-def test_settling_a_lane_that_never_began_does_no_harm(lane):
+def test_settling_an_unused_lane_does_nothing(lane):
     lane.synchronize()
 
 
@@ -329,7 +329,7 @@ def test_a_host_lane_makes_its_gpu_current(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_a_real_gpu():
+def test_a_real_gpu_is_selected():
     assert gpu_trouble(0) is None
     assert devices.gpu_count() >= 1
     assert choose("auto") == Device("cuda", 0)
@@ -340,7 +340,7 @@ def test_a_real_gpu():
 
 
 @pytest.mark.gpu
-def test_a_real_hand_over_between_streams():
+def test_a_real_hand_over_orders_work_between_streams():
     import cupy
 
     first, second = CudaLane(Device("cuda")), CudaLane(Device("cuda"))

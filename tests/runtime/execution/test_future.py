@@ -11,7 +11,7 @@ from streamkit.ops.cuda import driver
 from streamkit.runtime.execution.future import PeriodicTimer, ThreadFuture, held_until, join, side_by_side, start
 
 
-def test_works_run_side_by_side_and_stop_with_the_block():
+def test_tasks_run_concurrently_and_stop_with_the_block():
     meeting, done = threading.Barrier(3, timeout=5), []
 
     def work(stopped):
@@ -28,7 +28,7 @@ def test_works_run_side_by_side_and_stop_with_the_block():
     assert not any(thread.is_alive() for thread in done)
 
 
-def test_an_error_stops_the_others_and_comes_out():
+def test_an_error_stops_the_other_tasks_and_is_raised():
     ended = []
 
     def fails(stopped):
@@ -49,7 +49,7 @@ def test_an_error_stops_the_others_and_comes_out():
     assert ended == [True]
 
 
-def test_an_error_of_the_block_ends_the_works():
+def test_an_error_of_the_block_ends_the_tasks():
     ended = []
 
     def waits(stopped):
@@ -62,7 +62,7 @@ def test_an_error_of_the_block_ends_the_works():
     assert ended == [True]
 
 
-def test_a_result_that_is_waited_for():
+def test_a_future_returns_its_result():
     go = threading.Event()
 
     def work(dropped):
@@ -77,7 +77,7 @@ def test_a_result_that_is_waited_for():
     assert later.ready
 
 
-def test_what_the_work_raises_comes_with_its_result():
+def test_an_error_of_the_task_is_raised_with_its_result():
     def work(dropped):
         raise LookupError("no such plan")
 
@@ -85,7 +85,7 @@ def test_what_the_work_raises_comes_with_its_result():
         ThreadFuture(work).result()
 
 
-def test_a_result_that_nobody_wants_ends_the_work():
+def test_dropping_a_future_ends_its_task():
     ended = []
 
     def work(dropped):
@@ -97,7 +97,7 @@ def test_a_result_that_nobody_wants_ends_the_work():
     assert ended == [True]
 
 
-def test_held_work_begins_when_it_may():
+def test_a_held_task_starts_when_released():
     begin, done = threading.Event(), []
     later = held_until(begin)(lambda dropped: done.append(dropped()) or 7)
     time.sleep(0.1)
@@ -106,14 +106,14 @@ def test_held_work_begins_when_it_may():
     assert (later.result(), done) == (7, [False])
 
 
-def test_held_work_that_nobody_wants_never_begins():
+def test_a_dropped_held_task_never_starts():
     done = []
     later = held_until(threading.Event())(lambda dropped: done.append(1))
     later.drop()
     assert (later.ready, done) == (True, [])
 
 
-def test_work_that_hangs_does_not_keep_the_process():
+def test_a_hanging_task_does_not_keep_the_process_alive():
     go = threading.Event()
     thread = start("hangs", go.wait)
     assert thread.daemon
@@ -130,7 +130,7 @@ def test_a_join_returns_soon_after_the_thread_ends():
     assert time.monotonic() - start_s > 0.03
 
 
-def test_leaving_work_that_hangs_takes_no_longer_than_allowed():
+def test_leaving_a_hanging_task_is_bounded_in_time():
     go = threading.Event()
     future = ThreadFuture(lambda dropped: go.wait())
     start_s = time.monotonic()
@@ -163,7 +163,7 @@ def test_a_periodic_timer_does_not_tick_before_its_time():
     assert ticks == []
 
 
-def test_a_thread_does_not_do_its_work_at_once():
+def test_a_thread_future_is_not_synchronous():
     """Whoever starts it must look again later."""
     assert ThreadFuture.at_once is False
 
@@ -183,7 +183,7 @@ def test_a_join_wakes_often_for_signals():
     assert all(0.05 <= wait <= 0.5 for wait in waits)
 
 
-def test_a_thread_of_a_run_lets_others_capture_cuda_graphs(monkeypatch):
+def test_threads_of_a_run_allow_cuda_graph_capture_by_others(monkeypatch):
     modes = []
     calls = SimpleNamespace(cuThreadExchangeStreamCaptureMode=lambda mode: modes.append(mode._obj.value))
     monkeypatch.setattr(driver, "_calls", lambda: calls)

@@ -64,7 +64,7 @@ def test_there_is_one_heap_per_core_and_at_least_two(monkeypatch, cores, heaps):
     assert len(calls) == 1
 
 
-def test_another_c_library_has_no_such_heaps(monkeypatch):
+def test_heaps_are_not_configured_on_other_c_libraries(monkeypatch):
     monkeypatch.delenv("MALLOC_ARENA_MAX", raising=False)
     monkeypatch.setattr(host, "ctypes", SimpleNamespace(CDLL=lambda name: SimpleNamespace()))
     share_heaps()
@@ -74,7 +74,7 @@ def test_another_c_library_has_no_such_heaps(monkeypatch):
 
 
 @pytest.mark.parametrize("platform", ["darwin", "win32"])
-def test_only_on_linux_are_heaps_trimmed_and_threads_made_nice(monkeypatch, platform):
+def test_heaps_are_trimmed_and_threads_niced_only_on_linux(monkeypatch, platform):
     calls = []
     library = SimpleNamespace(malloc_trim=calls.append)
     monkeypatch.setattr(host, "ctypes", SimpleNamespace(CDLL=lambda name: library))
@@ -97,7 +97,7 @@ def test_only_on_linux_are_heaps_trimmed_and_threads_made_nice(monkeypatch, plat
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nice applies to the process")
 @pytest.mark.parametrize(("before", "after"), [(0, 10), (9, 10), (15, 15)])
-def test_a_thread_that_reads_a_file_gets_less_time_and_never_more(monkeypatch, before, after):
+def test_a_thread_that_reads_a_file_gets_a_lower_priority(monkeypatch, before, after):
     calls = []
     me = (os.PRIO_PROCESS, threading.get_native_id())
     monkeypatch.setattr(os, "getpriority", lambda *thread: {me: before}[thread])
@@ -107,7 +107,7 @@ def test_a_thread_that_reads_a_file_gets_less_time_and_never_more(monkeypatch, b
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nice applies to the process")
-def test_a_priority_that_may_not_be_set_stays(monkeypatch):
+def test_a_forbidden_priority_change_is_ignored(monkeypatch):
     def refuse(*values):
         raise PermissionError
 
@@ -126,7 +126,7 @@ def test_heaps_are_trimmed_every_five_seconds_at_most():
     assert calls == [0, 0, 0]
 
 
-def test_heaps_are_trimmed_after_something_was_closed_and_not_too_often():
+def test_heaps_are_trimmed_after_a_close_at_a_limited_rate():
     trimmer, calls = HeapTrimmer(every_s=5.0), []
     trimmer._trim = calls.append
     assert not trimmer.trim_if_due(100.0)

@@ -95,7 +95,7 @@ def removes_rows(holder):
 @pytest.mark.parametrize("kind", [DoesBatch, DoesFrame])
 @pytest.mark.parametrize("coming", [False, True])
 @pytest.mark.parametrize("what", [nothing, looks])
-def test_a_table_that_is_left_alone_is_the_same_object_again(kind, coming, what):
+def test_an_unchanged_table_is_the_same_object(kind, coming, what):
     input_batch = batch("a0 b0 a1")
     table = input_batch.tables["detect"]
     if coming:
@@ -106,7 +106,7 @@ def test_a_table_that_is_left_alone_is_the_same_object_again(kind, coming, what)
 
 @pytest.mark.parametrize("kind", [DoesBatch, DoesFrame])
 @pytest.mark.parametrize("what", [replaces, removes_rows])
-def test_a_table_that_a_stage_replaces_reaches_the_batch_and_nobody_else(kind, what):
+def test_a_replaced_table_is_visible_in_its_batch_only(kind, what):
     input_batch, wanted = batch("a0 b0 a1", rows=(2, 1, 3)), batch("a0 b0 a1", rows=(2, 1, 3))
     table, other = input_batch.tables["detect"], input_batch.fork()
     before = copy.deepcopy(table)
@@ -132,7 +132,7 @@ def test_a_table_that_a_stage_replaces_reaches_the_batch_and_nobody_else(kind, w
          "frame.detections.with_columns(labels=array)"),
     ],
 )  # fmt: skip
-def test_a_stage_that_writes_to_a_table_fails_the_frame_with_the_way_out(kind, what, why):
+def test_a_stage_that_writes_to_a_table_fails_the_frame_with_the_fix(kind, what, why):
     input_batch = batch("a0 b0", rows=(2, 1))
     before = copy.deepcopy(input_batch.tables["detect"])
     output_batch = Rig(kind, what=what)(input_batch)
@@ -143,7 +143,7 @@ def test_a_stage_that_writes_to_a_table_fails_the_frame_with_the_way_out(kind, w
     np.testing.assert_array_equal(input_batch.fork().table("detect").score, before.score)
 
 
-def test_a_stage_that_does_not_ask_leaves_a_table_on_its_way():
+def test_a_table_not_requested_by_a_stage_passes_unchanged():
     input_batch = batch("a0 b0")
     calls = []
     table = input_batch.tables["detect"]
@@ -154,13 +154,13 @@ def test_a_stage_that_does_not_ask_leaves_a_table_on_its_way():
 
 
 @pytest.mark.parametrize("value", [np.array([np.nan, 1], np.float32), np.array([{"a": 1}, None]), np.array(["x", "y"])])
-def test_columns_of_every_kind_are_known_again(value):
+def test_columns_of_every_type_are_recognized_after_a_stage(value):
     input_batch = batch("a0 b0")
     input_batch.tables["detect"] = table = input_batch.tables["detect"].with_columns(foo=value)
     assert Rig(DoesFrame, what=looks)(input_batch).tables["detect"] is table
 
 
-def test_rows_out_of_order_are_the_frames_own():
+def test_reordered_rows_keep_their_frames():
     input_batch = batch("a0 b0")
     input_batch.tables["detect"] = input_batch.tables["detect"][np.array([1, 0])]
     output_batch = Rig(DoesFrame, what=lambda frame: halves(frame) if frame.source == "b" else None)(input_batch).table(
@@ -175,7 +175,7 @@ def halves(frame):
 
 @pytest.mark.parametrize("anew", [lambda batch: batch.take(range(len(batch))), lambda batch: Batch(batch.frames)])
 @pytest.mark.parametrize("sequence", [0, 5])
-def test_a_batch_made_anew_keeps_what_the_runner_knows(anew, sequence):
+def test_a_rebuilt_batch_keeps_the_runners_state(anew, sequence):
     input_batch = batch("a0 b0", ended="a")
     input_batch.sequence = sequence
     rig = Rig(DoesBatch, what=None)
@@ -187,7 +187,7 @@ def test_a_batch_made_anew_keeps_what_the_runner_knows(anew, sequence):
 # ---------------------------------------------------------------------------------------------------------- states
 
 
-def test_a_picture_that_is_kept_in_a_state_is_no_copy_and_comes_back_once():
+def test_pixels_kept_in_a_state_are_not_copied():
     pool = SurfacePool(Device("cpu"))
     others = [pool.surface(64, 48, Color()) for _ in range(5)]
     del others
@@ -209,7 +209,7 @@ def test_a_picture_that_is_kept_in_a_state_is_no_copy_and_comes_back_once():
     assert frame.events == []
 
 
-def test_a_frame_that_is_kept_in_a_state_is_put_back_with_its_table():
+def test_a_frame_kept_in_a_state_is_restored_with_its_table():
     seen = []
 
     class Last(Keeps):
@@ -232,7 +232,7 @@ def test_a_frame_that_is_kept_in_a_state_is_put_back_with_its_table():
     assert seen == [[0.0], [0.0], [0.0]]
 
 
-def test_handles_of_cuda_are_not_copied(monkeypatch):
+def test_cuda_handles_are_not_copied(monkeypatch):
     ended = []
 
     class Handle:
@@ -260,7 +260,7 @@ def test_handles_of_cuda_are_not_copied(monkeypatch):
         (lambda: [[[n] for n in range(50)] for _ in range(100)], r"its states take [\d.]+ ms per batch to copy"),
     ],
 )
-def test_states_that_are_not_copied_are_told_where_it_matters(make, why):
+def test_states_that_are_not_copied_are_reported_if_relevant(make, why):
     rig = Rig(Keeps, sources="a", make=make, bad=(60,))
     for index in range(0, 60, 2):
         rig(batch(f"a{index} a{index + 1}"))
@@ -274,7 +274,7 @@ def test_states_that_are_not_copied_are_told_where_it_matters(make, why):
     assert rig.runner.counters["batches without state rollback"] == 3
 
 
-def test_states_that_are_large_are_no_longer_copied():
+def test_large_states_are_not_copied():
     states = {"a": [[n] for n in range(20_000)]}
     copies = StateCopies(states, print)
     for _ in range(30):

@@ -102,7 +102,7 @@ def pool() -> SurfacePool:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_buffer_that_comes_back_while_a_stage_works_may_be_written(pool, kind):
+def test_a_buffer_returned_while_a_stage_works_is_writable(pool, kind):
     """A decoder takes the buffer of the surface that was replaced at once, on a thread of its own."""
     taken = []
 
@@ -118,7 +118,7 @@ def test_a_buffer_that_comes_back_while_a_stage_works_may_be_written(pool, kind)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_replaced_surfaces_go_back_to_the_pool_and_may_be_written_then(pool, kind):
+def test_replaced_surfaces_return_to_the_pool_writable(pool, kind):
     rig = Rig(kind, what=invert)
     for _ in range(3):
         rig(pooled(pool, "a0 a1 a2"))
@@ -127,14 +127,14 @@ def test_replaced_surfaces_go_back_to_the_pool_and_may_be_written_then(pool, kin
     assert all(pool.surface(64, 48, Color()).data.flags.writeable for _ in range(3))
 
 
-def test_a_whole_run_with_a_stage_that_replaces_surfaces(run_pipeline):
+def test_a_run_with_a_surface_replacing_stage_delivers_its_pixels(run_pipeline):
     text = 'sources: {a: "test://?width=64&height=48&frames=400"}\nstages: {inverts: {}, draw: {}, collect: {}}'
     outcome = run_pipeline(text, extra=[Inverts])
     assert (outcome.code, len(outcome.records["a"])) == (0, 400)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_host_pixels_are_read_only_meanwhile_and_writeable_afterwards(pool, kind):
+def test_host_pixels_are_read_only_during_a_stage(pool, kind):
     input_batch = pooled(pool, "a0 a1")
     seen = []
     Rig(kind, what=lambda frame: seen.append(frame.surface.data.flags.writeable))(input_batch)
@@ -143,7 +143,7 @@ def test_host_pixels_are_read_only_meanwhile_and_writeable_afterwards(pool, kind
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pixels_are_writeable_again_behind_a_stage_that_raises(pool, kind):
+def test_pixels_are_writable_again_after_a_stage_raises(pool, kind):
     input_batch = pooled(pool, "a0 a1")
     surfaces = [frame.surface for frame in input_batch.frames]
 
@@ -172,7 +172,7 @@ def upper_half(frame):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("what", [color_only, upper_half])
-def test_a_surface_with_the_memory_of_the_old_one_is_copied_and_counted(pool, kind, what):
+def test_a_surface_that_shares_memory_is_copied_and_counted(pool, kind, what):
     rig = Rig(kind, what=what)
     output_batch = rig(pooled(pool, "a0 a1 a2"))
     for _ in range(3):
@@ -187,7 +187,7 @@ def test_new_memory_is_not_copied(pool):
     assert rig.runner.counters[COPIED] == 0
 
 
-def test_surfaces_may_change_places(pool):
+def test_surfaces_may_be_swapped(pool):
     """A stage that delays frames gives each the surface of the one before."""
     before = [None]
 
@@ -201,7 +201,7 @@ def test_surfaces_may_change_places(pool):
     assert all(frame.surface.data.flags.writeable for output_batch in output_batches for frame in output_batch.frames)
 
 
-def test_what_a_stage_has_made_is_read_only_once_it_is_handed_on():
+def test_new_pixels_are_read_only_after_their_stage():
     input_batch = batch("a0")
     input_batch.frames[0].surface = gray(64, 48)
     (frame,) = Rig(PaintsFrame, what=invert)(input_batch).frames
@@ -210,7 +210,7 @@ def test_what_a_stage_has_made_is_read_only_once_it_is_handed_on():
 
 
 @pytest.mark.parametrize("kind", [Blank, BlankUndeclared])
-def test_one_surface_for_all_frames_is_not_drawn_on_twice(run_pipeline, kind):
+def test_a_surface_shared_by_frames_is_not_drawn_on_twice(run_pipeline, kind):
     pictures = []
 
     with Collecting(Registry()):
@@ -244,7 +244,7 @@ def test_one_surface_for_all_frames_is_not_drawn_on_twice(run_pipeline, kind):
 
 
 @pytest.mark.parametrize(("kind", "in_place"), [(Inverts, False), (BlankUndeclared, True)])
-def test_behind_a_plugin_that_writes_pixels_nothing_is_drawn_in_place(kind, in_place):
+def test_nothing_is_drawn_in_place_after_a_pixel_writing_plugin(kind, in_place):
     """CuPy arrays cannot be made read-only, so the graph has to know."""
     registry = default_registry()
     registry.add(kind)
@@ -253,7 +253,7 @@ def test_behind_a_plugin_that_writes_pixels_nothing_is_drawn_in_place(kind, in_p
     assert graph.nodes["draw"].in_place is in_place
 
 
-def test_a_batch_that_is_tried_again_has_its_first_pixels():
+def test_a_retried_batch_has_its_original_pixels():
     calls = itertools.count()
 
     def what(frame):
@@ -269,7 +269,7 @@ def test_a_batch_that_is_tried_again_has_its_first_pixels():
         assert [int(frame.surface.data[0, 0]) for frame in output_batch.frames] == [255, 254, 253]
 
 
-def test_the_size_is_put_back_before_a_second_try():
+def test_the_size_is_restored_before_a_retry():
     seen = []
 
     def what(frame):
@@ -332,7 +332,7 @@ OF_FRAMES = [
     ("kind", "what", "message"),
     [(kind, *case) for kind in KINDS for case in REFUSED] + [(PaintsFrame, *case) for case in OF_FRAMES],
 )
-def test_what_breaks_the_contract_is_refused_behind_the_stage_with_its_line(pool, kind, what, message):
+def test_contract_violations_of_a_stage_are_reported_with_its_line(pool, kind, what, message):
     rig = Rig(kind, what=lambda frame: what(frame) if frame.index == 1 else None)
     input_batch = pooled(pool, "a0 a1 a2")
     for frame in input_batch.frames:
@@ -351,7 +351,7 @@ def test_what_breaks_the_contract_is_refused_behind_the_stage_with_its_line(pool
     assert all(surface.data is data for surface, data in zip(surfaces, arrays, strict=True))
 
 
-def test_a_surface_may_be_none_and_odd_sizes_are_padded():
+def test_a_missing_surface_is_accepted_and_odd_sizes_are_padded():
     input_batch = batch("a0 a1")
     for frame in input_batch.frames:
         frame.surface = gray(64, 48)
@@ -428,14 +428,14 @@ def test_a_batch_that_breaks_the_contract_is_refused(what, message):
         rig.runner.process(batch("a0 b0 a1"))
 
 
-def test_frames_that_a_stage_has_copied_are_the_same_frames():
+def test_frames_copied_by_a_stage_keep_their_identity():
     rig = Rig(PaintsBatch, what=None)
     rig.runner.stage.process = lambda batch: batch.fork()
     output_batch = rig(batch("a0 b0"))
     assert ([frame.source for frame in output_batch.frames], output_batch.failed) == (["a", "b"], [])
 
 
-def test_the_line_of_an_error_is_that_of_the_stage_and_else_of_its_process(pool):
+def test_an_error_has_the_line_of_the_stage_or_its_process_method(pool):
     def what(frame):
         frame.surface.data[:] = 0
 
@@ -474,13 +474,13 @@ def totals(run_pipeline, device, what, *kinds):
     return sums, outcome.report["counts"].get(COPIED, 0)
 
 
-def invert_colour_only(frame):
+def invert_color_only(frame):
     frame.surface = Surface(frame.surface.data, Color("bt601"))
 
 
 @pytest.mark.parametrize("kinds", [[PaintsFrame], [PaintsBatch], [PaintsBatch, PaintsFrame], [PaintsStream]])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_replaced_pixels_arrive_whole(run_pipeline, monkeypatch, device, kinds):
+def test_replaced_pixels_arrive_complete(run_pipeline, monkeypatch, device, kinds):
     """With buffers that are filled when they come back, an early return shows as another sum."""
     monkeypatch.setenv("STREAMKIT_POISON_SURFACES", "1")
     plain, _ = totals(run_pipeline, "cpu", lambda frame: None)
@@ -488,7 +488,7 @@ def test_replaced_pixels_arrive_whole(run_pipeline, monkeypatch, device, kinds):
     whole = 255 * 640 * 720
     assert inverted == [(index, whole - total if len(kinds) % 2 else total) for index, total in plain]
     assert copied == 0
-    again, copied = totals(run_pipeline, device, invert_colour_only, *kinds)
+    again, copied = totals(run_pipeline, device, invert_color_only, *kinds)
     assert again == plain
     assert copied == 200 * len(kinds)
 

@@ -21,7 +21,7 @@ def test_a_generator_is_closed_at_the_end_of_the_block():
     assert next(items, None) is None
 
 
-def test_a_generator_is_closed_after_an_error_too():
+def test_a_generator_is_closed_after_an_error():
     closed = []
     with pytest.raises(KeyError), closing_iterator(numbers(closed)) as items:
         raise KeyError(next(items))

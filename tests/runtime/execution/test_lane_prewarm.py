@@ -37,7 +37,7 @@ def opened(text: str, root, registry=None, sizes=(1, 3), lane=0):
     return runners
 
 
-def test_every_batch_size_goes_through_the_detector_and_nothing_is_counted(root):
+def test_prewarming_runs_every_batch_size_without_counting(root):
     runners = opened(YAML, root)
     seen = []
     for stage_runner in runners:
@@ -57,7 +57,7 @@ def test_every_batch_size_goes_through_the_detector_and_nothing_is_counted(root)
         stage_runner.finish()
 
 
-def test_draw_loads_its_letters_and_reports_nothing(root):
+def test_prewarming_draw_loads_its_glyphs(root):
     logged = collect()
     text = YAML.replace("draw: {}", "draw: {blur: {zone: [[9000, 0], [9999, 0], [9999, 9]]}}")
     (draw,) = opened(text, root, lane=1)
@@ -68,7 +68,7 @@ def test_draw_loads_its_letters_and_reports_nothing(root):
     assert not draw.counters.values
 
 
-def test_a_plugins_stage_sees_no_blank_frame(root):
+def test_plugin_stages_get_no_blank_frame(root):
     registry = default_registry()
     seen = []
     with Collecting(registry):
@@ -86,7 +86,7 @@ def test_a_plugins_stage_sees_no_blank_frame(root):
     assert seen == []
 
 
-def test_only_what_stands_before_the_first_that_does_not_warm_up_is_called_and_its_counts_stay(root):
+def test_prewarming_stops_at_the_first_stage_that_does_not_support_it(root):
     registry = default_registry()
     seen = []
     with Collecting(registry):
@@ -121,7 +121,7 @@ def test_only_what_stands_before_the_first_that_does_not_warm_up_is_called_and_i
     assert runners[0].counters["batches"] == 6
 
 
-def test_what_a_stage_raises_on_a_blank_frame_does_not_end_the_run(root):
+def test_an_error_on_a_blank_frame_does_not_end_the_run(root):
     runners = opened(YAML, root)
 
     def process(batch: Batch) -> Batch:
@@ -134,7 +134,7 @@ def test_what_a_stage_raises_on_a_blank_frame_does_not_end_the_run(root):
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_nothing_is_imported_or_compiled_by_the_second_batch(root):
+def test_the_second_batch_on_a_gpu_imports_and_compiles_nothing(root):
     import cupy
 
     from streamkit.ops.cuda import load

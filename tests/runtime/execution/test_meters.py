@@ -7,7 +7,7 @@ from streamkit.runtime.execution.meters import Histogram, StageMeter, stage_tota
 
 
 @pytest.mark.parametrize("seconds", [2e-5, 1e-3, 0.04, 1.0, 900.0])
-def test_one_duration_within_two_percent(seconds):
+def test_a_duration_is_measured_within_two_percent(seconds):
     histogram = Histogram()
     histogram.add(seconds)
     for share in (0.0, 0.5, 1.0):
@@ -15,7 +15,7 @@ def test_one_duration_within_two_percent(seconds):
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 0.95, 0.99, 1.0])
-def test_quantiles_of_many(share):
+def test_quantiles_of_many_durations_are_within_two_percent(share):
     values = np.random.default_rng(1).lognormal(-4, 1.2, 5000)
     histogram = Histogram()
     for value in values:
@@ -24,7 +24,7 @@ def test_quantiles_of_many(share):
     assert histogram.quantile(share) == pytest.approx(wanted, rel=0.02)
 
 
-def test_what_is_out_of_range_is_counted_at_its_ends():
+def test_out_of_range_durations_are_counted_at_the_limits():
     histogram = Histogram()
     for value in (-1.0, 0.0, 1e-9, 1e9):
         histogram.add(value)
@@ -34,7 +34,7 @@ def test_what_is_out_of_range_is_counted_at_its_ends():
     assert 900 < histogram.quantile(1.0) < 1100
 
 
-def test_none_is_nan_and_the_memory_stays():
+def test_an_empty_meter_is_nan_and_memory_is_constant():
     histogram = Histogram()
     size = histogram.counts.nbytes
     assert math.isnan(histogram.quantile(0.5))
@@ -54,7 +54,7 @@ def test_the_summary_is_in_milliseconds():
     assert summary["p99_ms"] == pytest.approx(histogram.quantile(0.99) * 1000, abs=0.006)
 
 
-def test_the_total_of_a_stages_instances():
+def test_the_meters_of_a_stages_instances_are_summed():
     meter, other = StageMeter(), StageMeter()
     meter.frames, meter.batches, meter.seconds = 30, 3, 0.5
     other.frames, other.seconds = 10, 0.3
@@ -69,7 +69,7 @@ def test_the_total_of_a_stages_instances():
     assert StageMeter.total([StageMeter()])["us_per_frame"] is None
 
 
-def test_counts_up_to_bounds_and_the_sum():
+def test_counts_are_cumulative_up_to_the_bounds():
     histogram = Histogram()
     for seconds in (0.001, 0.02, 0.02, 0.4, 30.0):
         histogram.add(seconds)
@@ -96,7 +96,7 @@ def test_buckets_are_two_percent_apart_from_ten_microseconds(bucket):
         assert histogram.up_to([edge(bucket + 0.99), edge(bucket + 1.01)]) == [0, 1]
 
 
-def test_what_is_too_long_is_in_the_last_bucket():
+def test_too_long_durations_are_in_the_last_bucket():
     histogram = Histogram()
     histogram.add(1e9)
     assert histogram.counts[931] == 1
@@ -110,7 +110,7 @@ def test_what_is_too_long_is_in_the_last_bucket():
         ({50: 499, 400: 1, 450: 449, 500: 1, 600: 39, 650: 1, 700: 10}, (400, 500, 650)),
     ],
 )
-def test_the_summary_is_of_the_middles_of_buckets(counts, wanted):
+def test_the_summary_uses_the_middles_of_buckets(counts, wanted):
     histogram = Histogram()
     for bucket, count in counts.items():
         histogram.counts[bucket] = count
@@ -118,12 +118,12 @@ def test_the_summary_is_of_the_middles_of_buckets(counts, wanted):
     assert histogram.summary() == dict(zip(("p50_ms", "p95_ms", "p99_ms"), quantiles_ms, strict=True))
 
 
-def test_a_new_meter_has_counted_nothing():
+def test_a_new_meter_is_empty():
     meter = StageMeter()
     assert (meter.frames, meter.batches, meter.failed, meter.other_errors, meter.seconds) == (0, 0, 0, 0, 0.0)
 
 
-def test_the_total_of_a_stage_is_rounded_and_takes_missing_counts_as_none():
+def test_the_total_of_a_stage_is_rounded_and_missing_counts_are_zero():
     parts = [{"frames": 4, "instances": 1, "seconds": 0.1234564}, {"frames": 3, "instances": 2, "failed": 1}, {}]
     assert stage_total(parts) == {
         "frames": 7,

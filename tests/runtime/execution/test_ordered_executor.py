@@ -30,18 +30,18 @@ def alive():
 
 @both()
 @pytest.mark.parametrize("depth", [1, 100])
-def test_results_come_in_the_order_of_the_parts(ahead, depth):
+def test_results_are_in_the_order_of_the_parts(ahead, depth):
     results = list(ahead.run(iter(range(0, 60, 3)), [squares] * 4, depth))
     assert results == [n * n for n in range(60)]
     assert not alive()
 
 
 @both()
-def test_no_parts_no_results(ahead):
+def test_an_empty_input_gives_no_results(ahead):
     assert list(ahead.run(iter(()), [squares], 1)) == []
 
 
-def test_workers_work_side_by_side():
+def test_workers_run_concurrently():
     together = threading.Barrier(3, timeout=10)
 
     def work(part):
@@ -51,7 +51,7 @@ def test_workers_work_side_by_side():
     assert list(ThreadedExecutor(CPU, 1).run(iter(range(3)), [work] * 3, 1)) == [0, 1, 2]
 
 
-def test_few_parts_need_few_workers():
+def test_the_number_of_workers_is_limited_by_the_parts():
     used = []
 
     def worker(number):
@@ -66,7 +66,7 @@ def test_few_parts_need_few_workers():
     assert used == [0, 0, 0]
 
 
-def test_what_waits_is_bounded():
+def test_waiting_results_are_bounded():
     computed, taken = [0], itertools.count()
 
     def work(part):
@@ -86,7 +86,7 @@ def test_what_waits_is_bounded():
 
 @both()
 @pytest.mark.parametrize("where", ["parts", "worker"])
-def test_an_error_comes_after_the_results_before_it(ahead, where):
+def test_an_error_is_raised_after_earlier_results(ahead, where):
     def parts():
         yield from (0, 10)
         if where == "parts":
@@ -121,7 +121,7 @@ def test_closing_ends_every_thread(take):
     assert not alive()
 
 
-def test_a_closed_worker_lets_go_of_its_results():
+def test_a_closed_worker_releases_its_results():
     class Thing:
         alive = 0
 
@@ -143,7 +143,7 @@ def test_a_closed_worker_lets_go_of_its_results():
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_any_speeds_give_the_same(seed):
+def test_results_do_not_depend_on_worker_speed(seed):
     import random
 
     def work(part):
@@ -189,7 +189,7 @@ def test_a_gpu_is_current_where_the_parts_are_processed():
     assert results == [(part, 3) for part in range(4)]
 
 
-def test_the_timeline_tells_work_from_waits():
+def test_the_timeline_distinguishes_work_and_waits():
     noted = set()
 
     class Noted(Spans):
@@ -206,6 +206,6 @@ def test_the_timeline_tells_work_from_waits():
     assert noted == {(name, True) for name in waits} | {("read a part", False), ("decode", False)}
 
 
-def test_no_more_sources_are_counted_than_are_read_at_once():
+def test_only_sources_read_at_once_are_counted():
     assert ThreadedExecutor(Device("cuda"), 100).sources == 32
     assert ThreadedExecutor(Device("cuda"), 7).sources == 7

@@ -53,19 +53,19 @@ def ended(more, steps, drain_timeout, **failing):
     return sender.more, time.monotonic() - before_s
 
 
-def test_what_a_client_takes_and_holds_back_counts_as_taken():
+def test_buffered_records_of_a_client_count_as_taken():
     """Each step comes in time, all together take longer than `drain_timeout`; only the last is acknowledged."""
     more, took_s = ended(40, 10**9, 0.3)
     assert more <= 0
     assert took_s > 0.3
 
 
-def test_where_nothing_is_taken_any_more_the_rest_is_left():
+def test_draining_stops_when_nothing_is_taken():
     more, _ = ended(10**9, 3, 0.1)
     assert more > 0
 
 
-def test_what_is_taken_and_held_back_again_and_again_is_nothing_new():
+def test_repeatedly_buffered_records_are_not_progress():
     """As where a disk stays full: each try takes the same records, and loses them."""
     sender = Sent(10**9, 0)
     taken = itertools.cycle([0, 500, 1000])
@@ -77,7 +77,7 @@ def test_what_is_taken_and_held_back_again_and_again_is_nothing_new():
 
 
 @pytest.mark.alone
-def test_a_broker_that_has_just_gone_gets_the_rest_of_drain_and_one_long_away_nothing():
+def test_only_a_recently_lost_broker_gets_the_rest_of_the_drain_time():
     now_s = time.monotonic()
     _, took_s = ended(10**9, 0, 1.0, failing_since_s=now_s - 0.5)
     assert 0.3 < took_s < 0.9
@@ -85,7 +85,7 @@ def test_a_broker_that_has_just_gone_gets_the_rest_of_drain_and_one_long_away_no
     assert took_s < 0.3
 
 
-def test_a_run_that_waits_for_room_in_a_spool_ends_when_it_is_to(tmp_path):
+def test_a_run_blocked_by_a_full_spool_can_be_stopped(tmp_path):
     """With `block` a pipeline waits for a broker as long as it takes, but not once it is told to stop."""
     registry, logged = default_registry(), collect()
     add_stages(registry)

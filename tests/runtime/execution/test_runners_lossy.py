@@ -64,7 +64,7 @@ def test_each_source_has_an_instance_and_a_thread(run_pipeline):
     assert written + done.report["counts"].get(DROPPED, 0) == 400
 
 
-def test_one_that_blocks_costs_the_others_nothing(run_pipeline):
+def test_a_blocking_instance_does_not_delay_the_others(run_pipeline):
     gate = threading.Event()
 
     def write(frame):
@@ -81,7 +81,7 @@ def test_one_that_blocks_costs_the_others_nothing(run_pipeline):
     assert done.report["counts"][DROPPED] > 0
 
 
-def test_what_it_raises_is_told_and_ends_nothing(run_pipeline):
+def test_an_error_of_an_instance_is_reported_and_the_run_continues(run_pipeline):
     def write(frame):
         if frame.index == 199:
             raise ValueError("no such thing")
@@ -92,7 +92,7 @@ def test_what_it_raises_is_told_and_ends_nothing(run_pipeline):
     assert any("slow failed on a frame 199" in text and "no such thing" in text for text in done.logged)
 
 
-def test_one_that_cannot_go_on_at_all(run_pipeline):
+def test_an_instance_that_cannot_continue_fails_alone(run_pipeline):
     def write(frame):
         raise OutputError("the end of it")
 
@@ -102,7 +102,7 @@ def test_one_that_cannot_go_on_at_all(run_pipeline):
     assert any("slow failed: the end of it" in text for text in done.logged)
 
 
-def test_what_cannot_work_is_refused_before_the_first_frame(run_pipeline):
+def test_an_invalid_configuration_is_refused_before_the_first_frame(run_pipeline):
     def probe(url):
         raise OutputError(f"nobody takes {url}")
 
@@ -110,7 +110,7 @@ def test_what_cannot_work_is_refused_before_the_first_frame(run_pipeline):
         run_pipeline(TEXT, extra=[sink(probe=probe)])
 
 
-def test_one_that_hangs_at_the_end_is_left_behind(run_pipeline, monkeypatch):
+def test_an_instance_that_hangs_at_the_end_is_abandoned(run_pipeline, monkeypatch):
     from streamkit.runtime.execution import runners
 
     monkeypatch.setattr(runners, "_GRACE_S", 0.2)

@@ -37,14 +37,14 @@ def gathering(fail=False):
     return Gather()
 
 
-def test_flush_comes_once_behind_each_batch_and_may_emit():
+def test_flush_is_called_once_after_each_batch_and_may_emit():
     sink = gathering()
     written = run_stage(sink, frames(7), batch=3)
     assert sink.batches == [3, 3, 1]
     assert [frame.events[0].data["batch"] for frame in written] == [3, 3, 3, 3, 3, 3, 1]
 
 
-def test_an_error_in_flush_is_told_and_the_batch_is_not_tried_again():
+def test_an_error_in_flush_is_reported_and_the_batch_is_not_retried():
     sink = gathering(fail=True)
     with pytest.raises(StageError, match="gather failed as the batch was flushed: KeyError: 'nothing'"):
         run_stage(sink, frames(6), batch=3)
@@ -54,7 +54,7 @@ def test_an_error_in_flush_is_told_and_the_batch_is_not_tried_again():
     assert sink.batches == [3, 3]
 
 
-def test_a_sink_has_an_instance_a_path():
+def test_a_sink_has_an_instance_per_path():
     log: Log = []
     rig = Rig(Writer, log=log, path="out/{source}.txt")
     assert log == []
@@ -83,7 +83,7 @@ def test_a_sink_of_all_sources_is_opened_first_and_closed_with_the_run(path):
     assert (log.count(f"open {path}"), log.count(f"close {path}")) == (1, 1)
 
 
-def test_failed_frames_are_written_too_in_order():
+def test_failed_frames_are_written_in_order():
     log: Log = []
     rig = Rig(Writer, log=log)
     input_batch = batch("a0 a2 b0")
@@ -99,7 +99,7 @@ def test_failed_frames_are_written_too_in_order():
     ]  # fmt: skip
 
 
-def test_a_batch_of_failed_frames_alone_is_written_and_ends_its_sources():
+def test_a_batch_of_only_failed_frames_is_written_and_ends_its_sources():
     log: Log = []
     rig = Rig(Writer, log=log, path="{source}")
     input_batch = Batch([], failed=[Frame("a", 1, 0.1, 64, 48, error="broken")], ended=("a",))
@@ -108,7 +108,7 @@ def test_a_batch_of_failed_frames_alone_is_written_and_ends_its_sources():
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_a_failed_frame_that_cannot_be_written_either_is_counted_and_told(alone):
+def test_a_failed_frame_that_cannot_be_written_is_counted_and_reported(alone):
     log: Log = []
     rig = Rig(Writer, log=log, bad=("b9",), raises=RuntimeError)
     lost = Frame("b", 9, 0.9, 64, 48, error="late", _state=FrameState(position=3))
@@ -130,7 +130,7 @@ def test_a_frame_that_cannot_be_written_is_marked_and_the_rest_written():
     assert rig.failures == []
 
 
-def test_a_file_that_cannot_be_written_is_given_up_and_the_others_are_written():
+def test_a_file_that_cannot_be_written_is_abandoned_and_the_others_continue():
     log: Log = []
     rig = Rig(Writer, log=log, path="{source}", bad=("a0",))
     rig(batch("a0 b0 a1"))
@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_written_is_given_up_and_the_others_are_written():
 
 
 @pytest.mark.parametrize("where", ["end", "close"])
-def test_a_file_that_cannot_be_ended_stops_no_other(where):
+def test_a_file_that_cannot_be_closed_stops_no_other(where):
     log: Log = []
     rig = Rig(Writer, log=log, path="{source}", trouble=f"{where} a")
     rig(batch("a0 b0", ended="a"))

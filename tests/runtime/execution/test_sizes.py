@@ -21,7 +21,7 @@ CPU, GPU = Device("cpu"), Device("cuda")
         (1, GPU, (1,)),
     ],
 )
-def test_batch_sizes(largest, device, wanted):
+def test_batch_sizes_follow_options_and_sources(largest, device, wanted):
     batch_sizes = sizes.batch_sizes(largest, device)
     assert batch_sizes == wanted
     assert batch_sizes[-1] == (largest or batch_sizes[-1])
@@ -46,7 +46,7 @@ def node(kind, instances=None):
         ([(FrameStage, 4)], CPU, 1),  # a frame stage sees each source in order: one thread, whatever is asked
     ],
 )
-def test_instances(kinds, device, wanted, monkeypatch):
+def test_the_number_of_instances_follows_options_and_cores(kinds, device, wanted, monkeypatch):
     monkeypatch.setattr(sizes, "cores", lambda: 5)
     assert sizes.instances([node(*kind) for kind in kinds], device) == wanted
 
@@ -55,19 +55,19 @@ class Across(BatchStage, scope="pipeline"):
     """Compares sources."""
 
 
-def test_what_looks_across_sources_has_one_instance():
+def test_a_stage_across_sources_has_a_single_instance():
     assert sizes.instances([node(Across)], CPU, 2) == 1
     assert sizes.instances([node(BatchStage, 3), node(Across, 3)], GPU) == 1
 
 
-def test_a_pipeline_that_has_its_own_share_of_the_cores(monkeypatch):
+def test_sizes_use_the_assigned_share_of_cores(monkeypatch):
     monkeypatch.setattr(sizes, "cores", lambda: 8)
     assert sizes.instances([node(BatchStage)], CPU, 2) == 2
     assert sizes.instances([node(BatchStage, 3)], CPU, 2) == 3
     assert sizes.instances([node(BatchStage)], GPU, 2) == 1
 
 
-def test_files_read_at_once_and_batches_ahead(monkeypatch):
+def test_files_read_at_once_and_batches_ahead_are_bounded(monkeypatch):
     monkeypatch.setattr(sizes, "cores", lambda: 5)
     assert sizes.files_at_once(CPU) == 10
     assert sizes.files_at_once(GPU) == 32

@@ -12,7 +12,7 @@ from streamkit.runtime.execution.tables import join, merge_batches, new_batch, s
 from streamkit.testing.kit import detections, frames
 
 
-def test_what_branches_say_of_a_frame_stands_side_by_side():
+def test_tables_of_branches_are_merged_side_by_side():
     whole = Batch(frames(2))
     first, second = whole.fork(), whole.fork()
     first.frames[0].facts["attributes"] = {"scene": {"label": "street", "score": 0.5}}
@@ -34,7 +34,7 @@ def fork_pair(change: Callable[[Batch], Any]) -> tuple[Batch, Batch]:
     return origin, other
 
 
-def test_equal_tables_are_one_where_branches_meet():
+def test_equal_tables_of_branches_are_merged_once():
     first, other = fork_pair(lambda b: None)
     table = first.table("detect")
     merged = merge_batches([first, other])
@@ -43,7 +43,7 @@ def test_equal_tables_are_one_where_branches_meet():
     assert (merged.sequence, merged.ended, key(merged.frames)) == (5, ("b",), "a0 b0")
 
 
-def test_columns_and_tables_of_every_branch_are_there():
+def test_the_merge_has_columns_and_tables_of_every_branch():
     def change(b: Batch) -> None:
         table = b.table("detect")
         b.tables["detect"] = table[1:].with_columns(speed=np.array([7, 8], np.float32))
@@ -56,7 +56,7 @@ def test_columns_and_tables_of_every_branch_are_there():
     assert list(merged.tables) == ["detect", "faces"]
 
 
-def test_events_from_above_the_branches_are_kept_once():
+def test_events_from_before_the_branches_are_kept_once():
     input_batch = batch("a0")
     input_batch.frames[0].emit("above")
     forks = [input_batch, input_batch.fork(), input_batch.fork()]
@@ -66,7 +66,7 @@ def test_events_from_above_the_branches_are_kept_once():
     assert [event.kind for event in merged.frames[0].events] == ["above", "own", "own"]
 
 
-def test_an_event_that_branches_have_added_to_is_one_with_what_each_added():
+def test_an_event_changed_by_branches_has_the_additions_of_each():
     above = Batch(frames(1))
     above.frames[0].emit("rang", n=1)
     first, second, third = above.fork(), above.fork(), above.fork()
@@ -80,7 +80,7 @@ def test_an_event_that_branches_have_added_to_is_one_with_what_each_added():
     ]  # fmt: skip
 
 
-def test_a_frame_that_failed_in_one_branch_has_failed_where_they_meet():
+def test_a_frame_that_failed_in_a_branch_has_failed_after_the_merge():
     input_batch = batch("a0 b0 a1", ended="a", rows=(1, 2, 1))
     input_batch.ready = ready = object()
     forks = [input_batch, input_batch.fork(), input_batch.fork()]
@@ -92,7 +92,7 @@ def test_a_frame_that_failed_in_one_branch_has_failed_where_they_meet():
     assert merged.ready is ready  # whoever reads on must still wait for the device
 
 
-def test_a_frame_that_failed_keeps_the_events_of_every_branch():
+def test_a_failed_frame_keeps_the_events_of_every_branch():
     input_batch = batch("a0 b0 a1", rows=(1, 1, 1))
     input_batch.frames[1].emit("above")
     forks = [input_batch, input_batch.fork(), input_batch.fork(), input_batch.fork()]
@@ -108,14 +108,14 @@ def test_a_frame_that_failed_keeps_the_events_of_every_branch():
     assert [[event.data.get("n") for event in frame.events] for frame in merged.frames] == [[0, 1, 2]] * 2
 
 
-def test_when_the_branches_have_lost_every_frame_between_them():
+def test_a_merge_without_any_frame_is_empty():
     input_batch = batch("a0 b0", ended="ab")
     other = input_batch.fork()
     merged = merge_batches([Rig(Picky, bad=("b0",))(input_batch), Rig(Picky, bad=("a0",))(other)])
     assert (merged.frames, sorted(key([f]) for f in merged.failed), merged.ended) == ([], ["a0", "b0"], ("a", "b"))
 
 
-def test_a_new_batch_knows_the_place_of_each_frame_and_which_have_failed():
+def test_a_new_batch_has_the_position_and_failures_of_its_frames():
     listed = [Frame("a", n, n / 10, 64, 48, error="bad" if n == 1 else None) for n in range(3)]
     output_batch = new_batch(listed, np)
     assert (key(output_batch.frames), key(output_batch.failed)) == ("a0 a2", "a1")
@@ -135,7 +135,7 @@ def test_each_frame_gets_its_rows_of_every_table():
     np.testing.assert_allclose(input_batch.frames[2].tables["detect"].score, [2.0])
 
 
-def test_tables_that_a_stage_replaced_are_joined_and_the_others_stay():
+def test_replaced_tables_are_joined_and_others_unchanged():
     input_batch = batch("a0 b0", rows=(2, 1))
     input_batch.tables["faces"] = faces = detections([[1, 1, 2, 2]])
     split(input_batch)
@@ -152,7 +152,7 @@ def test_tables_that_a_stage_replaced_are_joined_and_the_others_stay():
     np.testing.assert_array_equal(input_batch.table("plates").xyxy[:, 0], [3, 5])
 
 
-def test_a_table_that_a_stage_emptied_is_empty():
+def test_a_table_emptied_by_a_stage_is_empty():
     input_batch = batch("a0 b0", rows=(2, 1))
     split(input_batch)
     before = [dict(frame.tables) for frame in input_batch.frames]
@@ -161,14 +161,14 @@ def test_a_table_that_a_stage_emptied_is_empty():
     np.testing.assert_array_equal(input_batch.table("detect").batch_row, [1])
 
 
-def test_where_branches_meet_the_first_tells_when_the_arrays_are_written():
+def test_the_first_branch_provides_the_event_of_written_arrays():
     first = batch("a0")
     second = first.fork()
     first.ready, second.ready = object(), object()
     assert merge_batches([first, second]).ready is first.ready
 
 
-def test_facts_that_are_no_mappings_are_those_of_the_first_branch():
+def test_facts_that_are_not_mappings_come_from_the_first_branch():
     first, second = (Batch(frames(1)).fork() for _ in range(2))
     both = {"road": 1}
     first.frames[0].facts = {"level": 1, "scene": {"label": "street"}, "view": 3, "same": both}
@@ -178,7 +178,7 @@ def test_facts_that_are_no_mappings_are_those_of_the_first_branch():
     assert frame.facts["same"] is both
 
 
-def test_what_branches_show_and_skip_is_put_together():
+def test_shown_shapes_and_skipped_detectors_of_branches_are_merged():
     first, second = (Batch(frames(1)).fork() for _ in range(2))
     line, zone = object(), object()
     first.frames[0].shown, second.frames[0].shown = {"count.line": line}, {"count.zone": zone}
@@ -189,7 +189,7 @@ def test_what_branches_show_and_skip_is_put_together():
     assert frame._state.skipped_detectors == {"faces", "plates"}
 
 
-def test_lines_are_made_again_where_branches_meet():
+def test_formatted_lines_are_discarded_at_a_merge():
     first, other = fork_pair(lambda fork: fork)
     first.lines = other.lines = [b"stale\n"] * len(first)
     assert merge_batches([first, other]).lines is None

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.batches import LONG_S, drain, frame, in_thread, made, names
+from support.batches import LONG_S, drain, frame, in_thread, make_batcher, names
 
 from streamkit.core.data import Batch
 from streamkit.runtime.execution.channel import Aborted
@@ -17,7 +17,7 @@ from streamkit.runtime.ingest.batcher import Batcher
 
 @pytest.mark.alone
 def test_a_full_batch_leaves_at_once():
-    batcher = made(2, LONG_S, "a", "b", "idle")
+    batcher = make_batcher(2, LONG_S, "a", "b", "idle")
     batcher.inlets["a"].put(frame("a"))
     batcher.inlets["b"].put(frame("b"))
     start_s = time.monotonic()
@@ -26,7 +26,7 @@ def test_a_full_batch_leaves_at_once():
 
 
 def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
-    batcher = made(2, LONG_S, "a", "b", "idle")
+    batcher = make_batcher(2, LONG_S, "a", "b", "idle")
     batcher.inlets["a"].put(frame("a"))
     later = threading.Timer(0.05, lambda: batcher.inlets["b"].put(frame("b")))
     later.start()
@@ -35,7 +35,7 @@ def test_a_waiting_batch_leaves_as_soon_as_another_thread_fills_it():
 
 
 def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
-    batcher = made(8, 0.1, "a", "idle")
+    batcher = make_batcher(8, 0.1, "a", "idle")
     start_s = time.monotonic()
     batcher.inlets["a"].put(frame("a"))
     assert names(batcher.next()) == ["a"]
@@ -44,7 +44,7 @@ def test_a_partial_batch_leaves_when_its_oldest_frame_has_waited():
 
 @pytest.mark.alone
 def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
-    batcher = made(8, 1.0, "a", "b", "idle")
+    batcher = make_batcher(8, 1.0, "a", "b", "idle")
     start_s = time.monotonic()
     batcher.inlets["b"].put(frame("b"))
     time.sleep(0.6)
@@ -55,7 +55,7 @@ def test_the_wait_counts_from_the_oldest_frame_of_all_sources():
 
 @pytest.mark.alone
 def test_the_wait_counts_from_the_oldest_frame_not_from_that_of_the_source_whose_turn_it_is():
-    batcher = made(3, 1.0, "a", "b", "idle", ahead=4)
+    batcher = make_batcher(3, 1.0, "a", "b", "idle", ahead=4)
     start_s = time.monotonic()
     for index in range(2):
         batcher.inlets["a"].put(frame("a", index))
@@ -100,7 +100,7 @@ def test_the_wait_holds_also_while_a_source_has_yet_to_begin():
 
 
 def test_one_frame_of_each_ready_source_in_turn():
-    batcher = made(4, LONG_S, "quick", "b", "c", ahead=3)
+    batcher = make_batcher(4, LONG_S, "quick", "b", "c", ahead=3)
     for index in range(4):
         batcher.inlets["quick"].put(frame("quick", index))
     batcher.inlets["b"].put(frame("b"))
@@ -111,7 +111,7 @@ def test_one_frame_of_each_ready_source_in_turn():
 
 
 def test_a_source_that_is_ahead_waits_and_nobody_else_does():
-    batcher = made(4, LONG_S, "quick", "b", ahead=1)
+    batcher = make_batcher(4, LONG_S, "quick", "b", ahead=1)
     put: list[int] = []
 
     def run() -> None:
@@ -135,7 +135,7 @@ def test_a_source_that_is_ahead_waits_and_nobody_else_does():
 
 
 def test_when_every_source_waits_for_room_the_batch_leaves():
-    batcher = made(100, LONG_S, "a", "b", ahead=0)  # a share of 2 frames
+    batcher = make_batcher(100, LONG_S, "a", "b", ahead=0)  # a share of 2 frames
     for source in "ab":
         for index in range(2):
             batcher.inlets[source].put(frame(source, index))
@@ -143,7 +143,7 @@ def test_when_every_source_waits_for_room_the_batch_leaves():
 
 
 def test_a_slow_source_costs_the_others_nothing():
-    batcher = made(3, 0.01, "quick", "slow")
+    batcher = make_batcher(3, 0.01, "quick", "slow")
     over = threading.Event()
 
     def quick() -> None:
@@ -167,7 +167,7 @@ def test_a_slow_source_costs_the_others_nothing():
 
 def test_unlike_rates_keep_the_share_of_each():
     """While both are ready, the quick source gets no more of the batches than the other."""
-    batcher = made(4, LONG_S, "quick", "other", ahead=4)
+    batcher = make_batcher(4, LONG_S, "quick", "other", ahead=4)
     for index in range(6):
         batcher.inlets["quick"].put(frame("quick", index))
     for index in range(4):
@@ -176,7 +176,7 @@ def test_unlike_rates_keep_the_share_of_each():
 
 
 def test_each_source_is_told_ended_once_behind_its_last_frame():
-    batcher = made(2, LONG_S, "a", "b", ahead=4)
+    batcher = make_batcher(2, LONG_S, "a", "b", ahead=4)
     for index in range(3):
         batcher.inlets["a"].put(frame("a", index))
     batcher.inlets["a"].end()
@@ -193,7 +193,7 @@ def test_each_source_is_told_ended_once_behind_its_last_frame():
 
 
 def test_a_source_without_a_frame_is_told_too():
-    batcher = made(4, LONG_S, "none")
+    batcher = make_batcher(4, LONG_S, "none")
     batcher.inlets["none"].end()
     (batch,) = drain(batcher)
     assert (batch.frames, batch.failed, batch.ended) == ([], [], ("none",))
@@ -204,7 +204,7 @@ def test_no_sources_no_batches():
 
 
 def test_failed_frames_go_beside_the_rows_and_keep_their_position():
-    batcher = made(3, LONG_S, "a")
+    batcher = make_batcher(3, LONG_S, "a")
     for index, error in enumerate([None, "broken", None]):
         batcher.inlets["a"].put(frame("a", index, error))
     batch = batcher.next()
@@ -214,7 +214,7 @@ def test_failed_frames_go_beside_the_rows_and_keep_their_position():
 
 
 def test_abort_wakes_the_one_that_takes_and_those_that_put():
-    batcher = made(4, LONG_S, "a", "b", ahead=0)
+    batcher = make_batcher(4, LONG_S, "a", "b", ahead=0)
     raised: list[str] = []
 
     def put() -> None:
@@ -224,7 +224,7 @@ def test_abort_wakes_the_one_that_takes_and_those_that_put():
         except Aborted:
             raised.append("put")
 
-    other = made(4, LONG_S, "x")
+    other = make_batcher(4, LONG_S, "x")
 
     def take() -> None:
         try:
@@ -320,7 +320,7 @@ def test_nothing_begins_when_all_is_over():
 
 
 def test_the_first_two_batches_may_be_smaller():
-    batcher = made(4, LONG_S, "a", "b", ahead=4, first_size=2)
+    batcher = make_batcher(4, LONG_S, "a", "b", ahead=4, first_size=2)
     for index in range(4):
         batcher.inlets["a"].put(frame("a", index))
         batcher.inlets["b"].put(frame("b", index))

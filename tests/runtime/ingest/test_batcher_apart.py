@@ -21,7 +21,7 @@ def apart(size: int, *sources: str) -> Batcher:
     return batcher
 
 
-def test_apart_a_batch_is_one_sources_and_full_however_long_that_takes():
+def test_separate_batches_belong_to_a_source_and_wait_until_full():
     batcher = apart(3, "a", "b")
     for index in range(2):
         batcher.inlets["a"].put(frame("a", index))
@@ -35,7 +35,7 @@ def test_apart_a_batch_is_one_sources_and_full_however_long_that_takes():
     assert names(taken[0]) == ["b", "b", "b"]
 
 
-def test_apart_a_source_that_has_ended_leaves_with_what_it_has():
+def test_an_ended_source_releases_its_partial_separate_batch():
     batcher = apart(3, "a", "b")
     for index in range(4):
         batcher.inlets["a"].put(frame("a", index))
@@ -49,7 +49,7 @@ def test_apart_a_source_that_has_ended_leaves_with_what_it_has():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_apart_batches_are_the_same_whatever_the_timing(seed):
+def test_separate_batches_do_not_depend_on_timing(seed):
     lengths = {"a": 10, "b": 3, "c": 0, "d": 7}
     batcher = apart(4, *lengths)
     chance = random.Random(seed)

@@ -21,7 +21,7 @@ def follow(n):
     ("n", "before", "after", "closing"),
     [(0, [], [], []), (1, [], [0], [0]), (2, [], [0, "wait", 1], [0]), (4, [0, 1], [0, 1, 2, "wait", 3], [2])],
 )
-def test_the_last_frame_waits_and_the_one_before_it_is_marked(n, before, after, closing):
+def test_the_last_frame_is_held_and_marked_at_the_end(n, before, after, closing):
     last, seen, entered = follow(n)
     assert (seen, len(last.held)) == (before, min(n, 2))
     last.finish()
@@ -29,14 +29,14 @@ def test_the_last_frame_waits_and_the_one_before_it_is_marked(n, before, after, 
     assert [frame.index for frame in entered if frame._state.closing] == closing
 
 
-def test_frames_are_released_without_a_wait_if_more_will_follow():
+def test_frames_are_released_at_once_if_more_follow():
     last, seen, entered = follow(4)
     last.release()
     assert (seen, len(last.held)) == ([0, 1, 2, 3], 0)
     assert not any(frame._state.closing for frame in entered)
 
 
-def test_a_run_that_is_aborted_ends_the_source():
+def test_an_aborted_run_ends_the_source():
     def put(frame):
         raise Aborted
 

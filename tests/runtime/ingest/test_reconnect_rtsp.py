@@ -23,7 +23,7 @@ def videos(test_data):
     return test_data / "videos"
 
 
-def test_the_server_goes_and_comes_back(rtsp, videos):
+def test_a_source_reconnects_after_a_restart_of_the_server(rtsp, videos):
     server = rtsp({"a": videos / "vtest_480x360.mp4"}, user="ann", password="secret")
     with Camera(server.url("a"), timeout=5.0) as camera:
         camera.wait_for_frames()
@@ -45,7 +45,7 @@ def test_the_server_goes_and_comes_back(rtsp, videos):
     assert "secret" not in " ".join(camera.logged)
 
 
-def test_auth_not_found_and_a_password_that_changes(rtsp, videos):
+def test_auth_and_not_found_are_causes_and_a_new_password_reconnects(rtsp, videos):
     server = rtsp({"a": videos / "vtest_480x360.mp4"}, user="ann", password="right")
     with Camera(server.url("a", password="wrong")) as wrong, Camera(server.url("b")) as nowhere:
         wrong.wait_for_state("reconnecting", "auth")
@@ -61,7 +61,7 @@ def test_auth_not_found_and_a_password_that_changes(rtsp, videos):
     assert camera.counters["reconnects: auth"] == 1
 
 
-def test_a_frozen_server_times_out_and_comes_back(rtsp, videos):
+def test_a_frozen_server_times_out_and_reconnects(rtsp, videos):
     server = rtsp({"a": videos / "vtest_480x360.mp4"})
     with Camera(server.url("a"), timeout=1.5) as camera:
         camera.wait_for_frames()
@@ -73,7 +73,7 @@ def test_a_frozen_server_times_out_and_comes_back(rtsp, videos):
     assert camera.counters["reconnects: timeout"] >= 1
 
 
-def test_stopping_does_not_wait_for_a_peer_that_hangs(rtsp, videos):
+def test_stopping_does_not_wait_for_a_hanging_peer(rtsp, videos):
     server = rtsp({"a": videos / "vtest_480x360.mp4"})
     with Camera(server.url("a"), timeout=3600.0) as reading:
         reading.wait_for_frames()
@@ -87,7 +87,7 @@ def test_stopping_does_not_wait_for_a_peer_that_hangs(rtsp, videos):
     assert not opening.frames
 
 
-def test_another_camera_at_the_same_address(rtsp, videos, tmp_path):
+def test_another_camera_at_the_same_address_is_accepted(rtsp, videos, tmp_path):
     other = write(tmp_path / "b.mp4", width=320, height=192, frames=75, codec="libx265", rate=5, options={"g": "5"})
     server = rtsp({"a": videos / "vtest_480x360.mp4"})
     with Camera(server.url("a"), timeout=5.0) as camera:
@@ -102,7 +102,7 @@ def test_another_camera_at_the_same_address(rtsp, videos, tmp_path):
     assert all(b - a == pytest.approx(0.2, abs=0.002) for a, b in itertools.pairwise(times))  # 5 a second, not 10
 
 
-def test_a_connection_cut_in_the_middle_of_a_packet(rtsp, proxy, videos):
+def test_a_connection_cut_within_a_packet_reconnects(rtsp, proxy, videos):
     server = rtsp({"a": videos / "car-detection.mp4"})
     between = proxy(server.port)
     with Camera(server.url("a", port=between.port), timeout=5.0) as camera:
@@ -114,7 +114,7 @@ def test_a_connection_cut_in_the_middle_of_a_packet(rtsp, proxy, videos):
     assert between.connections >= 2
 
 
-def test_udp_with_lost_packets_goes_on(rtsp, proxy, videos):
+def test_udp_with_lost_packets_continues(rtsp, proxy, videos):
     server = rtsp({"a": videos / "car-detection.mp4"})
     between = proxy(server.port, loss=0.03, seed=1)
     with Camera(server.url("a", port=between.port), transport="udp", timeout=10.0, jitter_buffer=0.1) as camera:
@@ -125,7 +125,7 @@ def test_udp_with_lost_packets_goes_on(rtsp, proxy, videos):
     assert camera.counters["reconnects"] == 0
 
 
-def test_the_senders_clock(rtsp, videos):
+def test_frames_have_the_time_of_the_senders_clock(rtsp, videos):
     server = rtsp({"a": videos / "car-detection.mp4"})
     by_arrival = "frames timed by arrival"
     with Camera(server.url("a"), clock="sender") as camera:
@@ -139,7 +139,7 @@ def test_the_senders_clock(rtsp, videos):
     assert abs(camera.frames[-1][0].time_s - time.time()) < 60
 
 
-def test_the_time_of_arrival_is_that_of_the_packet(rtsp, videos):
+def test_the_arrival_time_is_that_of_the_packet(rtsp, videos):
     """By default: nothing is counted, since nothing falls back."""
     server = rtsp({"a": videos / "vtest_480x360.mp4"})
     with Camera(server.url("a")) as camera:
@@ -156,7 +156,7 @@ def _goes_with(frames):
     return [abs(frame.time_s - frame.pts_s - last) < 1e-3 for frame, _ in frames]
 
 
-def test_a_pipeline_goes_on_with_another_camera_and_stops_at_once(rtsp, videos, tmp_path, root):
+def test_a_pipeline_continues_with_another_camera_and_stops_at_once(rtsp, videos, tmp_path, root):
     server = rtsp({"a": videos / "vtest_480x360.mp4"}, user="ann", password="secret")
     text = f"""
 sources: {{a: {{uri: '{server.url("a")}', timeout: 60s}}}}
@@ -192,7 +192,7 @@ stages:
     assert "secret" not in " ".join(logged) + json.dumps(pipeline.report(130))
 
 
-def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp, videos):
+def test_a_thinned_camera_continues_after_its_clock_is_set_back(rtsp, videos):
     """The mount is shared: who joins makes the server begin its presentation times again, for everybody."""
     server = rtsp({"a": videos / "vtest_480x360.mp4"})
     with Camera(server.url("a"), fps=5, timeout=30.0) as camera, Camera(server.url("a"), start=1.0) as later:
@@ -211,7 +211,7 @@ def test_a_thinned_camera_goes_on_when_a_second_client_sets_its_clock_back(rtsp,
     assert max(b - a for a, b in itertools.pairwise(times)) < 2  # not as long as it had run before
 
 
-def test_a_camera_of_which_few_keyframes_are_wanted_is_not_taken_for_dead(rtsp, tmp_path):
+def test_a_camera_with_rare_keyframes_does_not_time_out(rtsp, tmp_path):
     clip = write(tmp_path / "a.mp4", frames=100, rate=25, options={"g": "5", "bf": "0"})
     server = rtsp({"a": clip})
     with Camera(server.url("a"), keyframes=True, fps=0.4, timeout=1.0) as camera:

@@ -33,7 +33,7 @@ def numbers(counts: SourceCounts) -> list[int]:
 @pytest.mark.parametrize(
     "add", [SourceCounts.merge, SourceState.add_earlier, RemovedSources.add, RemovedSources.add_totals]
 )
-def test_every_declared_number_is_added_up(add):
+def test_every_declared_count_is_summed(add):
     whole = counts_from(1, RemovedSources if "Removed" in add.__qualname__ else SourceState)
     before = numbers(whole)
     more = counts_from(100, RemovedSources if add is RemovedSources.add_totals else SourceState)
@@ -49,12 +49,12 @@ def test_counts_of_another_source_are_copied_not_shared():
     assert "frames dropped: too old" not in source.drops.values
 
 
-def test_a_shown_number_is_in_the_report_unless_it_is_zero():
+def test_a_shown_count_is_in_the_report_unless_zero():
     assert SourceState(reconnects=3).report() == {"frames": 0, "reconnects": 3}
     assert SourceState().report() == {"frames": 0}
 
 
-def test_a_number_with_a_place_of_its_own_is_not_repeated():
+def test_a_count_with_a_separate_field_is_not_repeated():
     state = SourceState(reconnects=2)
     state.counters.add("reconnects", 2)
     state.counters.add("reconnects: lost", 2)

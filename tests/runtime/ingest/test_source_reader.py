@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.cameras import OWN, WRITTEN, going, pipeline, until  # the paths are set just above
+from support.cameras import REGISTRY, WRITTEN, going, pipeline, until  # the paths are set just above
 from support.clips import write
 
 from streamkit.core.data import Frame
@@ -17,7 +17,7 @@ from streamkit.testing.kit import gray
 
 RATE, FRAMES, PAUSE_S = 50, 60, 0.6
 
-with Collecting(OWN):
+with Collecting(REGISTRY):
 
     @stage("wrong", writes="pixels")
     class Wrong(Source):

@@ -48,7 +48,7 @@ def waited(line: SynchronizedStart, over=lambda: False) -> tuple[threading.Threa
     return thread, waits_s
 
 
-def test_the_first_waits_for_the_last():
+def test_paced_sources_start_together():
     line = start_line(2, patience_s=60)
     line.arrive()
     thread, waits_s = waited(line)
@@ -59,13 +59,13 @@ def test_the_first_waits_for_the_last():
     assert 0.14 <= waits_s[0] < 10
 
 
-def test_nobody_waits_when_all_have_arrived():
+def test_no_source_waits_once_all_are_ready():
     line = start_line(1, patience_s=60)
     line.arrive()
     assert line.wait(0, lambda: False) < 1
 
 
-def test_patience_is_bounded():
+def test_the_wait_for_other_sources_is_bounded():
     line = start_line(2, patience_s=0.1)
     line.arrive()
     assert 0.09 <= line.wait(0, lambda: False) < 10
@@ -78,7 +78,7 @@ def test_sources_start_ten_milliseconds_apart():
     assert line.wait(1000, lambda: True) < 5, "a source that is ended waits for no turn"
 
 
-def test_a_source_that_is_ended_does_not_wait():
+def test_an_ended_source_does_not_wait():
     line = start_line(2, patience_s=60)
     over = threading.Event()
     thread, waits_s = waited(line, over.is_set)
@@ -88,13 +88,13 @@ def test_a_source_that_is_ended_does_not_wait():
 
 
 @pytest.mark.parametrize(("sources", "patience_s"), [(1, 1.3), (100, 31.0)])
-def test_patience_grows_with_the_number_of_sources(sources, patience_s):
+def test_the_wait_grows_with_the_number_of_sources(sources, patience_s):
     before_s = time.monotonic()
     line = start_line(sources)
     assert line._end_s() - before_s == pytest.approx(patience_s, abs=0.5)
 
 
-def test_sources_that_are_opened_early_wait_for_the_release():
+def test_sources_opened_early_wait_for_the_release():
     line = SynchronizedStart(patience_s=60)
     assert line.join() == 0
     line.arrive()
@@ -106,7 +106,7 @@ def test_sources_that_are_opened_early_wait_for_the_release():
     assert 0.4 <= waits_s[0] < 10
 
 
-def test_a_source_that_is_ended_waits_for_no_release():
+def test_an_ended_source_does_not_wait_for_the_release():
     line = SynchronizedStart()
     line.join()
     assert line.wait(0, lambda: True) < 5

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support.cameras import OWN, WRITTEN, going, pipeline, registry, source, until
+from support.cameras import REGISTRY, WRITTEN, going, pipeline, registry, source, until
 
 from streamkit.config.pipeline_config import read_text
 from streamkit.core.data import Frame
@@ -16,7 +16,7 @@ from streamkit.runtime.ingest.sources import in_realtime
 NICE: dict[str, int] = {}  # of the thread that reads a source, as the system counts it
 OPENED: list[str] = []
 
-with Collecting(OWN):
+with Collecting(REGISTRY):
 
     @stage("noted")
     class Noted(Source):

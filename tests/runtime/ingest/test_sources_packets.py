@@ -17,12 +17,12 @@ RECORD = """
 
 
 @pytest.mark.parametrize(("stages", "source", "there"), [(RECORD, 0, True), (RECORD, 1, False), ("", 0, False)])
-def test_who_gets_a_ring(stages, source, there):
+def test_sources_with_a_reader_of_packets_get_a_ring(stages, source, there):
     graph = build(read_text(TEXT + stages))
     assert isinstance(ring_for(graph, graph.sources[source]), PacketRing) is there
 
 
-def test_each_opening_has_its_own_and_the_largest_buffer_counts():
+def test_each_opening_has_a_new_ring_of_the_largest_buffer():
     graph = build(read_text(TEXT + RECORD))
     first, second = ring_for(graph, graph.sources[0]), ring_for(graph, graph.sources[0])
     assert first is not second

@@ -42,7 +42,7 @@ def early_run(sources: str, seen: list[tuple[str, int, float]]) -> EarlyRun:
 
 
 @pytest.mark.alone
-def test_recordings_that_are_opened_early_begin_with_the_stages_and_drop_nothing() -> None:
+def test_recordings_opened_early_start_with_the_stages_and_drop_nothing() -> None:
     seen: list[tuple[str, int, float]] = []
     run = early_run(f"{{a: {PACED}, b: {PACED}, file: 'test://?width=64&height=48&frames=5'}}", seen)
     assert run.run() == 0
@@ -61,7 +61,7 @@ def test_a_camera_is_not_opened_early() -> None:
     run.sources.start()
 
 
-def test_a_recording_that_is_replaced_while_stages_open_is_read() -> None:
+def test_a_recording_replaced_while_stages_open_is_read() -> None:
     seen: list[tuple[str, int, float]] = []
     run = early_run(f"{{a: {PACED}, b: {PACED}}}", seen)
     open_lanes = run._open_lanes
@@ -77,7 +77,7 @@ def test_a_recording_that_is_replaced_while_stages_open_is_read() -> None:
 
 
 @pytest.mark.alone
-def test_a_paused_recording_is_not_waited_for() -> None:
+def test_a_paused_recording_does_not_delay_the_start() -> None:
     run = early_run(f"{{a: {PACED}, b: {PACED}}}", [])
     run.sources.pause("b")
     start_s = time.monotonic()

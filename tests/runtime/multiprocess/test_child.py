@@ -24,7 +24,7 @@ from streamkit.runtime.multiprocess.messages import Fatal
 def tell(link: ParentConnection, *names: str) -> None:
     import __main__
 
-    known = {
+    facts = {
         "main": __main__.__spec__.name,
         "name": multiprocessing.current_process().name,
         "path": sys.path,
@@ -35,13 +35,13 @@ def tell(link: ParentConnection, *names: str) -> None:
         "blocked": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
         "stdin": os.readlink("/proc/self/fd/0"),
     }
-    link.send(("told", [known[name] for name in names]))
+    link.send(("told", [facts[name] for name in names]))
     next(link.orders())
 
 
 def pass_on(link: ParentConnection, pairs: dict[str, list[Connection]]) -> None:
-    for one in pairs["in"]:
-        pairs["out"][0].send((one.recv(), one.writable))
+    for connection in pairs["in"]:
+        pairs["out"][0].send((connection.recv(), connection.writable))
 
 
 def leave_a_process(link: ParentConnection, out: Connection) -> None:
@@ -64,40 +64,40 @@ class Vanishing:
 
 @pytest.fixture
 def start() -> Iterator[Callable[..., Child]]:
-    made: list[Child] = []
+    started: list[Child] = []
 
     def start(*args: Any, **options: Any) -> Child:
-        made.append(Child(*args, **options))
-        return made[-1]
+        started.append(Child(*args, **options))
+        return started[-1]
 
     yield start
-    for child in made:
+    for child in started:
         child.join(0.0)
 
 
 def heard(child: Child, within_s: float = 60.0) -> list[tuple[str, Any]]:
     """Its messages until it has exited, or has sent one."""
-    found: list[tuple[str, Any]] = []
+    messages: list[tuple[str, Any]] = []
     until = time.monotonic() + within_s
-    while not found and not child.exited:
+    while not messages and not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)
-        found += child.receive()
-    return found
+        messages += child.receive()
+    return messages
 
 
-def test_it_has_the_state_of_its_parent_and_a_main_module_of_its_own(start, tmp_path, monkeypatch):
+def test_a_child_has_its_parents_state_and_a_separate_main_module(start, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path / "plugins")
     (tmp_path / "random.py").write_text("raise SystemExit('the working folder is not a place for modules')")
     child = start("worker/cuda:0/1", tell, "main", "name", "path", "argv", "folder", "stdin")
-    told = [CHILD_MODULE, "worker/cuda:0/1", sys.path, sys.argv, str(tmp_path), "/dev/null"]
-    assert heard(child) == [("told", told)]
+    expected = [CHILD_MODULE, "worker/cuda:0/1", sys.path, sys.argv, str(tmp_path), "/dev/null"]
+    assert heard(child) == [("told", expected)]
     command = psutil.Process(child.pid).cmdline()
     assert (command[0], command[-1]) == (sys.executable, "worker/cuda:0/1")
 
 
-def test_its_environment_is_its_parents_and_what_is_added(start, monkeypatch):
+def test_a_child_gets_its_parents_environment_plus_additions(start, monkeypatch):
     monkeypatch.setenv("GIVEN", "before")
     monkeypatch.delenv("ADDED", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/some/where")
@@ -109,30 +109,30 @@ def test_its_environment_is_its_parents_and_what_is_added(start, monkeypatch):
 
 
 def test_connections_in_its_arguments_are_inherited(start):
-    (first, one), (second, two) = Pipe(), Pipe()
+    (first, first_theirs), (second, second_theirs) = Pipe(), Pipe()
     answers, out = Pipe(duplex=False)
     receiving, sending = Pipe(duplex=False)
-    child = start("passer", pass_on, {"in": [one, two, receiving], "out": [out]})
-    for mine in (one, two, out, receiving):
-        mine.close()
-    for n, mine in enumerate((first, second, sending)):
-        mine.send(n)
+    child = start("passer", pass_on, {"in": [first_theirs, second_theirs, receiving], "out": [out]})
+    for connection in (first_theirs, second_theirs, out, receiving):
+        connection.close()
+    for n, connection in enumerate((first, second, sending)):
+        connection.send(n)
     assert [answers.recv() for _ in range(3)] == [(0, True), (1, True), (2, False)]
     with pytest.raises(EOFError):  # no other process holds the other end
         answers.recv()
     assert heard(child) == []
-    for mine in (first, second, sending, answers):
-        mine.close()
+    for connection in (first, second, sending, answers):
+        connection.close()
 
 
-def test_signals_that_come_before_it_has_begun_are_not_its_business(start):
+def test_signals_before_the_start_of_the_job_are_ignored(start):
     child = start("teller", tell, "signals", "blocked")
     for number in STOP_SIGNALS:
         os.kill(child.pid, number)
     assert heard(child) == [("told", [{signal.SIG_IGN}, set()])]
 
 
-def test_a_crash_in_native_code_leaves_the_stacks(start, capfd):
+def test_a_native_crash_logs_the_stacks(start, capfd):
     child = start("crash", crash)
     assert heard(child) == []
     assert child.exit_text == "was killed by SIGSEGV"
@@ -142,7 +142,7 @@ def test_a_crash_in_native_code_leaves_the_stacks(start, capfd):
     assert " in crash" in stacks
 
 
-def test_one_that_dies_before_it_has_read_its_job_does_not_block_its_parent(start, monkeypatch, capfd):
+def test_a_child_that_dies_before_reading_its_job_does_not_block_the_parent(start, monkeypatch, capfd):
     monkeypatch.setattr(children, "CHILD_MODULE", "streamkit.no_such_module")
     child = start("teller", tell, "x" * 10_000_000)
     assert heard(child) == []
@@ -150,7 +150,7 @@ def test_one_that_dies_before_it_has_read_its_job_does_not_block_its_parent(star
     assert "No module named streamkit.no_such_module" in capfd.readouterr().err
 
 
-def test_a_job_that_it_cannot_read_is_an_error_of_the_run(start, monkeypatch, capfd):
+def test_an_unreadable_job_is_an_error_of_the_run(start, monkeypatch, capfd):
     monkeypatch.setattr(sys.modules[__name__], "tell", Vanishing, raising=True)
     monkeypatch.setattr(Vanishing, "__module__", "no_such_module")
     monkeypatch.setitem(sys.modules, "no_such_module", sys.modules[__name__])
@@ -166,7 +166,7 @@ def test_arguments_that_cannot_be_sent_start_no_process(start):
     assert psutil.Process().children() == before
 
 
-def test_a_process_that_outlives_it_does_not_hide_its_end(start):
+def test_a_surviving_grandchild_does_not_hide_the_end_of_a_child(start):
     frames, out = Pipe(duplex=False)
     child = start("leaver", leave_a_process, out)
     out.close()
@@ -181,16 +181,16 @@ def test_a_process_that_outlives_it_does_not_hide_its_end(start):
         os.kill(left, signal.SIGKILL)
 
 
-def test_a_signal_handler_may_join_it_while_its_exit_code_is_read(start, monkeypatch):
+def test_a_signal_handler_may_join_a_child_while_its_exit_code_is_read(start, monkeypatch):
     child, interrupted, waitpid = start("leaver", leave_at_once), [], os.waitpid
 
     def interrupted_waitpid(pid: int, options: int) -> tuple[int, int]:
-        found = waitpid(pid, options)
-        if found[0] and not interrupted:
+        status = waitpid(pid, options)
+        if status[0] and not interrupted:
             interrupted.append(True)
             child.join(0.0)
             child.kill()
-        return found
+        return status
 
     monkeypatch.setattr(os, "waitpid", interrupted_waitpid)
     heard(child)
@@ -199,17 +199,17 @@ def test_a_signal_handler_may_join_it_while_its_exit_code_is_read(start, monkeyp
     assert child.exit_text == "ended early, with exit code 3"
 
 
-def test_all_are_killed_together(start):
-    made = [start("teller", tell, "name") for _ in range(2)]
+def test_children_are_killed_together(start):
+    started = [start("teller", tell, "name") for _ in range(2)]
     children.kill_all()
-    for child in made:
+    for child in started:
         heard(child, 20.0)
         assert child.exit_text == "was killed by SIGKILL"
 
 
-def test_without_a_parent_it_exits_without_a_word():
-    gone, control = Pipe()
-    gone.close()
+def test_a_child_without_a_parent_exits_silently():
+    closed_end, control = Pipe()
+    closed_end.close()
     with control:
         done = subprocess.run(
             [sys.executable, "-m", CHILD_MODULE, str(control.fileno()), str(control.fileno()), "orphan"],

@@ -42,91 +42,91 @@ def on_cores(requests):
         yield repr(sorted(os.sched_getaffinity(0))).encode()
 
 
-def test_requests_and_messages_of_any_size():
-    made = ChildGenerator(doubled, b"")
-    assert bytes(made.receive()) == b""
+def test_requests_and_messages_may_have_any_size():
+    generator = ChildGenerator(doubled, b"")
+    assert bytes(generator.receive()) == b""
     for size in (0, 1, 70_000, 5_000_000):
-        made.send(b"x" * size)
-        message = made.receive()
+        generator.send(b"x" * size)
+        message = generator.receive()
         assert len(message) == 2 * size
         assert not message.readonly
         assert set(bytes(message)) <= {ord("x")}
-    pid = made._child.pid
-    made.close()
+    pid = generator._child.pid
+    generator.close()
     assert not psutil.pid_exists(pid)
 
 
-def test_a_child_that_is_not_read_waits_and_ends_with_its_parent_s_end():
-    made = ChildGenerator(endless)
-    made.send(b"")
-    assert len(made.receive()) == 1 << 20
-    child = psutil.Process(made._child.pid)
+def test_an_unread_child_waits_and_ends_with_its_parent():
+    generator = ChildGenerator(endless)
+    generator.send(b"")
+    assert len(generator.receive()) == 1 << 20
+    child = psutil.Process(generator._child.pid)
     before = child.cpu_times()
     time.sleep(0.3)
     assert child.cpu_times().user - before.user < 0.2  # it waits
-    made._socket.close()
-    made._child.join(30.0)
-    assert made._child._process.returncode == 0
+    generator._socket.close()
+    generator._child.join(30.0)
+    assert generator._child._process.returncode == 0
 
 
-def test_an_error_is_passed_on():
+def test_an_error_of_the_child_is_reported():
     logged = collect()
-    made = ChildGenerator(failing)
-    made.send(b"")
-    assert bytes(made.receive()) == b"one"
-    assert made.receive() is None
-    assert made.ended == "failed: ValueError: out of luck"
+    generator = ChildGenerator(failing)
+    generator.send(b"")
+    assert bytes(generator.receive()) == b"one"
+    assert generator.receive() is None
+    assert generator.ended == "failed: ValueError: out of luck"
     assert logged == ["about to fail"]
-    made.close()
+    generator.close()
 
 
-def test_a_child_that_logs_much_between_two_messages_is_received():
+def test_a_message_after_much_log_output_is_received():
     logged = collect()
-    made = ChildGenerator(talkative)
-    made.send(b"")
-    assert bytes(made.receive()) == b"done"
-    made.close()
+    generator = ChildGenerator(talkative)
+    generator.send(b"")
+    assert bytes(generator.receive()) == b"done"
+    generator.close()
     assert len(logged) >= 3900
 
 
 def test_a_wait_is_stopped_by_another_thread():
-    made = ChildGenerator(doubled, b"first")
-    made.receive()
-    assert made.running
-    found = []
-    thread = threading.Thread(target=lambda: found.append(made.receive()))
+    generator = ChildGenerator(doubled, b"first")
+    generator.receive()
+    assert generator.running
+    messages = []
+    thread = threading.Thread(target=lambda: messages.append(generator.receive()))
     thread.start()
     time.sleep(0.2)
-    made.stop()
+    generator.stop()
     thread.join(10)
-    assert found == [None]
-    assert not made.running
-    made.close()
+    assert messages == [None]
+    assert not generator.running
+    generator.close()
 
 
-def test_a_killed_child():
-    made = ChildGenerator(endless)
-    os.kill(made._child.pid, signal.SIGKILL)
-    made.send(b"")
-    assert made.receive() is None
-    assert made.ended == "was killed by SIGKILL"
-    made.close()
-    made.close()
+def test_a_killed_child_is_reported():
+    generator = ChildGenerator(endless)
+    os.kill(generator._child.pid, signal.SIGKILL)
+    generator.send(b"")
+    assert generator.receive() is None
+    assert generator.ended == "was killed by SIGKILL"
+    generator.close()
+    generator.close()
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="needs Linux's affinity")
 @pytest.mark.skipif(os.cpu_count() == 1, reason="needs two cores")
-def test_it_runs_on_all_cores_of_the_process():
-    found = []
+def test_a_child_runs_on_all_cores_of_the_process():
+    cores = []
 
     def pinned():
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-        made = ChildGenerator(on_cores)
-        made.send(b"")
-        found.append(bytes(made.receive()).decode())
-        made.close()
+        generator = ChildGenerator(on_cores)
+        generator.send(b"")
+        cores.append(bytes(generator.receive()).decode())
+        generator.close()
 
     thread = threading.Thread(target=pinned)
     thread.start()
     thread.join()
-    assert found == [repr(sorted(os.sched_getaffinity(os.getpid())))]
+    assert cores == [repr(sorted(os.sched_getaffinity(os.getpid())))]

@@ -48,23 +48,23 @@ def echo(link: ParentConnection, greeting: str) -> None:
 
 @pytest.fixture
 def child():
-    made = Child("echo", echo, "hello")
-    yield made
-    made.join(0.0)
-    assert not psutil.pid_exists(made.pid)
+    echo_child = Child("echo", echo, "hello")
+    yield echo_child
+    echo_child.join(0.0)
+    assert not psutil.pid_exists(echo_child.pid)
 
 
 def heard(child: Child, count: int = 1) -> list[object]:
-    found: list[object] = []
+    messages: list[object] = []
     until = time.monotonic() + 60
-    while len(found) < count and not child.exited:
+    while len(messages) < count and not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)
-        found += child.receive()
-    return found
+        messages += child.receive()
+    return messages
 
 
-def test_it_does_what_it_is_told_and_ends(child):
+def test_a_worker_obeys_its_orders_and_ends(child):
     assert heard(child) == [("ready", "hello")]
     child.send(("note", [1, 2]))
     child.send(("signals", None))  # are not its business
@@ -77,7 +77,7 @@ def test_it_does_what_it_is_told_and_ends(child):
     child.send(("note", "nobody there"))
 
 
-def test_what_it_said_before_it_was_killed_is_heard(child):
+def test_messages_sent_before_a_kill_are_received(child):
     child.send(("note", "last words"))
     child.send(("die", None))
     assert heard(child, 99) == [("ready", "hello"), ("note", "last words")]
@@ -85,7 +85,7 @@ def test_what_it_said_before_it_was_killed_is_heard(child):
     assert child.exit_text == "was killed by SIGKILL"
 
 
-def test_an_error_comes_over_as_what_it_was(child):
+def test_an_error_keeps_its_type(child):
     child.send(("raise", None))
     fatal = heard(child, 2)[1]
     assert fatal == Fatal("ConfigError", "no such thing")
@@ -94,25 +94,25 @@ def test_an_error_comes_over_as_what_it_was(child):
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "text"),
     [(3, "ended early, with exit code 3"), (-11, "was killed by SIGSEGV"), (-99, "was killed by signal 99")],
 )
-def test_exit_text(code, told):
-    assert exit_text(code) == told
+def test_exit_codes_are_described(code, text):
+    assert exit_text(code) == text
 
 
-def test_any_error_of_ours_can_be_told():
-    class Own(SourceError):
+def test_any_error_of_the_package_can_be_sent():
+    class CameraError(SourceError):
         pass
 
     sent = []
 
-    class Said(ParentConnection):
+    class RecordingConnection(ParentConnection):
         def send(self, message):
             sent.append(message)
 
-    Said(None).fatal(Own("lost it"))
-    Said(None).fatal(ValueError("odd"))
+    RecordingConnection(None).fatal(CameraError("lost it"))
+    RecordingConnection(None).fatal(ValueError("odd"))
     assert sent == [Fatal("SourceError", "lost it"), Fatal("StreamkitError", "ValueError: odd")]
     assert type(error_of(sent[1].kind, sent[1].text)) is StreamkitError
 
@@ -131,12 +131,12 @@ def supervised():
 
 
 def polled(supervisor: Supervisor, count: int) -> list[tuple[SupervisedWorker, object]]:
-    found: list[tuple[SupervisedWorker, object]] = []
+    events: list[tuple[SupervisedWorker, object]] = []
     until = time.monotonic() + 60
-    while len(found) < count:
+    while len(events) < count:
         assert time.monotonic() < until
-        found += supervisor.poll(1.0)
-    return found
+        events += supervisor.poll(1.0)
+    return events
 
 
 def test_a_supervisor_reports_messages_and_the_exit_once_after_them(supervised):
@@ -165,7 +165,7 @@ def test_a_supervisor_kills_a_worker_that_is_overdue_and_lets_the_owner_replace_
     assert [message for _, message in polled(supervisor, 1)] == [("ready", "new")]
 
 
-def test_a_supervisor_waits_for_all_together_and_kills_what_does_not_end(supervised):
+def test_a_supervisor_waits_for_all_and_kills_those_that_do_not_end(supervised):
     supervisor, (first, second), _ = supervised
     polled(supervisor, 2)
     first.child.send(("end", None))
@@ -200,13 +200,13 @@ def test_a_death_is_reported_before_the_system_has_freed_the_memory_if_it_is_une
 def test_exiting_children_are_not_polled_without_a_pause():
     ours, theirs = Pipe(duplex=False)
     theirs.close()
-    begun_s = time.monotonic()
+    start_s = time.monotonic()
     wait([SimpleNamespace(_closed=True, _sentinel=ours)], 3600.0)
-    assert time.monotonic() - begun_s > 0.009
+    assert time.monotonic() - start_s > 0.009
     ours.close()
 
 
-def test_it_ends_when_its_parent_is_killed(tmp_path):
+def test_a_child_ends_when_its_parent_is_killed(tmp_path):
     (tmp_path / "parent.py").write_text(
         textwrap.dedent("""
             import sys, time

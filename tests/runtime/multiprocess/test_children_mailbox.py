@@ -11,7 +11,7 @@ from streamkit.runtime.multiprocess.children import Mailbox, ParentConnection, e
 from streamkit.runtime.multiprocess.messages import Fatal, Logged
 
 
-def test_messages_come_in_the_order_in_which_they_were_sent():
+def test_messages_are_fetched_in_order():
     box = Mailbox()
     for number in range(3):
         box.send(("note", number))
@@ -24,17 +24,17 @@ def test_messages_come_in_the_order_in_which_they_were_sent():
     assert fields["process"] == os.getpid()
 
 
-def test_fetching_waits_until_there_is_something():
-    box, found = Mailbox(), []
-    thread = start("fetch", lambda: found.extend(box.fetch()))
+def test_fetching_waits_for_a_message():
+    box, fetched = Mailbox(), []
+    thread = start("fetch", lambda: fetched.extend(box.fetch()))
     time.sleep(0.05)
-    assert not found
+    assert not fetched
     box.send(("ready", None))
     thread.join(5)
-    assert found == [("ready", None)]
+    assert fetched == [("ready", None)]
 
 
-def test_an_outcome_is_sent_when_it_has_arrived():
+def test_an_outcome_counts_as_sent_once_received():
     box, sent = Mailbox(), threading.Event()
 
     def send():
@@ -48,7 +48,7 @@ def test_an_outcome_is_sent_when_it_has_arrived():
     assert sent.wait(5)
 
 
-def test_a_worker_hears_its_orders_and_tells_how_it_ended():
+def test_a_worker_receives_its_orders_and_sends_its_outcome():
     def life(link: ParentConnection, greeting: str) -> None:
         for kind, value in link.orders():
             link.send((kind, f"{greeting} {value}"))

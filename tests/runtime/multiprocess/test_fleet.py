@@ -45,34 +45,34 @@ stages:
 """
 
 
-def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
+def test_two_processes_give_the_results_of_a_single_process(runs: Runs, tmp_path: Path) -> None:
     done = {}
     for processes in (1, 2):
         runs.out = tmp_path / str(processes)
         done[processes] = runs.run(WHOLE, "--limit", 30, processes=processes)
         done[processes].report = runs.report  # type: ignore[attr-defined]
-    one, two = tmp_path / "1", tmp_path / "2"
-    names = sorted(path.relative_to(one) for path in one.rglob("*") if path.is_file())
-    assert names == sorted(path.relative_to(two) for path in two.rglob("*") if path.is_file())
+    single, several = tmp_path / "1", tmp_path / "2"
+    names = sorted(path.relative_to(single) for path in single.rglob("*") if path.is_file())
+    assert names == sorted(path.relative_to(several) for path in several.rglob("*") if path.is_file())
     assert len(names) == 9
     for source in ("a", "b", "c/d"):
-        assert (one / f"{source}.jsonl").read_bytes() == (two / f"{source}.jsonl").read_bytes()
+        assert (single / f"{source}.jsonl").read_bytes() == (several / f"{source}.jsonl").read_bytes()
     for shared in ("all", "late"):
-        whole = [(folder / f"{shared}.jsonl").read_bytes().splitlines() for folder in (one, two)]
+        whole = [(folder / f"{shared}.jsonl").read_bytes().splitlines() for folder in (single, several)]
         assert sorted(whole[0]) == sorted(whole[1])
         for source in ("a", "b", "c/d"):
             first, second = ([line for line in lines if source_of(line) == source] for lines in whole)
             assert first == second
-    assert b'"own":"my own"' in (two / "late.jsonl").read_bytes()
-    assert b'"events":[{' not in (two / "all.jsonl").read_bytes()  # what a later stage adds is not seen above it
-    assert b"no such luck" in (two / "late.jsonl").read_bytes()
+    assert b'"own":"my own"' in (several / "late.jsonl").read_bytes()
+    assert b'"events":[{' not in (several / "all.jsonl").read_bytes()  # what a later stage adds is not seen above it
+    assert b"no such luck" in (several / "late.jsonl").read_bytes()
     for rule in (b"wide", b"many"):
-        raised = [line for line in (two / "late.jsonl").read_bytes().splitlines() if b'"rule":"%b"' % rule in line]
+        raised = [line for line in (several / "late.jsonl").read_bytes().splitlines() if b'"rule":"%b"' % rule in line]
         assert {source_of(line) for line in raised} == {"a", "b"}
-    rows = [list(csv.reader((folder / "rows.csv").read_text().splitlines())) for folder in (one, two)]
+    rows = [list(csv.reader((folder / "rows.csv").read_text().splitlines())) for folder in (single, several)]
     assert rows[0][0] == rows[1][0]
     assert sorted(rows[0]) == sorted(rows[1])
-    with av.open(str(two / "b.mp4")) as container:
+    with av.open(str(several / "b.mp4")) as container:
         assert sum(1 for _ in container.decode(video=0)) == 26  # four frames failed
     assert [d.returncode for d in done.values()] == [1, 1]
     reports = [d.report for d in done.values()]  # type: ignore[attr-defined]
@@ -85,13 +85,13 @@ def test_two_processes_give_what_one_gives(runs: Runs, tmp_path: Path) -> None:
     devices = reports[1]["devices"]
     assert [(d["device"], d["sources"]) for d in devices] == [("cpu", ["a", "c/d"]), ("cpu", ["b", "gone"])]
     assert sum(d["frames"] for d in devices) == reports[1]["frames"] == 85
-    for told in (d.stderr for d in done.values()):
-        assert told.count("source gone failed:") == 1
-        assert told.count("odd failed on a frame 3 ") == 1
-        assert "1 of 4 sources failed: gone" in told
+    for log in (d.stderr for d in done.values()):
+        assert log.count("source gone failed:") == 1
+        assert log.count("odd failed on a frame 3 ") == 1
+        assert "1 of 4 sources failed: gone" in log
 
 
-def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -> None:
+def test_new_messages_of_workers_are_logged_after_thousands_of_others(tmp_path: Path) -> None:
     """Messages of cameras that come and go carry the time, so that each is a new one."""
     graph = build(
         read_text(
@@ -115,7 +115,7 @@ def test_what_is_said_for_the_first_time_is_heard_after_months(tmp_path: Path) -
     assert logged[-1] == "the disk is full"
 
 
-def test_standard_output_has_the_records_alone(runs: Runs) -> None:
+def test_standard_output_has_only_records(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=40)}'\n" for i in range(3))
     done = runs.run(f"sources:\n{sources}stages:\n  jsonl: {{path: '-'}}\n")
     assert done.returncode == 0, done.stderr
@@ -124,7 +124,7 @@ def test_standard_output_has_the_records_alone(runs: Runs) -> None:
         assert [r["frame"] for r in records if r["source"] == f"s{i}"] == list(range(40))
 
 
-def test_latency_and_progress_are_of_all_processes(runs: Runs) -> None:
+def test_latency_and_progress_cover_all_processes(runs: Runs) -> None:
     paced = "{uri: 'test://?width=96&height=64&fps=20&frames=120', pace: realtime}"
     done = runs.run(f"sources:\n  a: {paced}\n  b: {paced}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n")
     assert done.returncode == 0, done.stderr
@@ -142,8 +142,8 @@ def test_a_slow_shared_sink_makes_the_sources_wait(runs: Runs) -> None:
     until(lambda: len(shares_of(running)) == 2)
     time.sleep(4)
     running.send_signal(signal.SIGINT)
-    _, told = running.communicate(timeout=60)
-    assert running.returncode == 130, told
+    _, log = running.communicate(timeout=60)
+    assert running.returncode == 130, log
     report = runs.report
     read = sum(source["frames"] for source in report["sources"].values())
     assert read == report["frames"] == report["stages"]["slow"]["frames"] < 1500  # of 6000
@@ -152,7 +152,7 @@ def test_a_slow_shared_sink_makes_the_sources_wait(runs: Runs) -> None:
 # ------------------------------------------------------------------------------------------------ choice of devices
 
 
-def test_devices_without_a_source_are_said_and_not_used(runs: Runs) -> None:
+def test_devices_without_a_source_are_reported_and_unused(runs: Runs) -> None:
     text = f"sources: {{a: '{PATTERN.format(frames=5)}'}}\nstages:\n  jsonl: {{path: OUT/all.jsonl}}\n"
     done = runs.run(text, device="cpu,cuda:9")
     assert done.returncode == 0, done.stderr
@@ -160,7 +160,7 @@ def test_devices_without_a_source_are_said_and_not_used(runs: Runs) -> None:
     assert runs.report["device"] == "cpu"
 
 
-def test_a_device_that_is_not_there_is_exit_2(runs: Runs) -> None:
+def test_a_missing_device_exits_with_code_2(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=5)}'\n" for i in range(2))
     done = runs.run(f"device: [cpu, cuda:7]\nsources:\n{sources}stages:\n  jsonl: {{path: OUT/a.jsonl}}\n",
                     device="cpu,cuda:7", processes=1)  # fmt: skip
@@ -176,11 +176,11 @@ def test_a_shared_sink_that_needs_pixels_is_refused(runs: Runs, root: Path) -> N
     assert "p.yaml:6:10: shots reads pixels of sources in several processes" in done.stderr
     for command in ("check", "graph"):
         line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--set", "device.processes=2"]
-        told = subprocess.run(line, capture_output=True, text=True, cwd=root)
-        assert (told.returncode, "shots reads pixels" in told.stderr) == (2, True)
+        completed = subprocess.run(line, capture_output=True, text=True, cwd=root)
+        assert (completed.returncode, "shots reads pixels" in completed.stderr) == (2, True)
 
 
-def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) -> None:
+def test_the_graph_shows_the_process_of_each_source(runs: Runs, root: Path) -> None:
     (runs.folder / "g.yaml").write_text(WHOLE.replace("OUT", "out").replace("  odd: {}\n", ""))
     line = [
         sys.executable,
@@ -192,10 +192,10 @@ def test_the_graph_says_which_process_has_which_sources(runs: Runs, root: Path) 
         "--set",
         "device.processes=2",
     ]
-    told = subprocess.run(line, capture_output=True, text=True, cwd=root)
-    assert told.returncode == 0, told.stderr
-    assert told.stdout.splitlines()[-2:] == ["process on cpu: a, c/d", "process on cpu: b, gone"]
-    assert "crossing" not in told.stdout
+    completed = subprocess.run(line, capture_output=True, text=True, cwd=root)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.splitlines()[-2:] == ["process on cpu: a, c/d", "process on cpu: b, gone"]
+    assert "crossing" not in completed.stdout
 
 
 # --------------------------------------------------------------------------------------------------------------- GPU
@@ -208,7 +208,7 @@ def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str, process
 
     if "," in device and cupy.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("there is one GPU only")
-    found = {}
+    outputs = {}
     for name, count in (("cuda:0", 1), (device, processes)):
         out = tmp_path / f"{name}-{count}"
         path = tmp_path / "p.yaml"
@@ -221,14 +221,14 @@ def test_gpus_share_the_sources(root: Path, tmp_path: Path, device: str, process
         assert done.returncode == 0, done.stderr
         lines = (out / "all.jsonl").read_text().splitlines()
         records: dict[str, list[tuple[int, int]]] = {}
-        for one in map(json.loads, lines):
-            records.setdefault(one["source"], []).append((one["frame"], len(one["objects"])))
-        found[name, count] = records, json.loads((out / "r.json").read_text())
-    (one_records, one), (many_records, many) = found.values()
-    assert {id_: [frame for frame, _ in rows] for id_, rows in one_records.items()} == {
+        for record in map(json.loads, lines):
+            records.setdefault(record["source"], []).append((record["frame"], len(record["objects"])))
+        outputs[name, count] = records, json.loads((out / "r.json").read_text())
+    (single_records, single_report), (many_records, many_report) = outputs.values()
+    assert {id_: [frame for frame, _ in rows] for id_, rows in single_records.items()} == {
         id_: [frame for frame, _ in rows] for id_, rows in many_records.items()
     }
-    counts = [sum(n for rows in records.values() for _, n in rows) for records in (one_records, many_records)]
+    counts = [sum(n for rows in records.values() for _, n in rows) for records in (single_records, many_records)]
     assert counts[0] == pytest.approx(counts[1], rel=0.02)
-    assert one["frames"] == many["frames"]
-    assert [d["device"] for d in many["devices"]] == device.split(",") * processes
+    assert single_report["frames"] == many_report["frames"]
+    assert [d["device"] for d in many_report["devices"]] == device.split(",") * processes

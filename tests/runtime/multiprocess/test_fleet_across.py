@@ -114,8 +114,8 @@ def live_of(folder: Path, sources: dict[str, str], stages: str = LIVE, head: str
 
 
 def totals(records: list[dict[str, Any]]) -> list[Any]:
-    found = [event["data"] for record in records for event in record["events"] if event["kind"] == "total"]
-    return sorted(found, key=lambda one: one["at"])
+    events = [event["data"] for record in records for event in record["events"] if event["kind"] == "total"]
+    return sorted(events, key=lambda total: total["at"])
 
 
 def without_totals(record: dict[str, Any]) -> dict[str, Any]:
@@ -126,30 +126,32 @@ def without_totals(record: dict[str, Any]) -> dict[str, Any]:
 
 def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_path: Path) -> None:
     plugin(runs.folder)
-    found, reports = {}, {}
+    records_by_processes, reports = {}, {}
     for processes in (1, 2):
         runs.out = tmp_path / str(processes)
         done = runs.run(WHOLE, "--limit", 30, processes=processes)
         assert done.returncode == 1, done.stderr
         assert done.stderr.count("left failed on a frame 5 ") == 1
-        found[processes] = {name: runs.records(name) for name in ("all", "a", "b", "c", "before-a")}
+        records_by_processes[processes] = {name: runs.records(name) for name in ("all", "a", "b", "c", "before-a")}
         reports[processes] = runs.report
-    one, two = found[1], found[2]
-    whole = totals(two["all"])
-    assert totals(one["all"]) == whole
+    single, several = records_by_processes[1], records_by_processes[2]
+    whole = totals(several["all"])
+    assert totals(single["all"]) == whole
     assert [data["at"] for data in whole] == list(range(30))
     assert any(count for data in whole for _, count, _ in data["of"])
     assert {events for data in whole for _, _, events in data["of"]} == {2}, "complete with those of earlier stages"
     for name in ("a", "b", "c", "before-a"):
-        assert list(map(without_totals, one[name])) == list(map(without_totals, two[name]))
+        assert list(map(without_totals, single[name])) == list(map(without_totals, several[name]))
     for source in "abc":
-        mine = [[without_totals(r) for r in records["all"] if r["source"] == source] for records in (one, two)]
-        assert mine[0] == mine[1]
-        assert len(mine[1]) == 30
-        kinds = Counter(event["kind"] for record in mine[1] for event in record["events"])
+        source_records = [
+            [without_totals(r) for r in records["all"] if r["source"] == source] for records in (single, several)
+        ]
+        assert source_records[0] == source_records[1]
+        assert len(source_records[1]) == 30
+        kinds = Counter(event["kind"] for record in source_records[1] for event in record["events"])
         assert {kinds[kind] for kind in ("first", "second", "right")} == {30}, "each once where branches meet"
-    assert [record["frames"] for record in two["all"]] == list(range(1, 91)), "the order of arrival, also below it"
-    assert all("rank" in thing for record in two["a"] for thing in record["objects"])
+    assert [record["frames"] for record in several["all"]] == list(range(1, 91)), "the order of arrival, also below it"
+    assert all("rank" in thing for record in several["a"] for thing in record["objects"])
     for key in ("exit_code", "frames", "detections", "events", "counts", "sources"):
         assert reports[1][key] == reports[2][key]
     assert reports[2]["events"]["total"] == 30
@@ -159,25 +161,25 @@ def test_objects_of_all_sources_are_counted_as_in_one_process(runs: Runs, tmp_pa
             assert stage.get(key) == reports[2]["stages"][id_].get(key)
 
 
-def test_the_parent_s_stages_are_on_the_timeline_and_in_the_graph(runs: Runs, root: Path) -> None:
+def test_stages_of_the_parent_are_on_the_timeline_and_in_the_graph(runs: Runs, root: Path) -> None:
     plugin(runs.folder)
     done = runs.run(WHOLE, "--limit", 10, "--profile", runs.folder / "profile.json")
     assert done.returncode == 1, done.stderr
     events = json.loads((runs.folder / "profile.json").read_text())["traceEvents"]
-    names = {one["pid"]: one["args"]["name"] for one in events if one["name"] == "process_name"}
+    names = {event["pid"]: event["args"]["name"] for event in events if event["name"] == "process_name"}
     frames = Counter[tuple[str, str]]()
-    for one in events:
-        if one["name"] in ("across", "right", "track") and "frames" in one.get("args", {}):
-            frames[names[one["pid"]], one["name"]] += one["args"]["frames"]
+    for event in events:
+        if event["name"] in ("across", "right", "track") and "frames" in event.get("args", {}):
+            frames[names[event["pid"]], event["name"]] += event["args"]["frames"]
     assert frames["streamkit", "across"] == frames["streamkit", "right"] == 30
     assert frames["worker 0", "track"] + frames["worker 1", "track"] == 30
     assert not frames["streamkit", "track"]
     line = [sys.executable, root / "run.py", "graph", runs.folder / "p.yaml", "--set", "device.processes=2"]
-    told = subprocess.run([*line, "--device", "cpu"], capture_output=True, text=True, cwd=root)
-    assert told.stdout.splitlines()[-1] == "parent process, for all sources: across, left, right, all, own"
+    completed = subprocess.run([*line, "--device", "cpu"], capture_output=True, text=True, cwd=root)
+    assert completed.stdout.splitlines()[-1] == "parent process, for all sources: across, left, right, all, own"
 
 
-def test_a_stage_below_it_that_needs_pixels_is_refused_with_the_fix(runs: Runs, root: Path) -> None:
+def test_a_stage_that_needs_pixels_below_a_parent_stage_is_refused_with_the_fix(runs: Runs, root: Path) -> None:
     plugin(runs.folder)
     text = WHOLE.replace("from: across}\n  right", "from: across}\n  draw: {from: across}\n  right", 1)
     done = runs.run(text)
@@ -189,12 +191,12 @@ def test_a_stage_below_it_that_needs_pixels_is_refused_with_the_fix(runs: Runs, 
     assert expected in done.stderr
     for command in ("check", "graph"):
         line = [sys.executable, root / "run.py", command, runs.folder / "p.yaml", "--device", "cpu"]
-        told = subprocess.run([*line, "--set", "device.processes=2"], capture_output=True, text=True, cwd=root)
-        assert (told.returncode, expected in told.stderr) == (2, True)
+        completed = subprocess.run([*line, "--set", "device.processes=2"], capture_output=True, text=True, cwd=root)
+        assert (completed.returncode, expected in completed.stderr) == (2, True)
         assert subprocess.run(line, capture_output=True, text=True, cwd=root).returncode == 0
 
 
-def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> None:
+def test_options_alarms_watchdog_and_viewers_reach_parent_stages(tmp_path: Path) -> None:
     detect = "\n  detect: {model: demo}" + LIVE
     live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, detect, "watchdog: 1s\nalarms: {stuck: stage_call_s > 1}\n")
     gallery = Gallery()
@@ -204,7 +206,7 @@ def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> Non
         live.more("a")
         live.more("b")
         run.set("across", {"text": "second"})
-        until(lambda: {one["text"] for one in totals(live.records()[-20:])} == {"second"})
+        until(lambda: {total["text"] for total in totals(live.records()[-20:])} == {"second"})
         run.set("across", {"text": "bad"})
         until(lambda: run.changeable("across")["text"] == "second")
         assert "no such text" in "".join(live.logged)
@@ -214,14 +216,14 @@ def test_options_alarms_the_watchdog_and_viewers_reach_it(tmp_path: Path) -> Non
         assert {"across", "all"} <= run.queues().keys()
         assert run.events["total"] > 5
         shown = gallery.events(1000)
-        assert {one.event.kind for one in shown if one.event.stage == "across"} == {"total"}
+        assert {entry.event.kind for entry in shown if entry.event.stage == "across"} == {"total"}
         run.set("across", {"pause_s": 2.5})
-        until(lambda: any("alarm stuck raised" in told and "across" in told for told in live.logged))
-        until(lambda: any(told.startswith("across hangs: ") and "sleep(self.pause_s)" in told for told in live.logged))
+        until(lambda: any("alarm stuck raised" in text and "across" in text for text in live.logged))
+        until(lambda: any(text.startswith("across hangs: ") and "sleep(self.pause_s)" in text for text in live.logged))
         run.set("across", {"pause_s": 0})
 
 
-def test_it_keeps_its_state_if_a_process_dies(tmp_path: Path) -> None:
+def test_a_parent_stage_keeps_its_state_if_a_worker_dies(tmp_path: Path) -> None:
     live = live_of(tmp_path, {"a": LOOP, "b": LOOP}, "\n  detect: {model: demo}" + LIVE)
     with live.running():
         live.more("a")
@@ -233,5 +235,5 @@ def test_it_keeps_its_state_if_a_process_dies(tmp_path: Path) -> None:
     records = live.records()
     assert [record["frames"] for record in records] == list(range(1, len(records) + 1))
     for source in "ab":
-        found = live.indices(source)
-        assert found == sorted(set(found))
+        indices = live.indices(source)
+        assert indices == sorted(set(indices))

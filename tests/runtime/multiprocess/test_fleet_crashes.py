@@ -29,7 +29,7 @@ FAILURE = "its process on cpu was killed by SIGKILL"
 
 
 @pytest.mark.alone
-def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_notice(tmp_path: Path) -> None:
+def test_sources_of_a_killed_process_resume_within_5_s_without_affecting_others(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():
         for source in "ab":
@@ -48,8 +48,8 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_n
         until(lambda: live.run.states["a"].state == "running")
         assert live.run.states["a"].frames > state.frames - 1  # the earlier ones are among its counts
     a, b = live.indices("a"), live.indices("b")
-    for found in (a, b):
-        assert found == sorted(set(found))  # no index is repeated
+    for indices in (a, b):
+        assert indices == sorted(set(indices))  # no index is repeated
     times = [record["pts_s"] for record in live.records("all", "a")]
     assert times == sorted(times)
     gap = max(second - first for first, second in itertools.pairwise(a))
@@ -63,7 +63,7 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_do_not_n
     assert who == "a"
     assert FAILURE in data
     assert '"frames_lost":' in data
-    assert any(told.startswith(f"{FAILURE}: its sources restart in another process (a);") for told in live.logged)
+    assert any(text.startswith(f"{FAILURE}: its sources restart in another process (a);") for text in live.logged)
 
 
 @pytest.mark.long
@@ -86,7 +86,7 @@ def test_indices_never_repeat_over_several_restarts_with_a_fast_loop(tmp_path: P
     assert live.run.report(130)["sources"]["a"].get("error") is None
 
 
-def test_a_file_that_restarts_is_whole_in_its_own_output_and_once_in_the_shared_one(tmp_path: Path) -> None:
+def test_a_restarted_file_is_complete_in_its_output_and_once_in_a_shared_one(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": FILE.format(frames=120), "b": FILE.format(frames=120)}, SLOW)
     with live.running(keep_running=False, code=0):
         until(lambda: len(live.indices("a")) > 30)
@@ -103,7 +103,7 @@ def test_a_file_that_restarts_is_whole_in_its_own_output_and_once_in_the_shared_
     assert len(causes) == report["restarted"]
 
 
-def test_if_all_processes_are_killed_at_once_new_ones_read_all_sources(tmp_path: Path) -> None:
+def test_killing_all_processes_at_once_restarts_all_sources(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": FILE.format(frames=100)}, SLOW)
     with live.running():
         live.more("a")
@@ -124,7 +124,7 @@ def test_if_all_processes_are_killed_at_once_new_ones_read_all_sources(tmp_path:
 
 
 @pytest.mark.long
-def test_a_source_that_kills_its_process_a_fourth_time_fails_and_others_go_on(tmp_path: Path) -> None:
+def test_a_source_that_kills_four_processes_fails_and_others_continue(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():
         for number in range(4):
@@ -180,14 +180,14 @@ def test_a_stop_during_the_recovery_ends_the_run(tmp_path: Path) -> None:
     assert live.run.states["a"].error == FAILURE
 
 
-def test_ctrl_c_while_new_processes_start_leaves_none(runs: Runs) -> None:
+def test_ctrl_c_during_the_start_of_processes_leaves_no_process(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=3000)}'\n" for i in range(2))
     running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
     until(lambda: (runs.out / ".all.jsonl.part").exists() and (runs.out / ".all.jsonl.part").stat().st_size)
     before = shares_of(running)
-    for one in before:
-        one.kill()
-    until(lambda: [one for one in shares_of(running) if one not in before])
+    for process in before:
+        process.kill()
+    until(lambda: [process for process in shares_of(running) if process not in before])
     running.send_signal(signal.SIGINT)
     time.sleep(0.3)
     running.send_signal(signal.SIGINT)
@@ -197,7 +197,7 @@ def test_ctrl_c_while_new_processes_start_leaves_none(runs: Runs) -> None:
     until(lambda: not children_of(running.pid), 5)
 
 
-def test_a_worker_that_is_killed_while_it_starts_is_made_up_for(tmp_path: Path) -> None:
+def test_a_worker_killed_at_its_start_is_replaced(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": FILE.format(frames=40), "b": FILE.format(frames=40)}, SLOW)
     killed: list[int] = []
 
@@ -215,7 +215,7 @@ def test_a_worker_that_is_killed_while_it_starts_is_made_up_for(tmp_path: Path) 
     assert [who for who, _ in restarts_in(live.out / "events.db")] == ["a"]
 
 
-def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
+def test_a_hanging_process_is_killed_and_its_sources_resume_in_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_handle, "SILENT_S", 3.0)
@@ -225,9 +225,9 @@ def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
             live.more(source)
         pid = live.worker_of("a").child.pid
         live.kill("a", number=signal.SIGSTOP)
-        begun_s = time.monotonic()
+        start_s = time.monotonic()
         until(lambda: live.run.restarted == 1)
-        assert time.monotonic() - begun_s > 2
+        assert time.monotonic() - start_s > 2
         live.more("a")
         live.more("b")
         assert not psutil.pid_exists(pid)
@@ -236,7 +236,7 @@ def test_a_process_that_hangs_is_killed_and_its_sources_go_on_elsewhere(
     assert any(text.startswith(f"{failure}: its sources restart in another process (a);") for text in live.logged)
 
 
-def test_only_a_process_that_is_ready_and_silent_is_killed() -> None:
+def test_only_a_ready_but_silent_process_is_killed() -> None:
     handle = WorkerHandle(device="cpu")
     handle.silent_s = 1e6
     assert handle.overdue(0.0) is None  # it may tune networks
@@ -252,7 +252,7 @@ class Deadly(Live):
     PLUGIN = Live.PLUGIN + deadly("bad", 10)
 
 
-def test_a_source_that_kills_its_process_is_soon_alone_and_fails_and_its_neighbours_go_on(tmp_path: Path) -> None:
+def test_a_source_that_kills_its_processes_is_isolated_and_fails_alone(tmp_path: Path) -> None:
     names = ["bad", "a", "b", "c", "d", "e"]
     live = Deadly(tmp_path, dict.fromkeys(names, LOOP), STAGES.replace("tag: {}", "deadly: {}"))
     with live.running():

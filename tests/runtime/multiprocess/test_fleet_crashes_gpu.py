@@ -95,12 +95,12 @@ class OnGpu(Live):
 
     def trigger(self, name: str) -> tuple[WorkerHandle, int, str]:
         """Let one process run a kernel; return the process, its id and its sources."""
-        known = {worker.child.pid: worker for worker in self.fleet.processes.workers}
-        sources = {pid: "".join(self.fleet.sources.of(worker)) for pid, worker in known.items()}
+        workers = {worker.child.pid: worker for worker in self.fleet.processes.workers}
+        sources = {pid: "".join(self.fleet.sources.of(worker)) for pid, worker in workers.items()}
         (self.folder / name).touch()
         (done,) = until(lambda: list(self.folder.glob(f"{name}.*")), 10)
         pid = int(done.suffix[1:])
-        return known[pid], pid, sources[pid]
+        return workers[pid], pid, sources[pid]
 
     def delivers_elsewhere(self, sources: str, than: set[WorkerHandle], within_s: float) -> None:
         """Wait until each of the sources delivers frames in another process than these."""
@@ -130,20 +130,20 @@ def live(tmp_path: Path, test_data: Path) -> OnGpu:
     return OnGpu(tmp_path, test_data)
 
 
-def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(live: OnGpu) -> None:
+def test_sources_of_a_killed_process_resume_within_5_s_and_others_continue(live: OnGpu) -> None:
     with live.running():
         live.begin()
         dead = live.worker_of("a")
-        pid, gone = dead.child.pid, "".join(live.fleet.sources.of(dead))
+        pid, lost = dead.child.pid, "".join(live.fleet.sources.of(dead))
         spares = {
             worker for worker in live.fleet.processes.workers if worker.spare
         }  # none where the cores do not allow it
         until(lambda: all(worker.ready for worker in spares))
-        others = "".join(id_ for id_ in SOURCES if id_ not in gone)
+        others = "".join(id_ for id_ in SOURCES if id_ not in lost)
         before, killed_s = live.passed(), time.monotonic()
         os.kill(pid, signal.SIGKILL)  # while its kernels run: it has some in flight at any time
-        live.delivers_elsewhere(gone, {dead}, 5)
-        assert not spares or {live.worker_of(id_) for id_ in gone} == spares
+        live.delivers_elsewhere(lost, {dead}, 5)
+        assert not spares or {live.worker_of(id_) for id_ in lost} == spares
         took_s = time.monotonic() - killed_s
         live.deliver(5, 2, others)  # and their last reports come
         for id_ in others:
@@ -152,16 +152,16 @@ def test_the_sources_of_a_killed_process_are_back_within_5_s_and_others_go_on(li
         assert live.fleet.processes.mps is not None
         assert live.fleet.processes.mps.running
     live.check_counts()
-    assert {id_ for id_, _ in restarts_in(live.out / "events.db")} == set(gone)
+    assert {id_ for id_, _ in restarts_in(live.out / "events.db")} == set(lost)
 
 
-def test_after_a_gpu_fault_every_source_delivers_again_within_15_s(live: OnGpu) -> None:
+def test_every_source_resumes_within_15_s_after_a_gpu_fault(live: OnGpu) -> None:
     with live.running():
         live.begin()
-        begun_s = time.monotonic()
-        faulty, _, gone = live.trigger("illegal")
-        live.delivers_elsewhere(gone, {faulty}, 15)
-        live.deliver(15, begun_s + 15 - time.monotonic())  # also those of processes that the fault has ended with it
+        start_s = time.monotonic()
+        faulty, _, lost = live.trigger("illegal")
+        live.delivers_elsewhere(lost, {faulty}, 15)
+        live.deliver(15, start_s + 15 - time.monotonic())  # also those of processes that the fault has ended with it
         live.deliver(60, 10)
         assert live.fleet.processes.mps is not None
         assert live.fleet.processes.mps.running
@@ -171,16 +171,16 @@ def test_after_a_gpu_fault_every_source_delivers_again_within_15_s(live: OnGpu) 
 
 
 @pytest.mark.parametrize("how", ["stopped", "endless"])
-def test_a_process_that_hangs_is_replaced(live: OnGpu, how: str) -> None:
+def test_a_hanging_process_is_replaced(live: OnGpu, how: str) -> None:
     with live.running():
         live.begin()
         if how == "stopped":
             hanging = live.worker_of("a")
-            pid, gone = hanging.child.pid, "".join(live.fleet.sources.of(hanging))
+            pid, lost = hanging.child.pid, "".join(live.fleet.sources.of(hanging))
             os.kill(pid, signal.SIGSTOP)
         else:
-            hanging, pid, gone = live.trigger("endless")
-        live.delivers_elsewhere(gone, {hanging}, SILENT_S + 10)
+            hanging, pid, lost = live.trigger("endless")
+        live.delivers_elsewhere(lost, {hanging}, SILENT_S + 10)
         live.deliver(60, 20)
         assert not psutil.pid_exists(pid)
     live.check_counts()
@@ -189,14 +189,14 @@ def test_a_process_that_hangs_is_replaced(live: OnGpu, how: str) -> None:
     assert why in hanging.failure
 
 
-def test_nothing_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path) -> None:
+def test_no_process_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path) -> None:
     folder = tempfile.mkdtemp(prefix="left-", dir="/tmp")  # a short path: sockets of MPS are in it
     line = [sys.executable, str(root / "run.py"), str(live.path)]
     parent = subprocess.Popen(line, env={**os.environ, "TMPDIR": folder}, cwd=root, start_new_session=True)
     try:
         until(lambda: len(live.records()) > 300)
         started = _started_with(folder)
-        names = [_name(one) for one in started]
+        names = [_name(process) for process in started]
         if "nvidia-cuda-mps-control" not in names:
             pytest.skip("the run uses no MPS daemon of its own")
         assert sum(CHILD_MODULE in name for name in names) in (3, 4), names  # a spare one, where the cores allow it
@@ -207,20 +207,20 @@ def test_nothing_is_left_5_s_after_the_parent_was_killed(live: OnGpu, root: Path
         until(lambda: not _started_with(folder) and not any(map(_lives, started)), 5)
         assert not list(Path(folder).glob("streamkit*"))
     finally:
-        for one in _started_with(folder):
-            one.kill()
+        for process in _started_with(folder):
+            process.kill()
         parent.wait()
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def _started_with(folder: str) -> list[psutil.Process]:
     """The processes with this temporary folder."""
-    found = []
+    started = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             if process.environ().get("TMPDIR") == folder and _lives(process):
-                found.append(process)
-    return found
+                started.append(process)
+    return started
 
 
 def _name(process: psutil.Process) -> str:

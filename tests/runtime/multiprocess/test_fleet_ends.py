@@ -12,7 +12,7 @@ from support.fleets import BOTH, OUTPUTS, PATTERN, Runs, children_of, runs_fixtu
 # ---------------------------------------------------------------------------------------------------------- failures
 
 
-def test_a_process_that_cannot_begin_stops_the_others(runs: Runs) -> None:
+def test_a_process_that_cannot_start_stops_the_others(runs: Runs) -> None:
     done = runs.run(f"{BOTH}  once: {{file: {runs.folder}/once, what: refuse}}\n{OUTPUTS}")
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("this process is not to be") == 1
@@ -20,7 +20,7 @@ def test_a_process_that_cannot_begin_stops_the_others(runs: Runs) -> None:
     assert runs.report["frames"] == 0
 
 
-def test_the_sources_of_a_process_that_dies_before_the_start_are_read_by_another(runs: Runs) -> None:
+def test_sources_of_a_process_that_dies_before_the_start_move_to_another(runs: Runs) -> None:
     sources = "".join(f"  s{i}: '{PATTERN.format(frames=20)}'\n" for i in range(2))
     text = f"sources:\n{sources}stages:\n  once: {{file: {runs.folder}/once, what: die}}\n{OUTPUTS}"
     done = runs.run(text)
@@ -33,7 +33,7 @@ def test_the_sources_of_a_process_that_dies_before_the_start_are_read_by_another
         assert [r["frame"] for r in runs.records("all") if r["source"] == source] == list(range(20))
 
 
-def test_a_file_of_a_process_that_is_killed_is_read_again_and_no_shared_record_is_twice(runs: Runs) -> None:
+def test_a_file_of_a_killed_process_is_read_again_without_duplicate_shared_records(runs: Runs) -> None:
     short, long = (f"{{uri: 'test://?width=96&height=64&fps=20&frames={n}', pace: realtime}}" for n in (20, 120))
     sources = f"sources:\n  a: {long}\n  b: {long}\n  early: {short}\n"
     running = runs.start(f"{sources}stages:\n{OUTPUTS}  video: {{path: 'OUT/{{source}}.mp4'}}\n")
@@ -41,24 +41,24 @@ def test_a_file_of_a_process_that_is_killed_is_read_again_and_no_shared_record_i
     until(lambda: (runs.out / ".all.jsonl.part").read_bytes().count(b'"source":"a"') > 21)
     time.sleep(0.6)  # the end of `early` is reported
     shares_of(running)[0].kill()
-    _, told = running.communicate(timeout=60)
-    assert running.returncode == 0, told
-    assert "Traceback" not in told
+    _, log = running.communicate(timeout=60)
+    assert running.returncode == 0, log
+    assert "Traceback" not in log
     failure = "its process on cpu was killed by SIGKILL"
-    assert f"{failure}: its sources restart in another process (a); 0 frames are lost" in told
+    assert f"{failure}: its sources restart in another process (a); 0 frames are lost" in log
     report = runs.report
     assert (report["devices"][0]["error"], report["restarted"]) == (failure, 1)
     shared = runs.records("all")
     for source, count in (("a", 120), ("b", 120), ("early", 20)):
         dropped = sum(report["sources"][source].get("dropped", {}).values())  # on a busy machine
-        own = [r["frame"] for r in runs.records(source)]
-        assert own == sorted(set(own))
-        assert len(own) == count - dropped == report["sources"][source]["frames"] - dropped
-        mine = [r["frame"] for r in shared if r["source"] == source]
-        assert mine == sorted(set(mine))
-        assert set(own) <= set(mine)
+        file_indices = [r["frame"] for r in runs.records(source)]
+        assert file_indices == sorted(set(file_indices))
+        assert len(file_indices) == count - dropped == report["sources"][source]["frames"] - dropped
+        shared_indices = [r["frame"] for r in shared if r["source"] == source]
+        assert shared_indices == sorted(set(shared_indices))
+        assert set(file_indices) <= set(shared_indices)
         with av.open(str(runs.out / f"{source}.mp4")) as container:
-            assert sum(1 for _ in container.decode(video=0)) == len(own)
+            assert sum(1 for _ in container.decode(video=0)) == len(file_indices)
     assert len(list(runs.out.glob("[!.]*"))) == 7
 
 
@@ -69,8 +69,8 @@ def test_an_output_that_cannot_be_written_ends_the_run(runs: Runs, where: str) -
     assert done.returncode == 1, done.stderr
     assert f"cannot write {runs.out}/{where}: it is a folder" in done.stderr
     if where == "b.jsonl":  # the other source's file is whole
-        begun = (runs.out / "a.jsonl").exists()  # it may have been stopped before its first frame
-        frames = [r["frame"] for r in runs.records("a")] if begun else []
+        has_file = (runs.out / "a.jsonl").exists()  # it may have been stopped before its first frame
+        frames = [r["frame"] for r in runs.records("a")] if has_file else []
         assert frames == list(range(runs.report["sources"]["a"]["frames"]))
 
 
@@ -88,20 +88,20 @@ def test_on_error_stop_ends_all_processes(runs: Runs) -> None:
 # ----------------------------------------------------------------------------------------------------------- signals
 
 
-def begun(runs: Runs, running: subprocess.Popen[str]) -> None:
+def wait_for_outputs(runs: Runs, running: subprocess.Popen[str]) -> None:
     until(lambda: all(size(runs.out / f".{name}.jsonl.part") for name in ("a", "b", "all")) or running.poll())
     assert running.poll() is None, running.communicate()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) -> None:
+def test_a_signal_drains_and_closes_all_processes(runs: Runs, number: int) -> None:
     running = runs.start(BOTH + OUTPUTS)
-    begun(runs, running)
+    wait_for_outputs(runs, running)
     os.killpg(running.pid, number)  # as a terminal does: every process gets it
-    _, told = running.communicate(timeout=30)
-    assert running.returncode == 130, told
-    assert "Traceback" not in told
-    assert told.count("stopping: decoded frames are processed") == 1
+    _, log = running.communicate(timeout=30)
+    assert running.returncode == 130, log
+    assert "Traceback" not in log
+    assert log.count("stopping: decoded frames are processed") == 1
     report = runs.report
     shared = runs.records("all")
     for source in ("a", "b"):
@@ -113,26 +113,26 @@ def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) ->
 
 
 @pytest.mark.alone
-def test_a_second_signal_leaves_no_process_and_no_half_file(runs: Runs) -> None:
+def test_a_second_signal_leaves_no_process_and_no_partial_file(runs: Runs) -> None:
     sources = "".join(f"  {name}: '{PATTERN.format(frames=3000)}'\n" for name in "ab")
     running = runs.start(f"sources:\n{sources}stages:\n{OUTPUTS}  slow: {{}}\n")
-    begun(runs, running)
+    wait_for_outputs(runs, running)
     running.send_signal(signal.SIGINT)
     assert running.stderr is not None
     while not (line := running.stderr.readline()).startswith("stopping: "):
         assert line, "it ended"
     running.send_signal(signal.SIGINT)
-    asked = time.monotonic()
+    signal_s = time.monotonic()
     running.wait(timeout=10)
     assert running.returncode == 130
-    assert time.monotonic() - asked < 6  # the rest of the queue takes half a minute
+    assert time.monotonic() - signal_s < 6  # the rest of the queue takes half a minute
     until(lambda: not children_of(running.pid), 5)
     assert not list(runs.out.glob(".*"))  # what is there is whole
 
 
 def test_processes_end_when_their_parent_is_killed(runs: Runs) -> None:
     running = runs.start(BOTH + OUTPUTS)
-    begun(runs, running)
+    wait_for_outputs(runs, running)
     assert len(shares_of(running)) == 2
     running.kill()
     until(lambda: not children_of(running.pid), 10)

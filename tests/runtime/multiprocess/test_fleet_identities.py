@@ -49,7 +49,7 @@ def live_of(folder: Path) -> Live:
 
 def identities(records: list[dict[str, Any]]) -> set[tuple[int, int]]:
     """Who has which identity, in some records."""
-    return {(o["who"], o["identity"]) for one in records for o in one["objects"] if "identity" in o}
+    return {(o["who"], o["identity"]) for record in records for o in record["objects"] if "identity" in o}
 
 
 def test_identities_survive_a_killed_process_and_a_restart_of_the_parent(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_identities_survive_a_killed_process_and_a_restart_of_the_parent(tmp_pat
         until(lambda: live.run.restarted == 1)
         live.more("a")
         live.more("b")
-        restarted = [index for index, one in enumerate(live.records("all", "a")) if one["events"]]
+        restarted = [index for index, record in enumerate(live.records("all", "a")) if record["events"]]
         assert restarted
     assert identities(live.records()) == before
 
@@ -74,5 +74,5 @@ def test_identities_survive_a_killed_process_and_a_restart_of_the_parent(tmp_pat
     live.path.write_text(live.path.read_text().replace("live.py", "other.py"))
     assert PipelineRun(build(read(live.path, device="cpu")), Device("cpu"), RunConfig(limit=30)).run() == 0
     assert identities(live.records()) == before
-    seen = [event["data"] for one in live.records() for event in one["events"] if event["kind"] == "seen"]
+    seen = [event["data"] for record in live.records() for event in record["events"] if event["kind"] == "seen"]
     assert not any("new" in data for data in seen)

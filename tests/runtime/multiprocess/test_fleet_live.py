@@ -10,7 +10,7 @@ from support.live_fleets import CAMERA, LOOP, STAGES, Live
 from streamkit.core.errors import ConfigError
 
 
-def test_sources_come_go_and_pause_in_their_processes(tmp_path: Path) -> None:
+def test_sources_are_added_removed_and_paused_in_their_processes(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": CAMERA, "b": CAMERA})
     with live.running():
         run = live.run
@@ -53,9 +53,9 @@ def test_sources_come_go_and_pause_in_their_processes(tmp_path: Path) -> None:
     removed = report["removed"]
     assert (removed["sources"], removed["frames"]) == (2, removed["out"] + sum(removed["dropped"].values()))
     for source in "acd":
-        own = live.indices(source, source)
-        assert own == live.indices(source) == sorted(set(own))
-    frames = removed["frames"] + sum(one["frames"] for one in report["sources"].values())
+        file_indices = live.indices(source, source)
+        assert file_indices == live.indices(source) == sorted(set(file_indices))
+    frames = removed["frames"] + sum(counts["frames"] for counts in report["sources"].values())
     assert report["frames"] + report["counts"].get("frames dropped", 0) <= frames
     assert report["frames"] == len(live.records())
 
@@ -92,7 +92,7 @@ def test_a_recorder_is_triggered_in_the_process_of_the_source(tmp_path: Path) ->
     assert [path.name for path in live.out.glob("*.mp4")] == ["b-manual.mp4"]
 
 
-def test_a_paused_source_stays_paused_where_it_restarts(tmp_path: Path) -> None:
+def test_a_paused_source_stays_paused_after_a_restart(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})
     with live.running():
         for source in "ab":
@@ -124,7 +124,7 @@ def test_watch_applies_edits_in_all_processes(tmp_path: Path) -> None:
         for source in "abc":
             until(lambda source=source: live.texts(source) == {"edited"})  # type: ignore[misc]
         assert live.fleet is fleet
-        assert any("options of tag changed: text; source c added; source b changed" in told for told in live.logged)
+        assert any("options of tag changed: text; source c added; source b changed" in text for text in live.logged)
         live.write({"b": CAMERA.replace("96", "64"), "c": CAMERA}, edited)
         until(lambda: list(live.run.states) == ["c", "b"] or set(live.run.states) == {"b", "c"})
         live.write({"b": CAMERA, "c": CAMERA}, edited + "  late: {stage: tag, text: late, from: tag}\n")

@@ -36,9 +36,9 @@ from streamkit.runtime.run import RunConfig
 SOURCES = "sources: {a: 'test://?frames=3', b: 'test://?frames=3', c: 'test://?frames=3'}\n"
 
 
-def pack(one: Frame) -> bytes:
+def pack(frame: Frame) -> bytes:
     """One frame with tables of its own."""
-    return pack_batch([], {}, [one])
+    return pack_batch([], {}, [frame])
 
 
 class Clock:
@@ -100,8 +100,8 @@ class Played:
         self.begin(link)
         return link
 
-    def begin(self, made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
+    def begin(self, link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
 
     def _wait(self, children: list[FakeWorkerLink], timeout_s: float) -> None:
         self.waits.append(timeout_s)
@@ -122,14 +122,14 @@ def played() -> Played:
 # ------------------------------------------------------------------------------------------------------ whole runs
 
 
-def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None:
+def test_a_run_starts_its_processes_and_merges_their_reports(played: Played) -> None:
     fleet = played.fleet
     assert (fleet.stopping, fleet.fatal, fleet.seconds, fleet.frames) == (False, None, 0.0, 0)
     assert fleet.pids == (os.getpid(),)
     played.then[3] = lambda: setattr(played.clock, "now_s", 115.5)
     assert fleet.run() == 0
     first, second = played.processes
-    assert [(one.name, one.orders) for one in played.processes] == [
+    assert [(process.name, process.orders) for process in played.processes] == [
         ("worker/cpu/0", ["go", "finish"]), ("worker/cpu/1", ["go", "finish"]),
     ]  # fmt: skip
     text = played.graph.config.text
@@ -172,26 +172,26 @@ def test_a_run_starts_its_processes_sends_go_and_adds_up(played: Played) -> None
     report = fleet.report(0)
     assert (report["device"], report["exit_code"], report["frames"], report["seconds"]) == ("cpu, cpu", 0, 6, 15.5)
     assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
-    own = {"exit_code": 0, "frames": 3, "seconds": 1.5, "frames_per_s": 2.0}
+    figures = {"exit_code": 0, "frames": 3, "seconds": 1.5, "frames_per_s": 2.0}
     assert report["devices"] == [
-        {"device": "cpu", "sources": ["a", "c"], **own}, {"device": "cpu", "sources": ["b"], **own},
+        {"device": "cpu", "sources": ["a", "c"], **figures}, {"device": "cpu", "sources": ["b"], **figures},
     ]  # fmt: skip
     assert list(report["stages"]) == ["note"]
     assert "alarms" not in report
 
 
-def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
+def test_workers_start_once_all_are_ready_and_the_sinks_are_open(
     played: Played, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(played.fleet.sources, "live", lambda worker: worker.part)
-    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] == 0 else None
+    played.begin = lambda link: link.tell(messages.Ready()) if link.job.part[0] == 0 else None
 
     def late() -> None:
-        assert [one.orders for one in played.processes] == [[], []]
+        assert [process.orders for process in played.processes] == [[], []]
         assert played.contexts == []
         played.processes[1].tell(messages.Ready())
-        for one in played.processes:
-            one.obey = lambda order, one=one: (opened.append(len(played.contexts)), one.finish(order))
+        for process in played.processes:
+            process.obey = lambda order, process=process: (opened.append(len(played.contexts)), process.finish(order))
 
     opened: list[int] = []
     played.then[5] = late
@@ -202,14 +202,16 @@ def test_nobody_goes_before_all_are_ready_and_the_sinks_are_open(
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
-def test_files_of_a_ready_process_do_not_wait_for_another_one(
+def test_files_of_a_ready_process_do_not_wait_for_other_processes(
     keep_running: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     played = Played(keep_running=keep_running)
-    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] == 1 else None
+    played.begin = lambda link: link.tell(messages.Ready()) if link.job.part[0] == 1 else None
 
     def late() -> None:
-        before.append((played.fleet.ready, [list(one.orders) for one in played.processes], len(played.contexts)))
+        before.append(
+            (played.fleet.ready, [list(process.orders) for process in played.processes], len(played.contexts))
+        )
         played.processes[0].tell(messages.Ready())
         if keep_running:
             played.then[9] = played.fleet.stop
@@ -219,20 +221,20 @@ def test_files_of_a_ready_process_do_not_wait_for_another_one(
     played.fleet.run()
     last = "stop" if keep_running else "finish"
     assert before == [(False, [[], []], 0) if keep_running else (True, [[], ["go"]], 1)]
-    assert [one.orders for one in played.processes] == [["go", last], ["go", last]]
+    assert [process.orders for process in played.processes] == [["go", last], ["go", last]]
 
 
-def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: Played) -> None:
+def test_frames_reach_shared_sinks_and_a_failure_there_exits_with_1(played: Played) -> None:
     def send(indices: list[int], process: int) -> None:
-        one = played.processes[process]
-        source = one.job.sources[0].id
-        one.frames.send([("note", pack(Frame(source, index, 0.1, 16, 16)), "") for index in indices])
+        sender = played.processes[process]
+        source = sender.job.sources[0].id
+        sender.frames.send([("note", pack(Frame(source, index, 0.1, 16, 16)), "") for index in indices])
 
     played.then[2] = lambda: [process.finish("go") for process in played.processes]
 
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: send([0, 13, 2], made.job.part[0])
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: send([0, 13, 2], link.job.part[0])
 
     played.begin = begin
     assert played.fleet.run() == 1
@@ -242,19 +244,19 @@ def test_frames_come_to_the_shared_sinks_and_what_fails_there_is_exit_1(played: 
 
 
 @pytest.mark.parametrize("bad", [0, 1])
-def test_the_exit_code_of_any_worker_counts(played: Played, bad: int) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.end(int(made.job.part[0] == bad))
+def test_the_exit_code_is_the_worst_of_the_workers(played: Played, bad: int) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.end(int(link.job.part[0] == bad))
 
     played.begin = begin
     assert played.fleet.run() == 1
 
 
-def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: (made.report(2, c="no such camera"), made.end(0))
+def test_a_failed_source_of_a_worker_exits_with_1(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: (link.report(2, c="no such camera"), link.end(0))
 
     played.begin = begin
     assert played.fleet.run() == 1
@@ -270,8 +272,8 @@ def test_a_source_that_failed_in_a_worker_is_exit_1(played: Played) -> None:
 FAILURE = "its process on cpu was killed by SIGKILL"
 
 
-def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(played: Played) -> None:
-    played.begin = lambda made: made.tell(messages.Ready()) if made.job.part[0] else made.die()
+def test_sources_of_a_worker_that_dies_before_ready_move_to_another(played: Played) -> None:
+    played.begin = lambda link: link.tell(messages.Ready()) if link.job.part[0] else link.die()
     assert played.fleet.run() == 0
     assert played.logged == [f"{FAILURE}: its sources restart in another process (a, c); 0 frames are lost"]
     second = played.processes[1]
@@ -280,14 +282,17 @@ def test_the_sources_of_a_worker_that_dies_before_it_is_ready_go_to_another(play
     report = played.fleet.report(0)
     assert report["sources"] == {id_: {"frames": 3} for id_ in "abc"}
     assert (report["restarted"], report["events"], report["device"]) == (2, {"restarted": 2}, "cpu, cpu")
-    assert [(one["sources"], one.get("error")) for one in report["devices"]] == [([], FAILURE), (["a", "c", "b"], None)]
+    assert [(device["sources"], device.get("error")) for device in report["devices"]] == [
+        ([], FAILURE),
+        (["a", "c", "b"], None),
+    ]
     assert played.fleet.frame_counts()[0][0] == 0
 
 
-def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent_slept(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: None if order == "go" else made.work(order)
+def test_a_worker_without_reports_is_killed_unless_the_parent_slept(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: None if order == "go" else link.work(order)
 
     def pass_s(seconds: float) -> None:
         assert not played.processes[0].killed
@@ -307,16 +312,14 @@ def test_a_worker_without_reports_is_killed_but_not_for_the_time_that_the_parent
     ]  # fmt: skip
 
 
-def test_a_worker_whose_gpu_work_does_not_end_is_killed_after_that_work(
-    played: Played, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_worker_with_hanging_gpu_work_is_killed(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[Any] = []
 
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.job.part[0] == 0:
-            made.obey = lambda order: (
-                made.tell(messages.Hangs("has not finished work")) or made.tell(messages.Hangs("again"))
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.job.part[0] == 0:
+            link.obey = lambda order: (
+                link.tell(messages.Hangs("has not finished work")) or link.tell(messages.Hangs("again"))
             )
 
     def kill(process: FakeWorkerLink) -> None:
@@ -342,7 +345,7 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
     done: list[Any] = []
     monkeypatch.setattr(WorkerHandle, "overdue", lambda worker, now_s: "hangs" if worker.number == 0 else None)
     monkeypatch.setattr(FakeWorkerLink, "kill", lambda process: (done.append("killed"), process.die()))
-    played.begin = lambda made: made.tell(messages.Ready())
+    played.begin = lambda link: link.tell(messages.Ready())
     played.fleet.processes.mps = SimpleNamespace(  # type: ignore[assignment]
         terminate_client=done.append, environment={}, close=lambda: None
     )
@@ -350,11 +353,11 @@ def test_the_gpu_work_of_a_silent_worker_is_terminated_before_it_is_killed(
     assert done == [70_000, "killed"]
 
 
-def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.pid < 70_002:
-            made.obey = lambda order: None
+def test_workers_that_lose_the_gpu_shortly_after_another_restart_with_it(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.pid < 70_002:
+            link.obey = lambda order: None
 
     def lose(process: FakeWorkerLink) -> None:
         process.tell(messages.Lost("lost its GPU"))
@@ -367,11 +370,11 @@ def test_others_that_lose_the_gpu_somewhat_later_restart_with_the_first(played: 
     assert played.fleet.restarted == 3  # each source once
 
 
-def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.job.part[0] == 0:
-            made.obey = lambda order: (made.frames.send([("", None, "a")]), made.die())
+def test_a_finished_source_of_a_dead_worker_is_not_read_again(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.job.part[0] == 0:
+            link.obey = lambda order: (link.frames.send([("", None, "a")]), link.die())
 
     played.begin = begin
     assert played.fleet.run() == 0
@@ -380,28 +383,28 @@ def test_a_worker_that_dies_does_not_repeat_a_source_whose_frames_have_all_come(
     assert (played.fleet.states["a"].state, played.fleet.states["a"].complete) == ("ended", True)
 
 
-def test_if_all_workers_die_new_ones_are_started_with_the_changed_options_and_go(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.pid < 70_002:
-            made.obey = made.die
+def test_replacements_of_all_workers_start_with_the_changed_options(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.pid < 70_002:
+            link.obey = link.die
 
     played.begin = begin
     assert played.fleet.run() == 0
-    assert [one.orders for one in played.processes] == [
+    assert [process.orders for process in played.processes] == [
         ["go"], ["go"], ["add", "add", "go", "finish"], ["add", "go", "finish"],
     ]  # fmt: skip
-    assert [one.name for one in played.processes][2:] == ["worker/cpu/2", "worker/cpu/3"]
-    assert [(one.job.sources, one.job.part) for one in played.processes][2:] == [((), (0, 2)), ((), (1, 2))]
+    assert [process.name for process in played.processes][2:] == ["worker/cpu/2", "worker/cpu/3"]
+    assert [(process.job.sources, process.job.part) for process in played.processes][2:] == [((), (0, 2)), ((), (1, 2))]
     assert all(state.complete for state in played.fleet.states.values())
     assert played.fleet.restarted == 3
     assert [worker.child is None for worker in played.fleet.processes.workers] == [True, True, False, False]
 
 
-def test_a_source_whose_process_dies_a_fourth_time_fails_and_the_others_end(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.die() if "a" in made.sources and order in ("go", "add") else made.work(order)
+def test_a_source_whose_process_dies_four_times_fails_and_the_others_end(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.die() if "a" in link.sources and order in ("go", "add") else link.work(order)
 
     played.begin = begin
     played.fleet.remove("c")
@@ -420,27 +423,27 @@ class Spared(Played):
         monkeypatch.setattr(module, "source_loads", lambda graph, realtime, figures: lambda source: live)
         super().__init__(spare_limits={"cpu": 3}, **options)
 
-    def begin(self, made: FakeWorkerLink) -> None:
-        made.obey = lambda order: made.work(order) if order in ("finish", "stop", "now") else None
-        made.tell(messages.Ready())
+    def begin(self, link: FakeWorkerLink) -> None:
+        link.obey = lambda order: link.work(order) if order in ("finish", "stop", "now") else None
+        link.tell(messages.Ready())
 
     def after_s(self, seconds: float) -> None:
         self.clock.now_s += seconds
 
 
-def test_a_spare_process_starts_with_the_others_with_cores_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spare_process_starts_with_the_others_on_separate_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Spared(monkeypatch)
     played.then[5] = played.fleet.stop
     assert played.fleet.run() == 130
-    first, second, spare = (one.job for one in played.processes)
+    first, second, spare = (process.job for process in played.processes)
     assert [(job.part, job.run.expected_live) for job in (first, second, spare)] == [
         ((0, 3), 0),
         ((1, 3), 0),
         ((2, 3), 2),
     ]
     assert spare.sources == ()
-    assert [one.orders for one in played.processes] == [["go", "stop"]] * 3
-    assert [one.get("spare") for one in played.fleet.report(130)["devices"]] == [None, None, True]
+    assert [process.orders for process in played.processes] == [["go", "stop"]] * 3
+    assert [process.get("spare") for process in played.fleet.report(130)["devices"]] == [None, None, True]
 
 
 class LeftCores(list[set[int]]):
@@ -464,7 +467,7 @@ class LeftCores(list[set[int]]):
 
 
 @pytest.mark.parametrize(("kind", "of"), [("cuda", 3), ("cpu", 0)])
-def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
+def test_the_parent_does_not_run_on_the_cores_of_busy_workers(
     monkeypatch: pytest.MonkeyPatch, kind: str, of: int
 ) -> None:
     left = LeftCores()
@@ -472,11 +475,11 @@ def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
     monkeypatch.setattr(module, "choose", lambda name: Device(kind))
     played = Spared(monkeypatch)
 
-    def kill_one() -> None:
+    def kill_first() -> None:
         assert left == [{0, 1}]  # the spare one has the third part
         played.processes[0].die()
 
-    played.then |= {5: kill_one, 40: played.fleet.stop}
+    played.then |= {5: kill_first, 40: played.fleet.stop}
     played.fleet.run()
     assert left.of == of
     assert left[:1] == [{0, 1}]
@@ -485,22 +488,22 @@ def test_the_parent_leaves_the_cores_of_the_workers_with_sources(
 
 
 @pytest.mark.parametrize(("quick", "waited"), [(1, True), (2, False)])
-def test_the_run_waits_for_a_spare_process_only_where_all_networks_are_tuned_first(
+def test_the_run_waits_for_a_spare_process_only_if_networks_are_tuned_first(
     monkeypatch: pytest.MonkeyPatch, quick: int, waited: bool
 ) -> None:
     monkeypatch.setattr(worker_processes, "QUICK_SOURCES", quick)
     played = Spared(monkeypatch)
     begin, went = played.begin, []
-    played.begin = lambda made: begin(made) if len(played.processes) < 3 else None  # type: ignore[method-assign]
+    played.begin = lambda link: begin(link) if len(played.processes) < 3 else None  # type: ignore[method-assign]
     played.then[5] = lambda: went.append("go" in played.processes[0].orders)
     played.then[6] = lambda: begin(played.processes[2])
     played.then[9] = played.fleet.stop
     assert played.fleet.run() == 130
     assert went == [not waited]
-    assert [one.orders[-2:] for one in played.processes] == [["go", "stop"]] * 3
+    assert [process.orders[-2:] for process in played.processes] == [["go", "stop"]] * 3
 
 
-def test_the_next_spare_process_starts_once_the_sources_are_back(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_next_spare_process_starts_once_the_sources_have_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Spared(monkeypatch)
     counts: list[int] = []
     played.then |= {
@@ -513,69 +516,69 @@ def test_the_next_spare_process_starts_once_the_sources_are_back(monkeypatch: py
     assert played.fleet.run() == 130
     assert counts == [3, 3, 4]
     assert played.processes[2].orders == ["go", "add", "add", "stop"]
-    assert [one.job.part for one in played.processes] == [(0, 3), (1, 3), (2, 3), (0, 3)]
+    assert [process.job.part for process in played.processes] == [(0, 3), (1, 3), (2, 3), (0, 3)]
     assert played.processes[1].orders == ["go", "stop"]
 
 
-def test_a_spare_process_that_still_starts_ends_if_all_others_die(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_starting_spare_process_ends_if_all_others_die(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Spared(monkeypatch)
     begin = played.begin
-    played.begin = lambda made: begin(made) if len(played.processes) != 3 else None  # type: ignore[method-assign]
+    played.begin = lambda link: begin(link) if len(played.processes) != 3 else None  # type: ignore[method-assign]
     played.then |= {3: played_death(played, 0, 1), 30: played.fleet.stop}
     assert played.fleet.run() == 130
     assert len(played.processes) == 5
     spare = played.processes[2]
     assert (spare.killed, "add" in spare.orders) == (True, False)
-    assert [one.orders for one in played.processes[3:]] == [["add", "add", "go", "stop"], ["add", "go", "stop"]]
+    assert [process.orders for process in played.processes[3:]] == [["add", "add", "go", "stop"], ["add", "go", "stop"]]
     assert played.fleet.spares.limits == {"cpu": 3}
-    assert not any("spare" in told for told in played.logged)
+    assert not any("spare" in text for text in played.logged)
 
 
 def played_death(played: Played, *numbers: int) -> Callable[[], None]:
     return lambda: [played.processes[number].die() for number in numbers] and None
 
 
-def test_without_a_source_all_workers_of_a_run_that_goes_on_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dead_workers_of_a_serving_run_without_sources_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
-    played.begin = lambda made: (made.tell(messages.Ready()), setattr(made, "obey", made.die))
-    played.then = {3: lambda: setattr(played, "begin", lambda made: made.tell(messages.Ready())), 20: played.fleet.stop}
+    played.begin = lambda link: (link.tell(messages.Ready()), setattr(link, "obey", link.die))
+    played.then = {3: lambda: setattr(played, "begin", lambda link: link.tell(messages.Ready())), 20: played.fleet.stop}
     assert played.fleet.run() == 130
-    assert [one.orders for one in played.processes] == [["go"], ["go"], ["go", "stop"], ["go", "stop"]]
+    assert [process.orders for process in played.processes] == [["go"], ["go"], ["go", "stop"], ["go", "stop"]]
 
 
-def test_workers_that_cannot_start_are_not_replaced_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_that_cannot_start_are_replaced_a_limited_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played(keep_running=True)
     for id_ in "abc":
         played.fleet.remove(id_)
-    played.begin = lambda made: made.die()
+    played.begin = lambda link: link.die()
     assert played.fleet.run() == 1
     assert len(played.processes) == 2
 
 
-def test_a_source_that_a_worker_refuses_has_failed_unless_it_was_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_refused_by_a_worker_fails_unless_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     played = Played()
     fleet = played.fleet
     (d, e), f = read_text_sources("d", "e"), read_text_sources("e")[0]
-    played.begin = lambda made: (made.tell(messages.Ready()), setattr(made, "obey", lambda order: obey(made, order)))
+    played.begin = lambda link: (link.tell(messages.Ready()), setattr(link, "obey", lambda order: obey(link, order)))
 
-    def obey(made: FakeWorkerLink, order: str) -> None:
+    def obey(link: FakeWorkerLink, order: str) -> None:
         if order == "go":
-            made.report_states(0, {})
+            link.report_states(0, {})
         elif order == "add":
-            fresh = made.added[-1]
+            fresh = link.added[-1]
             if fresh.number in (4, 5):  # not the one that replaces the source
-                made.tell(messages.Refused(messages.Add(fresh), "it cannot be"))
-                del made.sources[fresh.id]
+                link.tell(messages.Refused(messages.Add(fresh), "it cannot be"))
+                del link.sources[fresh.id]
         elif order in ("finish", "stop"):
-            made.end(0)
+            link.end(0)
 
     def later() -> None:
         fleet.add(d)
         fleet.add(e)
         fleet.change(f)
-        played.then[8] = lambda: [made.report(3) for made in played.processes]
+        played.then[8] = lambda: [link.report(3) for link in played.processes]
 
     played.then[5] = later
     assert fleet.run() == 1
@@ -590,13 +593,13 @@ def read_text_sources(*ids: str) -> list[Any]:
     return read_text(f"sources: {{{listed}}}\nstages: {{}}").sources
 
 
-def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        if made.job.part[0] == 0:
-            made.tell(messages.Fatal("OutputError", "it is a folder"))
-            made.end(1)
+def test_an_error_of_a_worker_before_the_start_aborts_the_others(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        if link.job.part[0] == 0:
+            link.tell(messages.Fatal("OutputError", "it is a folder"))
+            link.end(1)
         else:
-            made.obey = lambda order: made.end(1)
+            link.obey = lambda order: link.end(1)
 
     played.begin = begin
     with pytest.raises(OutputError, match="it is a folder"):
@@ -609,15 +612,15 @@ def test_an_error_of_one_worker_before_the_start_aborts_the_others(played: Playe
 
 
 @pytest.mark.parametrize(("error", "order"), [("OutputError", "stop"), ("StageError", "stop"), ("ModelError", "abort")])
-def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, error: str, order: str) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        other = made.job.part[0]
-        made.obey = lambda got: made.finish(got) if got != "go" else None if other else fail(made)
+def test_an_error_during_the_run_stops_or_aborts_the_others(played: Played, error: str, order: str) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        other = link.job.part[0]
+        link.obey = lambda got: link.finish(got) if got != "go" else None if other else fail(link)
 
-    def fail(made: FakeWorkerLink) -> None:
-        made.tell(messages.Fatal(error, "it broke"))
-        made.end(1)
+    def fail(link: FakeWorkerLink) -> None:
+        link.tell(messages.Fatal(error, "it broke"))
+        link.end(1)
 
     played.begin = begin
     with pytest.raises(StreamkitError, match="it broke") as caught:
@@ -626,11 +629,11 @@ def test_an_error_while_it_runs_stops_the_others_or_aborts_them(played: Played, 
     assert played.processes[1].orders == ["go", order]
 
 
-def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
+def test_an_output_error_of_a_shared_sink_stops_all_workers(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
         full = [("note", pack(Frame("a", 99, 0.1, 16, 16)), "")]
-        made.obey = lambda order: made.finish(order) if order != "go" else made.frames.send(full)
+        link.obey = lambda order: link.finish(order) if order != "go" else link.frames.send(full)
 
     def wait_for_it() -> None:
         for _ in range(500):
@@ -642,21 +645,21 @@ def test_an_output_error_of_a_shared_sink_stops_all(played: Played) -> None:
     played.begin, played.then[3] = begin, wait_for_it
     with pytest.raises(OutputError, match="the disk is full"):
         played.fleet.run()
-    assert [one.orders for one in played.processes] == [["go", "stop"], ["go", "stop"]]
+    assert [process.orders for process in played.processes] == [["go", "stop"], ["go", "stop"]]
 
 
-def test_an_output_error_while_the_sources_start_drains_them(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.finish(order) if order != "go" else played.fleet.fail(OutputError("it is full"))
+def test_an_output_error_during_the_start_drains_the_sources(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.finish(order) if order != "go" else played.fleet.fail(OutputError("it is full"))
 
     played.begin = begin
     with pytest.raises(OutputError, match="it is full"):
         played.fleet.run()
-    assert [one.orders for one in played.processes] == [["go", "stop"], ["go", "stop"]]
+    assert [process.orders for process in played.processes] == [["go", "stop"], ["go", "stop"]]
 
 
-def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -> None:
+def test_the_first_error_is_raised_and_an_unknown_type_is_described(played: Played) -> None:
     fleet = played.fleet
     fleet.fail(ValueError("odd"))
     fleet.fail(SourceError("late"))
@@ -667,19 +670,17 @@ def test_the_first_error_counts_and_a_strange_one_is_described(played: Played) -
 
 @pytest.mark.parametrize("kind", [OutputError, StageError])
 @pytest.mark.parametrize(("worse", "order"), [(False, "stop"), (True, "abort")])
-def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(
-    played: Played, kind: type, worse: bool, order: str
-) -> None:
+def test_an_output_or_stage_error_drains_frames_in_flight(played: Played, kind: type, worse: bool, order: str) -> None:
     error = kind.__new__(kind)
 
-    def fail(made: FakeWorkerLink) -> None:
+    def fail(link: FakeWorkerLink) -> None:
         played.fleet.fail(error)
         if worse:
             played.fleet.fail(SourceError("worse"))
 
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda name: fail(made) if name == "go" else made.finish(name)
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda name: fail(link) if name == "go" else link.finish(name)
 
     played.begin = begin
     with pytest.raises(kind) as caught:
@@ -688,10 +689,10 @@ def test_an_error_of_an_output_or_a_stage_keeps_the_frames_in_flight(
     assert [process.orders for process in played.processes] == [["go", order], ["go", order]]
 
 
-def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.tell(messages.End(0)) if order == "go" else None
+def test_a_worker_that_does_not_end_is_killed_and_reported(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.tell(messages.End(0)) if order == "go" else None
 
     def later() -> None:
         played.clock.now_s = 110.0
@@ -701,19 +702,19 @@ def test_a_worker_that_does_not_end_is_killed_and_it_is_said(played: Played) -> 
     played.then[3] = later
     assert played.fleet.run() == 0  # each has reported its end
     assert played.logged == ["its process on cpu does not end and was killed"] * 2
-    assert all(one.killed for one in played.processes)
+    assert all(process.killed for process in played.processes)
     assert len(played.waits) >= 4
     assert [worker.failure for worker in played.fleet.processes.workers] == [None, None]
 
 
-def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Played, monkeypatch: Any) -> None:
+def test_a_stop_drains_and_a_second_stop_ends_the_processes_at_once(played: Played, monkeypatch: Any) -> None:
     drained: list[int] = []
     emitter = SimpleNamespace(begin_drain=lambda: drained.append(1))
     monkeypatch.setattr(module, "emitters", lambda runners: [("x", emitter)])
 
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.die() if order == "now" else None
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.die() if order == "now" else None
 
     def first() -> None:
         played.fleet.stop()
@@ -721,7 +722,7 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
         assert [process.joined for process in played.processes] == [[], []]
 
     def second() -> None:
-        assert [one.orders for one in played.processes] == [["go", "stop"]] * 2
+        assert [process.orders for process in played.processes] == [["go", "stop"]] * 2
         played.fleet.stop()
         assert [process.orders[-1] for process in played.processes] == ["now", "now"]
         assert all(0 <= within_s <= 0.5 for process in played.processes for within_s in process.joined)
@@ -729,7 +730,7 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
     played.begin = begin
     played.then |= {3: first, 6: second}
     assert played.fleet.run() == 130
-    assert [one.orders for one in played.processes] == [["go", "stop", "now"]] * 2
+    assert [process.orders for process in played.processes] == [["go", "stop", "now"]] * 2
     assert drained == [1, 1]
     assert played.fleet.fatal is None
 
@@ -737,22 +738,22 @@ def test_a_stop_drains_and_a_second_one_ends_the_processes_at_once(played: Playe
 # ------------------------------------------------------------------------------------------------------ its parts
 
 
-def test_what_a_worker_logs_and_what_it_refuses_is_logged(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.job.part[0] == 0:
-            made.tell(messages.Logged(("the decoder is slow", 20, "streamkit.x")))
-            made.tell(messages.Refused(messages.Pause("a", paused=True), "it has ended"))
+def test_messages_and_refusals_of_workers_are_logged(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.job.part[0] == 0:
+            link.tell(messages.Logged(("the decoder is slow", 20, "streamkit.x")))
+            link.tell(messages.Refused(messages.Pause("a", paused=True), "it has ended"))
 
     played.begin = begin
     assert played.fleet.run() == 0
     assert played.logged == ["the decoder is slow", "the process of cpu did not carry out pause: it has ended"]
 
 
-def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.finish(order) if order == "finish" else None
+def test_a_trigger_of_a_parent_stage_runs_in_the_parent(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.finish(order) if order == "finish" else None
 
     def trigger() -> None:
         played.fleet.trigger("note", "a", why="asked")
@@ -767,31 +768,31 @@ def test_a_stage_of_the_parent_is_triggered_there(played: Played) -> None:
 
 
 @pytest.mark.parametrize("why", ["", "lost its GPU: it is hot"])
-def test_a_death_is_described_by_what_the_worker_said_before(played: Played, why: str) -> None:
-    def die(made: FakeWorkerLink) -> None:
+def test_a_death_is_described_with_the_workers_last_message(played: Played, why: str) -> None:
+    def die(link: FakeWorkerLink) -> None:
         if why:
-            made.tell(messages.Lost(why))
-        made.die()
+            link.tell(messages.Lost(why))
+        link.die()
 
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.job.part[0] == 0:
-            made.obey = lambda order: die(made)
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.job.part[0] == 0:
+            link.obey = lambda order: die(link)
 
     played.begin = begin
     assert played.fleet.run() == 0
     assert played.logged[0].startswith(f"its process on cpu {why or 'was killed by SIGKILL'}: its sources restart")
 
 
-def test_a_report_about_a_source_that_was_replaced_is_ignored(played: Played) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        if made.job.part[0] == 1:
-            made.obey = lambda order: (stale(made), made.finish(order))
+def test_a_report_about_a_replaced_source_is_ignored(played: Played) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        if link.job.part[0] == 1:
+            link.obey = lambda order: (stale(link), link.finish(order))
 
-    def stale(made: FakeWorkerLink) -> None:
+    def stale(link: FakeWorkerLink) -> None:
         states = {"b": SourceState(400, out=400), "a": SourceState(500, out=500)}
-        made.tell(messages.Report(WorkerReport({}, states=states, numbers={"b": 99, "a": 1})))
+        link.tell(messages.Report(WorkerReport({}, states=states, numbers={"b": 99, "a": 1})))
 
     played.begin = begin
     assert played.fleet.run() == 0
@@ -799,10 +800,10 @@ def test_a_report_about_a_source_that_was_replaced_is_ignored(played: Played) ->
 
 
 @pytest.mark.parametrize("failed", [False, True])
-def test_a_run_that_ends_restarts_no_source(played: Played, failed: bool) -> None:
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: None if order != "now" else made.die()
+def test_an_ending_run_restarts_no_source(played: Played, failed: bool) -> None:
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: None if order != "now" else link.die()
 
     def end() -> None:
         if failed:
@@ -825,13 +826,13 @@ def test_a_run_that_ends_restarts_no_source(played: Played, failed: bool) -> Non
 
 
 @pytest.mark.parametrize("ending", ["", "stopped", "failed", "all is read"])
-def test_a_run_that_ends_starts_no_further_process(ending: str) -> None:
+def test_an_ending_run_starts_no_further_process(ending: str) -> None:
     played = Played(process_limits={"cpu": 3})
     more: list[bool] = []
 
-    def begin(made: FakeWorkerLink) -> None:
-        made.tell(messages.Ready())
-        made.obey = lambda order: made.work(order) if order not in ("go", "add") else None
+    def begin(link: FakeWorkerLink) -> None:
+        link.tell(messages.Ready())
+        link.obey = lambda order: link.work(order) if order not in ("go", "add") else None
 
     def grow() -> None:
         if ending == "stopped":
@@ -851,11 +852,11 @@ def test_a_run_that_ends_starts_no_further_process(ending: str) -> None:
     assert (more, len(played.processes)) == ([not ending], 2 if ending else 3)
 
 
-def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[list[str], float, bool]] = []
+def test_facts_of_workers_have_the_age_of_their_last_report(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[list[str], float, bool]] = []
 
     def aged(self: HealthSnapshot, age_s: float, gone: bool) -> HealthSnapshot:
-        asked.append((list(self.sources), age_s, gone))
+        calls.append((list(self.sources), age_s, gone))
         return self
 
     monkeypatch.setattr(HealthSnapshot, "aged", aged)
@@ -863,14 +864,16 @@ def test_facts_of_workers_are_as_old_as_their_last_report(played: Played, monkey
     assert fleet.health().sources == {}  # nothing is known yet
     first, second = fleet.processes.workers
     for worker in fleet.processes.workers:
-        own = {id_: {"state": "live"} for id_ in fleet.sources.of(worker)}
-        worker.latest = WorkerReport(facts=HealthSnapshot(own, {"sources": float(len(own))}), at_s=30.0)
+        source_facts = {id_: {"state": "live"} for id_ in fleet.sources.of(worker)}
+        worker.latest = WorkerReport(
+            facts=HealthSnapshot(source_facts, {"sources": float(len(source_facts))}), at_s=30.0
+        )
     second.failure = "died"
-    found = fleet.health()
-    assert (list(found.sources), found.pipeline["sources"]) == (["a", "c", "b"], 3.0)
-    assert asked == [(["a", "c"], 70.0, False), (["b"], 70.0, True)]
+    health = fleet.health()
+    assert (list(health.sources), health.pipeline["sources"]) == (["a", "c", "b"], 3.0)
+    assert calls == [(["a", "c"], 70.0, False), (["b"], 70.0, True)]
     fleet.sources._owners["b"] = first  # it was restarted there, and is not known there yet
-    found = fleet.health()
-    assert (list(found.sources), found.pipeline["sources"]) == (["a", "c"], 2.0)
+    health = fleet.health()
+    assert (list(health.sources), health.pipeline["sources"]) == (["a", "c"], 2.0)
     fleet.sources._owners["b"], fleet.sources._owners["c"] = second, second
     assert (list(fleet.health().sources), fleet.health().pipeline["sources"]) == (["a", "b"], 2.0)

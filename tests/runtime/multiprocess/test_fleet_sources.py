@@ -67,26 +67,30 @@ class Fleet:
     """Sources of two processes."""
 
     def __init__(self, *, keep_running: bool = True, **sources: str) -> None:
-        self.one, self.two, self.reported = Process(), Process(), RemovedSources()
-        made = configs(**sources)
+        self.first, self.second, self.reported = Process(), Process(), RemovedSources()
+        source_configs = configs(**sources)
         self.now_s = time.monotonic()
-        self.sources = SourceScheduler(made, made, self.totals, keep_running, clock=lambda: self.now_s)
-        for process, ids in ((self.one, list(sources)[::2]), (self.two, list(sources)[1::2])):
+        self.sources = SourceScheduler(
+            source_configs, source_configs, self.totals, keep_running, clock=lambda: self.now_s
+        )
+        for process, ids in ((self.first, list(sources)[::2]), (self.second, list(sources)[1::2])):
             self.sources.add_process(process)
             self.sources.assign(process, ids)
             self.sources.first_orders(process)
 
     def totals(self) -> RemovedSources:
-        found = RemovedSources()
-        found.add_totals(self.reported)
-        return found
+        totals = RemovedSources()
+        totals.add_totals(self.reported)
+        return totals
 
     def report(
         self, process: Process, *, removed: RemovedSources | None = None, numbers: Any = None, **states: Any
     ) -> None:
-        known = self.sources._numbers if numbers is None else numbers
-        own = {id_: known[id_] for id_ in states if id_ in known}
-        self.sources.update(process, WorkerReport(states=states, numbers=own, removed=removed or RemovedSources()))
+        numbers_by_source = self.sources._numbers if numbers is None else numbers
+        sent_numbers = {id_: numbers_by_source[id_] for id_ in states if id_ in numbers_by_source}
+        self.sources.update(
+            process, WorkerReport(states=states, numbers=sent_numbers, removed=removed or RemovedSources())
+        )
 
 
 def state(frames: int, out: int | None = None, last: Any = None, **more: Any) -> SourceState:
@@ -102,54 +106,58 @@ def test_a_new_source_goes_to_the_process_with_the_lowest_rate() -> None:
     for at_s, frames in ((0.0, 0), (1.0, 5)):
         slow._samples.append((at_s, frames, 0))
         fast._samples.append((at_s, frames * 20, 0))
-    fleet.report(fleet.one, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
-    fleet.report(fleet.two, b=fast)  # 100
-    for id_, expected in (("d", fleet.one), ("e", fleet.one), ("f", fleet.one), ("g", fleet.two)):
+    fleet.report(fleet.first, a=slow)  # 5 frames a second, and 30 of c, which is not known yet
+    fleet.report(fleet.second, b=fast)  # 100
+    for id_, expected in (("d", fleet.first), ("e", fleet.first), ("f", fleet.first), ("g", fleet.second)):
         fleet.sources.add(configs(**{id_: CAMERA})[0])
         assert fleet.sources.owner(id_) is expected
-    fleet.one.takes_sources = False
+    fleet.first.takes_sources = False
     fleet.sources.add(configs(h=CAMERA)[0])
-    assert fleet.sources.owner("h") is fleet.two
-    order = fleet.two.last_added
+    assert fleet.sources.owner("h") is fleet.second
+    order = fleet.second.last_added
     assert (order.id, order.paused, order.after) == ("h", False, None)
     assert order.entry is not None
 
 
-def test_a_source_of_the_yaml_that_is_added_again_is_ordered_with_its_entry() -> None:
+def test_a_readded_source_of_the_yaml_is_ordered_with_its_entry() -> None:
     fleet = Fleet(a=CAMERA)
-    known = fleet.sources._configs["a"]
+    config = fleet.sources._configs["a"]
     fleet.sources.remove("a")
-    fleet.sources.add(known)  # a worker knows only those that it started with
+    fleet.sources.add(config)  # a worker knows only those that it started with
     assert fleet.sources._owners["a"].last_added.entry is not None  # type: ignore[attr-defined]
 
 
-def test_the_state_file_may_have_removed_and_added_sources() -> None:
-    made = configs(a=CAMERA, c=CAMERA)
-    sources, one, two = SourceScheduler(made, configs(a=CAMERA, b=CAMERA), RemovedSources, True), Process(), Process()
-    for process, ids in ((one, ["a"]), (two, ["b"])):
+def test_removals_and_additions_of_the_state_file_are_applied() -> None:
+    current = configs(a=CAMERA, c=CAMERA)
+    sources, first, second = (
+        SourceScheduler(current, configs(a=CAMERA, b=CAMERA), RemovedSources, True),
+        Process(),
+        Process(),
+    )
+    for process, ids in ((first, ["a"]), (second, ["b"])):
         sources.add_process(process)
         sources.assign(process, ids)
     sources.assign_rest()
-    assert (sources.of(one), sources.of(two)) == (["a"], ["c"])
-    assert sources.first_orders(two)[0].entry is not None
+    assert (sources.of(first), sources.of(second)) == (["a"], ["c"])
+    assert sources.first_orders(second)[0].entry is not None
 
 
-def test_a_report_from_before_a_source_was_replaced_does_not_end_the_new_one() -> None:
+def test_a_report_older_than_a_replacement_does_not_end_the_new_source() -> None:
     fleet = Fleet(keep_running=False, a=CAMERA, b=FILE)
     before = dict(fleet.sources._numbers)
     fleet.sources.remove("a")
     fleet.sources.add(configs(a=FILE)[0])
-    assert fleet.sources.owner("a") is fleet.one
-    fleet.report(fleet.one, numbers=before, a=state(5, error="no such camera", done=True))
-    fleet.report(fleet.two, b=state(5, done=True))
+    assert fleet.sources.owner("a") is fleet.first
+    fleet.report(fleet.first, numbers=before, a=state(5, error="no such camera", done=True))
+    fleet.report(fleet.second, b=state(5, done=True))
     assert (fleet.sources.states["a"].frames, fleet.sources.over) == (0, False)
-    fleet.report(fleet.one, a=state(3, done=True))
+    fleet.report(fleet.first, a=state(3, done=True))
     assert (fleet.sources.states["a"].frames, fleet.sources.over) == (3, True)
     with pytest.raises(ConfigError, match="source c cannot be added: the run has ended"):
         fleet.sources.add(configs(c=CAMERA)[0])
 
 
-def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
+def test_a_late_refusal_does_not_fail_the_replacing_source() -> None:
     fleet = Fleet(a=CAMERA)
     fleet.sources.add(configs(b=CAMERA)[0])
     process = fleet.sources.owner("b")
@@ -165,47 +173,47 @@ def test_an_order_that_was_refused_late_does_not_fail_the_successor() -> None:
     assert (fleet.sources.states["b"].error, fleet.sources.states["b"].done) == ("it cannot be", True)
 
 
-def test_a_source_that_is_added_while_all_processes_are_dead_restarts_with_the_others() -> None:
+def test_a_source_added_while_all_processes_are_dead_starts_with_the_others() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
-    fleet.one.takes_sources = fleet.two.takes_sources = False
+    fleet.first.takes_sources = fleet.second.takes_sources = False
     fleet.sources.add(configs(c=CAMERA)[0])
     new = Process()
-    lost = [*fleet.sources.remove_process(fleet.one), *fleet.sources.remove_process(fleet.two)]
+    lost = [*fleet.sources.remove_process(fleet.first), *fleet.sources.remove_process(fleet.second)]
     assert sorted(lost) == ["a", "b", "c"]
     fleet.sources.add_process(new)
-    assert [one.id for one in fleet.sources.restart(lost, Sinks())] == lost
+    assert [restarted.id for restarted in fleet.sources.restart(lost, Sinks())] == lost
     assert fleet.sources.of(new) == ["a", "b", "c"]
 
 
 # ------------------------------------------------------------------------------------------------------------- counts
 
 
-def test_a_removed_source_is_counted_once_whoever_counts_it() -> None:
+def test_a_removed_source_is_counted_once() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA, c=CAMERA, d=CAMERA, e=CAMERA)
     for id_ in "ace":
-        fleet.report(fleet.one, **{id_: state(10, 7)})
+        fleet.report(fleet.first, **{id_: state(10, 7)})
     fleet.sources.remove("a")
     fleet.sources.remove("c")
-    assert [order for order in fleet.one.sent if isinstance(order, messages.Remove)] == [
+    assert [order for order in fleet.first.sent if isinstance(order, messages.Remove)] == [
         messages.Remove("a"), messages.Remove("c"),
     ]  # fmt: skip
     fleet.reported = RemovedSources(sources=1, frames=12, out=12)  # the process has counted one of them
-    fleet.report(fleet.one, removed=fleet.reported, e=state(10, 7))
+    fleet.report(fleet.first, removed=fleet.reported, e=state(10, 7))
     assert fleet.sources.removed.sources == 1
-    fleet.sources.remove_process(fleet.one)  # and dies with the other one in flight
+    fleet.sources.remove_process(fleet.first)  # and dies with the other one in flight
     fleet.sources.remove("e")  # whose process is gone
-    gone = fleet.sources.removed
-    assert (gone.sources, gone.frames, gone.out, gone.drops.values[LOST]) == (3, 32, 26, 6)
+    removed = fleet.sources.removed
+    assert (removed.sources, removed.frames, removed.out, removed.drops.values[LOST]) == (3, 32, 26, 6)
     assert fleet.sources.lost == 6
 
 
 def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
-    fleet.report(fleet.one, a=state(10, 8, last=LastFrame(9, 1.0, 0.0)))
-    assert fleet.sources.remove_process(fleet.one) == ["a"]
+    fleet.report(fleet.first, a=state(10, 8, last=LastFrame(9, 1.0, 0.0)))
+    assert fleet.sources.remove_process(fleet.first) == ["a"]
     (restarted,) = fleet.sources.restart(["a"], Sinks())
     assert (restarted.frames_lost, restarted.last) == (2, (9, 1.0, 0.0, None))
-    fleet.report(fleet.two, a=state(5))
+    fleet.report(fleet.second, a=state(5))
     whole = fleet.sources.states["a"]
     assert (whole.frames, whole.out, whole.dropped) == (
         15,
@@ -214,57 +222,57 @@ def test_the_counts_of_an_earlier_process_remain_when_a_source_is_removed() -> N
     )
     fleet.sources.remove("a")
     fleet.reported = RemovedSources(sources=1, frames=6, out=6)
-    fleet.report(fleet.two, removed=fleet.reported)
-    gone = fleet.sources.removed
-    assert (gone.sources, gone.frames, gone.out, gone.drops.values[LOST]) == (1, 16, 14, 2)
+    fleet.report(fleet.second, removed=fleet.reported)
+    removed = fleet.sources.removed
+    assert (removed.sources, removed.frames, removed.out, removed.drops.values[LOST]) == (1, 16, 14, 2)
 
 
-def test_a_source_whose_end_has_come_but_was_not_reported_is_over() -> None:
+def test_a_source_with_an_unreported_end_has_ended() -> None:
     fleet = Fleet(keep_running=False, a=FILE)
-    fleet.report(fleet.one, a=state(10, 8))
-    fleet.sources.passed_on(fleet.one, ["a", "nobody"])
-    assert fleet.sources.remove_process(fleet.one) == []
+    fleet.report(fleet.first, a=state(10, 8))
+    fleet.sources.passed_on(fleet.first, ["a", "nobody"])
+    assert fleet.sources.remove_process(fleet.first) == []
     assert fleet.sources.states["a"].complete
     assert fleet.sources.over
 
 
-def test_the_end_of_an_earlier_source_of_that_id_says_nothing_about_an_added_one() -> None:
+def test_the_end_of_an_earlier_source_does_not_end_an_added_one_of_the_same_id() -> None:
     fleet = Fleet(a=FILE)
-    fleet.sources.passed_on(fleet.one, ["a"])
+    fleet.sources.passed_on(fleet.first, ["a"])
     fleet.sources.remove("a")
-    fleet.two.takes_sources = False
+    fleet.second.takes_sources = False
     fleet.sources.add(configs(a=FILE)[0])
-    fleet.sources.passed_on(fleet.one, ["a"])
-    assert fleet.sources.remove_process(fleet.one) == ["a"]
+    fleet.sources.passed_on(fleet.first, ["a"])
+    assert fleet.sources.remove_process(fleet.first) == ["a"]
 
 
 # ----------------------------------------------------------------------------------------------------------- restarts
 
 
 @pytest.mark.parametrize(("uri", "continues"), [(CAMERA, True), (LOOP, True), (FILE, False)])
-def test_a_camera_or_a_loop_continues_and_a_file_is_read_again(uri: str, continues: bool) -> None:
+def test_cameras_and_loops_continue_and_files_are_read_again(uri: str, continues: bool) -> None:
     fleet, sinks = Fleet(a=uri, b=CAMERA), Sinks(90)
     fleet.now_s = 102.0
-    fleet.report(fleet.one, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
-    fleet.sources.remove_process(fleet.one)
+    fleet.report(fleet.first, a=state(90, 88, last=LastFrame(99, 4.0, 100.0, (320, 240)), live=True))
+    fleet.sources.remove_process(fleet.first)
     assert fleet.sources.restart(["a"], sinks)
-    order = fleet.two.last_added
+    order = fleet.second.last_added
     assert order.id == "a"
     assert fleet.sources.states["a"].state == "reconnecting"
     if continues:  # 3 s at 90 frames a second
         assert (order.after, sinks.skipped) == ((99 + 270, 4.0, 100.0, (320, 240)), [])
         assert fleet.sources.states["a"].frames == 90
     else:
-        assert (order.after, sinks.skipped) == (None, [("a", fleet.one, fleet.two)])
+        assert (order.after, sinks.skipped) == (None, [("a", fleet.first, fleet.second)])
         assert fleet.sources.states["a"].frames == 0
 
 
-def test_no_index_is_repeated_by_any_estimate() -> None:
+def test_indices_never_repeat_at_any_estimate() -> None:
     fleet, after = Fleet(a=LOOP, b=CAMERA), -1
     fleet.now_s = 100.0
-    processes = [fleet.one, fleet.two, Process(), Process()]
-    for one in processes[2:]:
-        fleet.sources.add_process(one)
+    processes = [fleet.first, fleet.second, Process(), Process()]
+    for added in processes[2:]:
+        fleet.sources.add_process(added)
     for had, frames in ((5000, 100), (20, 0), (50_000, 10)):
         process = fleet.sources.owner("a")
         assert isinstance(process, Process)
@@ -279,7 +287,7 @@ def test_no_index_is_repeated_by_any_estimate() -> None:
             assert order.after[1] > 4.0 * 5000 / 100
 
 
-def test_four_deaths_within_ten_minutes_are_too_many() -> None:
+def test_four_deaths_within_ten_minutes_fail_a_source() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
 
     def die() -> bool:
@@ -298,12 +306,12 @@ class Apart:
     """Sources whose processes the test ends; further ones start up to a limit."""
 
     def __init__(self, limit: int, processes: Sequence[str]) -> None:
-        made = configs(**dict.fromkeys("".join(processes), CAMERA))
+        source_configs = configs(**dict.fromkeys("".join(processes), CAMERA))
         self.limit, self.alive = limit, list[Process]()
         self.now_s = 0.0
         self.sources = SourceScheduler(
-            made,
-            made,
+            source_configs,
+            source_configs,
             RemovedSources,
             True,
             policy=PlacementPolicy(start_another=lambda beyond: self.start(beyond)),
@@ -330,32 +338,32 @@ class Apart:
         ids = self.sources.remove_process(process)
         if not self.alive:
             self.start(0)
-        again = [one.id for one in self.sources.restart(ids, Sinks(), of_source=of_source)]
+        again = [restarted.id for restarted in self.sources.restart(ids, Sinks(), of_source=of_source)]
         self.restarts.update(again)
-        gone = [id_ for id_ in ids if id_ not in again]
-        for one in gone:
-            self.sources.give_up(one, "its process died")
-        return gone
+        failed = [id_ for id_ in ids if id_ not in again]
+        for failed_id in failed:
+            self.sources.give_up(failed_id, "its process died")
+        return failed
 
     @property
     def groups(self) -> list[str]:
-        return sorted("".join(self.sources._running(one)) for one in self.alive)
+        return sorted("".join(self.sources._running(process)) for process in self.alive)
 
 
 @pytest.mark.parametrize("bad", "aceg")
-def test_the_source_that_ends_its_process_is_found_by_halving(bad: str) -> None:
+def test_the_source_that_kills_its_process_is_identified_by_bisection(bad: str) -> None:
     fleet = Apart(2, ["abcdefgh", "xy"])
     assert fleet.die(bad) == []
     assert fleet.groups == ["abcdefghxy"]
     sizes = []
-    while not (gone := fleet.die(bad)):
+    while not (failed := fleet.die(bad)):
         sizes.append(next(len(group) for group in fleet.groups if bad in group))
-    assert (gone, sizes) == ([bad], [4, 2, 1])
+    assert (failed, sizes) == ([bad], [4, 2, 1])
     assert [fleet.restarts[id_] for id_ in "xy"] == [1, 1]
     assert set("".join(fleet.groups)) == set("abcdefghxy") - {bad}
 
 
-def test_suspects_that_cannot_be_halved_stay_together_apart_from_others() -> None:
+def test_suspects_that_cannot_be_split_stay_together_in_a_separate_process() -> None:
     fleet = Apart(2, ["abcdefgh", "xy"])
     fleet.die("a")
     fleet.die("a")
@@ -367,7 +375,7 @@ def test_suspects_that_cannot_be_halved_stay_together_apart_from_others() -> Non
     assert "xy" in fleet.groups
 
 
-def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> None:
+def test_suspects_are_separated_from_other_sources_until_removed() -> None:
     fleet = Apart(2, ["ab", "cd"])
     fleet.die("a")
     assert fleet.groups == ["abcd"]
@@ -382,7 +390,7 @@ def test_suspects_are_kept_apart_from_all_others_until_they_are_removed() -> Non
     assert "f" in fleet.groups  # in the process that is idle now
 
 
-def test_a_spare_process_takes_the_sources_of_a_process_that_dies_but_no_suspects() -> None:
+def test_a_spare_process_gets_the_sources_of_a_dead_process_except_suspects() -> None:
     fleet = Apart(3, ["abcd", "xy"])
     spare, taken = Process(), list[Process]()
 
@@ -408,7 +416,7 @@ def test_a_spare_process_takes_the_sources_of_a_process_that_dies_but_no_suspect
     assert (len(taken), spare.sent) == (1, [])
 
 
-def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -> None:
+def test_sources_are_not_suspect_if_several_processes_died_or_none_ran() -> None:
     fleet = Apart(2, ["ab", "cd"])
     for _ in range(2):
         assert fleet.die("a", of_source=False) == []
@@ -417,7 +425,7 @@ def test_sources_are_not_suspect_if_several_processes_died_or_it_did_not_run() -
     assert fleet.die("a", of_source=False) == ["a", "b"]
 
 
-def test_suspects_cease_to_be_after_ten_minutes() -> None:
+def test_suspects_are_cleared_after_ten_minutes() -> None:
     fleet = Apart(2, ["ab", "cd"])
     fleet.die("a")
     fleet.die("a")
@@ -427,7 +435,7 @@ def test_suspects_cease_to_be_after_ten_minutes() -> None:
     assert len(fleet.alive) == 2  # with others again
 
 
-def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
+def test_suspects_move_to_other_processes_if_none_can_be_started() -> None:
     fleet = Apart(-2, ["ab", "cd"])
     fleet.die("a")
     fleet.start = lambda beyond: None  # type: ignore[method-assign]
@@ -441,7 +449,7 @@ def test_where_no_further_process_starts_suspects_go_to_the_others() -> None:
 # ----------------------------------------------------------------------------------------------------------- handles
 
 
-def test_a_signal_may_interrupt_the_main_thread_while_it_sends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_may_interrupt_sending(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[messages.Order] = []
 
     def send(order: messages.Order) -> None:
@@ -459,7 +467,7 @@ def test_a_signal_may_interrupt_the_main_thread_while_it_sends(monkeypatch: pyte
     assert sent == [messages.Now(), messages.Stop()]
 
 
-def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None:
+def test_orders_to_unstarted_or_ended_processes_are_dropped() -> None:
     handle = WorkerHandle(device="cpu")
     assert handle.takes_sources
     handle.send(messages.Add(SourceOrder("a")))
@@ -467,15 +475,15 @@ def test_an_order_to_a_process_that_has_not_started_or_is_gone_is_none() -> None
     assert not handle.takes_sources
 
 
-def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
+def test_a_source_refused_before_the_run_is_assigned_to_no_process() -> None:
     fleet = Fleet(a=CAMERA, b=CAMERA)
     sources = configs(a=CAMERA, b=CAMERA, c=CAMERA)
     refusing = SourceScheduler(sources, sources, RemovedSources, keep_running=False)
-    refusing.add_process(fleet.one)
-    refusing.assign(fleet.one, ["a", "b"])
+    refusing.add_process(fleet.first)
+    refusing.assign(fleet.first, ["a", "b"])
     refusing.give_up("c", "no session")
     refusing.assign_rest()
-    assert [order.id for order in refusing.first_orders(fleet.one)] == ["a", "b"]
+    assert [order.id for order in refusing.first_orders(fleet.first)] == ["a", "b"]
     assert refusing.owner("c") is None
     state = refusing.states["c"]
     assert (state.done, state.error, state.state) == (True, "no session", "failed")
@@ -486,4 +494,4 @@ def test_a_source_that_is_refused_before_the_run_goes_to_no_process() -> None:
     assert "c" not in refusing.states
     assert refusing.removed.sources == 1
     refusing.add(sources[2])
-    assert refusing.owner("c") is fleet.one, "once there is room, it may be added again"
+    assert refusing.owner("c") is fleet.first, "once there is room, it may be added again"

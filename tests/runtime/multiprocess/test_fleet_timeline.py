@@ -30,41 +30,41 @@ stages:
 
 def timeline(path: Path) -> tuple[dict[str, Any], dict[str, dict[str, list[dict[str, Any]]]]]:
     """The file, once it keeps the format's rules; and its spans, by process and name."""
-    found = check(json.loads(path.read_text()))
-    names = {e["pid"]: e["args"]["name"] for e in found["traceEvents"] if e["name"] == "process_name"}
+    profile = check(json.loads(path.read_text()))
+    names = {e["pid"]: e["args"]["name"] for e in profile["traceEvents"] if e["name"] == "process_name"}
     by_process: dict[str, dict[str, list[dict[str, Any]]]] = {name: defaultdict(list) for name in names.values()}
-    for one in spans(found):
-        by_process[names[one["pid"]]][one["name"]].append(one)
-    return found, by_process
+    for span in spans(profile):
+        by_process[names[span["pid"]]][span["name"]].append(span)
+    return profile, by_process
 
 
 def times(some: list[dict[str, Any]]) -> tuple[float, float]:
     """When the first of these spans begins, and when the last one ends, in seconds."""
-    return min(one["ts"] for one in some) / 1e6, max(one["ts"] + one["dur"] for one in some) / 1e6
+    return min(span["ts"] for span in some) / 1e6, max(span["ts"] + span["dur"] for span in some) / 1e6
 
 
-def test_all_processes_are_on_one_timeline(runs: Runs) -> None:
+def test_all_processes_share_a_timeline(runs: Runs) -> None:
     done = runs.run(PIPELINE, "--limit", 40, "--profile", runs.folder / "p.json")
     assert done.returncode == 0, done.stderr
-    found, processes = timeline(runs.folder / "p.json")
+    profile, processes = timeline(runs.folder / "p.json")
     assert list(processes) == ["streamkit", "worker 0", "worker 1"]
     for source, name in (("a", "worker 0"), ("b", "worker 1")):
         worker = processes[name]
-        assert [one["args"]["source"] for one in worker["decode"]] == [source] * len(worker["decode"])
+        assert [span["args"]["source"] for span in worker["decode"]] == [source] * len(worker["decode"])
         assert len(worker["decode"]) >= 40
         report = runs.report["sources"][source]
         dropped = sum(report.get("dropped", {}).values())  # on a busy machine
         for stage in ("detect.infer", "all", "one"):
-            assert sum(one["args"]["frames"] for one in worker[stage]) == report["frames"] - dropped
+            assert sum(span["args"]["frames"] for span in worker[stage]) == report["frames"] - dropped
     parent = processes["streamkit"]
-    assert sum(one["args"]["frames"] for one in parent["all"]) == runs.report["frames"]
+    assert sum(span["args"]["frames"] for span in parent["all"]) == runs.report["frames"]
     assert not parent["decode"]
-    (begun_a, ended_a), (begun_b, ended_b) = (times(processes[f"worker {n}"]["decode"]) for n in range(2))
-    together_s = min(ended_a, ended_b) - max(begun_a, begun_b)
-    assert together_s > 0.5 * (max(ended_a, ended_b) - min(begun_a, begun_b)), "the clock is the same"
-    assert times(parent["all"])[0] > min(begun_a, begun_b)
-    assert found["otherData"]["shares of time"]["source"]["threads"] == 2
-    assert "processes without events" not in found["otherData"]
+    (start_a, ended_a), (start_b, ended_b) = (times(processes[f"worker {n}"]["decode"]) for n in range(2))
+    together_s = min(ended_a, ended_b) - max(start_a, start_b)
+    assert together_s > 0.5 * (max(ended_a, ended_b) - min(start_a, start_b)), "the clock is the same"
+    assert times(parent["all"])[0] > min(start_a, start_b)
+    assert profile["otherData"]["shares of time"]["source"]["threads"] == 2
+    assert "processes without events" not in profile["otherData"]
     assert f"profile: {runs.folder / 'p.json'}, " in done.stderr
 
 
@@ -73,7 +73,7 @@ class Late(ParentConnection):
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.ready, self.begun = threading.Event(), False
+        self.ready, self.sent_begin = threading.Event(), False
 
     def send(self, message: Any) -> None:
         self.sent.append(message)
@@ -81,8 +81,8 @@ class Late(ParentConnection):
             self.ready.set()
 
     def orders(self) -> Iterator[messages.Order]:
-        if not self.begun:
-            self.begun = True
+        if not self.sent_begin:
+            self.sent_begin = True
             yield messages.Begin()
         assert self.ready.wait(60)
         time.sleep(2.0)
@@ -90,7 +90,7 @@ class Late(ParentConnection):
         yield messages.Finish()
 
 
-def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path) -> None:
+def test_totals_of_workers_start_when_all_processes_are_ready(tmp_path: Path) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: '{PATTERN.format(frames=3)}'}}\nstages: {{jsonl: {{path: '{tmp_path}/a.jsonl'}}}}")
     link, (here, there) = Late(), Pipe(duplex=False)
@@ -98,22 +98,22 @@ def test_the_sums_of_a_worker_begin_when_all_processes_are_ready(tmp_path: Path)
     here.close()
     trace, end = link.sent[-2:]
     assert end == messages.End(0), "the parent does not wait longer after the end"
-    (lane,) = (one for one in trace.recording.tracks if one.name == "jsonl/0")
+    (lane,) = (track for track in trace.recording.tracks if track.name == "jsonl/0")
     assert lane.wait_s["wait for input"] < 2.0, "it has waited longer, but for the others"
 
 
-def test_a_process_that_dies_leaves_the_timeline_of_the_others_whole(runs: Runs) -> None:
+def test_a_dead_process_does_not_affect_the_timeline_of_the_others(runs: Runs) -> None:
     running = runs.start(PIPELINE, "--limit", 60, "--profile", runs.folder / "p.json")
     until(lambda: (runs.out / ".all.jsonl.part").exists() and (runs.out / ".all.jsonl.part").stat().st_size)
     shares_of(running)[0].kill()
-    _, told = running.communicate(timeout=60)
-    assert "Traceback" not in told
-    found, processes = timeline(runs.folder / "p.json")
+    _, log = running.communicate(timeout=60)
+    assert "Traceback" not in log
+    profile, processes = timeline(runs.folder / "p.json")
     assert list(processes) == ["streamkit", "worker 1"]
-    assert found["otherData"]["processes without events"] == ["worker 0"]
-    assert "profile: no events of worker 0, which died" in told
+    assert profile["otherData"]["processes without events"] == ["worker 0"]
+    assert "profile: no events of worker 0, which died" in log
     decoded = defaultdict(int)
-    for one in processes["worker 1"]["decode"]:
-        decoded[one["args"]["source"]] += 1
+    for span in processes["worker 1"]["decode"]:
+        decoded[span["args"]["source"]] += 1
     assert decoded["b"] >= 60, "from its beginning to its end"
     assert decoded["a"] >= 60, "which was restarted there"

@@ -25,25 +25,25 @@ from streamkit.runtime.multiprocess.frame_ipc import ParentStages, RelaySink, Up
 from streamkit.runtime.multiprocess.frame_ipc import pack as pack_batch
 
 
-def pack(one: Frame) -> bytes:
+def pack(row: Frame) -> bytes:
     """One frame with tables of its own."""
-    return pack_batch([], {}, [one])
+    return pack_batch([], {}, [row])
 
 
 def first_of(packed: bytes) -> Frame:
     batch = unpack(packed)
-    (one,) = [*batch.frames, *batch.failed]
-    return one
+    (unpacked,) = [*batch.frames, *batch.failed]
+    return unpacked
 
 
 def table(rows: int) -> Detections:
     boxes = np.arange(rows * 4, dtype=np.float32).reshape(-1, 4)
-    found = Detections(boxes, np.full(rows, 0.5, np.float32), np.zeros(rows, np.int32), labels=("car",))
-    return found.with_columns(track_id=np.arange(rows, dtype=np.int64), speed=np.full(rows, 1.5, np.float32))
+    detections = Detections(boxes, np.full(rows, 0.5, np.float32), np.zeros(rows, np.int32), labels=("car",))
+    return detections.with_columns(track_id=np.arange(rows, dtype=np.int64), speed=np.full(rows, 1.5, np.float32))
 
 
 def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
-    made = Frame(
+    new_frame = Frame(
         source,
         index,
         index / 10,
@@ -54,14 +54,14 @@ def frame(index: int, source: str = "a", error: str | None = None) -> Frame:
         error=error,
         _state=FrameState(position=3, shape_size=(32, 24)),
     )
-    made.pixel_aspect = Fraction(2)
-    made.surface = Surface(np.zeros((72, 64), np.uint8), Color())
-    made._state.counters = threading.Lock()  # nothing that another process could have
-    made.tables = {"detect": table(2)}
-    return made
+    new_frame.pixel_aspect = Fraction(2)
+    new_frame.surface = Surface(np.zeros((72, 64), np.uint8), Color())
+    new_frame._state.counters = threading.Lock()  # nothing that another process could have
+    new_frame.tables = {"detect": table(2)}
+    return new_frame
 
 
-def test_a_frame_keeps_all_but_its_pixels() -> None:
+def test_a_packed_frame_keeps_everything_except_pixels() -> None:
     first = frame(7, error="no luck")
     first.events.append(Event("seen", "x", "a", 7, 0.7, 3, {"n": 1}))
     second = first_of(pack(first))
@@ -76,7 +76,7 @@ def test_a_frame_keeps_all_but_its_pixels() -> None:
     assert second.tables["detect"].extra["speed"].dtype == np.float32
 
 
-class Colour(Enum):
+class Paint(Enum):
     RED = "red"
 
 
@@ -94,7 +94,7 @@ class Other:
     "value",
     [
         1, 2.5, "é", None, True, float("nan"), [1, (2, 3)], {"a": {"b": [1]}}, np.float32(0.1), np.arange(3),
-        datetime(2026, 1, 2, tzinfo=UTC), Colour.RED, Size(3), [Size(3), {"c": Colour.RED}], Other(), {1, 2}, {5: 6},
+        datetime(2026, 1, 2, tzinfo=UTC), Paint.RED, Size(3), [Size(3), {"c": Paint.RED}], Other(), {1, 2}, {5: 6},
         lambda: 0, 2**70, np.array([Other(), 1], object),
     ],
     ids=lambda value: re.sub(" at 0x[0-9a-f]+", "", repr(value)),  # the same in every process
@@ -103,8 +103,8 @@ def test_event_data_of_any_kind_gives_the_same_record(value: object) -> None:
     first = frame(0)
     first.events.append(Event("seen", "x", "a", 0, 0.0, None, {"value": value}))
     packed = pack(first)
-    for own in (b"Colour", b"Size", b"Other"):
-        assert own not in packed  # nothing that needs the plugin's class
+    for class_name in (b"Paint", b"Size", b"Other"):
+        assert class_name not in packed  # nothing that needs the plugin's class
     assert line(first_of(packed)) == line(first)
 
 
@@ -133,15 +133,15 @@ def test_an_uplink_sends_in_order_and_waits_when_it_is_full() -> None:
         here.recv()
 
 
-@pytest.mark.parametrize("given_up", [True, False], ids=["run given up", "reader gone"])
-def test_nobody_waits_for_an_uplink_that_is_not_read(given_up: bool) -> None:
+@pytest.mark.parametrize("aborted", [True, False], ids=["run given up", "reader gone"])
+def test_an_aborted_uplink_releases_its_senders(aborted: bool) -> None:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there, depth=4)
     thread = threading.Thread(target=lambda: [uplink.put("x", bytes(1000)) for _ in range(3000)])
     thread.start()
     time.sleep(0.2)
     assert thread.is_alive()
-    if given_up:
+    if aborted:
         uplink.abort()
     here.close()
     thread.join(5)
@@ -149,7 +149,7 @@ def test_nobody_waits_for_an_uplink_that_is_not_read(given_up: bool) -> None:
     uplink.close()
 
 
-def test_a_relay_takes_the_frame_as_it_is_now() -> None:
+def test_a_relay_packs_the_current_state_of_a_frame() -> None:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
     relay, shown = RelaySink(uplink, "all"), frame(1)
@@ -228,8 +228,8 @@ def test_shared_sinks_get_every_frame_in_order_and_close(shared: Shared) -> None
     shared.sinks.close()
     for id_ in ("one", "two"):
         for source in ("a", "b"):
-            mine = [(index, error) for name, index, error in shared.wrote[id_] if name == source]
-            assert mine == [(i, "bad" if i % 5 == 1 else None) for i in range(60) if i != 13]
+            source_rows = [(index, error) for name, index, error in shared.wrote[id_] if name == source]
+            assert source_rows == [(i, "bad" if i % 5 == 1 else None) for i in range(60) if i != 13]
     assert shared.sinks.finished == {"one": 120, "two": 120}
     assert sorted(shared.ended) == ["one a", "one b", "two a", "two b"]
     assert sorted(shared.closed) == ["one", "two"]
@@ -239,10 +239,10 @@ def test_shared_sinks_get_every_frame_in_order_and_close(shared: Shared) -> None
     assert report["counts"]["frames failed"] == 4
     assert shared.sinks.latency["one"].counts.sum() == 120
     text = "one failed on a frame 13 (1.30 s): ValueError: thirteen (test_frame_ipc.py:"
-    assert any(told.startswith(text) for told in shared.logged)
+    assert any(message.startswith(text) for message in shared.logged)
 
 
-def test_latency_ends_where_the_sink_has_written_the_frame(shared: Shared) -> None:
+def test_latency_is_measured_until_the_sink_has_written_the_frame(shared: Shared) -> None:
     shared.sinks.open()
     due = frame(0)
     due.due_s = time.monotonic() - 2.0
@@ -255,18 +255,18 @@ def test_latency_ends_where_the_sink_has_written_the_frame(shared: Shared) -> No
     assert 1.9 < shared.sinks.latency["one"].quantile(0.5) < 30.0
 
 
-def test_a_slow_sink_holds_up_who_brings_more(shared: Shared) -> None:
+def test_a_slow_sink_blocks_its_senders(shared: Shared) -> None:
     shared.delay_s = 0.05
     shared.sinks.open()
-    begun = time.monotonic()
+    start_s = time.monotonic()
     for index in range(20):
         shared.sinks.put([("one", pack(frame(index + 20)), "")])
-    assert time.monotonic() - begun > 0.6  # all but the few that may wait
+    assert time.monotonic() - start_s > 0.6  # all but the few that may wait
     shared.sinks.close()
     assert len(shared.wrote["one"]) == 20
 
 
-def test_an_output_error_ends_the_run_and_lets_nobody_wait(shared: Shared) -> None:
+def test_an_output_error_ends_the_run_and_releases_senders(shared: Shared) -> None:
     shared.sinks.open()
     for index in (1, 99, *range(100, 120)):
         shared.sinks.put([("one", pack(frame(index)), ""), ("two", pack(frame(index)), "")])
@@ -275,7 +275,7 @@ def test_an_output_error_ends_the_run_and_lets_nobody_wait(shared: Shared) -> No
     assert [index for _, index, _ in shared.wrote["one"]] == [1]
 
 
-def test_once_given_up_frames_are_dropped_and_sinks_closed(shared: Shared) -> None:
+def test_after_an_abort_frames_are_dropped_and_sinks_closed(shared: Shared) -> None:
     shared.delay_s = 0.05
     shared.sinks.open()
     thread = threading.Thread(target=lambda: [shared.sinks.put([("one", pack(frame(20)), "")]) for _ in range(200)])
@@ -297,13 +297,13 @@ def batch_of(source: str, *indices: int, failed: tuple[int, ...] = ()) -> bytes:
     rows = [frame(index, source) for index in indices]
     for row in rows:
         row.tables = {}
-    found = Detections(np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4), np.ones(len(rows), np.float32),
+    detections = Detections(np.arange(len(rows) * 4, dtype=np.float32).reshape(-1, 4), np.ones(len(rows), np.float32),
                        np.zeros(len(rows), np.int32), labels=("car",),
                        batch_row=np.arange(len(rows), dtype=np.int32))  # fmt: skip
-    return pack_batch(rows, {"detect": found}, [frame(index, source, "bad") for index in failed])
+    return pack_batch(rows, {"detect": detections}, [frame(index, source, "bad") for index in failed])
 
 
-def test_a_file_that_another_process_reads_again_gives_each_sink_what_it_has_not_had(shared: Shared) -> None:
+def test_a_file_read_again_gives_each_sink_only_missing_frames(shared: Shared) -> None:
     owners = {"a": "first", "b": "other"}
     shared.sinks._owner = owners.get  # type: ignore[assignment]
     shared.sinks.open()
@@ -330,7 +330,7 @@ def test_a_file_that_another_process_reads_again_gives_each_sink_what_it_has_not
     assert sorted(shared.ended) == ["one a", "two a"]
 
 
-def test_a_sink_that_has_had_the_end_of_a_source_gets_nothing_of_it_again(shared: Shared) -> None:
+def test_a_sink_gets_no_frames_after_the_end_of_a_source(shared: Shared) -> None:
     owners = {"a": "first"}
     shared.sinks._owner = owners.get  # type: ignore[assignment]
     shared.sinks.open()
@@ -345,7 +345,7 @@ def test_a_sink_that_has_had_the_end_of_a_source_gets_nothing_of_it_again(shared
     assert sorted(shared.ended) == ["one a", "two a"]
 
 
-def test_a_source_that_is_replaced_is_not_taken_for_the_one_that_was_read_again(shared: Shared) -> None:
+def test_a_replaced_source_is_distinguished_from_a_repeated_one(shared: Shared) -> None:
     owners = {"a": "first"}
     shared.sinks._owner = owners.get  # type: ignore[assignment]
     shared.sinks.open()
@@ -365,7 +365,7 @@ def test_a_source_that_is_replaced_is_not_taken_for_the_one_that_was_read_again(
     assert shared.sinks._repeated["one"] == {}
 
 
-def test_nothing_is_kept_of_sources_that_have_come_and_gone(shared: Shared) -> None:
+def test_removed_sources_leave_no_state(shared: Shared) -> None:
     present: set[str] = set()
     shared.sinks._owner = lambda source: "first" if source in present else None
     shared.sinks.open()
@@ -383,16 +383,16 @@ def test_nothing_is_kept_of_sources_that_have_come_and_gone(shared: Shared) -> N
     shared.sinks.close()
 
 
-def test_a_batch_travels_with_its_tables_as_they_are() -> None:
-    made = unpack(batch_of("a", 3, 4, failed=(5,)))
-    assert [one.index for one in made.frames] == [3, 4]
-    assert [(one.index, one.error, list(one.tables)) for one in made.failed] == [(5, "bad", ["detect"])]
-    assert made.table("detect").batch_row.tolist() == [0, 1]
-    assert made.table("detect").xyxy.shape == (2, 4)
+def test_a_packed_batch_keeps_its_tables() -> None:
+    batch = unpack(batch_of("a", 3, 4, failed=(5,)))
+    assert [row.index for row in batch.frames] == [3, 4]
+    assert [(row.index, row.error, list(row.tables)) for row in batch.failed] == [(5, "bad", ["detect"])]
+    assert batch.table("detect").batch_row.tolist() == [0, 1]
+    assert batch.table("detect").xyxy.shape == (2, 4)
 
 
 @pytest.mark.skipif(not hasattr(fcntl, "F_SETPIPE_SZ"), reason="only Linux sets the size of a pipe")
-def test_little_waits_in_the_pipe() -> None:
+def test_few_frames_wait_in_the_pipe() -> None:
     reader, writer = frame_pipe()
     assert fcntl.fcntl(writer.fileno(), fcntl.F_GETPIPE_SZ) == 16_384
     writer.send("there")
@@ -401,7 +401,7 @@ def test_little_waits_in_the_pipe() -> None:
     writer.close()
 
 
-def test_a_changed_source_is_written_though_the_end_of_the_former_one_came_last(shared: Shared) -> None:
+def test_a_changed_source_is_written_although_its_predecessor_ends_later(shared: Shared) -> None:
     shared.sinks._owner = {"a": "first"}.get  # type: ignore[assignment]
     shared.sinks.open()
     shared.sinks.put([("one", batch_of("a", 0, 1), ""), ("one", None, "a")], "first")  # of the source before the change

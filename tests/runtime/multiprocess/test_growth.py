@@ -83,7 +83,7 @@ class Placed:
 
     def add(self, id_: str, load: float = 0.4) -> str:
         self.sources.add(source(id_, load))
-        (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
+        (process,) = [candidate for candidate in self.processes if id_ in self.sources.of(candidate)]
         order = process.orders[-1]
         assert isinstance(order, messages.Add)
         assert order.source.id == id_
@@ -91,7 +91,7 @@ class Placed:
 
     def reported(self, id_: str, state: SourceState) -> str:
         """Let the process of a source report its state; return the state that is shown."""
-        (process,) = [one for one in self.processes if id_ in self.sources.of(one)]
+        (process,) = [candidate for candidate in self.processes if id_ in self.sources.of(candidate)]
         numbers = {id_: self.sources._numbers[id_]}
         self.sources.update(process, WorkerReport(states={id_: state}, numbers=numbers))
         return self.sources.states[id_].state
@@ -105,12 +105,12 @@ class Placed:
         state.sample(10.0)
 
 
-def test_a_process_starts_for_what_would_overload_all_up_to_the_limit(monkeypatch):
+def test_an_overload_starts_processes_up_to_the_limit(monkeypatch):
     placed = Placed(monkeypatch)
     assert [placed.add(id_) for id_ in "abcdefghi"] == ["p0", "p0", "p1", "p1", "p2", "p2", "p0", "p1", "p2"]
 
 
-def test_a_load_of_exactly_one_is_served_and_an_idle_process_takes_the_heaviest(monkeypatch):
+def test_a_load_of_1_is_accepted_and_an_idle_process_gets_the_heaviest(monkeypatch):
     placed = Placed(monkeypatch)
     assert [placed.add("a", 0.5), placed.add("b", 0.5), placed.add("c", 0.1)] == ["p0", "p0", "p1"]
     placed = Placed(monkeypatch)
@@ -118,7 +118,7 @@ def test_a_load_of_exactly_one_is_served_and_an_idle_process_takes_the_heaviest(
     assert placed.add("b", 0.01) == "p1"
 
 
-def test_the_measured_rate_counts_once_it_is_known(monkeypatch):
+def test_the_measured_rate_replaces_the_estimate(monkeypatch):
     placed = Placed(monkeypatch)
     placed.add("a", 0.8)
     placed.rate("a", 3.0)  # a tenth of what was expected
@@ -129,7 +129,7 @@ def test_the_measured_rate_counts_once_it_is_known(monkeypatch):
     assert placed.add("d", 0.3) == "p1"
 
 
-def test_sources_go_to_the_least_load_not_to_the_fewest_sources(monkeypatch):
+def test_sources_go_to_the_process_of_the_lowest_load(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
     assert placed.add("a", 0.6) == "p0"
     assert [placed.add(f"b{number}", 0.1) for number in range(5)] == ["p1"] * 5
@@ -138,7 +138,7 @@ def test_sources_go_to_the_least_load_not_to_the_fewest_sources(monkeypatch):
     assert placed.add("next", 0.1) == "p0"
 
 
-def test_a_source_that_comes_back_goes_to_the_process_that_writes_its_files(monkeypatch):
+def test_a_readded_source_goes_to_the_process_that_writes_its_files(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
     assert [placed.add("a", 0.2), placed.add("b", 0.3), placed.add("c", 0.2)] == ["p0", "p1", "p0"]
     placed.rate("a", 60.0)
@@ -150,7 +150,7 @@ def test_a_source_that_comes_back_goes_to_the_process_that_writes_its_files(monk
     assert placed.add("c", 0.2) == "p1"
 
 
-def test_the_processes_of_removed_sources_are_not_remembered_for_ever(monkeypatch):
+def test_processes_of_removed_sources_are_forgotten_eventually(monkeypatch):
     placed = Placed(monkeypatch, count=2, limit=2)
     for number in range(1100):
         placed.add(f"s{number}")
@@ -177,7 +177,7 @@ def test_a_pause_is_shown_at_once_and_an_older_report_does_not_undo_it(monkeypat
     assert process.orders[1:] == [messages.Pause("a", paused) for paused in (True, False, True)]
 
 
-def test_the_load_of_an_added_source_is_that_of_the_plan(tmp_path):
+def test_the_load_of_an_added_source_is_planned(tmp_path):
     (tmp_path / "p.yaml").write_text(
         "device: cuda\nsources: {a: 'rtsp://h/a', b: {uri: 'rtsp://h/b', fps: 5}}\n"
         "stages: {detect: {model: demo}, jsonl: {path: 'o/{source}.jsonl'}}\n"
@@ -237,10 +237,10 @@ def going(running: Any) -> Any:
 
 def until(true: Any, seconds: float = 60.0) -> Any:
     end = time.monotonic() + seconds
-    while not (found := true()):
+    while not (outcome := true()):
         assert time.monotonic() < end, f"not within {seconds} s"
         time.sleep(0.05)
-    return found
+    return outcome
 
 
 def added(running: WorkerFleet, *ids: str) -> None:
@@ -278,14 +278,14 @@ def test_a_live_addition_starts_a_process_up_to_the_limit(tmp_path, monkeypatch)
         added(running, "c")
         until(lambda: flows(running, "c"))
         assert "c" in running.sources.of(second)
-    found = running.report(130)
-    assert [one["device"] for one in found["devices"]] == ["cpu", "cpu"]
+    report = running.report(130)
+    assert [device["device"] for device in report["devices"]] == ["cpu", "cpu"]
     for id_ in "abcde":
         assert (tmp_path / f"{id_}.jsonl").read_text().count("\n") > 3
     assert not list(tmp_path.glob(".*"))
 
 
-def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, monkeypatch):
+def test_sources_of_a_process_that_cannot_start_go_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=4)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -303,7 +303,7 @@ def test_a_process_that_cannot_start_leaves_its_sources_to_the_others(tmp_path, 
         until(lambda: flows(running, "d"))
 
 
-def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, monkeypatch):
+def test_a_dead_process_is_replaced_if_the_others_are_full(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -311,11 +311,11 @@ def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, mo
         added(running, "b", "c", "d", "e")
         until(lambda: flows(running, *"abcde"))
         first, second, third = running.processes.workers
-        assert [running.sources.of(one) for one in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
+        assert [running.sources.of(worker) for worker in (first, second, third)] == [["a", "b"], ["c", "d"], ["e"]]
         os.kill(first.child.pid, signal.SIGKILL)
         until(lambda: running.restarted == 2)
         fourth = running.processes.workers[3]
-        assert [running.sources.of(one) for one in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
+        assert [running.sources.of(worker) for worker in (second, third, fourth)] == [["c", "d"], ["a", "e"], ["b"]]
         for id_ in "ab":
             before = running.states[id_].out
             until(lambda id_=id_, before=before: running.states[id_].out > before)
@@ -324,28 +324,28 @@ def test_a_process_that_dies_is_replaced_if_the_others_have_no_room(tmp_path, mo
     assert {worker.part for worker in running.processes.workers} == {0}
 
 
-def test_an_edit_of_the_yaml_starts_a_process_as_well(tmp_path, monkeypatch):
+def test_an_edit_of_the_yaml_may_start_a_process(tmp_path, monkeypatch):
     planned(monkeypatch, limit=2)
     path = yaml(tmp_path, "a")
     running = watching(path, lambda: build(read(path, may_be_empty=True)), None)
     with going(running):
         until(lambda: flows(running._running, "a"))
-        one = running._running
+        fleet = running._running
         yaml(tmp_path, "a", "b", "c")
-        until(lambda: len(one.states) == 3 and flows(one, "b", "c"))
-        assert running._running is one
-        assert len(one.pids) == 3
-        assert os.getpid() == one.pids[0]
+        until(lambda: len(fleet.states) == 3 and flows(fleet, "b", "c"))
+        assert running._running is fleet
+        assert len(fleet.pids) == 3
+        assert os.getpid() == fleet.pids[0]
 
 
 @pytest.mark.parametrize(("keep_running", "limit", "kind"), [(True, 1, PipelineRun), (False, 3, PipelineRun)])
-def test_what_cannot_grow_runs_in_this_process(tmp_path, monkeypatch, keep_running, limit, kind):
+def test_a_pipeline_that_cannot_grow_runs_in_the_parent(tmp_path, monkeypatch, keep_running, limit, kind):
     planned(monkeypatch, limit)
     path = yaml(tmp_path, "a")
     assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=keep_running))) is kind
 
 
-def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
+def test_the_cpu_default_is_a_single_process(tmp_path):
     path = yaml(tmp_path, "a")
     assert type(prepare(build(read(path)), path, {}, RunConfig(keep_running=True))) is PipelineRun
     path.write_text(path.read_text().replace("device: cpu", "device: {use: cpu, processes: 2}"))
@@ -354,7 +354,7 @@ def test_on_the_cpu_one_process_serves_unless_a_number_is_set(tmp_path):
     assert dict(fleet.growth.limits) == {"cpu": 2}
 
 
-def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeypatch):
+def test_no_process_starts_before_or_at_the_end_of_a_run(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
@@ -366,14 +366,14 @@ def test_no_process_starts_in_a_run_that_ends_or_has_not_begun(tmp_path, monkeyp
         added(running, "b")
 
 
-def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_path, monkeypatch):
+def test_a_process_refused_by_the_system_leaves_its_source_to_the_others(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
     with going(running) as logged:
         until(lambda: flows(running, "a"))
 
-        def refuse(*given: Any, **_: Any) -> Any:
+        def refuse(*args: Any, **_: Any) -> Any:
             raise OSError(11, "no more processes")
 
         monkeypatch.setattr(worker_processes, "Child", refuse)
@@ -383,10 +383,10 @@ def test_a_process_that_the_system_refuses_leaves_its_source_to_the_others(tmp_p
         assert sum("another process on cpu cannot be started" in text for text in logged) == 1
 
 
-def test_a_first_process_that_the_system_refuses_is_an_error(tmp_path, monkeypatch):
+def test_a_first_process_refused_by_the_system_is_an_error(tmp_path, monkeypatch):
     planned(monkeypatch, limit=3)
     path = yaml(tmp_path, "a")
     running = prepare(build(read(path)), path, {}, RunConfig(keep_running=True))
-    monkeypatch.setattr(worker_processes, "Child", lambda *given, **_: (tmp_path / "nothing").read_bytes())
+    monkeypatch.setattr(worker_processes, "Child", lambda *args, **_: (tmp_path / "nothing").read_bytes())
     with pytest.raises(StreamkitError, match=r"a process of the run cannot be started: .*check memory and `ulimit"):
         running.run()

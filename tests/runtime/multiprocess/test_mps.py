@@ -42,9 +42,9 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("CUDA_MPS_PIPE_DIRECTORY", raising=False)
     monkeypatch.setattr(mps, "_DEFAULT_PIPES", str(tmp_path / "default"))
     yield path
-    left = [one for one in psutil.process_iter() if _runs(one, mps_control.__file__)]
-    for one in left:
-        one.kill()
+    left = [process for process in psutil.process_iter() if _runs(process, mps_control.__file__)]
+    for process in left:
+        process.kill()
     assert not left
 
 
@@ -62,7 +62,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-def _until_gone(*pids: int, within_s: float = 20) -> bool:
+def _until_ended(*pids: int, within_s: float = 20) -> bool:
     until_s = time.monotonic() + within_s
     while any(map(_alive, pids)) and time.monotonic() < until_s:
         time.sleep(0.05)
@@ -73,26 +73,26 @@ def _server(environment: Mapping[str, str]) -> int:
     return int((Path(environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log").read_text().split()[1])
 
 
-def test_a_daemon_of_its_own_ends_with_the_run(control: Path) -> None:
-    with MpsDaemon(check=None) as made:
-        assert (made.active, made.own, made.running) == (True, True, True)
-        assert made.reason == "started an MPS daemon for this run"
-        assert sorted(made.environment) == ["CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_PIPE_DIRECTORY"]
-        folder = Path(made.environment["CUDA_MPS_PIPE_DIRECTORY"]).parent
-        for one in (folder, folder / "pipe", folder / "log"):
-            assert stat.S_IMODE(one.stat().st_mode) == 0o700
-        pid, server = made._pid, _server(made.environment)
+def test_a_started_daemon_ends_with_the_run(control: Path) -> None:
+    with MpsDaemon(check=None) as daemon:
+        assert (daemon.active, daemon.own, daemon.running) == (True, True, True)
+        assert daemon.reason == "started an MPS daemon for this run"
+        assert sorted(daemon.environment) == ["CUDA_MPS_LOG_DIRECTORY", "CUDA_MPS_PIPE_DIRECTORY"]
+        folder = Path(daemon.environment["CUDA_MPS_PIPE_DIRECTORY"]).parent
+        for path in (folder, folder / "pipe", folder / "log"):
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+        pid, server = daemon._pid, _server(daemon.environment)
         assert pid is not None
-        assert mps_guard.ask(str(control), "get_server_list", {**os.environ, **made.environment}) == f"{server}\n"
+        assert mps_guard.ask(str(control), "get_server_list", {**os.environ, **daemon.environment}) == f"{server}\n"
         assert os.getsid(pid) == pid, "Ctrl-C of a terminal does not reach it"
-    assert (made.active, made.own, made.running, made.environment) == (False, False, False, {})
+    assert (daemon.active, daemon.own, daemon.running, daemon.environment) == (False, False, False, {})
     assert not folder.exists()
     assert not _alive(pid)
     assert not _alive(server)
-    made.close()  # again does nothing
+    daemon.close()  # again does nothing
 
 
-def test_nothing_is_left_when_the_run_is_killed() -> None:
+def test_no_daemon_is_left_when_the_run_is_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None
     folder, daemon, guard = parent.stdout.readline().split()
@@ -105,11 +105,11 @@ def test_nothing_is_left_when_the_run_is_killed() -> None:
     assert all(map(_alive, (int(daemon), int(guard)))), "the parent decides when they end"
     parent.kill()
     parent.communicate()
-    assert _until_gone(int(daemon), int(guard), server)
+    assert _until_ended(int(daemon), int(guard), server)
     assert not Path(folder).exists()
 
 
-def test_nothing_is_left_when_the_run_ends_before_the_daemon_answers(control: Path, tmp_path: Path) -> None:
+def test_no_daemon_is_left_when_the_run_ends_before_its_answer(control: Path, tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     guard = subprocess.Popen(
         [sys.executable, mps_guard.__file__, str(control), str(tmp_path / "folder")], stdin=subprocess.PIPE,
@@ -127,7 +127,7 @@ def test_nothing_is_left_when_the_run_ends_before_the_daemon_answers(control: Pa
     assert guard.stderr.read() == b""
     guard.stderr.close()
     assert daemons
-    assert _until_gone(*(one.pid for one in daemons))
+    assert _until_ended(*(daemon.pid for daemon in daemons))
     assert not (tmp_path / "folder").exists()
 
 
@@ -144,30 +144,30 @@ def test_a_guard_whose_folder_is_removed_ends_without_an_error(control: Path, tm
     shutil.rmtree(folder)  # as a cleaner of /tmp does
     _, error = guard.communicate(timeout=20)
     assert (guard.returncode, error) == (0, "")
-    assert _until_gone(int(pid))
+    assert _until_ended(int(pid))
 
 
 def test_a_daemon_that_ignores_quit_is_killed_with_its_servers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPS_STAND_IN", "deaf")
-    with MpsDaemon(check=None) as made:
-        folder, pid, server = made._folder, made._pid, _server(made.environment)
+    with MpsDaemon(check=None) as daemon:
+        folder, pid, server = daemon._folder, daemon._pid, _server(daemon.environment)
     assert folder is not None
     assert pid is not None
     assert not folder.exists()
-    assert _until_gone(pid, server, within_s=0)
+    assert _until_ended(pid, server, within_s=0)
 
 
 def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = MpsDaemon(check=None)
-    made.start()
+    daemon = MpsDaemon(check=None)
+    daemon.start()
     monkeypatch.setattr(mps, "_GUARD_S", 0.5)
-    assert made._guard is not None
-    assert made._pid is not None
-    assert made._folder is not None
-    guard, pid, folder = made._guard.pid, made._pid, made._folder
+    assert daemon._guard is not None
+    assert daemon._pid is not None
+    assert daemon._folder is not None
+    guard, pid, folder = daemon._guard.pid, daemon._pid, daemon._folder
     os.kill(guard, signal.SIGSTOP)
-    made.close()
-    assert _until_gone(guard, pid)
+    daemon.close()
+    assert _until_ended(guard, pid)
     assert not folder.exists()
 
 
@@ -178,24 +178,26 @@ def test_a_guard_that_hangs_is_killed_with_its_daemon(monkeypatch: pytest.Monkey
         ("silent", "its daemon does not start (it does not answer)"),
     ],
 )
-def test_where_it_cannot_start_the_run_goes_on_without(how: str, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_continues_without_a_daemon_that_cannot_start(
+    how: str, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MPS_STAND_IN", how)
-    made = MpsDaemon(check=None)
-    with made:
-        assert made.reason == f"runs without MPS, processes take turns on the GPU: {reason}"
-        assert (made.active, made.own, made.environment) == (False, False, {})
-    assert made._folder is None
+    daemon = MpsDaemon(check=None)
+    with daemon:
+        assert daemon.reason == f"runs without MPS, processes take turns on the GPU: {reason}"
+        assert (daemon.active, daemon.own, daemon.environment) == (False, False, {})
+    assert daemon._folder is None
 
 
-def test_without_the_program_the_run_goes_on_without(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_run_continues_without_the_mps_program(control: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mps, "_PLACES", ())
     control.unlink()
-    with MpsDaemon(check=None) as made:
-        assert made.reason.endswith("processes take turns on the GPU: nvidia-cuda-mps-control is not installed")
-        assert not made.active
+    with MpsDaemon(check=None) as daemon:
+        assert daemon.reason.endswith("processes take turns on the GPU: nvidia-cuda-mps-control is not installed")
+        assert not daemon.active
 
 
-def test_where_no_client_can_use_it_the_daemon_ends() -> None:
+def test_a_daemon_without_usable_clients_is_ended() -> None:
     seen: list[Mapping[str, str]] = []
 
     def check(environment: Mapping[str, str]) -> str:
@@ -203,14 +205,14 @@ def test_where_no_client_can_use_it_the_daemon_ends() -> None:
         assert _alive(_server(environment))
         return "CUDA fails with it (error 805)"
 
-    with MpsDaemon(check) as made:
-        assert made.reason == "runs without MPS, processes take turns on the GPU: CUDA fails with it (error 805)"
-        assert (made.active, made.environment, len(seen)) == (False, {}, 1)
+    with MpsDaemon(check) as daemon:
+        assert daemon.reason == "runs without MPS, processes take turns on the GPU: CUDA fails with it (error 805)"
+        assert (daemon.active, daemon.environment, len(seen)) == (False, {}, 1)
         assert not Path(seen[0]["CUDA_MPS_PIPE_DIRECTORY"]).exists()
 
 
 @pytest.mark.parametrize("default", [False, True])
-def test_a_daemon_that_is_there_is_reused_and_left_alone(
+def test_an_existing_daemon_is_reused_and_not_ended(
     default: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with MpsDaemon(check=None) as other:
@@ -220,55 +222,55 @@ def test_a_daemon_that_is_there_is_reused_and_left_alone(
             monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))  # no daemon listens here
         else:
             monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", pipes)
-        with MpsDaemon(check=None) as made:
-            assert (made.active, made.own, made.running) == (True, False, True)
-            assert made.environment == {"CUDA_MPS_PIPE_DIRECTORY": pipes}
-            assert made.reason == f"uses the MPS daemon of {pipes}"
-            assert made.restart()
+        with MpsDaemon(check=None) as daemon:
+            assert (daemon.active, daemon.own, daemon.running) == (True, False, True)
+            assert daemon.environment == {"CUDA_MPS_PIPE_DIRECTORY": pipes}
+            assert daemon.reason == f"uses the MPS daemon of {pipes}"
+            assert daemon.restart()
         assert other.running
 
 
 def test_an_abandoned_folder_of_a_daemon_is_not_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "control").touch()
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    with MpsDaemon(check=None) as made:
-        assert (made.active, made.own) == (True, True)
+    with MpsDaemon(check=None) as daemon:
+        assert (daemon.active, daemon.own) == (True, True)
 
 
-def test_a_host_s_daemon_is_used_where_nothing_can_ask_it(
+def test_a_daemon_of_the_host_is_used_without_the_control_program(
     control: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(mps, "_PLACES", ())
     control.unlink()
     (tmp_path / "control").touch()
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
-    with MpsDaemon(check=None) as made:
-        assert (made.active, made.own) == (True, False)
+    with MpsDaemon(check=None) as daemon:
+        assert (daemon.active, daemon.own) == (True, False)
 
 
-def test_a_restart_gives_a_new_daemon() -> None:
-    with MpsDaemon(check=None) as made:
-        before, pid = dict(made.environment), made._pid
+def test_a_restart_starts_a_new_daemon() -> None:
+    with MpsDaemon(check=None) as daemon:
+        before, pid = dict(daemon.environment), daemon._pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
         until_s = time.monotonic() + 20
-        while made.running and time.monotonic() < until_s:
+        while daemon.running and time.monotonic() < until_s:
             time.sleep(0.05)
-        assert not made.running, "a daemon that has died is noticed"
-        assert made.restart()
-        assert made.running
-        assert made.environment != before
-        assert made._pid != pid
+        assert not daemon.running, "a daemon that has died is noticed"
+        assert daemon.restart()
+        assert daemon.running
+        assert daemon.environment != before
+        assert daemon._pid != pid
 
 
 def test_the_work_of_a_client_is_terminated_on_its_server() -> None:
-    made = MpsDaemon(check=None)
-    made.terminate_client(123)  # without a daemon
-    with made:
-        made.terminate_client(123)
-        log = Path(made.environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
+    daemon = MpsDaemon(check=None)
+    daemon.terminate_client(123)  # without a daemon
+    with daemon:
+        daemon.terminate_client(123)
+        log = Path(daemon.environment["CUDA_MPS_LOG_DIRECTORY"]) / "control.log"
         assert log.read_text().splitlines()[-2:] == [
-            "get_server_list", f"terminate_client {_server(made.environment)} 123"
+            "get_server_list", f"terminate_client {_server(daemon.environment)} 123"
         ]  # fmt: skip
 
 
@@ -276,11 +278,11 @@ def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp
     long = tmp_path / ("x" * 100)
     long.mkdir()
     monkeypatch.setattr(mps.tempfile, "gettempdir", lambda: str(long))
-    with MpsDaemon(check=None) as made:
-        assert made.active, made.reason
+    with MpsDaemon(check=None) as daemon:
+        assert daemon.active, daemon.reason
 
 
-def test_a_client_tells_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_reports_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
     if (why := client_trouble({})) is not None:
         assert why.startswith("CUDA fails with it (error ")
     monkeypatch.setattr(mps, "_CLIENT", "print(805)")
@@ -294,17 +296,17 @@ def test_a_real_daemon_serves_a_client(monkeypatch: pytest.MonkeyPatch, control:
     control.unlink()
     if find_control() is None:
         pytest.skip("nvidia-cuda-mps-control is not installed")
-    with MpsDaemon() as made:
-        if not made.active:
-            pytest.skip(made.reason)
-        environment = {**os.environ, **made.environment}
+    with MpsDaemon() as daemon:
+        if not daemon.active:
+            pytest.skip(daemon.reason)
+        environment = {**os.environ, **daemon.environment}
         servers = mps_guard.ask(str(find_control()), "get_server_list", environment)
-        pid, folder = made._pid, made._folder
-        assert made.own
+        pid, folder = daemon._pid, daemon._folder
+        assert daemon.own
         assert servers
         assert servers.split(), "the check has started a server"
-        assert made.restart()
+        assert daemon.restart()
     assert pid is not None
     assert folder is not None
-    assert _until_gone(pid, *map(int, servers.split()))
+    assert _until_ended(pid, *map(int, servers.split()))
     assert not folder.exists()

@@ -101,38 +101,38 @@ def graph(device: str, stages: str, sources: int = 5, head: str = "") -> Graph:
         ("{use: [cpu, 'cuda:1'], processes: 2}", 3, [("cpu", ["s0"]), ("cuda:1", ["s1"]), ("cpu", ["s2"])]),
     ],
 )
-def test_devices_have_the_sources_in_turn_and_none_is_without(device: str, sources: int, expected: Any) -> None:
+def test_sources_are_assigned_to_devices_in_turn(device: str, sources: int, expected: Any) -> None:
     assert assign_sources(graph(device, "plain: {}", sources)) == expected
 
 
 @pytest.mark.parametrize("device", ["cpu", "{use: cpu, processes: 2}"])
-def test_without_any_source_the_first_device_is_there(device: str) -> None:
-    made = graph(device, "plain: {}")
-    made.sources = []
-    assert assign_sources(made) == [("cpu", [])]
+def test_a_plan_without_sources_has_the_first_device(device: str) -> None:
+    pipeline_graph = graph(device, "plain: {}")
+    pipeline_graph.sources = []
+    assert assign_sources(pipeline_graph) == [("cpu", [])]
 
 
-def test_a_plan_says_how_many_processes_each_device_has() -> None:
-    made = graph("[cpu, 'cuda:1']", "plain: {}")
-    assert assign_sources(made, [1, 3]) == [
+def test_a_plan_has_the_number_of_processes_of_each_device() -> None:
+    pipeline_graph = graph("[cpu, 'cuda:1']", "plain: {}")
+    assert assign_sources(pipeline_graph, [1, 3]) == [
         ("cpu", ["s0", "s4"]), ("cuda:1", ["s1"]), ("cuda:1", ["s2"]), ("cuda:1", ["s3"]),
     ]  # fmt: skip
 
 
-def test_what_looks_across_sources_and_all_below_it_is_for_the_parent() -> None:
+def test_stages_across_sources_and_those_below_run_in_the_parent() -> None:
     stages = (
         "other: {}, plain: {}, across: {from: other}, two: {stage: other, from: [across, across]}, "
         "own: {stage: lines, path: 'a/{source}'}, beside: {stage: other, from: other}"
     )
-    made = graph("[cpu, 'cuda:1']", stages)
-    found = stages_across_sources(made)
-    assert list(found) == ["across", "two", "own"]
-    assert [node.id for node in entries(found)] == ["across"]
-    assert [node.id for node in shared_sinks(made)] == ["plain"]
-    assert list(without_stages_across_sources(made).nodes) == ["other", "plain", "beside"]
-    assert counted_across_sources(made) == {"across", "two", "own"}  # `plain` is the first end below `other`
+    pipeline_graph = graph("[cpu, 'cuda:1']", stages)
+    nodes = stages_across_sources(pipeline_graph)
+    assert list(nodes) == ["across", "two", "own"]
+    assert [node.id for node in entries(nodes)] == ["across"]
+    assert [node.id for node in shared_sinks(pipeline_graph)] == ["plain"]
+    assert list(without_stages_across_sources(pipeline_graph).nodes) == ["other", "plain", "beside"]
+    assert counted_across_sources(pipeline_graph) == {"across", "two", "own"}  # `plain` is the first end below `other`
     assert counted_across_sources(graph("cpu", "other: {}, plain: {}")) == set()
-    assert len(assign_sources(made)) == 2
+    assert len(assign_sources(pipeline_graph)) == 2
 
 
 ACROSS = "looks across sources (scope: pipeline)"
@@ -158,18 +158,18 @@ ACROSS = "looks across sources (scope: pipeline)"
          f"plain joins branches below across, which {ACROSS}; let across read from the joined branches"),
     ],
 )  # fmt: skip
-def test_what_the_parent_cannot_run_is_told_with_its_fix(stages: str, problem: str) -> None:
+def test_stages_that_the_parent_cannot_run_are_refused_with_the_fix(stages: str, problem: str) -> None:
     assert len(assign_sources(graph("cpu", stages))) == 1
     with pytest.raises(ConfigError) as caught:
         assign_sources(graph("[cpu, 'cuda:1']", stages))
-    assert [one.text for one in caught.value.problems] == [f"{problem}, or name one device with processes: 1"]
+    assert [reported.text for reported in caught.value.problems] == [f"{problem}, or name one device with processes: 1"]
 
 
-def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, several = graph("cpu", "other: {}"), graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
-    for made in (one, several):
-        monkeypatch.setattr(made.nodes["other"].type, "__module__", "__main__")
-    assert len(assign_sources(one)) == 1
+def test_stages_of_the_main_script_are_refused_only_on_several_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    single, several = graph("cpu", "other: {}"), graph("{use: cpu, processes: 2}", "other: {}, plain: {}")
+    for pipeline_graph in (single, several):
+        monkeypatch.setattr(pipeline_graph.nodes["other"].type, "__module__", "__main__")
+    assert len(assign_sources(single)) == 1
     with pytest.raises(ConfigError, match=r"other is a stage of the main script, .*; move it to a file") as raised:
         assign_sources(several)
     assert "plain" not in str(raised.value)
@@ -179,8 +179,8 @@ def test_stages_of_the_main_script_are_refused_on_several_devices_alone(monkeypa
 
 
 def test_every_device_has_a_process_if_sources_may_come() -> None:
-    made = graph("{use: cpu, processes: 2}", "plain: {}", 1)
-    assert assign_sources(made, keep_running=True) == [("cpu", ["s0"]), ("cpu", [])]
+    pipeline_graph = graph("{use: cpu, processes: 2}", "plain: {}", 1)
+    assert assign_sources(pipeline_graph, keep_running=True) == [("cpu", ["s0"]), ("cpu", [])]
 
 
 def test_state_is_kept_with_several_devices(tmp_path: Any) -> None:
@@ -206,7 +206,7 @@ def test_sinks_of_several_sources_are_shared(stages: str, shared: list[str]) -> 
     assert [node.id for node in shared_sinks(graph("cpu", stages))] == shared
 
 
-def test_every_shared_sink_that_needs_pixels_is_told_with_its_fix() -> None:
+def test_every_shared_sink_that_needs_pixels_is_refused_with_the_fix() -> None:
     stages = (
         "film: {path: a}, plain: {from: decode}, one: {stage: lines, path: b, crops: true, from: decode}, "
         "two: {stage: lines, path: c, from: decode}"

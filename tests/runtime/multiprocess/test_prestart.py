@@ -64,12 +64,12 @@ FILES = "".join(f"  f{n}: {n}.mp4\n" for n in range(14))
         ("[" * 5000, None, 16, 0),
     ],
 )
-def test_the_number_is_guessed_from_the_text(text, device, cores, number):
+def test_the_number_of_processes_is_estimated_from_the_yaml(text, device, cores, number):
     assert likely_processes(text, device, cores) == number
 
 
 @pytest.mark.parametrize(("files", "number"), [(14, 1), (60, 3)])
-def test_files_that_are_served_are_played_like_cameras(files, number):
+def test_served_files_count_as_cameras(files, number):
     text = "sources:\n" + "".join(f"  f{n}: {n}.mp4\n" for n in range(files))
     assert likely_processes(text, None, 32, realtime=True) == number
 
@@ -85,7 +85,7 @@ def test_files_that_are_served_are_played_like_cameras(files, number):
         (None, True, False, False),
     ],
 )
-def test_nothing_is_started_ahead_where_no_gpu_is_used(visible, package, driver, used, monkeypatch):
+def test_nothing_is_prestarted_without_a_gpu(visible, package, driver, used, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
@@ -134,15 +134,15 @@ def early(tmp_path, monkeypatch):
 
 
 def heard(child: Child) -> list[tuple[str, object]]:
-    found, until = [], time.monotonic() + 60
+    messages, until = [], time.monotonic() + 60
     while not child.exited:
         assert time.monotonic() < until
         wait([child], 1.0)
-        found += child.receive()
-    return found
+        messages += child.receive()
+    return messages
 
 
-def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatch, capfd):
+def test_a_prestarted_process_becomes_a_child_with_its_parents_state(early, monkeypatch, capfd):
     monkeypatch.setenv("GONE", "soon")
     idle = IdleChild("worker")
     idle.do_ahead("early", "preload")
@@ -152,20 +152,20 @@ def test_one_becomes_a_child_with_the_state_of_its_parent_then(early, monkeypatc
     monkeypatch.delenv("GONE")
     monkeypatch.setattr(sys, "argv", ["another"])
     monkeypatch.syspath_prepend("/not/there/before")
-    mine, theirs = Pipe()
+    ours, theirs = Pipe()
     child = Child("worker/cuda:0/1", early.tell, theirs, idle=idle)
     theirs.close()
     assert child.pid == idle.interpreter.process.pid
-    assert mine.recv() == "here"
-    ((_, told),) = heard(child)
-    assert told == (("worker", False), "worker/cuda:0/1", "now", None, "/tmp", ["another"], sys.path)
+    assert ours.recv() == "here"
+    ((_, facts),) = heard(child)
+    assert facts == (("worker", False), "worker/cuda:0/1", "now", None, "/tmp", ["another"], sys.path)
     child.join(0.0)
-    mine.close()
+    ours.close()
     printed = capfd.readouterr()
     assert (printed.out, printed.err) == ("", "said while it loads\n")
 
 
-def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early, capfd):
+def test_a_failed_preload_leaves_the_error_to_the_job(early, capfd):
     idle = IdleChild("worker")
     idle.do_ahead("no_such_module", "preload")
     idle.do_ahead("early", "no_such_function")
@@ -177,9 +177,9 @@ def test_a_module_that_cannot_be_loaded_ahead_leaves_the_error_to_the_job(early,
     assert capfd.readouterr().err == ""
 
 
-def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
+def test_a_dead_prestarted_process_is_not_used_and_the_rest_ends(early, monkeypatch):
     monkeypatch.setattr(prestart, "_idle", [IdleChild("worker") for _ in range(3)])
-    first, second, third = (one.interpreter.process for one in prestart._idle)
+    first, second, third = (idle.interpreter.process for idle in prestart._idle)
     third.kill()
     third.reap()
     taken = take_prestarted()
@@ -191,7 +191,7 @@ def test_one_that_has_died_is_not_taken_and_the_rest_ends(early, monkeypatch):
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_they_exit_with_a_parent_that_is_killed(busy, early):
+def test_prestarted_processes_exit_with_a_killed_parent(busy, early):
     hangs = "one.do_ahead('time', 'sleep', 100)\nfrom streamkit.runtime.multiprocess.children import Child\n"
     hangs += "Child('worker/0', print, idle=one)\n"
     script = "import sys, time\nfrom streamkit.runtime.multiprocess.children import IdleChild\n"
@@ -218,31 +218,31 @@ stages:
 """
 
 
-def test_a_run_takes_those_that_it_needs_and_ends_the_others(tmp_path, monkeypatch):
+def test_a_run_uses_the_prestarted_processes_it_needs_and_ends_the_others(tmp_path, monkeypatch):
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)))
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 3)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
-    pids = [one.interpreter.process.pid for one in prestart._idle]
+    pids = [idle.interpreter.process.pid for idle in prestart._idle]
     running = prepare.prepare(build(read(path)), path, {})
     assert running.run() == 0
     assert len(pids) == 3
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
     assert not prestart._idle
-    assert not [one for one in psutil.Process().children() if CHILD_MODULE in one.cmdline()]
+    assert not [process for process in psutil.Process().children() if CHILD_MODULE in process.cmdline()]
     assert {len((tmp_path / f"{id_}.jsonl").read_text().splitlines()) for id_ in "ab"} == {5}
 
 
-def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
+def test_a_run_in_a_single_process_ends_prestarted_processes(tmp_path, monkeypatch):
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE.replace("OUT", str(tmp_path)).replace("processes: 2", "processes: 1"))
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 2)
     monkeypatch.setattr(prestart, "MpsDaemon", Daemon)
     prestart.prestart_workers(path, {})
-    (first, second) = (one.interpreter.process for one in prestart._idle)
+    (first, second) = (idle.interpreter.process for idle in prestart._idle)
     daemon = prestart._daemon[0].result()
     prepare.prepare(build(read(path)), path, {})
     assert None not in (first.poll(), second.poll())
@@ -253,7 +253,7 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("given", "driver", "set_", "started"),
+    ("sources_yaml", "driver", "set_", "started"),
     [
         (FILES, True, {}, 3),
         (FILES, False, {}, 0),
@@ -264,16 +264,16 @@ def test_a_run_in_one_process_ends_them(tmp_path, monkeypatch):
         (None, True, {}, 0),
     ],
 )
-def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
-    given, driver, set_, started, tmp_path, monkeypatch
+def test_nothing_is_prestarted_for_a_single_process_or_the_cpu(
+    sources_yaml, driver, set_, started, tmp_path, monkeypatch
 ):
-    made: list[tuple[str, str]] = []
+    ahead_calls: list[tuple[str, str]] = []
     path = tmp_path / "pipeline.yaml"
-    if given is not None:
-        path.write_text(f"sources:\n{given}")
+    if sources_yaml is not None:
+        path.write_text(f"sources:\n{sources_yaml}")
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: driver)
     monkeypatch.setattr(prestart, "cores", lambda: 16)
-    child = SimpleNamespace(do_ahead=lambda *args: made.append(args))
+    child = SimpleNamespace(do_ahead=lambda *args: ahead_calls.append(args))
     monkeypatch.setattr(prestart, "IdleChild", lambda name: child)
     monkeypatch.setattr(prestart, "_idle", [])
     monkeypatch.setattr(prestart, "_daemon", [])
@@ -283,10 +283,10 @@ def test_none_is_started_where_one_process_or_the_cpu_runs_the_pipeline(
     assert (daemon is not None) == bool(started)
     ahead = [("streamkit.runtime.multiprocess.worker", "preload")] * started
     clients = [("streamkit.runtime.multiprocess.mps", "become_client", {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0)] * started
-    assert made == [*ahead, *clients]
+    assert ahead_calls == [*ahead, *clients]
 
 
-def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):
+def test_a_pipe_is_not_read_before_the_run(tmp_path, monkeypatch):
     monkeypatch.setattr(prestart, "_may_use_gpu", lambda: True)
     monkeypatch.setattr(prestart, "likely_processes", lambda *_: 1 / 0)
     os.mkfifo(tmp_path / "pipe")
@@ -295,7 +295,7 @@ def test_a_pipe_is_left_to_the_run(tmp_path, monkeypatch):
     assert not prestart._idle
 
 
-def test_the_module_of_a_worker_can_be_loaded_ahead():
+def test_the_module_of_a_worker_is_preloadable():
     code = "from streamkit.runtime.multiprocess.worker import preload\nimport sys\n"
     code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
     paths = os.pathsep.join(sys.path)

@@ -85,10 +85,10 @@ def graph(sources: int, source: str = CAMERA, stages: str = DETECT, device: str 
     return build(read_text(text, registry=registry))
 
 
-def planned(made: Graph, codec: str = "", fps: float | None = None, **options: Any) -> Any:
+def planned(pipeline_graph: Graph, codec: str = "", fps: float | None = None, **options: Any) -> Any:
     options.setdefault("cores", 16)
-    facts = {source.id: SourceFacts(codec, fps) for source in made.sources}
-    return plan_processes(made, GPU, facts=facts, **options).devices[0]
+    facts = {source.id: SourceFacts(codec, fps) for source in pipeline_graph.sources}
+    return plan_processes(pipeline_graph, GPU, facts=facts, **options).devices[0]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,9 @@ def planned(made: Graph, codec: str = "", fps: float | None = None, **options: A
         (80, CAMERA, "h264", DETECT + "draw: {}, video: {path: 'o/{source}.mp4'}, ", 2),
     ],
 )
-def test_the_loads_that_were_measured(sources: int, source: str, codec: str, stages: str, count: int) -> None:
+def test_measured_loads_give_the_expected_number_of_processes(
+    sources: int, source: str, codec: str, stages: str, count: int
+) -> None:
     assert planned(graph(sources, source, stages), codec).processes == count
 
 
@@ -143,19 +145,19 @@ def test_the_loads_that_were_measured(sources: int, source: str, codec: str, sta
     ],
 )
 def test_a_source_s_rate_is_that_of_its_options(source: str, fps: float | None, count: int) -> None:
-    made = graph(200, source.replace("frames=#", "frames=9"))
-    assert planned(made, "hevc", fps).processes == count
+    pipeline_graph = graph(200, source.replace("frames=#", "frames=9"))
+    assert planned(pipeline_graph, "hevc", fps).processes == count
 
 
-def test_busy_decoders_get_one_process_more_beside_the_spare_one() -> None:
+def test_busy_decoders_get_another_process_beside_the_spare_process() -> None:
     busy = "one more because these keep the decoders busy"
     assert planned(graph(158, CAMERA, FULL), "h264").reason.endswith(f"{busy}; {SPARE}")
     for cores, count in ((14, 3), (15, 4)):
-        found = planned(graph(158, CAMERA, FULL), "h264", cores=cores)
-        assert (found.processes, busy in found.reason, SPARE in found.reason) == (count, count == 4, True)
+        plan = planned(graph(158, CAMERA, FULL), "h264", cores=cores)
+        assert (plan.processes, busy in plan.reason, SPARE in plan.reason) == (count, count == 4, True)
 
 
-def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
+def test_the_reason_states_demand_and_capacity_of_a_process() -> None:
     served = "one process serves about"
     assert planned(graph(200)).reason == (
         f"4 processes on cuda:0: 200 cameras at 30 frames/s need about 6,000 frames/s, {served} 2,000; {SPARE}"
@@ -209,40 +211,40 @@ def test_the_reason_says_what_is_needed_and_what_one_process_serves() -> None:
         (3, {"cores": 64, "keep_running": True}, 1, 21, ""),
     ],
 )
-def test_cores_memory_and_sources_bound_it(
+def test_cores_memory_and_sources_limit_the_number_of_processes(
     sources: int, options: dict[str, Any], count: int, limit: int, by: str
 ) -> None:
-    found = planned(graph(sources), **options)
-    assert (found.processes, found.limit) == (count, limit)
-    assert found.reason.endswith(f"2,000; {by}" if by else "2,000")
+    plan = planned(graph(sources), **options)
+    assert (plan.processes, plan.limit) == (count, limit)
+    assert plan.reason.endswith(f"2,000; {by}" if by else "2,000")
 
 
-def test_one_file_over_all_decoders_is_one_process() -> None:
-    found = planned(graph(1, "{uri: '#.mp4', decoders: auto}"), "hevc")
-    assert (found.processes, found.reason.partition("; ")[2]) == (1, "limited by one process per source")
+def test_a_single_file_gets_a_single_process() -> None:
+    plan = planned(graph(1, "{uri: '#.mp4', decoders: auto}"), "hevc")
+    assert (plan.processes, plan.reason.partition("; ")[2]) == (1, "limited by one process per source")
 
 
-def test_devices_share_the_sources_and_the_cores() -> None:
-    made = graph(200, device="['cuda:0', 'cuda:1', cpu]")
+def test_devices_divide_the_sources_and_the_cores() -> None:
+    pipeline_graph = graph(200, device="['cuda:0', 'cuda:1', cpu]")
     devices = [Device("cuda", 0), Device("cuda", 1), Device("cpu")]
-    found = plan_processes(made, devices, cores=32)
-    assert found.counts == [2, 2, 1]
-    assert [one.limit for one in found.devices] == [5, 5, 1]
-    assert found.reasons[1].startswith("2 processes on cuda:1: 67 cameras at 30 frames/s need about 2,000")
-    assert found.reasons[2] == "1 process on cpu: on the CPU, one process uses all cores"
+    plan = plan_processes(pipeline_graph, devices, cores=32)
+    assert plan.counts == [2, 2, 1]
+    assert [device_plan.limit for device_plan in plan.devices] == [5, 5, 1]
+    assert plan.reasons[1].startswith("2 processes on cuda:1: 67 cameras at 30 frames/s need about 2,000")
+    assert plan.reasons[2] == "1 process on cpu: on the CPU, one process uses all cores"
     assert plan_processes(graph(400, device="['cuda:0', 'cuda:1']"), devices[:2], cores=32).counts == [4, 4]
     assert plan_processes(graph(400, device="['cuda:0', 'cuda:1']"), devices[:2], cores=16).counts == [2, 2]
 
 
-def test_a_number_of_processes_that_is_set_is_taken() -> None:
-    found = planned(graph(2, device="{use: cuda, processes: 3}"), cores=1)
+def test_a_configured_number_of_processes_is_used() -> None:
+    plan = planned(graph(2, device="{use: cuda, processes: 3}"), cores=1)
     head = "3 processes on cuda:0: set by device.processes"
-    assert (found.processes, found.limit) == (3, 3)
-    assert found.reason == f"{head}; no spare process: 1 CPU cores, 3 per process"
-    found = planned(graph(2, device="{use: cuda, processes: 3}"))
-    assert (found.processes, found.limit, found.reason) == (3, 3, f"{head}; {SPARE}")
-    made = graph(2, device="{use: cpu, processes: 2}")
-    assert plan_processes(made, [Device("cpu")], cores=1).counts == [2]
+    assert (plan.processes, plan.limit) == (3, 3)
+    assert plan.reason == f"{head}; no spare process: 1 CPU cores, 3 per process"
+    plan = planned(graph(2, device="{use: cuda, processes: 3}"))
+    assert (plan.processes, plan.limit, plan.reason) == (3, 3, f"{head}; {SPARE}")
+    pipeline_graph = graph(2, device="{use: cpu, processes: 2}")
+    assert plan_processes(pipeline_graph, [Device("cpu")], cores=1).counts == [2]
 
 
 @pytest.mark.parametrize(
@@ -263,22 +265,22 @@ def test_a_number_of_processes_that_is_set_is_taken() -> None:
 def test_a_spare_process_is_kept_within_cores_and_memory(
     sources: int, source: str, device: str, options: dict[str, Any], count: int, spare_limit: int
 ) -> None:
-    found = planned(graph(sources, source, device=device), "h264" if source == FILE else "hevc", **options)
-    assert (found.processes, found.spare_limit) == (count, spare_limit)
-    said = source != FILE and count > 1
-    assert found.reason.endswith(f"; {SPARE}") == (said and count < spare_limit)
-    assert ("no spare process: " in found.reason) == (said and count == spare_limit)
+    plan = planned(graph(sources, source, device=device), "h264" if source == FILE else "hevc", **options)
+    assert (plan.processes, plan.spare_limit) == (count, spare_limit)
+    explains_spare = source != FILE and count > 1
+    assert plan.reason.endswith(f"; {SPARE}") == (explains_spare and count < spare_limit)
+    assert ("no spare process: " in plan.reason) == (explains_spare and count == spare_limit)
 
 
-def test_no_spare_process_is_kept_on_the_cpu_nor_beside_the_one_that_a_stage_needs() -> None:
-    made = graph(200, device="{use: cpu, processes: 2}")
-    assert plan_processes(made, [Device("cpu")], cores=16, keep_running=True).devices[0].spare_limit == 0
-    one = planned(graph(200, stages=DETECT + "film: {path: a.mp4}, "), keep_running=True)
+def test_no_spare_process_on_the_cpu_or_for_stages_that_need_a_single_process() -> None:
+    pipeline_graph = graph(200, device="{use: cpu, processes: 2}")
+    assert plan_processes(pipeline_graph, [Device("cpu")], cores=16, keep_running=True).devices[0].spare_limit == 0
+    many = planned(graph(200, stages=DETECT + "film: {path: a.mp4}, "), keep_running=True)
     few = planned(graph(2, stages=DETECT + "film: {path: a.mp4}, "), keep_running=True)
-    assert (one.spare_limit, few.spare_limit) == (0, 0)
+    assert (many.spare_limit, few.spare_limit) == (0, 0)
 
 
-ONE_PROCESS = [
+SINGLE_PROCESS = [
     (DETECT + "film: {path: a.mp4}, ", "", 'film reads pixels of several sources; write "{source}" into its path, so '
      "that each source has its own"),
     (DETECT + "sqlite: {path: r.db, send: objects, crops: true}, ", "",
@@ -294,10 +296,10 @@ ONE_PROCESS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("stages", "head", "reason"), ONE_PROCESS)
-def test_what_needs_one_process_gets_one_and_says_why(stages: str, head: str, reason: str) -> None:
-    found = planned(graph(200, stages=stages, head=head))
-    assert (found.processes, found.limit, found.reason) == (1, 1, f"1 process on cuda:0: {reason}")
+@pytest.mark.parametrize(("stages", "head", "reason"), SINGLE_PROCESS)
+def test_stages_that_need_a_single_process_get_it_with_the_reason(stages: str, head: str, reason: str) -> None:
+    plan = planned(graph(200, stages=stages, head=head))
+    assert (plan.processes, plan.limit, plan.reason) == (1, 1, f"1 process on cuda:0: {reason}")
     few = planned(graph(2, stages=stages, head=head), keep_running=True)
     assert (few.processes, few.limit) == (1, 1), "also later"
     assert plan_processes(graph(2, stages=stages, head=head), GPU, cores=16).one_process == reason
@@ -314,13 +316,13 @@ def test_what_needs_one_process_gets_one_and_says_why(stages: str, head: str, re
         "snapshot",
     ],
 )
-def test_what_keeps_state_per_source_or_runs_in_the_parent_lets_several_run(stages: str) -> None:
+def test_stages_with_state_per_source_or_in_the_parent_allow_several_processes(stages: str) -> None:
     if "snapshot" in stages:
         zone = "z: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]]}"
         stages = f"{DETECT}track: {{}}, {zone}, snapshot: {{when: z.entered}}, "
-    found = plan_processes(graph(200, stages=stages), GPU, cores=16)
-    assert found.one_process == ""
-    assert found.counts[0] >= 3
+    plan = plan_processes(graph(200, stages=stages), GPU, cores=16)
+    assert plan.one_process == ""
+    assert plan.counts[0] >= 3
 
 
 def test_of_the_built_in_stages_only_identify_looks_across_sources() -> None:
@@ -329,49 +331,53 @@ def test_of_the_built_in_stages_only_identify_looks_across_sources() -> None:
     assert {process_count.scope_of(kind) for kind in kinds} == {"source", "pipeline"}
 
 
-def test_frames_of_a_program_need_one_process() -> None:
-    made = graph(200)
-    made.sources.append(PushSource().config("mine", GPU[0]))
-    assert planned(made).reason == "1 process on cuda:0: a program pushes frames"
+def test_pushed_frames_need_a_single_process() -> None:
+    pipeline_graph = graph(200)
+    pipeline_graph.sources.append(PushSource().config("mine", GPU[0]))
+    assert planned(pipeline_graph).reason == "1 process on cuda:0: a program pushes frames"
 
 
-def test_without_a_source_there_is_one_process_and_room_for_more() -> None:
-    made = graph(1)
-    made.sources = []
-    found = planned(made, keep_running=True)
-    assert (found.processes, found.limit, found.reason) == (1, 5, "1 process on cuda:0: there is no source yet")
+def test_a_pipeline_without_sources_has_a_single_process_that_may_grow() -> None:
+    pipeline_graph = graph(1)
+    pipeline_graph.sources = []
+    plan = planned(pipeline_graph, keep_running=True)
+    assert (plan.processes, plan.limit, plan.reason) == (1, 5, "1 process on cuda:0: there is no source yet")
 
 
 def test_loads_add_up_to_the_number_of_processes() -> None:
-    found = plan_processes(graph(200), GPU, cores=16)
-    assert set(found.loads) == {f"s{i}" for i in range(200)}
-    assert found.loads["s0"] == pytest.approx(30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
-    assert sum(found.loads.values()) == pytest.approx(200 * 30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
+    plan = plan_processes(graph(200), GPU, cores=16)
+    assert set(plan.loads) == {f"s{i}" for i in range(200)}
+    assert plan.loads["s0"] == pytest.approx(30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
+    assert sum(plan.loads.values()) == pytest.approx(200 * 30 * 138e-6 / FIRST_GUESSES["live_lock"].amount)
 
 
-def test_files_get_what_cameras_leave_of_the_decoders() -> None:
-    made = graph(150, PACED)
-    made.sources += [source for source in graph(170, FILE).sources if source.id not in {one.id for one in made.sources}]
-    facts = {source.id: SourceFacts("h264", 30.0) for source in made.sources}
-    found = plan_processes(made, GPU, cores=64, facts=facts)
-    files = [load for id_, load in found.loads.items() if int(id_[1:]) >= 150]
+def test_files_use_the_decoder_capacity_left_by_cameras() -> None:
+    pipeline_graph = graph(150, PACED)
+    pipeline_graph.sources += [
+        source
+        for source in graph(170, FILE).sources
+        if source.id not in {present.id for present in pipeline_graph.sources}
+    ]
+    facts = {source.id: SourceFacts("h264", 30.0) for source in pipeline_graph.sources}
+    plan = plan_processes(pipeline_graph, GPU, cores=64, facts=facts)
+    files = [load for id_, load in plan.loads.items() if int(id_[1:]) >= 150]
     assert len(files) == 20
     assert sum(files) == pytest.approx((5000 - 4500) * 112e-6 / 0.50)
 
 
-def test_files_are_probed_and_what_cannot_be_read_is_left_to_the_run(root: Path) -> None:
+def test_files_are_probed_and_unreadable_ones_are_left_to_the_run(root: Path) -> None:
     street = str(root / "samples" / "street.mp4")
-    made = graph(1, f"'{street}'")
-    made.sources += graph(2, "'nowhere#.mp4'").sources[1:]
-    made.sources += graph(3, "'rtsp://h/#'").sources[2:]
-    assert probe_sources(made) == {"s0": SourceFacts("h264", pytest.approx(25, abs=10)), "s1": SourceFacts()}
-    assert probe_sources(made, within_s=-1) == {}
+    pipeline_graph = graph(1, f"'{street}'")
+    pipeline_graph.sources += graph(2, "'nowhere#.mp4'").sources[1:]
+    pipeline_graph.sources += graph(3, "'rtsp://h/#'").sources[2:]
+    assert probe_sources(pipeline_graph) == {"s0": SourceFacts("h264", pytest.approx(25, abs=10)), "s1": SourceFacts()}
+    assert probe_sources(pipeline_graph, within_s=-1) == {}
 
 
-def test_nothing_changes_on_the_cpu(root: Path) -> None:
-    made = graph(300, device="cpu")
-    assert plan_here(made).counts == [1]
-    assert gpu_reasons(made) == []
+def test_the_cpu_plan_is_a_single_process(root: Path) -> None:
+    pipeline_graph = graph(300, device="cpu")
+    assert plan_here(pipeline_graph).counts == [1]
+    assert gpu_reasons(pipeline_graph) == []
 
 
 @pytest.mark.gpu
@@ -395,7 +401,7 @@ def test_files_get_no_more_processes_than_the_networks_keep_busy():
 
 
 @pytest.mark.parametrize(("network_fps", "processes"), [(3_850.0, 2), (3_500.0, 2), (1_750.0, 1)])
-def test_a_fast_network_that_binds_gets_a_second_process(network_fps, processes):
+def test_a_fast_network_that_is_the_bottleneck_gets_a_second_process(network_fps, processes):
     files = graph(14, FILE)
     facts = {source.id: SourceFacts("h264", 30.0) for source in files.sources}
     plan = plan_processes(files, GPU, cores=16, facts=facts, network_fps=[network_fps])
@@ -415,7 +421,7 @@ def test_a_fast_network_that_binds_gets_a_second_process(network_fps, processes)
 )
 def test_a_network_that_takes_long_to_queue_gets_a_second_process(source, network_fps, queue_share, cores, processes):
     sources = graph(14 if source == FILE else 2, source)
-    facts = {one.id: SourceFacts("h264", 30.0) for one in sources.sources}
+    facts = {config.id: SourceFacts("h264", 30.0) for config in sources.sources}
     plan = plan_processes(sources, GPU, cores=cores, facts=facts, network_fps=[network_fps], queue_shares=[queue_share])
     assert plan.devices[0].processes == processes
     assert ("queueing" in plan.reasons[0]) == (processes == 2 and network_fps < 10_000)
@@ -426,7 +432,7 @@ def test_networks_that_are_faster_than_the_decoders_change_nothing():
     assert plan_processes(files, GPU, cores=16, network_fps=[50_000.0]) == plan_processes(files, GPU, cores=16)
 
 
-def test_files_have_what_cameras_leave_of_the_networks():
+def test_files_use_the_network_capacity_left_by_cameras():
     mixed = graph(14, FILE)
     cameras = graph(10, CAMERA)
     both = replace(mixed, sources=[*mixed.sources, *cameras.sources])
@@ -449,13 +455,13 @@ def test_files_have_what_cameras_leave_of_the_networks():
         (FILE, "h264", {"decoders_fps_h264": 12000.0, "lock_us_h264": 40.0}, 1),
     ],
 )
-def test_what_was_measured_on_a_gpu_takes_the_place_of_the_first_guess(source, codec, measured, processes):
+def test_measured_rates_of_a_gpu_replace_the_first_estimate(source, codec, measured, processes):
     figures = {**FIRST_GUESSES, **{name: GpuFigure(amount, "2026-11-27") for name, amount in measured.items()}}
     sources = 100 if source == CAMERA else 14
     assert planned(graph(sources, source), codec, figures=[figures]).processes == processes
 
 
-def test_each_gpu_has_its_own_figures():
+def test_figures_are_stored_per_gpu():
     slow = {**FIRST_GUESSES, "lock_us_hevc": GpuFigure(276.0, "2026-11-27")}
     gpus = [Device("cuda", 0), Device("cuda", 1)]
     cameras = graph(100, CAMERA, device="[cuda:0, cuda:1]")
@@ -474,7 +480,7 @@ def test_each_gpu_has_its_own_figures():
         (DETECT, "{uri: 'rtsp://h/#', every: 1}", {"h264": 112.0, "hevc": 138.0}),
     ],
 )
-def test_the_lock_time_is_learned_from_stages_whose_time_is_known(stages, source, expected):
+def test_the_lock_time_is_derived_from_stages_of_known_time(stages, source, expected):
     assert frame_lock_us(graph(2, source, stages)) == expected
 
 
@@ -492,7 +498,7 @@ OVERLOAD = (
         (40, None, ""),
     ],
 )
-def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, overload):
+def test_cameras_above_the_network_capacity_are_reported(cameras, served_fps, overload):
     plan = plan_processes(graph(cameras), GPU, cores=16, network_fps=[served_fps])
     assert plan.devices[0].overload == overload
 
@@ -506,7 +512,7 @@ def test_more_cameras_than_the_networks_serve_are_reported(cameras, served_fps, 
         ("detect: {model: demo, every: 3}, two: {stage: detect, model: demo}, ", "with every: 5 and a tracker all fit"),
     ],
 )
-def test_the_way_out_of_an_overload_goes_on_from_what_the_pipeline_has(stages, way_out):
+def test_the_fix_for_an_overload_extends_the_pipelines_options(stages, way_out):
     plan = plan_processes(graph(40, stages=stages), GPU, cores=16, network_fps=[800.0])
     assert plan.devices[0].overload.endswith(way_out)
 
@@ -521,7 +527,7 @@ def test_the_way_out_of_an_overload_goes_on_from_what_the_pipeline_has(stages, w
         ("detect: {model: demo}, two: {stage: detect, model: demo}, ", 500.0),
     ],
 )
-def test_the_rate_of_all_networks_together(stages, fps, monkeypatch):
+def test_the_rates_of_all_networks_are_combined(stages, fps, monkeypatch):
     rate = NetworkRate(1000.0, 32)
     monkeypatch.setattr(process_count, "expected_rate", lambda card, engine, precision, device: rate)
     assert network_fps(graph(2, stages=stages), GPU[0]) == pytest.approx(fps)

@@ -49,12 +49,12 @@ def test_the_last_sources_in_the_order_of_the_yaml_are_refused(entries, expected
     assert list(refused(*entries)) == expected
 
 
-def test_files_count_where_they_are_played_in_real_time():
+def test_files_count_if_played_in_real_time():
     assert list(refused(*[FILE] * 5)) == []
     assert list(refused(*[FILE] * 5, realtime=True)) == ["s3", "s4"]
 
 
-def test_all_processes_of_a_gpu_share_its_sessions():
+def test_processes_share_the_session_limit_of_a_gpu():
     shares = [("cuda:0", ["s0", "s2", "s4"]), ("cuda:0", ["s1", "s3"])]
     assert list(refused(*[CAMERA] * 5, shares=shares)) == ["s3", "s4"]
     shares = [("cuda:0", ["s0", "s2", "s4"]), ("cuda:1", ["s1", "s3"])]
@@ -63,7 +63,7 @@ def test_all_processes_of_a_gpu_share_its_sessions():
     assert list(refused(*[CAMERA] * 5, shares=shares, limits=limits)) == ["s3"]
 
 
-def test_the_reason_says_the_limit_and_what_to_do():
+def test_the_reason_states_the_limit_and_the_fix():
     assert set(refused(*[CAMERA] * 5).values()) == {
         "cuda:0 (Test GPU) opens 3 NVDEC sessions at once, and its sources need 5; read fewer sources on it, or add a "
         "GPU"
@@ -74,7 +74,7 @@ def test_a_gpu_whose_limit_is_unknown_refuses_nothing():
     assert refused(*[CAMERA] * 5, limits={}) == {}
 
 
-def test_limits_are_known_by_the_name_of_the_gpu(monkeypatch, tmp_path):
+def test_limits_are_looked_up_by_the_name_of_the_gpu(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     names = {0: "NVIDIA H200, CUDA 13.0", 1: "Another GPU, CUDA 13.0", 2: "", 3: "Measured GPU, CUDA 13.0"}
     monkeypatch.setattr(session_limit, "decoding_versions", names.get)

@@ -46,8 +46,8 @@ class Spared(Live):
     def spare(self) -> WorkerHandle:
         """The spare process, once it is ready."""
         until(lambda: self.spares and self.spares[0].ready)
-        (found,) = self.spares
-        return found
+        (spare,) = self.spares
+        return spare
 
     def owners(self, sources: str) -> dict[str, str]:
         """The sources of each process that has some of these, by its name."""
@@ -62,7 +62,7 @@ def kill(worker: WorkerHandle, number: int = signal.SIGKILL) -> int:
     return pid
 
 
-def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_gets_any(
+def test_sources_of_a_killed_process_move_to_the_spare_process_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = Spared(tmp_path, monkeypatch, "abcdef", 3, 3, 4)
@@ -72,7 +72,7 @@ def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_get
         spare = live.spare()
         assert live.owners("abcdef") == {"worker 0": "ad", "worker 1": "be", "worker 2": "cf"}
         assert live.fleet.pids == (os.getpid(), *(worker.child.pid for worker in live.fleet.processes.workers))
-        assert [one.get("spare") for one in live.run.report(0)["devices"]] == [None, None, None, True]
+        assert [device.get("spare") for device in live.run.report(0)["devices"]] == [None, None, None, True]
         pid = spare.child.pid
         kill(live.worker_of("a"))
         until(lambda: live.run.restarted == 2)
@@ -96,14 +96,14 @@ def test_the_sources_of_a_killed_process_go_on_in_the_spare_one_and_no_other_get
         assert live.indices(source) == sorted(set(live.indices(source)))
         counted = report["sources"][source]
         assert counted["frames"] == counted.get("out", counted["frames"]) + sum(counted.get("dropped", {}).values())
-    assert [(one["sources"], one.get("spare")) for one in report["devices"]] == [
+    assert [(device["sources"], device.get("spare")) for device in report["devices"]] == [
         ([], None), (["b", "e"], None), (["c", "f"], None), (["a", "d"], None), ([], True),
     ]  # fmt: skip
     assert report["devices"][4]["frames"] == 0
 
 
 @pytest.mark.parametrize(("limit", "spare_limit", "follows"), [(3, 4, True), (3, 3, False)])
-def test_a_live_addition_that_needs_a_process_gets_the_spare_one(
+def test_a_live_addition_that_needs_a_process_uses_the_spare_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int, spare_limit: int, follows: bool
 ) -> None:
     live = Spared(tmp_path, monkeypatch, "abcd", 2, limit, spare_limit)
@@ -112,7 +112,7 @@ def test_a_live_addition_that_needs_a_process_gets_the_spare_one(
         live.run.add(live.source("e", CAMERA))
         assert live.worker_of("e") is spare
         assert len(live.fleet.processes.workers) == 3
-        assert any("would overload the processes: process 3 was kept ready on cpu" in told for told in live.logged)
+        assert any("would overload the processes: process 3 was kept ready on cpu" in text for text in live.logged)
         live.more("e")
         if follows:
             assert live.spare().number == 3
@@ -122,7 +122,7 @@ def test_a_live_addition_that_needs_a_process_gets_the_spare_one(
         assert live.owners("abcde") == {"worker 0": "ac", "worker 1": "bd", "worker 2": "e"}
 
 
-def test_without_a_spare_one_a_process_starts_and_a_spare_one_follows_it(
+def test_without_a_spare_process_a_new_process_and_then_a_spare_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 1, 3, 3)
@@ -149,8 +149,8 @@ def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
         kill(live.spare(), signal.SIGSTOP)
         until(lambda: len(live.fleet.processes.workers) == 5)
         kill(live.spare())
-        told = "no spare process is kept on cpu: 3 have died within ten minutes"
-        until(lambda: told in live.logged)
+        message = "no spare process is kept on cpu: 3 have died within ten minutes"
+        until(lambda: message in live.logged)
         time.sleep(AFTER_S + 1)
         assert not live.spares
         assert len(live.fleet.processes.workers) == 5
@@ -164,7 +164,7 @@ def test_a_spare_process_that_dies_is_replaced_twice_and_no_source_notices(
         assert live.owners("ab") == {"worker 1": "ab"}
     assert live.logged.count("the spare process on cpu was killed by SIGKILL") == 2
     assert "the spare process on cpu has not reported for 5 s and was killed" in live.logged
-    assert live.logged.count(told) == 1
+    assert live.logged.count(message) == 1
 
 
 class Picky(Spared):
@@ -173,7 +173,9 @@ class Picky(Spared):
     PLUGIN = Live.PLUGIN + PICKY
 
 
-def test_a_spare_process_that_cannot_start_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spare_process_that_cannot_start_does_not_end_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stages = STAGES.replace("tag: {}", f"picky: {{file: {tmp_path}/no}}")
     live = Picky(tmp_path, monkeypatch, "ab", 2, 2, 3, stages)
     with live.running():
@@ -190,7 +192,7 @@ def test_a_spare_process_that_cannot_start_ends_nothing(tmp_path: Path, monkeypa
     assert "a spare process on cpu could not start: the device has no memory left" in live.logged
 
 
-def test_if_all_others_die_the_spare_process_reads_all_sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_spare_process_reads_all_sources_if_all_others_die(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
     with live.running():
         spare = live.spare()
@@ -204,7 +206,7 @@ def test_if_all_others_die_the_spare_process_reads_all_sources(tmp_path: Path, m
 
 
 @pytest.mark.long
-def test_if_the_spare_process_dies_with_the_others_as_many_start_as_before(
+def test_all_processes_are_replaced_if_the_spare_process_dies_with_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
@@ -219,7 +221,7 @@ def test_if_the_spare_process_dies_with_the_others_as_many_start_as_before(
         assert live.fleet.spares.limits == {"cpu": 3}
 
 
-def test_a_stop_ends_a_spare_process_that_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stop_ends_a_starting_spare_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
     with live.running():
         kill(live.spare())
@@ -229,7 +231,7 @@ def test_a_stop_ends_a_spare_process_that_starts(tmp_path: Path, monkeypatch: py
     assert live.run.report(130)["restarted" if live.run.restarted else "frames"] > 0
 
 
-def test_files_end_with_the_spare_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_of_files_ends_with_its_spare_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
     live.write(dict.fromkeys("ab", "'test://?width=96&height=64&fps=40&frames=30'"))
     with live.running(keep_running=False, code=0):
@@ -238,7 +240,7 @@ def test_files_end_with_the_spare_process(tmp_path: Path, monkeypatch: pytest.Mo
     assert [worker.code for worker in live.fleet.processes.workers] == [0, 0, 0]
 
 
-def test_options_that_change_reach_the_spare_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changed_options_reach_the_spare_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     live = Spared(tmp_path, monkeypatch, "ab", 2, 2, 3)
     with live.running():
         spare = live.spare()
@@ -257,7 +259,7 @@ class Deadly(Spared):
 
 
 @pytest.mark.long
-def test_a_source_that_ends_its_process_ends_one_spare_process_at_most(
+def test_a_source_that_kills_its_process_kills_at_most_a_single_spare_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = Deadly(tmp_path, monkeypatch, "abcd", 2, 2, 3, STAGES.replace("tag: {}", "deadly: {}"))

@@ -14,7 +14,7 @@ KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sp
 LARGE = KEY._replace(width=3840, height=2160)
 
 
-def test_a_spare_process_needs_what_any_one_process_uses() -> None:
+def test_a_spare_process_needs_the_peak_sessions_of_any_process() -> None:
     sessions_by_worker = [
         {KEY: SessionSample(KEY, b"key frame", 5), LARGE: SessionSample(LARGE, b"large", 1)},
         {KEY: SessionSample(KEY, b"key frame", 4), LARGE: SessionSample(LARGE, b"large", 2)},
@@ -55,7 +55,7 @@ class Rig:
         return [sample.number for order in new for sample in order.samples]  # type: ignore[union-attr]
 
 
-def test_sessions_are_made_ahead_once_those_in_use_do_not_change() -> None:
+def test_sessions_are_prepared_once_those_in_use_are_stable() -> None:
     rig = Rig()
     assert rig.ordered_after(100.0) == []  # none are in use
     rig.use(1, b"key frame")
@@ -65,7 +65,7 @@ def test_sessions_are_made_ahead_once_those_in_use_do_not_change() -> None:
     assert rig.orders == [messages.MakeSessions([SessionSample(KEY, b"key frame", 3)])]
 
 
-def test_sessions_are_made_ahead_though_a_camera_always_reconnects() -> None:
+def test_sessions_are_prepared_although_a_camera_keeps_reconnecting() -> None:
     rig = Rig()
     rig.use(3, b"key frame")
     ordered = []
@@ -75,7 +75,7 @@ def test_sessions_are_made_ahead_though_a_camera_always_reconnects() -> None:
     assert ordered == [3]
 
 
-def test_sessions_that_the_sources_need_are_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_needed_by_sources_are_not_reserved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spare_sessions, "figures_of", lambda device: {**FIRST_GUESSES, "sessions": GpuFigure(22.0)})
     rig = Rig()
     rig.use(5, b"key frame")

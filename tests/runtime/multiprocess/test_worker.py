@@ -70,9 +70,9 @@ class Link(ParentConnection):
 
 @pytest.fixture
 def link() -> Iterator[Link]:
-    made = Link()
-    yield made
-    made.waiting.put(None)
+    new_link = Link()
+    yield new_link
+    new_link.waiting.put(None)
 
 
 @pytest.fixture
@@ -81,7 +81,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "p.yaml"
 
 
-def begun(link: Link, job: WorkerConfig, frames: Connection) -> None:
+def begin_and_work(link: Link, job: WorkerConfig, frames: Connection) -> None:
     """Run a job whose parent lets it begin after other orders."""
     link.waiting.put(messages.Begin())
     work(link, job, frames)
@@ -104,13 +104,13 @@ def orders_of(*ids: str) -> tuple[SourceOrder, ...]:
 @pytest.fixture(autouse=True)
 def sessions(monkeypatch: pytest.MonkeyPatch) -> list[SessionSample]:
     """The NVDEC sessions in use, none at first."""
-    found: list[SessionSample] = []
-    monkeypatch.setattr(nv_sessions, "samples", lambda: list(found))
-    return found
+    in_use: list[SessionSample] = []
+    monkeypatch.setattr(nv_sessions, "samples", lambda: list(in_use))
+    return in_use
 
 
 @pytest.fixture
-def made(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
+def worker_and_link(path: Path, link: Link) -> Iterator[tuple[WorkerPipeline, Link]]:
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
     job = job_of(path, run=LIMITED)
@@ -136,7 +136,7 @@ def test_a_configuration_cannot_be_changed() -> None:
     assert not hasattr(job, "__dict__")
 
 
-def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_reports_from_ready_to_its_end(path: Path, link: Link, monkeypatch: pytest.MonkeyPatch) -> None:
     every: list[float] = []
     timer = module.PeriodicTimer
     monkeypatch.setattr(module, "PeriodicTimer", lambda every_s, tick: every.append(every_s) or timer(every_s, tick))
@@ -144,7 +144,7 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     monkeypatch.setattr(module, "pin_process", lambda device, *part: pinned.append((str(device), *part)))
     here, there = Pipe(duplex=False)
     link.waiting.put(messages.Go())
-    begun(link, job_of(path, run=LIMITED, part=(1, 2), cores=(3, 4)), there)
+    begin_and_work(link, job_of(path, run=LIMITED, part=(1, 2), cores=(3, 4)), there)
     assert (every, pinned) == ([0.5, 0.5], [("cpu", 1, 2, (3, 4))])
     assert link.kinds("report") == ["ready", "end"]
     assert link.sent[-1] == messages.End(0)
@@ -170,9 +170,9 @@ def test_a_job_is_told_from_ready_to_its_end(path: Path, link: Link, monkeypatch
     assert not (path.parent / "all.jsonl").exists()
 
 
-def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
+def test_a_job_that_cannot_start_exits_with_1(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
-    begun(link, job_of(path, device="cuda:99"), there)
+    begin_and_work(link, job_of(path, device="cuda:99"), there)
     assert link.kinds() == ["fatal", "end"]
     assert link.sent[0].kind == "DeviceError"
     assert link.sent[1] == messages.End(1)
@@ -180,10 +180,10 @@ def test_a_job_that_cannot_begin_ends_with_1(path: Path, link: Link) -> None:
         here.recv()
 
 
-def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
+def test_an_aborted_job_reports_its_counts(path: Path, link: Link) -> None:
     here, there = Pipe(duplex=False)
     link.waiting.put(messages.Abort())
-    begun(link, job_of(path), there)
+    begin_and_work(link, job_of(path), there)
     assert link.sent[-1] == messages.End(1)
     assert link.kinds("report")[-2:] == ["fatal", "end"]
     report = link.sent[-2].counts
@@ -193,15 +193,15 @@ def test_a_job_that_is_aborted_tells_its_counts(path: Path, link: Link) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "gone"),
+    ("changes", "missing"),
     [
         ({"sources": orders_of("a", "z", "y")}, "y, z is missing"),
         ({"shared": ("all", "none")}, "none is missing"),
         ({"sources": orders_of("b", "z"), "shared": ("none",)}, "none, z is missing"),
     ],
 )
-def test_a_file_that_changed_meanwhile_is_refused(path: Path, changes: dict[str, Any], gone: str) -> None:
-    with pytest.raises(ConfigError, match=f"changed during startup: {gone}; start the run again"):
+def test_a_yaml_changed_during_startup_is_refused(path: Path, changes: dict[str, Any], missing: str) -> None:
+    with pytest.raises(ConfigError, match=f"changed during startup: {missing}; start the run again"):
         _graph(job_of(path, **changes), None)  # type: ignore[arg-type]
 
 
@@ -214,7 +214,7 @@ def test_a_graph_has_the_sources_of_the_job_and_relays_for_the_shared_sinks(path
     assert _graph(job_of(path, shared=()), uplink).nodes["all"].type is not RelaySink
 
 
-def test_of_what_looks_across_sources_the_first_stage_is_a_relay_and_those_below_are_gone(path: Path) -> None:
+def test_the_first_stage_across_sources_becomes_a_relay_and_those_below_are_removed(path: Path) -> None:
     stages = (
         "  both: {stage: across, from: decode}\n  tags: {stage: across}\n  last: {stage: jsonl, path: OUT/l.jsonl}\n"
     )
@@ -233,8 +233,8 @@ def test_of_what_looks_across_sources_the_first_stage_is_a_relay_and_those_below
 
 
 @pytest.mark.parametrize("error", [OutputError, StageError, SourceError])
-def test_an_error_is_told_and_aborts_what_is_on_its_way_unless_that_may_be_written(made: Any, error: type) -> None:
-    (running, link), aborted = made, []
+def test_an_error_is_reported_and_aborts_frames_in_flight_unless_writable(worker_and_link: Any, error: type) -> None:
+    (running, link), aborted = worker_and_link, []
     running._uplink.abort = lambda: aborted.append(1)
     raised = error.__new__(error)
     Exception.__init__(raised, "it broke")
@@ -244,8 +244,8 @@ def test_an_error_is_told_and_aborts_what_is_on_its_way_unless_that_may_be_writt
     assert aborted == ([1] if error is SourceError else [])
 
 
-def test_the_counts_are_those_of_its_own_stages(made: Any) -> None:
-    running, link = made
+def test_a_worker_counts_its_stages_only(worker_and_link: Any) -> None:
+    running, link = worker_and_link
     assert running._relayed == {"all"}
     assert running.limit == 3
     running.finished |= {"all": 5, "one": 6}
@@ -266,7 +266,7 @@ def raising() -> None:
     raise RuntimeError("dictionary changed size during iteration")
 
 
-def test_facts_are_told_where_there_are_alarms(path: Path, link: Link) -> None:
+def test_facts_are_reported_with_alarms(path: Path, link: Link) -> None:
     path.write_text(path.read_text() + "alarms: {away: down_s > 3}\n")
     here, there = Pipe(duplex=False)
     uplink = Uplink(there)
@@ -278,8 +278,8 @@ def test_facts_are_told_where_there_are_alarms(path: Path, link: Link) -> None:
     here.close()
 
 
-def test_each_order_does_what_it_says_alone(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    running, link = made
+def test_each_order_has_only_its_effect(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, link = worker_and_link
     done: list[str] = []
     ended = threading.Event()
     monkeypatch.setattr(module, "end_at_once", lambda: (done.append("now"), ended.set()))
@@ -307,8 +307,8 @@ def test_each_order_does_what_it_says_alone(made: Any, monkeypatch: pytest.Monke
 ENTRY = "test://?width=32&height=32&fps=10&frames=4"
 
 
-def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_last_frame(made: Any) -> None:
-    running, link = made
+def test_an_added_source_has_its_order_number_and_continues_after_the_last_frame(worker_and_link: Any) -> None:
+    running, link = worker_and_link
     link.order(messages.Add(SourceOrder("c", 7, ENTRY, paused=True, after=LastFrame(40, 2.0, 1.0, (64, 48)))))
     report = running.worker_report()
     assert (list(report.states), report.numbers) == (["a", "c"], {"a": 1, "c": 7})
@@ -323,8 +323,8 @@ def test_an_added_source_has_the_number_of_its_order_and_continues_after_the_las
     assert link.kinds() == []
 
 
-def test_a_report_never_gives_a_state_the_number_of_its_successor(made: Any) -> None:
-    running, _ = made
+def test_a_report_pairs_each_state_with_its_order_number(worker_and_link: Any) -> None:
+    running, _ = worker_and_link
     states = running.sources.states
 
     class Late(dict[str, int]):
@@ -345,8 +345,8 @@ def test_a_report_never_gives_a_state_the_number_of_its_successor(made: Any) -> 
     assert running.states["a"] is not states["a"]
 
 
-def test_an_order_that_cannot_be_carried_out_is_refused_and_the_next_one_is(made: Any) -> None:
-    running, link = made
+def test_a_failing_order_is_refused_and_the_next_is_executed(worker_and_link: Any) -> None:
+    running, link = worker_and_link
     wrong = SourceOrder("a", 2, ENTRY)
     orders = [messages.Add(wrong), messages.Remove("nobody"), messages.Set(1, "no such stage", {})]
     for order in orders:
@@ -358,7 +358,7 @@ def test_an_order_that_cannot_be_carried_out_is_refused_and_the_next_one_is(made
     assert running.states["a"].state == "paused"
 
 
-def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(path: Path, link: Link) -> None:
+def test_rejected_options_are_reported_with_the_order_number(path: Path, link: Link) -> None:
     path.write_text(path.read_text().replace("stages:", "stages:\n  detect: {model: demo, min_score: 0.3}"))
     here, there = Pipe(duplex=False)
     uplink, job = Uplink(there), job_of(path, settings={"detect.postprocess": {"min_score": 0.4}})
@@ -381,8 +381,8 @@ def test_options_change_and_a_stage_that_rejects_them_is_told_with_the_number(pa
     here.close()
 
 
-def test_a_process_that_has_lost_its_gpu_ends_alone(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    running, link = made
+def test_a_process_that_lost_its_gpu_ends_alone(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, link = worker_and_link
 
     class Ended(BaseException):
         pass
@@ -399,8 +399,8 @@ def test_a_process_that_has_lost_its_gpu_ends_alone(made: Any, monkeypatch: pyte
     assert running.fatal is None
 
 
-def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(made: Any) -> None:
-    running, link = made
+def test_hanging_gpu_work_is_reported_once_the_process_runs(worker_and_link: Any) -> None:
+    running, link = worker_and_link
     stuck_s = [31.0]
     running._lane_devices = [
         SimpleNamespace(stuck_s=lambda now_s: 0.0),
@@ -418,31 +418,29 @@ def test_work_that_the_gpu_does_not_finish_is_told_once_the_process_runs(made: A
     assert link.kinds() == ["hangs", "report"]
 
 
-def test_a_check_of_the_gpu_that_does_not_return_is_told_with_the_reports(
-    made: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    running, link = made
+def test_a_hanging_gpu_check_is_reported(worker_and_link: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, link = worker_and_link
     now_s = [100.0]
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    told: list[str] = []
+    kinds: list[str] = []
 
     def blocked(_: float) -> float:
         for later_s in (130.0, 130.5):
             now_s[0] = later_s
             running.send_report()
-            told.append(link.kinds()[-1])
+            kinds.append(link.kinds()[-1])
         return 0.0
 
     running.ready, running._lane_devices = True, [SimpleNamespace(stuck_s=blocked)]
     running.check_device()
-    assert told == ["report", "hangs"]
+    assert kinds == ["report", "hangs"]
     now_s[0] = 200.0
     running.send_report()
     assert link.kinds() == ["report", "report", "hangs", "report"]
 
 
-def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> None:
-    running, _ = made
+def test_an_idle_process_that_lost_its_gpu_ends(worker_and_link: Any) -> None:
+    running, _ = worker_and_link
     texts = iter(("cudaErrorMemoryAllocation", "cudaErrorMpsClientTerminated: the client was terminated"))
 
     def lost(now_s: float) -> float:
@@ -459,10 +457,10 @@ def test_a_process_without_work_ends_too_if_it_has_lost_its_gpu(made: Any) -> No
 KEY = SessionKey(0, "hevc", 1920, 1080, 420, 8, low_delay=False, parameters=b"sps")
 
 
-def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
-    made: Any, sessions: list[SessionSample]
+def test_sessions_in_use_are_sent_on_change_with_each_packet_once(
+    worker_and_link: Any, sessions: list[SessionSample]
 ) -> None:
-    running, link = made
+    running, link = worker_and_link
     other = KEY._replace(codec="h264")
     running.send_report()
     sessions += [SessionSample(KEY, b"key frame", 1)]
@@ -479,40 +477,42 @@ def test_the_sessions_in_use_are_sent_when_they_change_and_each_packet_once(
     ]
 
 
-def test_a_spare_process_makes_sessions_until_it_has_enough_or_gets_a_source(
-    made: Any, monkeypatch: pytest.MonkeyPatch
+def test_a_spare_process_creates_sessions_until_it_has_enough_or_gets_a_source(
+    worker_and_link: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    running, link = made
-    asked: list[bytes] = []
+    running, link = worker_and_link
+    packets: list[bytes] = []
 
     def make_ahead(sample: SessionSample, nvc: Any) -> bool:
-        asked.append(sample.packet)
-        if sample.packet == b"second" and len(asked) == 5:
+        packets.append(sample.packet)
+        if sample.packet == b"second" and len(packets) == 5:
             running._has_sources.set()
-        return asked.count(sample.packet) <= sample.number
+        return packets.count(sample.packet) <= sample.number
 
     monkeypatch.setattr(module, "_SESSION_EVERY_S", 0.0)
     monkeypatch.setattr(module, "nv_module", object)
     monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
-    kept: list[Any] = []
-    monkeypatch.setattr(nv_sessions, "keep_only", kept.append)
-    monkeypatch.setattr(nv_sessions, "idle_count", lambda: len(asked))
+    retained: list[Any] = []
+    monkeypatch.setattr(nv_sessions, "keep_only", retained.append)
+    monkeypatch.setattr(nv_sessions, "idle_count", lambda: len(packets))
     wanted = [SessionSample(KEY, b"first", 2), SessionSample(KEY, b"second", 9)]
     running._wanted_sessions = wanted
     running._make_sessions(wanted)
-    assert asked == [b"first"] * 3 + [b"second"] * 2
+    assert packets == [b"first"] * 3 + [b"second"] * 2
     assert link.sent == [messages.SessionsAhead(count) for count in (1, 2, 4, 5, 5)]
     running._make_sessions(wanted)  # it has sources, which need what is idle
-    assert kept == [wanted]
+    assert retained == [wanted]
 
 
-def test_a_later_order_for_sessions_replaces_the_earlier_one(made: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    running, _ = made
-    asked: list[bytes] = []
+def test_a_later_order_for_sessions_replaces_the_earlier_one(
+    worker_and_link: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running, _ = worker_and_link
+    packets: list[bytes] = []
     later: list[SessionSample] = []
 
     def make_ahead(sample: SessionSample, nvc: Any) -> bool:
-        asked.append(sample.packet)
+        packets.append(sample.packet)
         running._wanted_sessions = later
         return True
 
@@ -521,13 +521,13 @@ def test_a_later_order_for_sessions_replaces_the_earlier_one(made: Any, monkeypa
     monkeypatch.setattr(nv_sessions, "make_ahead", make_ahead)
     running._wanted_sessions = wanted = [SessionSample(KEY, b"first", 9)]
     running._make_sessions(wanted)
-    assert asked == [b"first"]
+    assert packets == [b"first"]
 
 
-def test_a_gpu_without_room_for_sessions_keeps_none_ready(
-    made: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_full_gpu_prepares_no_sessions(
+    worker_and_link: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    running, link = made
+    running, link = worker_and_link
     cleared: list[bool] = []
 
     def make_ahead(sample: SessionSample, nvc: Any) -> bool:
@@ -543,7 +543,7 @@ def test_a_gpu_without_room_for_sessions_keeps_none_ready(
     assert "the spare process keeps no decoders ready: " in caplog.text
 
 
-def test_the_yaml_is_read_once_the_variables_of_the_device_are_there(
+def test_the_yaml_is_read_after_the_device_variables_are_set(
     path: Path, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Plugins may use the GPU when they are loaded, and must not do so without MPS."""
@@ -565,7 +565,7 @@ def test_the_yaml_is_read_once_the_variables_of_the_device_are_there(
     assert link.kinds() == ["fatal", "end"]
 
 
-def test_a_gpu_that_is_lost_at_the_start_ends_the_process_alone(
+def test_a_gpu_lost_at_the_start_ends_only_that_process(
     path: Path, link: Link, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lost(*_: Any) -> None:
@@ -580,6 +580,6 @@ def test_a_gpu_that_is_lost_at_the_start_ends_the_process_alone(
     monkeypatch.setattr(module, "lost_device", lambda error: "lost its GPU" if "Mps" in str(error) else None)
     monkeypatch.setattr(module, "end_at_once", end)
     here, there = Pipe(duplex=False)
-    begun(link, job_of(path), there)
+    begin_and_work(link, job_of(path), there)
     here.close()
     assert link.sent[0] == messages.Lost("lost its GPU")

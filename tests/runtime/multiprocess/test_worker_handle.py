@@ -10,7 +10,7 @@ from streamkit.runtime.multiprocess.children import SupervisedWorker
 from streamkit.runtime.multiprocess.worker_handle import WorkerHandle
 
 
-def test_a_handle_has_a_deadline_once_it_is_to_drop_everything() -> None:
+def test_a_handle_has_a_deadline_once_aborted() -> None:
     sent: list[messages.Order] = []
     handle = WorkerHandle(device="cuda:3", child=SimpleNamespace(send=sent.append), clock=lambda: 100.0)
     assert (handle.over, handle.order, handle.overdue(1e12)) == (False, None, None)
@@ -27,10 +27,10 @@ def test_a_handle_has_a_deadline_once_it_is_to_drop_everything() -> None:
     assert handle.overdue(110.1) == handle.overdue(120.0) == "its process on cuda:3 does not end and was killed"
 
 
-def test_handles_are_themselves_alone_and_take_no_strange_attribute() -> None:
+def test_handles_compare_by_identity_and_reject_unknown_attributes() -> None:
     for make in (lambda: WorkerHandle(device="cpu"), SupervisedWorker):
-        one, other = make(), make()
-        assert one != other
-        assert len({one, other}) == 2
+        first, other = make(), make()
+        assert first != other
+        assert len({first, other}) == 2
         with pytest.raises(AttributeError):
-            one.reddy = True
+            first.reddy = True

@@ -26,7 +26,7 @@ def event(kind, stage, source="gate", **data):
     return Event(kind, stage, source, 1, 0.04, 7, data)
 
 
-def test_the_stages_at_lines_and_zones(root):
+def test_stages_with_lines_and_zones_are_listed(root):
     assert shaped_stages(build(read_text(TEXT, folder=root))) == {"path", "till"}
 
 
@@ -50,7 +50,7 @@ def test_the_stages_at_lines_and_zones(root):
         (event("raised", "alarms", "pipeline", alarm="slow"), EventSeries("pipeline", "alarms", "raised")),
     ],
 )
-def test_what_an_event_is_counted_by(counter, counted, series):
+def test_events_are_counted_by_their_labels(counter, counted, series):
     counter.add(counted)
     counter.add(counted)
     assert counter.counts() == {series: 2}

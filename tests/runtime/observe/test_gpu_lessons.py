@@ -70,11 +70,11 @@ def locked(sources, seconds=45, free=0.5, expected=EXPECTED_US, start_s=100.0, g
     return read_figures(GPU)
 
 
-def test_the_lock_time_of_a_frame_is_learned():
+def test_the_lock_time_of_a_frame_is_measured():
     assert locked(Sources(H264, H264, fps=2500))["lock_us_h264"].amount == pytest.approx(200.0)
 
 
-def test_stages_beside_the_usual_ones_do_not_count():
+def test_other_stages_do_not_count():
     figures = locked(Sources(HEVC, fps=2500), expected={"h264": 224.0, "hevc": 276.0})
     assert figures["lock_us_hevc"].amount == pytest.approx(100.0)
     assert figures["lock_us_h264"] == FIRST_GUESSES["lock_us_h264"]
@@ -94,11 +94,11 @@ def test_stages_beside_the_usual_ones_do_not_count():
         ([], {}),
     ],
 )
-def test_what_does_not_show_the_lock_time_is_not_learned(facts, options):
+def test_unsuitable_runs_do_not_measure_the_lock_time(facts, options):
     assert locked(Sources(*facts), **options) == dict(FIRST_GUESSES)
 
 
-def test_nothing_is_learned_while_networks_are_tuned_and_it_is_tried_again():
+def test_nothing_is_measured_during_tuning_and_measuring_is_retried():
     sources = Sources(H264, fps=2500)
     lesson = LockLesson(
         GPU, EXPECTED_US, lambda: sources.states, lambda: sources.counts, lambda: 0.5, lambda: Sampler(0.5)
@@ -111,7 +111,7 @@ def test_nothing_is_learned_while_networks_are_tuned_and_it_is_tried_again():
     assert read_figures(GPU)["lock_us_h264"].amount == pytest.approx(200.0)
 
 
-def test_a_run_that_shows_nothing_is_sampled_a_few_times_only():
+def test_an_unsuitable_run_is_sampled_a_few_times_only():
     sources = Sources(H264, fps=2500)
     samplers = []
 
@@ -131,7 +131,7 @@ def decoded(sources, *shares, seconds=60):
 
 
 @pytest.mark.parametrize("share", [0.95, 1.0])
-def test_the_rate_of_the_decoders_is_learned_where_they_are_the_limit(share):
+def test_the_decoder_rate_is_measured_if_decoders_are_the_bottleneck(share):
     assert decoded(Sources(H264, H264, fps=2000), 0.0, share)["decoders_fps_h264"].amount == 2000
 
 
@@ -146,15 +146,15 @@ def test_the_rate_of_the_decoders_is_learned_where_they_are_the_limit(share):
         ([{**H264, "codec": "av1"}], (0.0, 1.0)),
     ],
 )
-def test_what_does_not_show_the_rate_of_the_decoders_is_not_learned(facts, shares):
+def test_unsuitable_runs_do_not_measure_the_decoder_rate(facts, shares):
     assert decoded(Sources(*facts), *shares) == dict(FIRST_GUESSES)
 
 
-def test_a_short_run_does_not_show_the_rate_of_the_decoders():
+def test_a_short_run_does_not_measure_the_decoder_rate():
     assert decoded(Sources(H264), 0.0, 1.0, seconds=35) == dict(FIRST_GUESSES)
 
 
-def test_a_source_that_is_removed_leaves_no_rate():
+def test_a_removed_source_leaves_no_rate():
     sources = Sources(H264, H264, fps=2000)
     lesson = GpuLesson(GPU, lambda: sources.states, lambda: 0, Card(0.0, 1.0))
     sources.run(lesson, 30)
@@ -163,7 +163,7 @@ def test_a_source_that_is_removed_leaves_no_rate():
     assert read_figures(GPU) == dict(FIRST_GUESSES)
 
 
-def test_sessions_are_counted_when_the_driver_refuses_one_and_two_runs_decide():
+def test_the_session_limit_is_measured_by_two_runs_with_a_refusal():
     for _ in range(2):
         assert session_limit(GPU) is None
         sources = Sources(H264)

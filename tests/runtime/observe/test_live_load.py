@@ -27,12 +27,12 @@ def meters(**stages):
     }
 
 
-def test_nothing_is_known_before_two_samples(load):
+def test_there_is_no_rate_before_two_samples(load):
     load.sample(0.0, meters(detect_infer=(0, 0.0, 1)), paced=True)
     assert (dict(load.stages), load.bottleneck) == ({}, Bottleneck())
 
 
-def test_rates_are_of_the_last_seconds_only(load):
+def test_rates_cover_the_last_seconds(load):
     for second in range(20):
         busy = 0.1 if second < 10 else 0.5
         seconds = 0.1 * min(second, 10) + busy * max(0, second - 10)
@@ -43,7 +43,7 @@ def test_rates_are_of_the_last_seconds_only(load):
     )
 
 
-def test_the_network_is_the_limit_over_all_its_threads(load):
+def test_the_network_is_the_bottleneck_over_all_its_threads(load):
     for second in range(6):
         load.sample(float(second), meters(
             detect_preprocess=(20 * second, 0.1 * second, 2), detect_infer=(20 * second, 1.7 * second, 2),
@@ -54,7 +54,7 @@ def test_the_network_is_the_limit_over_all_its_threads(load):
     assert load.bottleneck.text.endswith("on each of 2 threads: the network is the limit")
 
 
-def test_writing_is_the_limit(load):
+def test_writing_is_the_bottleneck(load):
     for second in range(6):
         load.sample(float(second), meters(
             detect_infer=(20 * second, 0.2 * second, 1), jsonl=(20 * second, 0.97 * second, 1),
@@ -62,7 +62,7 @@ def test_writing_is_the_limit(load):
     assert load.bottleneck == Bottleneck("jsonl", "jsonl is busy 97 % of the time: writing is the limit")
 
 
-def test_no_stage_is_the_limit_where_sources_have_no_pace(load):
+def test_there_is_no_bottleneck_with_unpaced_sources(load):
     for second in range(6):
         load.sample(float(second), meters(detect_infer=(20 * second, 0.2 * second, 1)), paced=False)
     assert load.bottleneck == Bottleneck(
@@ -70,7 +70,7 @@ def test_no_stage_is_the_limit_where_sources_have_no_pace(load):
     )
 
 
-def test_counts_that_fall_are_no_negative_rates(load):
+def test_falling_counts_give_no_negative_rates(load):
     load.sample(0.0, meters(track=(100, 5.0, 2)), paced=True)
     load.sample(1.0, meters(track=(40, 2.0, 1)), paced=True)  # a process has died
     assert load.stages["track"] == StageLoad(0.0, 0.0, None)

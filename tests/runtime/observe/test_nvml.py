@@ -61,14 +61,14 @@ def opened(monkeypatch):
     return open_
 
 
-def test_the_gpu_is_found_by_its_address_and_its_shares_are_from_0_to_1(opened):
+def test_the_gpu_is_selected_by_address_and_shares_are_0_to_1(opened):
     first, _ = opened(0)
     second, _ = opened(1)
     assert first.use() == GpuUtilization(gpu=0.3, decoder=0.15)
     assert second.use() == GpuUtilization(gpu=0.4, decoder=0.2)
 
 
-def test_what_the_driver_does_not_say_is_not_known(opened):
+def test_values_missing_in_the_driver_are_none(opened):
     assert opened(0, rates=3)[0].use() == GpuUtilization(gpu=None, decoder=0.15)
     assert opened(0, decoder=3)[0].use() == GpuUtilization(gpu=0.3, decoder=None)
     assert opened(0, rates=-1, decoder=-1)[0].use() == GpuUtilization() == (None, None)
@@ -76,7 +76,7 @@ def test_what_the_driver_does_not_say_is_not_known(opened):
     assert opened(0, memory=-1)[0].memory() is None
 
 
-def test_the_share_of_the_memory_in_use(opened):
+def test_the_share_of_used_memory_is_computed(opened):
     gpu, library = opened()
     assert gpu.memory() == 0.75
     library.sizes = (1, 1, 0)
@@ -86,7 +86,7 @@ def test_the_share_of_the_memory_in_use(opened):
 
 
 @pytest.mark.parametrize("returned", [{"init": 9}, {"init": -1}, {"handle": 6}, {"handle": -1}])
-def test_a_library_that_does_not_begin_knows_nothing(opened, returned):
+def test_a_library_that_fails_to_initialize_gives_no_values(opened, returned):
     gpu, library = opened(0, **returned)
     assert library.calls == (["init"] if "init" in returned else ["init", "handle", "shutdown"])
     assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
@@ -95,7 +95,7 @@ def test_a_library_that_does_not_begin_knows_nothing(opened, returned):
     assert library.calls.count("shutdown") == ("handle" in returned)
 
 
-def test_without_the_library_or_cupy_nothing_is_known(opened, monkeypatch):
+def test_there_are_no_values_without_the_library_or_cupy(opened, monkeypatch):
     opened()
 
     def absent(name):
@@ -109,7 +109,7 @@ def test_without_the_library_or_cupy_nothing_is_known(opened, monkeypatch):
     gpu.close()
 
 
-def test_it_is_closed_once(opened):
+def test_the_library_is_closed_once(opened):
     gpu, library = opened()
     assert library.calls == ["init", "handle"]
     gpu.close()
@@ -118,7 +118,7 @@ def test_it_is_closed_once(opened):
     assert (gpu.use(), gpu.memory()) == (GpuUtilization(), None)
 
 
-def test_memory_is_in_bytes_and_unknown_without_the_library(opened):
+def test_memory_is_in_bytes_and_none_without_the_library(opened):
     gpu, _ = opened()
     assert (gpu.free_bytes(), gpu.used_bytes(), gpu.total_bytes()) == (250, 750, 1000)
     gpu, _ = opened(memory=3)
@@ -127,7 +127,7 @@ def test_memory_is_in_bytes_and_unknown_without_the_library(opened):
     assert gpu.free_bytes() is None
 
 
-def test_the_name_of_the_gpu(opened):
+def test_the_name_of_the_gpu_is_read(opened):
     assert opened(1)[0].name() == "NVIDIA H400"
     assert opened(0, name=1)[0].name() is None
     assert opened(0, init=1)[0].name() is None

@@ -3,7 +3,7 @@
 from streamkit.runtime.observe.report_merge import headline
 
 
-def test_the_first_part_of_a_report() -> None:
+def test_the_first_part_gives_the_unmerged_fields() -> None:
     rounded = headline("cuda:0", 0, 100, 3.00049)
     assert (rounded["seconds"], rounded["frames_per_s"]) == (3.0, 33.33)
     assert headline("cuda:0", 0, 1, 1.2346)["seconds"] == 1.235

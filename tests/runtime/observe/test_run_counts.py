@@ -42,7 +42,7 @@ def test_counts_of_several_processes_are_summed() -> None:
     assert (total.event_counts, total.queues) == ({EventSeries("gate", "zone", "entered"): 6}, {"detect": 4})
 
 
-def test_latency_is_of_all_frames_together_and_not_the_mean() -> None:
+def test_latency_is_that_of_all_frames_and_not_a_mean() -> None:
     report = RunCounts.total([counts_of(10, 10.0), counts_of(20, 100.0)]).report()
     assert 95 < report["latency"]["jsonl"]["p50_ms"] < 105
 
@@ -54,11 +54,11 @@ def test_every_declared_count_is_merged() -> None:
         assert all(not getattr(total, other.name) for other in fields(RunCounts) if other.name != declared.name)
 
 
-def test_the_parts_are_unchanged_by_a_sum() -> None:
+def test_summing_does_not_change_the_parts() -> None:
     part = counts_of(10)
     RunCounts.total([part, counts_of(20)])
     assert (part.frames, int(part.latency["jsonl"].counts.sum())) == (10, 10)
 
 
-def test_nothing_counted_is_no_frame() -> None:
+def test_empty_counts_have_no_frames() -> None:
     assert RunCounts.total([]).frames == RunCounts.total([RunCounts()]).frames == 0

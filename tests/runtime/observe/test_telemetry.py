@@ -71,7 +71,7 @@ def run(tmp_path, text=PIPELINE, trace=None):
 # ----------------------------------------------------------------------------------------------------------- metrics
 
 
-def test_every_metric_has_its_twin_with_the_same_value(tmp_path, collector):
+def test_every_prometheus_metric_has_an_equal_otlp_metric(tmp_path, collector):
     running = run(tmp_path)
     resource, metrics = collector.exports[-1]
     assert still(twins(metrics)) == still(samples(generate_latest(registry(running)).decode()))
@@ -85,7 +85,7 @@ def test_every_metric_has_its_twin_with_the_same_value(tmp_path, collector):
     assert resource["process.pid"] > 0
 
 
-def test_a_histogram_and_a_counter_that_starts_again():
+def test_a_histogram_and_a_restarted_counter_are_exported():
     from opentelemetry.exporter.otlp.proto.common.metrics_encoder import encode_metrics
     from opentelemetry.sdk.resources import Resource
 
@@ -121,7 +121,7 @@ def test_a_histogram_and_a_counter_that_starts_again():
     assert (number(again), again.start_time_unix_nano) == (0, later.time_unix_nano)
 
 
-def test_metrics_are_exported_in_the_interval_of_the_environment(collector, monkeypatch):
+def test_the_environment_sets_the_export_interval(collector, monkeypatch):
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "20")
     metrics_registry = CollectorRegistry()
     value = Gauge("streamkit_ready", "d", registry=metrics_registry)
@@ -146,8 +146,8 @@ def test_a_batch_is_a_tree_of_its_source_its_stages_and_its_sinks(tmp_path, coll
         parts = {span.name: span for span in collector.below(batch)}
         assert parts.keys() == {"source", "stage draw", "sink jsonl", "sink copy"}
         source, draw, jsonl = parts["source"], parts["stage draw"], parts["sink jsonl"]
-        assert batch.begun_ns == source.begun_ns < source.ended_ns <= draw.begun_ns
-        assert draw.begun_ns < draw.ended_ns <= jsonl.begun_ns < jsonl.ended_ns
+        assert batch.start_ns == source.start_ns < source.ended_ns <= draw.start_ns
+        assert draw.start_ns < draw.ended_ns <= jsonl.start_ns < jsonl.ended_ns
         assert batch.ended_ns >= max(span.ended_ns for span in parts.values())
         assert source.about == {"streamkit.source": "bars", "streamkit.frames": 4}
         assert draw.about == {"streamkit.stage": "draw", "streamkit.stage.type": "draw", "streamkit.frames": 4}
@@ -168,13 +168,13 @@ def test_spans_name_what_failed(tmp_path, collector):
     exported = telemetry.open_telemetry()
     with telemetry.exporting(exported):
         PipelineRun(build(read(path)), Device()).run()
-    assert [span.failed for span in sorted(collector.named("stage odd"), key=lambda span: span.begun_ns)] == [
+    assert [span.failed for span in sorted(collector.named("stage odd"), key=lambda span: span.start_ns)] == [
         True, False, False, False, False,
     ]  # fmt: skip
     assert len(collector.named("sink jsonl")) == len(collector.named("batch")) == 5, "its trace goes on"
 
 
-def test_the_default_samples_few_and_the_environment_decides_otherwise(tmp_path, collector, monkeypatch):
+def test_the_environment_overrides_the_default_sampling(tmp_path, collector, monkeypatch):
     many = PIPELINE.replace("frames=20", "frames=120").replace("sources:", "batch: 2\nsources:")
     run(tmp_path, many)
     assert 10 <= len(collector.named("batch")) <= 20
@@ -189,13 +189,13 @@ def test_the_default_samples_few_and_the_environment_decides_otherwise(tmp_path,
 
 
 @pytest.mark.parametrize(("signal", "left"), [("TRACES", (False, True)), ("METRICS", (True, False))])
-def test_the_environment_turns_one_signal_off(tmp_path, collector, monkeypatch, signal, left):
+def test_the_environment_can_disable_a_signal(tmp_path, collector, monkeypatch, signal, left):
     monkeypatch.setenv(f"OTEL_{signal}_EXPORTER", "none")
     run(tmp_path)
     assert (bool(collector.spans), bool(collector.exports)) == left
 
 
-def test_the_timeline_of_profile_and_traces_go_together(tmp_path, collector):
+def test_profile_and_traces_can_be_combined(tmp_path, collector):
     trace = Trace(tmp_path / "t.json")
     run(tmp_path, trace=trace)
     assert collector.named("sink jsonl")
@@ -203,7 +203,7 @@ def test_the_timeline_of_profile_and_traces_go_together(tmp_path, collector):
     assert {event.name for event in events if event.kind == "stage"} == {"draw", "jsonl", "copy"}
 
 
-def test_operations_are_recorded_only_meanwhile(collector):
+def test_operations_are_recorded_only_during_export(collector):
     tracing.record_operation("connect source", time.monotonic(), {"streamkit.source": "a"})
     with telemetry.exporting(telemetry.open_telemetry()):
         about = {"streamkit.source": "b"}
@@ -212,10 +212,10 @@ def test_operations_are_recorded_only_meanwhile(collector):
     (span,) = collector.spans
     assert span.about == {"streamkit.source": "b"}
     assert span.failed
-    assert span.ended_ns - span.begun_ns > 1.9e9
+    assert span.ended_ns - span.start_ns > 1.9e9
 
 
-def test_attempts_to_connect_a_camera(tmp_path, collector):
+def test_connection_attempts_of_a_camera_are_spans(tmp_path, collector):
     camera = f"rtsp://me:secret@127.0.0.1:{closed_port()}/x"
     path = tmp_path / "p.yaml"
     path.write_text(
@@ -225,16 +225,16 @@ def test_attempts_to_connect_a_camera(tmp_path, collector):
     exported = telemetry.open_telemetry()
     with telemetry.exporting(exported):
         assert PipelineRun(build(read(path)), Device()).run() == 1
-    first, second = sorted(collector.spans, key=lambda span: span.begun_ns)
+    first, second = sorted(collector.spans, key=lambda span: span.start_ns)
     assert (first.name, second.name) == ("connect source", "reconnect source")
     for span in (first, second):
         assert span.about == {"streamkit.source": "cam", "error.type": "refused"}
         assert span.failed
-        assert span.begun_ns < span.ended_ns
-    assert first.ended_ns <= second.begun_ns
+        assert span.start_ns < span.ended_ns
+    assert first.ended_ns <= second.start_ns
 
 
-def test_a_delivery_has_its_stage(tmp_path, collector, monkeypatch):
+def test_delivery_spans_name_their_stage(tmp_path, collector, monkeypatch):
     monkeypatch.chdir(tmp_path)  # the spool is in the working folder
     run(tmp_path, PIPELINE.replace("copy: {stage: jsonl, path: \"OUT/{source}-2.jsonl\", from: decode}",
                                    "sqlite: {path: OUT/r.db}"))  # fmt: skip
@@ -243,7 +243,7 @@ def test_a_delivery_has_its_stage(tmp_path, collector, monkeypatch):
     assert {span.about["streamkit.stage"] for span in deliveries} == {"sqlite"}
 
 
-def test_a_trace_goes_on_in_the_stages_of_the_parent_process(tmp_path, collector):
+def test_a_trace_continues_in_stages_of_the_parent(tmp_path, collector):
     path = tmp_path / "p.yaml"
     path.write_text(f"sources: {{a: 'test://', b: 'test://'}}\nstages: {{jsonl: {{path: {tmp_path}/all.jsonl}}}}\n")
     graph, errors = build(read(path)), []
@@ -285,7 +285,7 @@ def test_nothing_is_exported_without_an_endpoint(monkeypatch):
     assert telemetry.child_environment() == {}
 
 
-def test_the_resource_takes_names_from_the_environment_and_workers_belong_to_the_run(collector, monkeypatch):
+def test_the_resource_has_names_of_the_environment_and_the_run(collector, monkeypatch):
     monkeypatch.setenv("OTEL_SERVICE_NAME", "gate")
     monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "deployment.environment=test")
     exported = telemetry.open_telemetry()
@@ -312,7 +312,7 @@ def test_the_resource_takes_names_from_the_environment_and_workers_belong_to_the
         ("OTEL_METRIC_EXPORT_INTERVAL", "0", "must be a number of milliseconds"),
     ],
 )
-def test_a_wrong_variable_is_refused(monkeypatch, name, value, words):
+def test_an_invalid_variable_is_refused(monkeypatch, name, value, words):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setenv(name, value)
     with pytest.raises(ConfigError, match=words):
@@ -320,7 +320,7 @@ def test_a_wrong_variable_is_refused(monkeypatch, name, value, words):
 
 
 @pytest.mark.parametrize("module", ["opentelemetry.exporter.otlp.proto.http", "prometheus_client"])
-def test_a_missing_package_is_named_with_the_variable_that_needs_it(monkeypatch, module):
+def test_a_missing_package_is_reported_with_its_variable(monkeypatch, module):
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://127.0.0.1:1")
     monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(MissingPackage, match=r"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT is set: .*\[otel\]"):
@@ -337,7 +337,7 @@ def closed_port():
 
 
 @pytest.mark.alone
-def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_seconds_only(
+def test_an_unreachable_collector_is_logged_once_and_delays_the_end_by_seconds(
     tmp_path, monkeypatch
 ):  # fmt: skip
     port = closed_port()
@@ -357,7 +357,7 @@ def test_a_collector_that_is_away_is_logged_once_counted_and_delays_the_end_by_s
 
 
 @pytest.mark.alone
-def test_a_collector_that_never_answers_delays_the_end_by_seconds_only(tmp_path, monkeypatch):
+def test_a_silent_collector_delays_the_end_by_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(telemetry, "FLUSH_S", 0.3)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
@@ -389,7 +389,7 @@ def test_an_outage_is_logged_when_it_begins_and_when_it_ends(monkeypatch):
 
 
 @pytest.mark.long
-def test_several_processes_are_one_stream(tmp_path, root):
+def test_processes_export_a_single_stream(tmp_path, root):
     """The parent exports the metrics of all; a batch's trace goes on from a worker into the parent's sinks."""
     path = tmp_path / "p.yaml"
     path.write_text(

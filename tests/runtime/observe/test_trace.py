@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import ModuleType
 
 import pytest
-from support.timelines import OWN, Gray, chain, check, run, spans
+from support.timelines import REGISTRY, Gray, chain, check, run, spans
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
@@ -204,7 +204,7 @@ def test_a_run_that_cannot_begin_still_writes_what_there_was(tmp_path):
 
 
 def test_without_a_trace_nothing_is_wrapped():
-    running = PipelineRun(build(read_text(chain(), registry=OWN)), Device("cpu"))
+    running = PipelineRun(build(read_text(chain(), registry=REGISTRY)), Device("cpu"))
     spans_ = running._spans()
     assert spans_.call("wait", running.run, waiting=True) == running.run
     assert running.run() == 0

@@ -53,7 +53,7 @@ def spans_of(monkeypatch, drift: float = 0.0):
     return cuda, spans, taken
 
 
-def test_spans_lie_where_the_gpu_was_and_not_where_the_host_asked(monkeypatch):
+def test_spans_have_gpu_times_and_not_launch_times(monkeypatch):
     cuda, spans, taken = spans_of(monkeypatch)
     for name, seconds in (("a", 0.5), ("b", 0.25)):
         spans.begin(name, {"of": name})
@@ -66,7 +66,7 @@ def test_spans_lie_where_the_gpu_was_and_not_where_the_host_asked(monkeypatch):
     assert taken == [("a", 1000.0, 1000.5, {"of": "a"}), ("b", 1000.5, 1000.75, {"of": "b"})]
 
 
-def test_what_is_over_is_taken_when_the_next_span_ends(monkeypatch):
+def test_finished_spans_are_collected_when_the_next_ends(monkeypatch):
     cuda, spans, taken = spans_of(monkeypatch)
     for number in range(10):
         spans.begin(str(number), None)
@@ -78,7 +78,7 @@ def test_what_is_over_is_taken_when_the_next_span_ends(monkeypatch):
 
 
 @pytest.mark.parametrize("drift", [2e-5, -2e-5])
-def test_clocks_that_drift_do_not_part_in_a_day(monkeypatch, drift):
+def test_drifting_clocks_stay_aligned_for_a_day(monkeypatch, drift):
     cuda, spans, taken = spans_of(monkeypatch, drift)
     wanted = []
     for number in range(24 * 60):
@@ -96,7 +96,7 @@ def test_clocks_that_drift_do_not_part_in_a_day(monkeypatch, drift):
     assert (starts_s[1:] >= starts_s[:-1] + length[:-1]).all()
 
 
-def test_one_span_after_the_other_also_where_they_are_one_within_the_other(monkeypatch):
+def test_nested_spans_are_shown_one_after_the_other(monkeypatch):
     cuda, spans, taken = spans_of(monkeypatch)
     spans.begin("outer", None)
     cuda.work(0.25)
@@ -110,7 +110,7 @@ def test_one_span_after_the_other_also_where_they_are_one_within_the_other(monke
     assert taken[0][1:3] == (1000.25, 1000.75)
 
 
-def test_what_has_not_ended_is_taken_only_when_the_work_is_over(monkeypatch):
+def test_unfinished_spans_are_collected_once_the_work_ends(monkeypatch):
     cuda, spans, taken = spans_of(monkeypatch)
     spans.begin("a", None)
     cuda.work(0.5)
@@ -162,7 +162,7 @@ def test_no_span_begins_before_its_launch_or_ends_after_it_was_seen_to_be_done(m
     assert taken[0][1:3] == (1010.0, pytest.approx(1010.99))
 
 
-def test_few_events_are_made_and_old_ones_are_recorded_again(monkeypatch):
+def test_events_are_pooled(monkeypatch):
     cuda, spans, taken = spans_of(monkeypatch)
     for number in range(100):
         spans.begin(str(number), None)
@@ -174,7 +174,7 @@ def test_few_events_are_made_and_old_ones_are_recorded_again(monkeypatch):
         assert cuda.events <= 5
 
 
-def test_a_stage_on_a_gpu_has_a_track_of_its_own(monkeypatch, tmp_path):
+def test_a_stage_on_a_gpu_has_a_separate_track(monkeypatch, tmp_path):
     cuda = FakeCuda(0.0)
     monkeypatch.setattr(trace.time, "perf_counter", lambda: cuda.now_s)
     device = SimpleNamespace(kind="cuda", xp=SimpleNamespace(cuda=cuda))
@@ -207,7 +207,7 @@ def test_a_stage_on_a_gpu_has_a_track_of_its_own(monkeypatch, tmp_path):
 
 @pytest.mark.gpu
 @pytest.mark.alone
-def test_a_gpu_at_work_is_shown_and_not_waited_for():
+def test_a_busy_gpu_is_shown_without_waiting():
     import cupy
 
     taken = []

@@ -12,7 +12,7 @@ from streamkit.runtime.observe import watchdog
 from streamkit.runtime.observe.watchdog import HUNG, Watchdog, stack, stacks
 
 
-def test_a_stage_that_hangs_is_said_and_counted():
+def test_a_hanging_stage_is_reported_and_counted():
     HOLD.clear()
     running, logged = pipeline(
         "watchdog: 200ms\nsources: {a: {stage: camera}}\nstages: {slow: {hangs: true, run: {instances: 1}}, note: {}}"
@@ -36,7 +36,7 @@ class Calls:
         self.node, self.counters, self.call = types.SimpleNamespace(id=id_), Counters(), None
 
 
-def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
+def test_a_call_above_the_limit_is_reported_once(monkeypatch):
     now_s, logged, call_runner, other = [1000.0], collect(), Calls(), Calls("other")
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
     dog = Watchdog(2.0, [call_runner, other])
@@ -65,7 +65,7 @@ def test_a_call_hangs_from_the_limit_on_and_is_told_once(monkeypatch):
     assert (call_runner.counters[HUNG], other.counters[HUNG]) == (2, 1)
 
 
-def test_how_long_a_call_has_hung_does_not_depend_on_the_clock(monkeypatch):
+def test_the_hang_time_does_not_depend_on_the_wall_clock(monkeypatch):
     """Soon after the machine has started, the monotonic clock is small."""
     now_s, logged, call_runner = [1.0], collect(), Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
@@ -76,7 +76,7 @@ def test_how_long_a_call_has_hung_does_not_depend_on_the_clock(monkeypatch):
     assert logged[0].startswith("slow hangs: one call has taken 7 s ")
 
 
-def test_the_yaml_says_after_how_long_and_it_is_looked_at_each_second():
+def test_the_yaml_sets_the_limit_checked_each_second():
     """A second's grace between two looks; a limit that was ten times as long would show here."""
     HOLD.clear()
     running, logged = pipeline(
@@ -91,7 +91,7 @@ def test_the_yaml_says_after_how_long_and_it_is_looked_at_each_second():
         HOLD.set()
 
 
-def test_the_stack_of_a_thread():
+def test_the_stack_of_a_thread_is_read():
     over = threading.Event()
     thread = threading.Thread(target=over.wait, name="waits")
     thread.start()
@@ -133,17 +133,17 @@ def test_the_innermost_calls_of_a_stack_are_shown():
     assert stacks([]) == ""
 
 
-def test_a_hanging_call_is_told_with_the_stack_of_its_thread(monkeypatch):
+def test_a_hanging_call_is_reported_with_its_stack(monkeypatch):
     logged, call_runner = collect(), Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: 107.0)
     call_runner.call = (100.0, threading.get_ident())
     Watchdog(0.25, [call_runner]).check()
     first, *rest = logged[0].split("\n")
     assert first == "slow hangs: one call has taken 7 s (watchdog: 0.25s)"
-    assert any("in test_a_hanging_call_is_told_with_the_stack_of_its_thread" in line for line in rest)
+    assert any("in test_a_hanging_call_is_reported_with_its_stack" in line for line in rest)
 
 
-def test_a_call_that_returns_as_another_begins_is_told_of_and_the_new_one_has_its_own_time(monkeypatch):
+def test_consecutive_calls_have_separate_hang_times(monkeypatch):
     now_s, logged, call_runner = [100.0], collect(), Calls()
     monkeypatch.setattr(watchdog.time, "monotonic", lambda: now_s[0])
     dog = Watchdog(2.0, [call_runner])

@@ -13,7 +13,7 @@ def event(kind="crossed", source="gate", frame=3):
     return Event(kind, "line", source, frame, frame / 25, 7, {"direction": "in"})
 
 
-def test_nothing_is_wanted_until_somebody_asks():
+def test_no_image_is_wanted_without_a_request():
     gallery = Gallery()
     assert not gallery.wants("gate", time.monotonic())
     gallery.request("gate")
@@ -21,7 +21,7 @@ def test_nothing_is_wanted_until_somebody_asks():
     assert not gallery.wants("door", time.monotonic())
 
 
-def test_pictures_are_made_at_most_so_often():
+def test_images_are_rate_limited():
     gallery = Gallery(images_per_s=5)
     gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
@@ -31,7 +31,7 @@ def test_pictures_are_made_at_most_so_often():
     assert gallery.wants("gate", preview.made_s + 0.21)
 
 
-def test_who_looks_no_more_is_forgotten_with_the_picture():
+def test_idle_viewers_are_forgotten_with_their_image():
     gallery = Gallery()
     gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
@@ -40,7 +40,7 @@ def test_who_looks_no_more_is_forgotten_with_the_picture():
     assert not gallery.wants("gate", time.monotonic())
 
 
-def test_each_picture_has_a_number_of_its_own():
+def test_images_have_distinct_numbers():
     gallery = Gallery()
     for source in ("gate", "door", "gate"):
         gallery.put(source, b"x", 0, 0.0)
@@ -48,7 +48,7 @@ def test_each_picture_has_a_number_of_its_own():
     assert gallery.newest("door").number == 2
 
 
-def test_events_come_newest_first_and_are_bounded():
+def test_events_are_listed_newest_first_and_bounded():
     gallery = Gallery(keep=5)
     for frame in range(8):
         gallery.add_events(100.0 + frame, [event(frame=frame)], b"jpeg" if frame % 2 else None)
@@ -60,14 +60,14 @@ def test_events_come_newest_first_and_are_bounded():
     assert [entry.number for entry in gallery.events(100, after=6)] == [8, 7]
 
 
-def test_events_of_one_source():
+def test_events_are_filtered_by_source():
     gallery = Gallery()
     gallery.add_events(1.0, [event(source="gate"), event("left", source="gate")], None)
     gallery.add_events(2.0, [event(source="door")], None)
     assert [entry.event.kind for entry in gallery.events(10, "gate")] == ["left", "crossed"]
 
 
-def test_pictures_of_events_are_made_at_most_so_often_for_each_source():
+def test_event_images_are_rate_limited_per_source():
     gallery = Gallery(event_images_per_s=2)
     assert gallery.wants_event("gate", 10.0)
     assert not gallery.wants_event("gate", 10.4)
@@ -75,7 +75,7 @@ def test_pictures_of_events_are_made_at_most_so_often_for_each_source():
     assert gallery.wants_event("gate", 10.6)
 
 
-def test_a_source_that_is_gone_keeps_its_events_only():
+def test_a_removed_source_keeps_only_its_events():
     gallery = Gallery()
     gallery.request("gate")
     gallery.put("gate", b"one", 1, 0.04)
@@ -86,13 +86,13 @@ def test_a_source_that_is_gone_keeps_its_events_only():
     assert len(gallery.events(10)) == 1
 
 
-def test_what_is_made_and_kept_where_nothing_is_said():
+def test_the_default_rates_and_limits_apply():
     gallery = Gallery()
     assert (gallery.images_per_s, gallery.event_images_per_s, gallery.keep) == (5.0, 4.0, 200)
     assert module.REQUESTED_FOR_S == 3.0
 
 
-def test_the_times_are_exact(monkeypatch):
+def test_the_rate_limits_are_exact(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     gallery = Gallery(images_per_s=4, event_images_per_s=2)
     gallery.request("gate")
@@ -106,14 +106,14 @@ def test_the_times_are_exact(monkeypatch):
     assert gallery.wants_event("gate", 10.5)
 
 
-def test_a_source_that_comes_back_has_a_picture_of_its_first_event():
+def test_a_readded_source_has_an_image_of_its_first_event():
     gallery = Gallery()
     assert gallery.wants_event("gate", 10.0)
     gallery.forget("gate")
     assert gallery.wants_event("gate", 10.1)
 
 
-def test_events_that_come_while_somebody_reads_are_waited_for():
+def test_reading_retries_while_events_are_added():
     class Busy(deque):
         times = 2
 
@@ -130,7 +130,7 @@ def test_events_that_come_while_somebody_reads_are_waited_for():
     assert gallery.event(1).event.kind == "crossed"
 
 
-def test_each_request_is_passed_on(monkeypatch):
+def test_each_request_is_forwarded(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     gallery, passed = Gallery(), []
     gallery.on_request = lambda *arguments: passed.append(arguments)
@@ -141,7 +141,7 @@ def test_each_request_is_passed_on(monkeypatch):
     assert not gallery.watched("door", 100.0)
 
 
-def test_images_that_nobody_watches_are_discarded(monkeypatch):
+def test_unwatched_images_are_discarded(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     gallery = Gallery()
     for source in ("gate", "door"):

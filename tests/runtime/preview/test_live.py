@@ -40,7 +40,7 @@ def until(true, seconds=60.0):
 # ----------------------------------------------------------------------------------------------------------- the queue
 
 
-def test_a_full_queue_goes_on_with_its_newest_keyframe():
+def test_a_full_queue_resumes_at_its_newest_keyframe():
     queue = FragmentQueue()
     for number in range(MAX_WAITING + 6):
         queue.put(fragment(number, 30))
@@ -49,7 +49,7 @@ def test_a_full_queue_goes_on_with_its_newest_keyframe():
     assert queue.lost == 60
 
 
-def test_a_full_queue_without_one_goes_on_with_the_next_keyframe():
+def test_a_full_queue_without_keyframe_resumes_at_the_next_keyframe():
     queue = FragmentQueue()
     for number in range(MAX_WAITING + 9):
         queue.put(fragment(number, 100))
@@ -60,7 +60,7 @@ def test_a_full_queue_without_one_goes_on_with_the_next_keyframe():
     assert queue.lost == MAX_WAITING + 9 + 2
 
 
-def test_large_fragments_fill_it_sooner(monkeypatch):
+def test_the_queue_is_limited_by_bytes(monkeypatch):
     monkeypatch.setattr(module, "MAX_WAITING_BYTES", 1000)
     queue = FragmentQueue()
     for number in range(8):
@@ -69,7 +69,7 @@ def test_large_fragments_fill_it_sooner(monkeypatch):
     assert queue.lost == 8
 
 
-def test_a_new_start_replaces_what_waits_and_offsets_are_not_lost():
+def test_a_new_start_replaces_waiting_fragments_and_keeps_offsets():
     queue = FragmentQueue()
     for number in range(MAX_WAITING + 1):
         queue.put(fragment(number, 1000))
@@ -87,7 +87,7 @@ def test_a_new_start_replaces_what_waits_and_offsets_are_not_lost():
 # ------------------------------------------------------------------------------------------------------------- the hub
 
 
-def test_each_viewer_begins_with_a_keyframe_and_gets_what_follows():
+def test_each_viewer_starts_at_a_keyframe():
     hub = LiveHub()
     with hub.view("gate") as first:
         generation = hub.viewed("gate")
@@ -116,7 +116,7 @@ def test_each_viewer_begins_with_a_keyframe_and_gets_what_follows():
     assert hub.viewers == 0
 
 
-def test_who_comes_after_all_have_left_gets_a_new_video_and_nothing_of_the_old():
+def test_a_viewer_after_the_last_has_left_gets_a_new_video():
     hub = LiveHub()
     with hub.view("gate"):
         before = hub.viewed("gate")
@@ -129,7 +129,7 @@ def test_who_comes_after_all_have_left_gets_a_new_video_and_nothing_of_the_old()
         assert viewer.take() == ([], [])
 
 
-def test_a_gop_that_is_too_large_is_not_kept_for_later_viewers(monkeypatch):
+def test_an_oversized_gop_is_not_stored_for_later_viewers(monkeypatch):
     monkeypatch.setattr(module, "_MAX_GOP_BYTES", 20)
 
     hub = LiveHub()
@@ -143,7 +143,7 @@ def test_a_gop_that_is_too_large_is_not_kept_for_later_viewers(monkeypatch):
             assert numbers(messages) == [110]
 
 
-def test_video_and_records_are_wanted_only_while_they_are_asked_for(monkeypatch):
+def test_video_and_records_are_wanted_only_while_requested(monkeypatch):
     monkeypatch.setattr(module, "WANTED_FOR_S", 0.05)
 
     hub = LiveHub()
@@ -160,7 +160,7 @@ def test_video_and_records_are_wanted_only_while_they_are_asked_for(monkeypatch)
         assert "gate" not in hub.heard()
 
 
-def test_listeners_get_the_records_of_their_sources_and_lose_the_oldest(monkeypatch):
+def test_listeners_get_the_records_of_their_sources_and_drop_the_oldest(monkeypatch):
     monkeypatch.setattr(module, "_MAX_RECORDS", 3)
 
     hub = LiveHub()
@@ -221,7 +221,7 @@ def parent():
         process.remote.close()
 
 
-def test_a_wish_reaches_the_worker_and_its_video_and_records_the_viewers():
+def test_demand_reaches_the_worker_and_its_output_the_viewers():
     with parent() as process, process.hub.view("gate") as viewer, process.hub.listen(None) as listener:
         generation = process.remote.viewed("gate")
         assert generation == process.hub.viewed("gate") > 0
@@ -240,7 +240,7 @@ def test_a_wish_reaches_the_worker_and_its_video_and_records_the_viewers():
         assert not process.remote.viewed("gate")
 
 
-def test_a_parent_that_hangs_is_waited_for_and_packets_wait_where_they_are_read():
+def test_packets_wait_at_the_reader_while_the_parent_hangs():
     with parent() as process, process.hub.view("gate") as viewer:
         process.hangs = True
         process.packets.waiting = [start(process.hub.viewed("gate"))]
@@ -256,7 +256,7 @@ def test_a_parent_that_hangs_is_waited_for_and_packets_wait_where_they_are_read(
         assert numbers(got) == [0, 1, 2]
 
 
-def test_nothing_is_made_once_nobody_wants_it_and_of_a_source_that_is_gone(monkeypatch):
+def test_nothing_is_produced_without_demand_or_for_removed_sources(monkeypatch):
     monkeypatch.setattr(module, "WANTED_FOR_S", 0.3)
     with parent() as process:
         with process.hub.view("gate"):
@@ -271,13 +271,13 @@ def test_nothing_is_made_once_nobody_wants_it_and_of_a_source_that_is_gone(monke
         assert process.remote.make_video("gate") == process.remote.make_records() == ([], 0)
 
 
-def test_packets_and_results_that_a_worker_dropped_are_counted():
+def test_packets_and_results_dropped_by_a_worker_are_counted():
     hub = LiveHub()
     LiveRelay(hub, lambda source, wish: None).handle(LiveData([("gate", [], 3)], [], 2))
     assert hub.lost == 5
 
 
-def test_other_messages_are_left_to_others():
+def test_unrelated_messages_are_not_consumed():
     relay = LiveRelay(LiveHub(), lambda source, wish: None)
     assert not relay.handle(Ready())
     assert relay.handle(LiveData([], [], 0))

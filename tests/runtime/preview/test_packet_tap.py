@@ -74,7 +74,7 @@ def play(tap, path, *, frames=40, shift_s=0.0, live=False, blank=0):
     tap._live.make_video()
 
 
-def test_without_a_viewer_nothing_is_made_or_kept(path):
+def test_nothing_is_produced_or_stored_without_a_viewer(path):
     live = Live()
     tap = PacketTap("gate", live)
     play(tap, path)
@@ -89,7 +89,7 @@ def test_without_a_viewer_nothing_is_made_or_kept(path):
     assert tap._video._muxer is None
 
 
-def test_a_video_begins_with_the_next_keyframe_and_knows_the_times_of_records(path):
+def test_a_video_starts_at_the_next_keyframe_with_record_times(path):
     live = Live()
     tap = PacketTap("gate", live)
     with av.open(str(path)) as container:
@@ -147,7 +147,7 @@ def test_a_viewer_of_a_slow_source_does_not_wait_for_its_next_keyframe(path, ste
 
 
 @pytest.mark.parametrize("gap", [True, False])
-def test_a_viewer_who_comes_after_others_of_a_slow_source_does_not_wait(path, gap):
+def test_a_later_viewer_of_a_slow_source_does_not_wait(path, gap):
     viewed = {**dict.fromkeys(range(22, 25), 1), **dict.fromkeys(range(28 if gap else 25, 40), 2)}
     live = watched_from(path, viewed, step_s=1.0)
     first, second = live.of(LiveStart)
@@ -155,26 +155,26 @@ def test_a_viewer_who_comes_after_others_of_a_slow_source_does_not_wait(path, ga
     assert live.pictures() == [(round((number - 20) / 25, 4), number) for number in range(20, 39)]
 
 
-def test_packets_of_another_connection_are_not_for_a_viewer(path):
+def test_packets_of_another_connection_are_not_sent(path):
     live = watched_from(path, dict.fromkeys(range(26, 40), 1), step_s=1.0, reconnects=[25])
     assert live.pictures()[0] == (0.0, 30)
 
 
-def test_a_slow_source_with_too_many_packets_between_keyframes_keeps_none(tmp_path):
+def test_an_oversized_gop_of_a_slow_source_is_not_stored(tmp_path):
     path = coded.clip(tmp_path / "long.mp4", 200, gop=90)
     for first_viewed, first_seen in ((155, 180), (120, 90)):
         live = watched_from(path, dict.fromkeys(range(first_viewed, 200), 1), step_s=1.0, frames=200)
         assert live.pictures()[0] == (0.0, first_seen)
 
 
-def test_the_times_of_records_come_with_the_first_frame_if_the_viewer_was_first(path):
+def test_record_times_of_the_first_viewer_start_with_the_first_frame(path):
     live = Live(1)
     play(PacketTap("gate", live), path, shift_s=7.5)
     assert live.of(LiveStart)[0].offset_s is None
     assert live.of(LiveOffset) == [LiveOffset(0.0, 7.5)]
 
 
-def test_over_a_loop_the_video_goes_on_and_tells_when_its_times_change(path):
+def test_the_video_continues_over_a_loop_and_sends_the_new_offset(path):
     live = Live(1)
     tap = PacketTap("gate", live)
     play(tap, path)
@@ -186,7 +186,7 @@ def test_over_a_loop_the_video_goes_on_and_tells_when_its_times_change(path):
     assert [time for time, _ in shown] == pytest.approx([number / 25 for number in range(79)], abs=1e-3)
 
 
-def test_a_connection_begins_with_a_keyframe(path, tmp_path):
+def test_a_connection_starts_at_a_keyframe(path, tmp_path):
     live = Live(1)
     tap = PacketTap("gate", live)
     play(tap, path, frames=5)
@@ -199,7 +199,7 @@ def test_a_connection_begins_with_a_keyframe(path, tmp_path):
     assert [number for _, number in live.pictures()] == [*range(5), *range(10, 39)]
 
 
-def test_the_first_packets_of_a_camera_which_have_no_times_are_shown_at_theirs(path):
+def test_first_packets_without_timestamps_get_their_times(path):
     live = Live(1)
     play(PacketTap("gate", live), path, blank=2, shift_s=3.0)
     assert live.pictures()[:5] == [(0.0, 0), (0.04, 1), (0.08, 2), (0.12, 3), (0.16, 4)]
@@ -207,7 +207,7 @@ def test_the_first_packets_of_a_camera_which_have_no_times_are_shown_at_theirs(p
     assert live.of(LiveOffset) == []
 
 
-def test_another_format_and_another_generation_start_a_video_of_their_own(path, tmp_path):
+def test_another_format_or_generation_starts_a_new_video(path, tmp_path):
     wide = coded.clip(tmp_path / "wide.mp4", 20, size=(400, 240))
     live = Live(1)
     tap = PacketTap("gate", live)
@@ -220,7 +220,7 @@ def test_another_format_and_another_generation_start_a_video_of_their_own(path, 
     assert live.pictures()[0] == (0.0, 0)
 
 
-def test_after_a_pause_of_viewers_the_video_starts_again(path):
+def test_the_video_restarts_after_a_time_without_viewers(path):
     live = Live(1)
     tap = PacketTap("gate", live)
     play(tap, path, frames=15)
@@ -231,14 +231,14 @@ def test_after_a_pause_of_viewers_the_video_starts_again(path):
     assert [start.generation for start in live.of(LiveStart)] == [1, 2]
 
 
-def test_what_browsers_do_not_play_is_said_once_and_harms_no_source(tmp_path):
+def test_an_unplayable_codec_is_reported_once(tmp_path):
     live, logged = Live(1), collect()
     play(PacketTap("gate", live), clips.write(tmp_path / "a.avi", codec="mpeg4", frames=10), frames=10)
     assert live.got == [LiveStart(1, error="browsers play h264 and hevc in pieces, and this is mpeg4")]
     assert logged == ["source gate cannot be shown as video: browsers play h264 and hevc in pieces, and this is mpeg4"]
 
 
-def test_a_ring_gets_the_packets_as_well(path):
+def test_packets_also_reach_the_ring_buffer(path):
     live, ring = Live(1), PacketRing(("clip",), limit_bytes=1 << 20)
     tap = PacketTap("gate", live, ring)
     play(tap, path)
@@ -247,7 +247,7 @@ def test_a_ring_gets_the_packets_as_well(path):
     assert PacketTap("gate", live).packet_ref(1.0) is None
 
 
-def test_while_no_video_is_made_packets_wait_up_to_a_limit_and_go_on_with_a_keyframe(path):
+def test_waiting_packets_are_limited_and_resume_at_a_keyframe(path):
     live = Live(1)
     tap = PacketTap("gate", live)
     play(tap, path, frames=5)
@@ -271,7 +271,7 @@ def test_while_no_video_is_made_packets_wait_up_to_a_limit_and_go_on_with_a_keyf
     assert times == sorted(set(times))
 
 
-def test_a_clock_that_the_camera_sets_gives_the_times_of_records_anew(path):
+def test_a_clock_change_of_the_camera_updates_record_times(path):
     live = Live(1)
     tap = PacketTap("gate", live)
     with av.open(str(path)) as container:

@@ -35,7 +35,7 @@ def records_of(queue):
     return [(source, json.loads(text)) for source, text in queue.make_records()[0]]
 
 
-def test_records_of_a_turn_are_made_at_once_and_only_of_the_sources_with_listeners(hub):
+def test_records_are_made_in_batches_for_sources_with_listeners(hub):
     queue = RecordQueue(hub)
     queue.put(batch_of("yard", "gate"))
     batch = batch_of("gate")
@@ -55,7 +55,7 @@ def test_records_of_a_turn_are_made_at_once_and_only_of_the_sources_with_listene
     assert records_of(queue) == []
 
 
-def test_pixels_and_memory_of_the_device_are_not_kept(hub):
+def test_pixels_and_device_memory_are_released(hub):
     queue, batch = RecordQueue(hub), batch_of("gate")
     image, read = np.zeros(8, np.uint8), []
 
@@ -81,7 +81,7 @@ def test_pixels_and_memory_of_the_device_are_not_kept(hub):
     assert "embedding" not in record["objects"][0]
 
 
-def test_without_listeners_nothing_is_kept_and_while_none_are_made_the_oldest_are_lost(hub, monkeypatch):
+def test_nothing_is_queued_without_listeners_and_a_full_queue_drops_the_oldest(hub, monkeypatch):
     monkeypatch.setattr(module, "_MAX_FRAMES", 3)
     queue = RecordQueue(hub)
     queue.put(batch_of("yard"))
@@ -100,7 +100,7 @@ def test_without_listeners_nothing_is_kept_and_while_none_are_made_the_oldest_ar
     assert queue.make_records() == ([], 0)
 
 
-def test_a_record_that_cannot_be_made_is_said_once_and_leaves_the_others(hub, monkeypatch):
+def test_a_failing_record_is_logged_once_and_does_not_affect_others(hub, monkeypatch):
     queue, logged = RecordQueue(hub), collect()
 
     def fails():

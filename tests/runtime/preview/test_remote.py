@@ -221,7 +221,7 @@ class Busy:
         self.got.append(message)
 
 
-def test_a_request_ends_at_its_time():
+def test_a_request_expires():
     remote = RemoteGallery(lambda *_: None)
     assert not remote.wants("gate", 10.0)
     remote.request({"gate": 12.0, "door": 11.0})
@@ -232,7 +232,7 @@ def test_a_request_ends_at_its_time():
     remote.close()
 
 
-def test_a_worker_makes_no_more_images_than_the_rates_allow(monkeypatch):
+def test_a_worker_respects_the_image_rates(monkeypatch):
     monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: 100.0))
     remote = RemoteGallery(lambda *_: None, images_per_s=4, event_images_per_s=2)
     remote.request({"gate": 103.0})
@@ -247,7 +247,7 @@ def test_a_worker_makes_no_more_images_than_the_rates_allow(monkeypatch):
     remote.close()
 
 
-def test_a_slow_parent_delays_nobody_and_gets_what_is_new():
+def test_a_slow_parent_delays_no_worker_and_gets_the_newest():
     slow = Busy()
     remote = RemoteGallery(slow.send, keep=3)
     remote.put("gate", b"0", 0, 0.0)
@@ -266,7 +266,7 @@ def test_a_slow_parent_delays_nobody_and_gets_what_is_new():
     ]
 
 
-def test_many_events_make_few_messages():
+def test_events_are_sent_in_batches():
     got = []
     remote = RemoteGallery(got.append)
     for frame in range(20):
@@ -277,7 +277,7 @@ def test_many_events_make_few_messages():
     assert len(got) <= 8
 
 
-class Colour(enum.StrEnum):
+class Paint(enum.StrEnum):
     RED = "red"
 
 
@@ -286,16 +286,16 @@ class Silent:
         raise ValueError("no text")
 
 
-def test_events_are_sent_in_values_that_every_process_has():
+def test_events_are_sent_with_plain_values():
     got = []
     remote = RemoteGallery(got.append)
-    data = {"at": np.float32(0.5), "colour": Colour.RED, "own": [SimpleNamespace(x=1)]}
-    unusual_event = Event(Colour.RED, "line", "gate", 0, 0.0, Colour.RED, data)
+    data = {"at": np.float32(0.5), "paint": Paint.RED, "own": [SimpleNamespace(x=1)]}
+    unusual_event = Event(Paint.RED, "line", "gate", 0, 0.0, Paint.RED, data)
     remote.add_events(1.0, [unusual_event, event(3, bad=Silent())], None)
     remote.close()
     (_, sent, _), (_, other, _) = (gallery_event for message in got for gallery_event in message.events)
-    assert sent.data == {"at": np.float32(0.5), "colour": "red", "own": ["namespace(x=1)"]}
-    assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["colour"])] == [str] * 3
+    assert sent.data == {"at": np.float32(0.5), "paint": "red", "own": ["namespace(x=1)"]}
+    assert [type(plain) for plain in (sent.kind, sent.track_id, sent.data["paint"])] == [str] * 3
     assert sent.key is None
     assert (other.frame, other.data) == (3, {"bad": "(no text: __str__ raises ValueError)"})
 
@@ -312,7 +312,7 @@ def clock(monkeypatch):
     return time_state
 
 
-def test_requests_are_passed_on_once_a_second_for_each_source(clock):
+def test_requests_are_forwarded_once_a_second_per_source(clock):
     gallery, orders = Gallery(), []
     relay = GalleryRelay(gallery, lambda *arguments: orders.append(arguments))
     for step in range(25):
@@ -324,7 +324,7 @@ def test_requests_are_passed_on_once_a_second_for_each_source(clock):
     assert list(relay._ordered_s) == ["gate"]  # not every source that was ever watched
 
 
-def test_images_that_nobody_asked_for_are_not_kept(clock):
+def test_unrequested_images_are_discarded(clock):
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
     assert relay.handle(PreviewImage("gate", b"jpeg", 3, 0.12))
@@ -341,7 +341,7 @@ def test_images_that_nobody_asked_for_are_not_kept(clock):
     assert gallery.newest("gate") is None
 
 
-def test_any_message_lets_go_of_images_whose_viewers_left(clock):
+def test_any_message_releases_images_without_viewers(clock):
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
     gallery.request("gate")
@@ -354,7 +354,7 @@ def test_any_message_lets_go_of_images_whose_viewers_left(clock):
     assert gallery.newest("gate") is None
 
 
-def test_events_get_their_numbers_in_the_parent():
+def test_events_are_numbered_in_the_parent():
     gallery = Gallery()
     relay = GalleryRelay(gallery, lambda *_: None)
     gallery.add_events(1.0, [event(0, "pipeline")], None)

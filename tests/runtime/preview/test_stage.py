@@ -57,10 +57,10 @@ def batch_of(*batch_frames):
 
 
 def preview(gallery, *draw):
-    stage = Preview(gallery, draw)
-    stage.context = Context("preview")
-    stage.open()
-    return stage
+    preview_stage = Preview(gallery, draw)
+    preview_stage.context = Context("preview")
+    preview_stage.open()
+    return preview_stage
 
 
 # ------------------------------------------------------------------------------------------------------ where it sits
@@ -80,7 +80,7 @@ def preview(gallery, *draw):
         ),
     ],
 )
-def test_it_reads_from_the_last_stages_that_are_not_sinks(stages, inputs, draws, root):
+def test_the_preview_reads_the_last_stages_before_sinks(stages, inputs, draws, root):
     graph = graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root)
     stage = tap(graph, Gallery())
     assert stage.inputs == inputs
@@ -111,13 +111,13 @@ ZONE = "pixelate: {zone: [[0, 0], [320, 0], [320, 360], [0, 360]]}"
         ("draw: {}\n  other: {stage: draw, from: decode}", ["draw", "other"], []),
     ],
 )
-def test_what_the_pipeline_hides_is_hidden_on_the_page(stages, inputs, clear, root):
+def test_regions_hidden_by_the_pipeline_are_hidden_on_the_page(stages, inputs, clear, root):
     graph = graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {stages}", root)
     assert tap(graph, Gallery()).inputs == inputs
     assert hidden_elsewhere(graph) == clear
 
 
-def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root):
+def test_a_zone_hidden_on_a_branch_is_hidden_on_the_page(root):
     gallery, plain = Gallery(), Gallery()
     for shown_gallery, zone in ((gallery, ZONE), (plain, "")):
         shown_gallery.request("street")
@@ -128,7 +128,7 @@ def test_a_zone_that_is_hidden_on_a_branch_is_no_clear_picture_on_the_page(root)
     assert detail[0] < 0.5 * detail[1]
 
 
-def test_what_is_clear_on_the_page_is_said(root):
+def test_stages_shown_unhidden_on_the_page_are_reported(root):
     logged = collect()
     text = f"one: {{stage: draw, {ZONE}}}\n  two: {{stage: draw, from: decode, {ZONE}}}"
     graph = graph_of(f"sources: {{street: samples/street.mp4}}\nstages:\n  {text}", root)
@@ -136,12 +136,12 @@ def test_what_is_clear_on_the_page_is_said(root):
     assert any("the page shows another branch than two: objects hidden there are visible" in line for line in logged)
 
 
-def test_its_id_is_its_own(root):
+def test_the_preview_has_a_unique_id(root):
     graph = graph_of("sources: {s: samples/street.mp4}\nstages: {preview: {stage: jsonl, path: out/x.jsonl}}", root)
     assert tap(graph, Gallery()).id == "preview-2"
 
 
-def test_a_stage_that_draws_may_still_do_so_in_place(root):
+def test_drawing_in_place_is_still_allowed(root):
     text = "sources: {s: samples/street.mp4}\nstages: {detect: {model: demo}, draw: {}, video: {path: out/x.mp4}}"
     graph = graph_of(text, root)
     assert graph.nodes["draw"].in_place
@@ -152,7 +152,7 @@ def test_a_stage_that_draws_may_still_do_so_in_place(root):
 # ------------------------------------------------------------------------------------------------------ what it shows
 
 
-def test_nobody_looks_and_nothing_is_made(root, monkeypatch):
+def test_nothing_is_drawn_without_a_viewer(root, monkeypatch):
     gallery = Gallery()
     text = TRACKED.replace("  line:", "  unused:").split("  unused:")[0]
     drawn_frames = []
@@ -171,17 +171,17 @@ def test_the_first_image_is_drawn_before_the_first_frame(monkeypatch):
     monkeypatch.setattr(
         thumbnail, "draw_small", lambda image, tables, *rest: drawn.append(tables) or draw_small(image, tables, *rest)
     )
-    stage = preview(Gallery(), "detect", "other")
+    preview_stage = preview(Gallery(), "detect", "other")
     assert [[table.labels for table in tables] for tables in drawn] == [[("object",), ("object",)]]
-    assert not stage.context.counters.values
+    assert not preview_stage.context.counters.values
 
 
-def test_a_stage_opens_where_no_image_can_be_made(monkeypatch):
+def test_the_preview_opens_although_no_image_can_be_encoded(monkeypatch):
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
     assert not preview(Gallery()).context.counters.values
 
 
-def test_who_looks_sees_what_was_found(root):
+def test_viewers_see_the_detections(root):
     plain, drawn = Gallery(), Gallery()
     for gallery, text in ((plain, "jsonl: {path: '{out}'}"), (drawn, "detect: {model: demo}")):
         gallery.request("street")
@@ -193,7 +193,7 @@ def test_who_looks_sees_what_was_found(root):
     assert 0.001 < changed.mean() < 0.3  # boxes and labels, and the street beneath them is the same
 
 
-def test_a_drawn_box_lies_where_the_object_is():
+def test_a_drawn_box_is_at_its_object():
     gallery = Gallery()
     gallery.request("cam")
     frame = frames(1, source="cam", width=1280, height=960, pixels=True)[0]
@@ -225,7 +225,7 @@ def test_the_newest_frame_of_each_source_is_shown():
     assert (gallery.newest("a").frame, gallery.newest("b").frame, gallery.newest("c")) == (2, 1, None)
 
 
-def test_events_come_with_the_picture_of_their_frame(root):
+def test_events_have_the_image_of_their_frame(root):
     gallery = Gallery()
     report = run(TRACKED, root, gallery, limit=150)
     entries = gallery.events(500)
@@ -239,7 +239,7 @@ def test_events_come_with_the_picture_of_their_frame(root):
     assert len({(o.event.source, o.event.frame) for o in pictured}) + left_out == len(frames_with)
 
 
-def test_events_of_sinks_are_told_too(root):
+def test_events_of_sinks_are_reported(root):
     registry = default_registry()
     with Collecting(registry):
 
@@ -263,7 +263,7 @@ def test_events_of_sinks_are_told_too(root):
     assert running.frames > 100
 
 
-def test_a_picture_that_a_sink_has_saved_is_kept_where_it_is_small(tmp_path):
+def test_a_small_image_saved_by_a_sink_is_reused(tmp_path):
     def saved(name, size=10, kind="saved", **data):
         (tmp_path / name).write_bytes(bytes(size))
         return module._saved(Event(kind, "snapshot", "cam", 0, 0.0, -1, {"path": str(tmp_path / name), **data}))
@@ -283,13 +283,13 @@ def slow(monkeypatch):
     go, draw_small = threading.Event(), thumbnail.draw_small
     gallery = Gallery()
     gallery.request("cam")
-    stage = Preview(gallery)
-    stage.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
-    stage.open()
+    preview_stage = Preview(gallery)
+    preview_stage.context = Context("preview", runtime=RuntimeContext(background=ThreadedBackground))
+    preview_stage.open()
     monkeypatch.setattr(thumbnail, "draw_small", lambda *arguments: go.wait(20) and draw_small(*arguments))
-    yield stage, gallery, go
+    yield preview_stage, gallery, go
     go.set()
-    stage.close()
+    preview_stage.close()
 
 
 def with_event(index):
@@ -302,81 +302,81 @@ def kinds(gallery):
     return [entry.event.kind for entry in gallery.events(50)][::-1]
 
 
-def test_no_frame_waits_for_a_slow_image_and_no_event_is_lost(slow):
-    stage, gallery, go = slow
+def test_slow_images_delay_no_frame_and_lose_no_event(slow):
+    preview_stage, gallery, go = slow
     for index in range(20):
-        stage.process(with_event(index))
+        preview_stage.process(with_event(index))
     assert not gallery.events(5)  # their order is kept
-    assert stage.context.counters["event images left out"] == 18
+    assert preview_stage.context.counters["event images left out"] == 18
     go.set()
-    stage.close()
+    preview_stage.close()
     assert kinds(gallery) == [f"event {index}" for index in range(20)]
     assert [entry.jpeg is not None for entry in gallery.events(50)][::-1] == [True] * 2 + [False] * 18
     assert gallery.newest("cam") is not None
 
 
-def test_events_come_without_an_image_that_takes_too_long(slow):
-    stage, gallery, go = slow
+def test_events_are_sent_without_a_late_image(slow):
+    preview_stage, gallery, go = slow
     for index in range(3):
-        stage.process(with_event(index))
+        preview_stage.process(with_event(index))
     time.sleep(1.05)
-    stage.process(Batch(frames(1, source="other", pixels=True)))
+    preview_stage.process(Batch(frames(1, source="other", pixels=True)))
     assert [(entry.event.kind, entry.jpeg) for entry in gallery.events(5)][::-1] == [
         (f"event {n}", None) for n in range(3)
     ]
     go.set()
-    stage.close()
+    preview_stage.close()
     assert len(gallery.events(50)) == 3
 
 
-def test_events_whose_image_is_not_made_at_the_end_are_told_without_it(slow, monkeypatch):
-    stage, gallery, _ = slow
+def test_pending_events_are_sent_without_an_image_at_the_end(slow, monkeypatch):
+    preview_stage, gallery, _ = slow
     monkeypatch.setattr(module, "_CLOSE_S", 0.1)
     for index in range(3):
-        stage.process(with_event(index))
-    stage.close()
+        preview_stage.process(with_event(index))
+    preview_stage.close()
     assert [(entry.event.kind, entry.jpeg) for entry in gallery.events(5)][::-1] == [
         (f"event {n}", None) for n in range(3)
     ]
 
 
-def test_a_batch_has_images_of_sixteen_events(slow):
-    stage, gallery, go = slow
+def test_a_batch_has_images_of_at_most_16_events(slow):
+    preview_stage, gallery, go = slow
     go.set()
     batch_frames = [frames(1, source=f"s{index}", pixels=True)[0] for index in range(20)]
     for frame in batch_frames:
         frame.emit("crossed")
-    stage.process(Batch(batch_frames))
-    stage.close()
+    preview_stage.process(Batch(batch_frames))
+    preview_stage.close()
     assert sum(entry.jpeg is not None for entry in gallery.events(50)) == 16
-    assert stage.context.counters["event images left out"] == 4
+    assert preview_stage.context.counters["event images left out"] == 4
 
 
-def test_a_watched_source_has_one_image_under_way(slow, monkeypatch):
-    stage, _, go = slow
+def test_a_watched_source_has_a_single_image_in_progress(slow, monkeypatch):
+    preview_stage, _, go = slow
     started, images = [], Preview._images
     monkeypatch.setattr(Preview, "_images", lambda self, *arguments: started.append(1) or images(self, *arguments))
     for _ in range(5):
-        stage.process(Batch(frames(1, source="cam", pixels=True)))
+        preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
     assert len(started) == 1
     go.set()
     until = time.monotonic() + 10
     while len(started) < 2 and time.monotonic() < until:
-        stage.process(Batch(frames(1, source="cam", pixels=True)))
+        preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
         time.sleep(0.01)
     assert len(started) == 2
 
 
-def test_a_source_that_is_removed_leaves_no_image(slow):
-    stage, gallery, go = slow
-    stage.process(Batch(frames(1, source="cam", pixels=True)))
+def test_a_removed_source_leaves_no_image(slow):
+    preview_stage, gallery, go = slow
+    preview_stage.process(Batch(frames(1, source="cam", pixels=True)))
     gallery.forget("cam")
     go.set()
-    stage.close()
+    preview_stage.close()
     assert gallery.newest("cam") is None
 
 
-def test_a_failed_frame_tells_its_events_without_a_picture():
+def test_events_of_a_failed_frame_have_no_image():
     gallery = Gallery()
     frame = frames(1, source="cam", pixels=True)[0]
     frame.emit("crossed")
@@ -385,7 +385,7 @@ def test_a_failed_frame_tells_its_events_without_a_picture():
     assert [entry.jpeg for entry in gallery.events(5)] == [None]
 
 
-def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
+def test_a_frame_without_pixels_has_no_image():
     gallery = Gallery()
     gallery.request("a")
     gallery.request("b")
@@ -396,15 +396,15 @@ def test_a_frame_without_pixels_has_no_picture_and_harms_nobody():
     assert gallery.newest("b") is not None
 
 
-def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
+def test_a_failed_image_does_not_fail_its_frame(monkeypatch):
     gallery, logged = Gallery(), collect()
     gallery.request("cam")
-    stage = preview(gallery)
+    preview_stage = preview(gallery)
     monkeypatch.setattr("streamkit.ops.preprocess.preprocess", lambda *_: 1 / 0)
     batch = Batch(frames(2, source="cam", pixels=True))
-    assert stage.process(batch) is batch
+    assert preview_stage.process(batch) is batch
     assert not batch.failed
-    assert stage.context.counters["previews failed"] == 1
+    assert preview_stage.context.counters["previews failed"] == 1
     assert "ZeroDivisionError" in logged[0]
 
 
@@ -420,12 +420,12 @@ def test_a_picture_that_cannot_be_made_never_fails_a_frame(monkeypatch):
         ((9000, 10), (640, 2)),
     ],
 )
-def test_sizes_are_even_small_and_keep_their_shape(size, small):
+def test_image_sizes_are_even_bounded_and_keep_the_aspect_ratio(size, small):
     assert small_spec(*size, (WIDTH, HEIGHT)).size == small
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_only_the_small_picture_crosses(root):
+def test_only_the_small_image_is_copied_from_the_gpu(root):
     gallery, reference = Gallery(), Gallery()
     text = "sources: {street: samples/street.mp4}\nstages:\n  detect: {model: demo}"
     for device_gallery, device in ((gallery, "cuda"), (reference, "cpu")):

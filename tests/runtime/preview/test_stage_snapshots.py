@@ -35,7 +35,7 @@ stages:
 """
 
 
-def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(root, tmp_path):
+def test_each_saved_event_is_reported_once_also_with_stages_below_the_sink(root, tmp_path):
     registry = default_registry()
     with Collecting(registry):
 
@@ -65,7 +65,7 @@ def test_each_saved_event_comes_once_also_where_a_stage_stands_below_the_sink(ro
     assert running.report(0)["events"] == {"ticked": 5, "saved": 5}
 
 
-def test_a_saved_picture_is_its_events(root, tmp_path):
+def test_a_saved_image_is_that_of_its_event(root, tmp_path):
     registry = default_registry()
     with Collecting(registry):
 
@@ -89,7 +89,7 @@ def test_a_saved_picture_is_its_events(root, tmp_path):
         assert seen.jpeg[:3] == b"\xff\xd8\xff"
 
 
-def test_each_process_follows_the_sinks_that_it_runs(root):
+def test_each_process_reports_the_sinks_that_it_runs(root):
     """The parent of worker processes listens to its sinks; a worker has relays in their place."""
     line = "line: {stage: line_counter, line: [[320, 60], [320, 360]]}"
     text = (

@@ -28,7 +28,7 @@ def picture(path):
     return bgr[..., ::-1].astype(int)
 
 
-def test_the_picture_shows_where_objects_stood(folder):
+def test_the_image_shows_where_objects_stood(folder):
     run_stage(Heatmap(path="out/{source}-heat.png"), standing(30, [(50, 60), (50, 60), (150, 60)]))
     heat = picture(folder / "out" / "test-heat.png")
     assert heat.shape == (120, 200, 3)
@@ -37,12 +37,12 @@ def test_the_picture_shows_where_objects_stood(folder):
     assert not [path for path in (folder / "out").iterdir() if path.name != "test-heat.png"]
 
 
-def test_each_source_has_its_own_and_one_without_frames_none(folder):
+def test_each_source_with_frames_has_an_image(folder):
     run_stage(Heatmap(path="{source}.jpg"), [*standing(3, [(50, 60)]), *standing(3, [(9, 60)], source="b")])
     assert sorted(path.name for path in folder.iterdir()) == ["b.jpg", "test.jpg"]
 
 
-def test_time_counts_and_not_frames(folder):
+def test_the_heatmap_counts_time_and_not_frames(folder):
     for name, n, step_s in (("slow", 11, 0.4), ("fast", 101, 0.04)):
         footage = standing(n, [(50, 60)], source=name, step_s=step_s)
         for frame in footage[n // 2 :]:
@@ -51,14 +51,14 @@ def test_time_counts_and_not_frames(folder):
     assert np.abs(picture(folder / "slow.png") - picture(folder / "fast.png")).mean() < 3
 
 
-def test_only_some_classes_and_no_background(folder):
+def test_the_heatmap_shows_selected_classes_without_a_background(folder):
     footage = standing(10, [(50, 60)])
     run_stage(Heatmap(path="{source}.png", labels=("car",), background=False), footage)
     assert not picture(folder / "test.png").any()
     assert all(frame._state.counters is None or not frame._state.counters["pixels to host"] for frame in footage)
 
 
-def test_it_is_written_every_so_often_and_when_asked(folder):
+def test_the_heatmap_is_written_periodically_and_on_request(folder):
     done = run_stage(Heatmap(path="{source}.png", every=1.0), standing(60, [(50, 60)]), batch=1)
     assert [(e.frame, e.kind, e.data) for f in done for e in f.events] == [
         (25, "saved", {"path": "test.png"}),
@@ -77,7 +77,7 @@ def test_it_is_written_every_so_often_and_when_asked(folder):
     stage.close()
 
 
-def test_where_time_goes_back_every_goes_on_from_where_it_was(folder):
+def test_a_time_jump_back_continues_the_interval(folder):
     footage = standing(5, [(50, 60)])
     for frame, pts_s in zip(footage, (100.0, 101.5, 2.0, 2.4, 3.0), strict=True):
         frame.pts_s = pts_s
@@ -85,7 +85,7 @@ def test_where_time_goes_back_every_goes_on_from_where_it_was(folder):
     assert [event.pts_s for frame in done for event in frame.events] == [3.0], "1.5 s, and a second more after it"
 
 
-def test_now_may_change_while_a_pipeline_runs(root):
+def test_the_option_now_may_change_live(root):
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.runtime.control.settings import changeable, checked
@@ -96,7 +96,7 @@ def test_now_may_change_while_a_pipeline_runs(root):
     assert checked(graph, "heatmap", {"trigger": 3})[0][1] == {"trigger": 3}
 
 
-def test_a_folder_that_cannot_be_written_is_told(folder):
+def test_an_unwritable_folder_is_reported(folder):
     (folder / "out").write_text("a file where a folder is needed")
     from streamkit.core.errors import OutputError
 
@@ -104,7 +104,7 @@ def test_a_folder_that_cannot_be_written_is_told(folder):
         run_stage(Heatmap(path="out/{source}.png"), standing(3, [(50, 60)]))
 
 
-def test_in_a_pipeline(run_pipeline, folder, root):
+def test_a_pipeline_writes_a_heatmap(run_pipeline, folder, root):
     outcome = run_pipeline(
         f"""
 sources: {{street: {json.dumps(str(root / "samples/street.mp4"))}}}
@@ -119,7 +119,7 @@ stages:
 
 
 @pytest.mark.parametrize("options", ["every: 1s", "opacity: 0.5"], ids=["now and then", "at the end"])
-def test_a_picture_that_cannot_be_written_ends_the_run_and_the_records_are_whole(options, folder, root, tmp_path):
+def test_an_unwritable_image_ends_the_run_and_records_are_complete(options, folder, root, tmp_path):
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.core.data import Device

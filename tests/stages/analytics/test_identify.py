@@ -72,7 +72,7 @@ def mixed(look, other_look, share):
 # -------------------------------------------------------------------------------------------------------- appearance
 
 
-def test_one_look_is_one_identity_on_all_cameras():
+def test_equal_embeddings_have_the_same_identity_on_all_cameras():
     footage = merged(seen("a", {1: (0, 100, 100), 2: (1, 300, 100)}), seen("b", {1: (1, 50, 50), 7: (0, 90, 90)}))
     identity_by_track = identities(run_stage(Identify(), footage, batch=2))
     assert identity_by_track["a", 1] == identity_by_track["b", 7]
@@ -89,7 +89,7 @@ def test_two_tracks_of_a_camera_never_share_an_identity():
     assert len(set(identities(done).values())) == 2
 
 
-def test_a_lost_track_that_comes_back_beside_its_successor_loses_the_identity():
+def test_a_track_that_returns_beside_its_successor_loses_the_identity():
     first = seen("a", {1: (0, 100, 100)}, seconds=9.0)
     second = seen("a", {2: (0, 100, 100)}, 9.0, seconds=1.0)
     both = seen("a", {1: (0, 100, 100), 2: (0, 200, 100)}, 10.0, seconds=4.0)
@@ -102,12 +102,12 @@ def test_a_lost_track_that_comes_back_beside_its_successor_loses_the_identity():
         assert len(set(present)) == len(present)
 
 
-def test_who_comes_back_gets_the_same_number():
+def test_a_returning_object_keeps_its_identity():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("a", {5: (0, 200, 100)}, 30.0))
     assert identities(run_stage(Identify(), footage)) == {("a", 1): 1, ("a", 5): 1}
 
 
-def test_classes_are_not_mixed():
+def test_classes_have_separate_identities():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, label="car"))
     assert len(set(identities(run_stage(Identify(), footage)).values())) == 2
     only = run_stage(Identify(labels=("person",)), footage)
@@ -115,13 +115,13 @@ def test_classes_are_not_mixed():
 
 
 @pytest.mark.parametrize(("share", "same"), [(0.3, True), (0.45, False)])
-def test_the_threshold_decides(share, same):
+def test_similarity_below_the_threshold_is_a_new_identity(share, same):
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, share), 50, 50)}))
     identity_by_track = identities(run_stage(Identify(min_similarity=0.9), footage, batch=2))
     assert (identity_by_track["a", 1] == identity_by_track["b", 1]) is same
 
 
-def test_a_better_match_that_comes_later_wins():
+def test_a_later_better_match_takes_the_identity():
     footage = merged(
         seen("a", {1: (0, 100, 100)}, seconds=4.0),
         seen("b", {1: (mixed(0, 1, 0.4), 50, 50)}, seconds=4.0),
@@ -134,7 +134,7 @@ def test_a_better_match_that_comes_later_wins():
 
 
 @pytest.mark.parametrize("start_s", [0.0, 100.0])
-def test_two_numbers_of_one_object_are_merged_when_it_is_seen_better(start_s):
+def test_two_identities_of_an_object_are_merged_after_a_better_view(start_s):
     worse = seen("b", {1: (1, 50, 50)}, start_s, seconds=0.5)
     better = seen("b", {1: (0, 50, 50)}, start_s + 0.5, seconds=4.0)
     stage = Identify()
@@ -153,7 +153,7 @@ def test_an_object_without_a_vector_has_no_identity():
 # --------------------------------------------------------------------------------------------------- time and place
 
 
-def test_nobody_is_faster_than_the_travel_time():
+def test_matches_faster_than_the_travel_time_are_refused():
     travel = {"a": {"b": 10.0}}
     soon = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, 5.0))
     late = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 50, 50)}, 15.0))
@@ -163,7 +163,7 @@ def test_nobody_is_faster_than_the_travel_time():
     assert len(set(identities(run_stage(Identify(travel=travel), back)).values())) == 2
 
 
-def test_the_place_on_the_ground_tells_twins_apart():
+def test_ground_positions_distinguish_similar_objects():
     planes = {"a": PLANE, "b": PLANE}
     footage = merged(
         seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95), 9: (0, 95, 105)})
@@ -174,7 +174,7 @@ def test_the_place_on_the_ground_tells_twins_apart():
     assert identity_by_track["a", 1] != identity_by_track["a", 2]
 
 
-def test_objects_at_different_places_are_two_however_alike():
+def test_similar_objects_at_different_places_are_distinct():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 400, 100)}))
     assert len(set(identities(run_stage(Identify(planes={"a": PLANE, "b": PLANE}), footage, batch=2)).values())) == 2
     assert len(set(identities(run_stage(Identify(planes={"a": PLANE}), footage, batch=2)).values())) == 1
@@ -185,7 +185,7 @@ def test_objects_at_different_places_are_two_however_alike():
 
 
 @pytest.mark.parametrize(("x", "parted"), [(104, 0), (400, 1)])
-def test_who_walks_away_from_the_place_of_an_identity_has_another_one(x, parted):
+def test_an_object_that_moves_away_from_its_identity_gets_another(x, parted):
     """Two people of one look meet; one of them walks on, which one camera sees."""
     stage = Identify(planes={"a": PLANE, "b": PLANE})
     meets = seen("b", {1: (0, 100, 100)}, seconds=2.0)
@@ -196,14 +196,14 @@ def test_who_walks_away_from_the_place_of_an_identity_has_another_one(x, parted)
     assert ("identities: parted" in stage.context.counters.values) is bool(parted)
 
 
-def test_at_one_place_a_worse_look_is_enough():
+def test_equal_ground_positions_lower_the_threshold():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (mixed(0, 1, 0.45), 105, 100)}))
     assert len(set(identities(run_stage(Identify(min_similarity=0.9), footage, batch=2)).values())) == 2
     planes = {"a": PLANE, "b": PLANE}
     assert len(set(identities(run_stage(Identify(min_similarity=0.9, planes=planes), footage, batch=2)).values())) == 1
 
 
-def test_cameras_that_are_not_in_step_are_compared_at_the_same_time():
+def test_positions_of_unsynchronized_cameras_are_compared_at_equal_times():
     """One camera is a second behind; a car of 20 m/s is 20 m away by then."""
 
     def driving(source, late_s):
@@ -219,7 +219,7 @@ def test_cameras_that_are_not_in_step_are_compared_at_the_same_time():
     assert identity_by_track["a", 1] == identity_by_track["b", 1]
 
 
-def test_a_file_with_a_homography_is_a_plane(tmp_path):
+def test_a_homography_file_defines_a_plane(tmp_path):
     path = tmp_path / "b.txt"
     path.write_text("0.1 0 0\n0 0.1 0\n0 0 1\n")
     footage = merged(seen("a", {1: (0, 100, 100), 2: (0, 300, 100)}), seen("b", {8: (0, 305, 95)}))
@@ -230,7 +230,7 @@ def test_a_file_with_a_homography_is_a_plane(tmp_path):
 # ------------------------------------------------------------------------------------------------------------ events
 
 
-def test_seen_and_left_tell_the_path():
+def test_the_events_seen_and_left_describe_the_path():
     footage = merged(
         seen("gate", {1: (0, 100, 100)}, seconds=4.0),
         seen("yard", {3: (0, 50, 50)}, 10.0, seconds=5.0),
@@ -257,7 +257,7 @@ def test_seen_and_left_tell_the_path():
 
 
 @pytest.mark.parametrize(("back_s", "cameras"), [(103.0, ["gate", "yard"]), (105.0, ["gate", "yard", "gate"])])
-def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back_s, cameras):
+def test_a_return_within_the_track_time_is_not_a_departure(back_s, cameras):
     sightings = merged(
         seen("gate", {1: (0, 100, 100)}, 100.0),
         seen("yard", {1: (0, 50, 50)}, 101.0, seconds=6.0),
@@ -270,14 +270,14 @@ def test_who_is_back_at_a_camera_within_the_time_of_a_track_has_not_left_it(back
     assert left["path"][0]["from_s"] == 100.0
 
 
-def test_a_glimpse_is_no_event():
+def test_a_brief_appearance_gives_no_event():
     footage = merged(seen("a", {1: (0, 100, 100)}, seconds=0.8), seen("a", {}, 0.8, seconds=10.0))
     done = run_stage(Identify(left_after=5.0), footage)
     assert identities(done) == {("a", 1): 1}
     assert [event for frame in done for event in frame.events] == []
 
 
-def test_who_has_left_and_comes_back_is_not_new():
+def test_a_returning_identity_is_not_new():
     footage = merged(
         seen("a", {1: (0, 100, 100)}), seen("a", {}, 2.0, seconds=10.0), seen("a", {2: (0, 100, 100)}, 12.0)
     )
@@ -304,7 +304,7 @@ def test_an_identity_is_forgotten_after_a_time():
     assert counted["identities: new"] == 2
 
 
-def test_beyond_the_limit_the_oldest_is_forgotten():
+def test_the_oldest_identity_is_forgotten_at_the_limit():
     footage = merged(
         *(seen("a", {n: (n, 100, 100)}, 10.0 * n) for n in range(4)),
         seen("a", {9: (0, 100, 100)}, 50.0),
@@ -316,7 +316,7 @@ def test_beyond_the_limit_the_oldest_is_forgotten():
     assert counted["identities: forgotten, limit"] == 2
 
 
-def test_an_object_that_is_in_view_is_never_forgotten_though_another_file_is_ahead():
+def test_an_object_in_view_is_not_forgotten_while_another_file_is_ahead():
     behind = seen("a", {1: (0, 100, 100)}, seconds=4.0)
     ahead = seen("b", {1: (1, 100, 100)}, seconds=4.0)
     for frame in ahead:
@@ -327,7 +327,7 @@ def test_an_object_that_is_in_view_is_never_forgotten_though_another_file_is_ahe
     assert "identities: forgotten, unseen" not in counted
 
 
-def test_a_camera_that_has_stopped_holds_no_identity():
+def test_a_stopped_camera_holds_no_identity():
     stopped = seen("a", {1: (0, 100, 100)})
     others = [seen("b", {n: (n, 100, 100)}, 10.0 * n) for n in range(1, 6)]
     stage = Identify(max_identities=2)
@@ -339,7 +339,7 @@ def test_a_camera_that_has_stopped_holds_no_identity():
 # ---------------------------------------------------------------------------------------------- sources of their own
 
 
-def test_per_source_the_other_sources_change_nothing():
+def test_per_source_identities_do_not_depend_on_other_sources():
     camera_a = seen("a", {1: (0, 100, 100), 2: (1, 200, 100)})
     camera_b = seen("b", {1: (1, 100, 100), 2: (2, 200, 100)})
     alone = identities(run_stage(Identify(per_source=True), camera_a, batch=3))
@@ -348,7 +348,7 @@ def test_per_source_the_other_sources_change_nothing():
     assert {identity_by_track["b", 1], identity_by_track["b", 2]} == {1, 2}
 
 
-def test_per_source_nobody_leaves_on_the_frames_of_another_source():
+def test_per_source_departures_ignore_frames_of_other_sources():
     camera_a = merged(seen("a", {1: (0, 100, 100)}, seconds=3.0), seen("a", {}, 3.0, seconds=5.0))
     camera_b = seen("b", {1: (0, 100, 100)}, 8.1, seconds=9.0)
     done = run_stage(Identify(per_source=True, left_after=4.0), [*camera_a, *camera_b], batch=1)
@@ -357,7 +357,7 @@ def test_per_source_nobody_leaves_on_the_frames_of_another_source():
     assert events(cut, "left") == []
 
 
-def test_live_sources_and_files_have_no_common_time():
+def test_live_sources_and_files_cannot_be_combined():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("b", {1: (0, 100, 100)}))
     for frame in footage:
         frame.time_s = 1.7e9 + frame.pts_s if frame.source == "a" else None
@@ -366,7 +366,7 @@ def test_live_sources_and_files_have_no_common_time():
     assert any("they have no common time" in text for text in logged)
 
 
-def test_a_source_that_another_process_reads_begins_with_new_tracks():
+def test_a_source_moved_to_another_process_starts_with_new_tracks():
     footage = merged(seen("a", {1: (0, 100, 100)}), seen("a", {1: (1, 100, 100)}, 2.1))
     stage = Identify()
     update = stage.update
@@ -428,12 +428,12 @@ FOUR = "[[0, 0], [9, 0], [9, 9], [0, 9]]"
         (LOOK + "  identify: {distance: 0}", "distance must be more than 0 m, got 0"),
     ],
 )
-def test_mistakes_are_told(stages, message):
+def test_invalid_options_are_refused(stages, message):
     problems = problems_of(HEAD + stages)
     assert any(message in problem for problem in problems), problems
 
 
-def test_what_a_homography_file_must_hold(tmp_path):
+def test_invalid_homography_files_are_refused(tmp_path):
     path = tmp_path / "h.txt"
     for text, message in (
         ("1 2 3", "got 3 numbers"),

@@ -6,7 +6,7 @@ from streamkit.stages.analytics.line_counter import LineCounter
 from streamkit.testing.kit import detections, frames, run_stage
 
 
-def test_in_a_pipeline_with_its_report(run_pipeline):
+def test_a_pipeline_counts_crossings_and_reports_them(run_pipeline):
     outcome = run_pipeline(
         """
 plugins: [plugins]
@@ -50,7 +50,7 @@ def crossings(done):
 THERE_AND_BACK = *range(20, 101, 10), *range(90, 19, -10)
 
 
-def test_each_line_counts_both_ways_for_its_own_sources():
+def test_each_line_counts_both_directions_for_its_sources():
     lines = {"near": ((60, 0), (60, 200)), "far": ((75, 0), (75, 200))}
     walked = [*walk("gate", *THERE_AND_BACK), *walk("yard", *THERE_AND_BACK)]
     every = [

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.walks import told, walk
+from support.walks import stage_events, walk
 
 from streamkit.stages.analytics.proximity import Proximity
 
@@ -15,7 +15,7 @@ def line(*gaps, y=100.0):
 
 
 def test_a_pair_meets_and_parts_once():
-    events = told(Proximity(distance=50), walk(line(90, 60, 50, 40, 53, 40, 56, 40), step_s=1.0))
+    events = stage_events(Proximity(distance=50), walk(line(90, 60, 50, 40, 53, 40, 56, 40), step_s=1.0))
     assert events == [
         (2, "met", 3, {"other": 9, "labels": ["person", "person"], "distance": 50.0, "since_s": 2.0}),
         (6, "parted", 3, {"other": 9, "labels": ["person", "person"], "together_s": 4.0}),
@@ -23,22 +23,24 @@ def test_a_pair_meets_and_parts_once():
     ]
 
 
-def test_it_takes_time_to_meet():
+def test_objects_meet_after_the_minimum_time():
     gaps = [40, 40, 90, 40, 40, 40, 40, 90]
-    events = told(Proximity(distance=50, near_for=2.0), walk(line(*gaps), step_s=1.0))
+    events = stage_events(Proximity(distance=50, near_for=2.0), walk(line(*gaps), step_s=1.0))
     assert [(f, k, d.get("since_s"), d.get("together_s")) for f, k, _, d in events] == [
         (5, "met", 3.0, None),
         (7, "parted", None, 4.0),
     ]
 
 
-def test_one_that_is_lost_has_parted_when_last_seen():
-    events = told(Proximity(distance=50, track_ttl=1.5), walk(line(40, 40, None, 40, None, None, None), step_s=1.0))
+def test_a_lost_object_parted_when_last_seen():
+    events = stage_events(
+        Proximity(distance=50, track_ttl=1.5), walk(line(40, 40, None, 40, None, None, None), step_s=1.0)
+    )
     assert [(f, k, d.get("together_s")) for f, k, _, d in events] == [(0, "met", None), (5, "parted", 3.0)]
 
 
-def test_where_time_goes_back_all_have_parted_when_last_seen():
-    events = told(Proximity(distance=50), walk(line(40, 40, 40, 40, 40), times=[10.0, 11.0, 12.0, 1.0, 2.0]))
+def test_a_time_jump_back_parts_all_pairs_when_last_seen():
+    events = stage_events(Proximity(distance=50), walk(line(40, 40, 40, 40, 40), times=[10.0, 11.0, 12.0, 1.0, 2.0]))
     assert [(f, k, d.get("together_s"), d.get("since_s")) for f, k, _, d in events] == [
         (0, "met", None, 10.0),
         (3, "parted", 2.0, None),
@@ -46,22 +48,22 @@ def test_where_time_goes_back_all_have_parted_when_last_seen():
     ]
 
 
-def test_in_meters_and_in_shares():
-    meters = told(Proximity(distance=5.0, **FLAT), walk(line(60, 40)))
+def test_distances_may_be_in_meters_or_shares():
+    meters = stage_events(Proximity(distance=5.0, **FLAT), walk(line(60, 40)))
     assert [(f, d["distance"]) for f, _, _, d in meters] == [(1, 4.0)]
-    share = told(Proximity(distance=0.12, units="share"), walk(line(60, 36)))
+    share = stage_events(Proximity(distance=0.12, units="share"), walk(line(60, 36)))
     assert [(f, d["distance"]) for f, _, _, d in share] == [(1, 0.1)]
 
 
-def test_between_classes():
+def test_pairs_are_limited_to_selected_classes():
     tracks = {1: [(100.0, 100.0)], 2: [(110.0, 100.0)], 3: [(120.0, 100.0)]}
     labels = {1: "person", 2: "person", 3: "car"}
-    both = told(Proximity(distance=50, labels=("person",), others=("car",)), walk(tracks, label=labels))
+    both = stage_events(Proximity(distance=50, labels=("person",), others=("car",)), walk(tracks, label=labels))
     assert [(t, d["other"], d["labels"]) for _, _, t, d in both] == [
         (1, 3, ["person", "car"]),
         (2, 3, ["person", "car"]),
     ]
-    people = told(Proximity(distance=50, labels=("person",)), walk(tracks, label=labels))
+    people = stage_events(Proximity(distance=50, labels=("person",)), walk(tracks, label=labels))
     assert [(t, d["other"]) for _, _, t, d in people] == [(1, 2)]
     with pytest.raises(ValueError, match="others needs labels"):
         Proximity(distance=50, others=("car",))
@@ -77,7 +79,7 @@ def test_every_pair_meets_before_it_parts_and_is_near_when_it_meets(seed, sizes)
         at = np.clip(at, [10, 30], [630, 350])
         tracks[track] = [tuple(p) if s else None for p, s in zip(at.tolist(), rng.random(25) < 0.8, strict=True)]
     near = set()
-    for frame, kind, first, data in told(Proximity(distance=80, track_ttl=0.1), walk(tracks), batch=sizes):
+    for frame, kind, first, data in stage_events(Proximity(distance=80, track_ttl=0.1), walk(tracks), batch=sizes):
         pair = first, data["other"]
         assert first < data["other"]
         if kind == "met":

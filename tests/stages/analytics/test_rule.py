@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.ruled import MONDAY, ZONE, nodes, people, scene, shown, told
+from support.ruled import MONDAY, ZONE, nodes, people, rule_events, scene, shown
 
 from streamkit.core.data import Batch, EventFilter
 from streamkit.core.errors import MissingPackage
@@ -14,21 +14,21 @@ from streamkit.stages.analytics.rule import RuleStage
 from streamkit.testing.kit import frames, run_nodes, run_stage
 
 
-def test_a_crowd():
-    assert told(
+def test_a_rule_is_raised_by_a_crowd():
+    assert rule_events(
         'when: "count(person) > 2 for 2s", clear: "count(person) < 2", cooldown: 3s',
         people(3, 3, 2, 3, 3, 3, 2, 1, 3, 3, 3, 3),
     ) == [(5, "r", "raised", None), (7, "r", "cleared", None), (10, "r", "raised", None)]
 
 
-def test_nobody_is_there():
-    assert told('when: "absent(person) for 2s"', people(1, 0, 0, 0, 0, 1)) == [
+def test_a_rule_is_raised_by_absence():
+    assert rule_events('when: "absent(person) for 2s"', people(1, 0, 0, 0, 0, 1)) == [
         (3, "r", "raised", None),
         (5, "r", "cleared", None),
     ]
 
 
-def test_what_an_event_has():
+def test_an_event_has_the_fields_of_its_rule():
     stages = '  r: {stage: rule, when: "count(person) > 1 and score > 0.5 for 1s"}\n'
     footage = scene(*[[("person", 7, 50), ("person", 8, 90)]] * 3, [("person", 8, 90)])
     events = [event for frame in run_nodes(nodes(stages), footage) for event in frame.events]
@@ -47,7 +47,7 @@ def test_what_an_event_has():
     }
 
 
-def test_values_of_an_event_are_texts_flags_and_rounded_numbers():
+def test_event_values_are_texts_flags_and_rounded_numbers():
     condition = 'class == "person" and x1 > 100 and x2 > 100 and in_zone(zone.door)'
     stages = f"{ZONE}  r: {{stage: rule, when: '{condition}'}}\n"
     (frame,) = run_nodes(nodes(stages), scene([("person", 1, 200.123456)]))
@@ -56,16 +56,16 @@ def test_values_of_an_event_are_texts_flags_and_rounded_numbers():
     assert as_json(raised.data["values"]) == as_json(values)  # in Python, true equals 1
 
 
-def test_an_event_has_the_label_that_its_track_has_now():
+def test_an_event_has_the_current_label_of_its_track():
     stages = "  r: {stage: rule, when: age_s >= 1, track_ttl: 1s}\n"
     walk = scene([("person", 1, 50)], [("car", 1, 50)], [("bike", 1, 50)], [], [], [])
     events = [event for frame in run_nodes(nodes(stages), walk) for event in frame.events]
     assert [(event.kind, event.data["label"]) for event in events] == [("raised", "car"), ("cleared", "bike")]
 
 
-def test_each_track_has_its_own_state_and_is_forgotten():
+def test_tracks_have_separate_states_that_are_forgotten():
     footage = scene([("car", 1, 50)], [("car", 1, 50), ("car", 2, 90)], [("car", 2, 90)], [], [], [], [("car", 1, 50)])
-    changes = told('when: class == "car" and age_s >= 1, track_ttl: 1500ms', footage)
+    changes = rule_events('when: class == "car" and age_s >= 1, track_ttl: 1500ms', footage)
     assert changes == [
         (1, "r", "raised", 1),
         (2, "r", "raised", 2),
@@ -74,7 +74,7 @@ def test_each_track_has_its_own_state_and_is_forgotten():
     ]
 
 
-def test_a_track_that_is_lost_is_cleared_with_its_last_sight():
+def test_a_lost_track_is_cleared_at_its_last_time():
     stages = "  r: {stage: rule, when: car, track_ttl: 1s}\n"
     footage = scene([("car", 1, 50)], [("car", 1, 50)], [], [], [])
     event = next(e for f in run_nodes(nodes(stages), footage) for e in f.events if e.kind == "cleared")
@@ -85,16 +85,16 @@ def test_a_track_that_is_lost_is_cleared_with_its_last_sight():
     )
 
 
-def test_a_pause_and_a_loop_begin_anew():
+def test_a_pause_or_loop_resets_the_durations():
     footage = people(1, 1, 1, 1, 1)
     for frame, at_s in zip(footage, (0, 2, 13, 15, 16), strict=True):
         frame.pts_s = at_s
-    assert told('when: "present(person) for 3s"', footage) == [(16, "r", "raised", None)]
-    assert told('when: "present(person) for 3s", max_frame_gap: 20s', footage) == [(13, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 3s"', footage) == [(16, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 3s", max_frame_gap: 20s', footage) == [(13, "r", "raised", None)]
     footage = people(1, 1, 1, 1, 1)
     for frame in footage[2:]:
         frame._state.epoch = 1
-    assert told('when: "present(person) for 2s"', footage) == [(4, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 2s"', footage) == [(4, "r", "raised", None)]
 
 
 def at(footage, *times):
@@ -104,15 +104,15 @@ def at(footage, *times):
 
 
 @pytest.mark.parametrize("batch", [1, 32])
-def test_time_that_goes_back_takes_nothing_off_a_cool_down(batch):
+def test_a_time_jump_back_does_not_shorten_a_cool_down(batch):
     footage = at(people(1, 0, 0, 1, 1, 1), 100, 101, 103, 1, 8.9, 9)
-    changes = told('when: "present(person)", cooldown: 10s', footage, batch=batch)
+    changes = rule_events('when: "present(person)", cooldown: 10s', footage, batch=batch)
     assert changes == [(100, "r", "raised", None), (101, "r", "cleared", None), (9, "r", "raised", None)]
 
 
-def test_where_time_goes_back_what_must_last_begins_anew_and_what_is_raised_stays():
+def test_a_time_jump_back_resets_durations_and_keeps_raised_rules():
     footage = at(people(1, 1, 1, 1, 0), 100, 102, 1, 3, 4)
-    assert told('when: "present(person) for 3s"', footage) == []
+    assert rule_events('when: "present(person) for 3s"', footage) == []
     stages = "  r: {stage: rule, when: present(person), max_frame_gap: 20s}\n"
     events = [event for frame in run_nodes(nodes(stages), footage) for event in frame.events]
     assert [(event.kind, event.pts_s, event.data.get("lasted_s")) for event in events] == [
@@ -122,7 +122,7 @@ def test_where_time_goes_back_what_must_last_begins_anew_and_what_is_raised_stay
 
 
 @pytest.mark.parametrize("batch", [1, 32])
-def test_where_time_goes_back_a_source_s_tracks_are_forgotten_and_no_other_s(batch):
+def test_a_time_jump_back_forgets_only_the_tracks_of_that_source(batch):
     cars = [
         [("car", 1, 150), ("car", 2, 150)],
         [("car", 1, 150), ("car", 2, 150)],
@@ -159,29 +159,32 @@ def test_where_time_goes_back_a_source_s_tracks_are_forgotten_and_no_other_s(bat
     ]
 
 
-def test_a_frame_that_nobody_looked_at_says_nothing():
+def test_a_frame_skipped_by_the_detector_is_ignored():
     footage = people(2, 0, 0, 2, 0, 0)
     for frame in footage:
         frame._state.skipped_detectors = frozenset({"detect"}) if frame.index in (1, 2, 4) else frozenset()
-    assert told('when: "count(person) > 1 for 3s"', footage) == [(3, "r", "raised", None), (5, "r", "cleared", None)]
+    assert rule_events('when: "count(person) > 1 for 3s"', footage) == [
+        (3, "r", "raised", None),
+        (5, "r", "cleared", None),
+    ]
 
 
-def test_what_is_predicted_counts_unless_told():
+def test_predicted_objects_count_by_default():
     footage = scene([("car", 1, 50, {"predicted": True}), ("car", 2, 90, {"predicted": False})])
-    assert told("when: count(car) == 2", footage)
-    assert told("when: count(car) == 1, predicted: false", footage)
-    assert told("when: car, predicted: false", footage) == [(0, "r", "raised", 2)]
+    assert rule_events("when: count(car) == 2", footage)
+    assert rule_events("when: count(car) == 1, predicted: false", footage)
+    assert rule_events("when: car, predicted: false", footage) == [(0, "r", "raised", 2)]
 
 
-def test_the_source_and_states_of_their_own():
+def test_sources_have_separate_states():
     both = [frame for pair in zip(people(3, 3, 3), scene([], [], [], source="b"), strict=True) for frame in pair]
-    assert told('when: "count(person) > 2 for 1s"', both) == [(1, "r", "raised", None)]
-    assert told('when: "absent(person) for 1s"', both) == [(1, "r", "raised", None)]
-    assert told('when: source == "b" and absent(person)'.replace('"', "'"), both) == [(0, "r", "raised", None)]
+    assert rule_events('when: "count(person) > 2 for 1s"', both) == [(1, "r", "raised", None)]
+    assert rule_events('when: "absent(person) for 1s"', both) == [(1, "r", "raised", None)]
+    assert rule_events('when: source == "b" and absent(person)'.replace('"', "'"), both) == [(0, "r", "raised", None)]
 
 
 @pytest.mark.parametrize("batch", [1, 2, 7, [3, 1, 5]])
-def test_batches_change_nothing(batch):
+def test_batches_do_not_change_events(batch):
     rng = np.random.default_rng(5)
     footage = []
     for i in range(40):
@@ -208,7 +211,7 @@ def engine(**options):
     return RuleEngine(rules, seen, facts, track_ttl_s=1.0)
 
 
-def test_a_source_that_ends_leaves_nothing_behind():
+def test_an_ended_source_leaves_no_state():
     rule_engine = engine(a="present(car)", b="car", c="count(in_zone(zone)) > 0")
     for _ in range(2):
         rule_engine.begin(0)
@@ -231,12 +234,12 @@ def test_memory_is_bounded():
     assert rule_engine._contexts.tracks.rows <= 64
 
 
-def test_nothing_to_look_at():
-    assert told("when: absent(car)", frames(2, "a")) == [(0, "r", "raised", None)]
+def test_absence_is_raised_on_frames_without_objects():
+    assert rule_events("when: absent(car)", frames(2, "a")) == [(0, "r", "raised", None)]
     assert run_stage(RuleStage(when="present(car)"), []) == []
 
 
-def test_one_rule_of_several_can_be_named():
+def test_a_single_rule_of_several_can_be_referenced():
     rule_nodes = nodes("  r:\n    stage: rule\n    rules: {a: {when: present(person)}, b: {when: absent(person)}}\n")
     event = run_nodes(rule_nodes, people(1))[0].events[0]
     for name, named in (
@@ -250,20 +253,20 @@ def test_one_rule_of_several_can_be_named():
         assert (event in EventFilter(name)) is named
 
 
-def test_without_cel_python(monkeypatch):
+def test_missing_cel_python_is_reported(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "celpy.celparser", None)
     with pytest.raises(MissingPackage, match=r"a rule needs the package cel-python; .*\[rules\]'"):
         run_stage(RuleStage(when="present(car) // not read before"), people(1))
 
 
-def test_a_rule_may_speak_of_another_s_events():
+def test_a_rule_may_use_events_of_another_rule():
     first = "  r:\n    stage: rule\n    rules: {a: {when: present(car)}, b: {when: present(person)}}\n"
     second = "  s: {stage: rule, when: 'event(r.raised, rule == \"b\")'}\n"
     changes = shown(nodes(first + second), people(0, 1, 1))
     assert changes == [(1, "b", "raised", None), (1, "s", "raised", None), (2, "s", "cleared", None)]
 
 
-def test_the_report():
+def test_the_report_counts_raised_rules():
     stage = RuleStage(rules={"crowd": {"when": "present(person)"}, "empty": {"when": "absent(person)"}})
     footage = people(1, 0, 1)
     footage[2].pts_s = 100
@@ -278,29 +281,31 @@ def test_the_report():
     }
 
 
-def test_a_pause_is_longer_than_the_longest():
+def test_a_gap_is_longer_than_the_longest_interval():
     footage = people(1, 1)
     footage[1].pts_s = 10.0
-    assert told('when: "present(person) for 10s"', footage) == [(10, "r", "raised", None)]
+    assert rule_events('when: "present(person) for 10s"', footage) == [(10, "r", "raised", None)]
     footage[1].pts_s = 10.25
-    assert told('when: "present(person) for 10s"', footage) == []
+    assert rule_events('when: "present(person) for 10s"', footage) == []
 
 
-def test_what_must_last_and_cool_down_counts_to_the_very_time():
+def test_durations_and_cool_downs_end_at_the_exact_time():
     footage = people(3, 3, 3, 0, 0, 0, 3, 3, 3, 3, 3)
-    assert told('when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', footage) == [
+    assert rule_events(
+        'when: "count(person) > 2 for 2s", clear: "count(person) < 2 for 2s", cooldown: 4s', footage
+    ) == [
         (2, "r", "raised", None),
         (5, "r", "cleared", None),
         (9, "r", "raised", None),
     ]
 
 
-def test_a_schedule_opens_and_closes_at_its_minute():
+def test_a_schedule_starts_and_ends_at_its_minute():
     footage = people(*[1] * 6)
     for frame, minute in zip(footage, (29, 29.99, 30, 39, 39.99, 40), strict=True):
         frame.time_s = MONDAY + minute * 60
     rule = "when: present(person), schedule: {hours: '00:30-00:40', zone: UTC}"
-    assert told(rule, footage) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
+    assert rule_events(rule, footage) == [(2, "r", "raised", None), (5, "r", "cleared", None)]
 
 
 @pytest.mark.parametrize(
@@ -315,5 +320,5 @@ def test_a_schedule_opens_and_closes_at_its_minute():
         ("(count(person) / 0 > 1 ? count(person) > 5 : count(person) > 5) or count(person) == 3", True),
     ],
 )
-def test_what_is_divided_by_nothing_is_not_known(when, raised):
-    assert bool(told(f'when: "{when}"', people(3))) is raised
+def test_a_division_by_zero_is_unknown(when, raised):
+    assert bool(rule_events(f'when: "{when}"', people(3))) is raised

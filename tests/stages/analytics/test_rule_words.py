@@ -4,7 +4,7 @@ from datetime import datetime
 
 import numpy as np
 import pytest
-from support.ruled import MONDAY, ROOT, ZONE, nodes, people, scene, shown, told
+from support.ruled import MONDAY, ROOT, ZONE, nodes, people, rule_events, scene, shown
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
@@ -21,7 +21,7 @@ from streamkit.testing.kit import run_nodes
         "track_ttl: 120ms",
     ],
 )
-def test_who_is_in_a_zone_is_what_the_zone_says(zone):
+def test_membership_of_a_zone_is_that_of_the_zone_stage(zone):
     rng = np.random.default_rng(3)
     place = rng.uniform(60, 340, 6)
     footage = []
@@ -47,37 +47,44 @@ def test_who_is_in_a_zone_is_what_the_zone_says(zone):
     assert changes > 10
 
 
-def test_who_is_in_a_zone_by_class_and_for_how_long():
+def test_zone_members_can_be_counted_by_class_and_dwell_time():
     footage = scene(*[[("person", 1, 200), ("car", 2, 210), ("person", 3, 400)]] * 4)
-    assert told("when: count(person in zone.door) == 1 and count(car in zone.door) == 1", footage, ZONE)[0][0] == 0
-    assert told("when: count(in_zone(zone.door)) == 2 and count(not in_zone(zone.door)) == 1", footage, ZONE)
-    assert told("when: person in zone.door and dwell_s(zone.door) >= 2", footage, ZONE) == [(2, "r", "raised", 1)]
-    assert told('when: \'"person" in "zone.door" for 1s\'', footage, ZONE) == [(1, "r", "raised", 1)]
+    assert (
+        rule_events("when: count(person in zone.door) == 1 and count(car in zone.door) == 1", footage, ZONE)[0][0] == 0
+    )
+    assert rule_events("when: count(in_zone(zone.door)) == 2 and count(not in_zone(zone.door)) == 1", footage, ZONE)
+    assert rule_events("when: person in zone.door and dwell_s(zone.door) >= 2", footage, ZONE) == [
+        (2, "r", "raised", 1)
+    ]
+    assert rule_events('when: \'"person" in "zone.door" for 1s\'', footage, ZONE) == [(1, "r", "raised", 1)]
 
 
 LINE = "  line: {stage: line_counter, line: [[200, 0], [200, 360]]}\n"
 
 
-def test_events():
+def test_rules_can_use_events():
     footage = scene(*[[("person", 1, x), ("car", 2, 500 - x)] for x in (100, 150, 190, 230, 260, 400)])
     first = (3, "raised")
     last = (5, "raised")
-    assert [(at, kind) for at, _, kind, _ in told("when: event(line.crossed)", footage, LINE)] == [
+    assert [(at, kind) for at, _, kind, _ in rule_events("when: event(line.crossed)", footage, LINE)] == [
         first,
         (4, "cleared"),
         last,
     ]
     ways = {
-        way: told(f"when: 'event(line.crossed, direction == \"{way}\")'", footage, LINE)[0] for way in ("in", "out")
+        way: rule_events(f"when: 'event(line.crossed, direction == \"{way}\")'", footage, LINE)[0]
+        for way in ("in", "out")
     }
     assert sorted((at, kind) for at, _, kind, _ in ways.values()) == [first, last]
-    assert told("when: 'events(line.crossed, label == \"car\") == 1'", footage, LINE) == [(5, "r", "raised", None)]
-    assert told("when: 'event(line.crossed, label == \"dog\" or number > 3)'", footage, LINE) == []
-    assert told("when: car and event(line.crossed)", footage, LINE) == [(5, "r", "raised", 2)]
-    assert told("when: count(person and event(line)) == 1", footage, LINE)[0] == (3, "r", "raised", None)
+    assert rule_events("when: 'events(line.crossed, label == \"car\") == 1'", footage, LINE) == [
+        (5, "r", "raised", None)
+    ]
+    assert rule_events("when: 'event(line.crossed, label == \"dog\" or number > 3)'", footage, LINE) == []
+    assert rule_events("when: car and event(line.crossed)", footage, LINE) == [(5, "r", "raised", 2)]
+    assert rule_events("when: count(person and event(line)) == 1", footage, LINE)[0] == (3, "r", "raised", None)
 
 
-def test_speed_and_heading_and_further_columns():
+def test_rules_can_use_speed_heading_and_other_columns():
     stages = (
         "  speed: {points: [[0, 0], [99, 0], [99, 99], [0, 99]], ground: [[0, 0], [9, 0], [9, 9], [0, 9]]}\n"
         "  direction: {directions: {north: [[0, 100], [0, 0]], east: [[0, 0], [100, 0]]}, tolerance: 30}\n"
@@ -105,7 +112,7 @@ def test_speed_and_heading_and_further_columns():
     }
 
 
-def test_directions_in_shares_of_the_picture():
+def test_directions_may_be_in_shares_of_the_image():
     stages = "  direction: {units: share, directions: {up: [[0, 1], [1, 0]]}, tolerance: 10}\n"
     rule_nodes = nodes(f"{stages}  r: {{stage: rule, when: 'direction == \"up\"'}}\n")[-1:]
     steep = float(np.degrees(np.arctan2(640, 360)))  # the diagonal of a picture of 640 x 360
@@ -120,7 +127,7 @@ def test_a_heading_at_the_tolerance_is_a_direction():
     assert [track for *_, track in shown(rule, cars)] == [0, 1]
 
 
-def test_attributes_of_objects_and_of_frames():
+def test_rules_can_use_attributes_of_objects_and_frames():
     stages = "  color: {stage: classify, model: color, of: detect}\n  weather: {stage: classify, model: color}\n"
     rules = (
         "      red: {when: 'color.label == \"red\" and attributes.color.score > 0.5'}\n"
@@ -138,7 +145,7 @@ def test_attributes_of_objects_and_of_frames():
     ]
 
 
-def test_columns_of_plugins():
+def test_rules_can_use_columns_of_plugins():
     text = (
         "plugins: [plugins]\nsources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\n  more: "
         "{stage: plate}\n  r:\n    stage: rule\n    rules:\n"
@@ -166,7 +173,7 @@ def test_columns_of_plugins():
         assert shown(rule_nodes, footage) == [(0, rule, "raised", 0)]
 
 
-def test_a_schedule():
+def test_a_schedule_limits_a_rule():
     footage = people(3, 3, 3, 3, 3)
     for frame, hour in zip(footage, (21.5, 22.0, 24 + 5.9, 24 + 6, 24 + 12), strict=True):
         frame.time_s = MONDAY + hour * 3600
@@ -177,10 +184,10 @@ def test_a_schedule():
     assert events[1].data["closed"] is True
 
 
-def test_without_a_wall_clock_the_schedule_goes_by_the_machine_s():
+def test_without_frame_time_the_schedule_uses_the_machines_clock():
     names = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"]
     today = datetime.now().astimezone().weekday()
     near = [names[(today + i) % 7] for i in (-1, 0, 1)]  # should midnight come meanwhile
-    assert told(f"when: present(person), schedule: {{days: {near}}}", people(1))
+    assert rule_events(f"when: present(person), schedule: {{days: {near}}}", people(1))
     far = [name for name in names if name not in near]
-    assert told(f"when: present(person), schedule: {{days: {far}}}", people(1)) == []
+    assert rule_events(f"when: present(person), schedule: {{days: {far}}}", people(1)) == []

@@ -11,7 +11,7 @@ from streamkit.testing.kit import run_stage
 FLAT = {"points": ((0, 0), (640, 0), (640, 360), (0, 360)), "ground": ((0, 0), (64, 0), (64, 36), (0, 36))}
 
 
-def test_speed_in_km_h_and_events_with_some_slack():
+def test_speed_is_in_km_h_and_events_have_hysteresis():
     times = np.arange(0, 20, 0.1)
     speed = np.where(times < 8, 5.0, 2.0)  # meters a second
     x = 20 + np.cumsum(speed) * 0.1 * 10 * 0.8
@@ -28,7 +28,7 @@ def test_speed_in_km_h_and_events_with_some_slack():
     assert events[0][2:] == ("car", 10)
 
 
-def test_speed_through_a_real_camera_s_plane():
+def test_speed_on_a_real_cameras_plane():
     """A camera 6 m above a road, tilted down by 20 degrees: who drives away at 54 km/h is measured so all the way."""
     tilt = np.radians(20)
     focal = 500.0

@@ -21,13 +21,13 @@ from streamkit.testing.kit import detections, run_stage
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_objects_keep_their_numbers(method):
+def test_objects_keep_their_track_ids(method):
     ids_by_frame = track(walkers(20, [(0, 0), (0, 200), (300, 100)]), method=method)
     assert ids_by_frame == [[1, 2, 3]] * 20
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_later_object_counts_when_it_has_been_seen_for_long_enough(method):
+def test_a_later_object_gets_an_id_after_the_confirmation_time(method):
     footage = walkers(20, [(0, 0), (0, 200)])
     for frame in footage[:5]:
         without(frame, 1)
@@ -37,7 +37,7 @@ def test_a_later_object_counts_when_it_has_been_seen_for_long_enough(method):
     assert ids_by_frame[8:] == [[1, 2]] * 12
 
 
-def test_a_flicker_gets_no_number():
+def test_a_brief_detection_gets_no_track_id():
     footage = walkers(20, [(0, 0), (0, 200)])
     for frame in footage:
         if frame.index not in (7, 8):
@@ -46,7 +46,7 @@ def test_a_flicker_gets_no_number():
 
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort"])
-def test_a_hidden_object_is_known_again(method):
+def test_an_occluded_object_keeps_its_track_id(method):
     footage = walkers(60, [(0, 0), (0, 200)])
     for frame in footage[20:45]:
         without(frame, 0)
@@ -56,7 +56,7 @@ def test_a_hidden_object_is_known_again(method):
     assert ids_by_frame[45:] == [[1, 2]] * 15
 
 
-def test_one_that_is_hidden_for_longer_than_max_lost_gets_a_new_number():
+def test_an_object_lost_for_longer_than_max_lost_gets_a_new_id():
     footage = walkers(60, [(0, 0), (0, 200)])
     for frame in footage[20:45]:
         without(frame, 0)
@@ -66,7 +66,7 @@ def test_one_that_is_hidden_for_longer_than_max_lost_gets_a_new_number():
 
 @settings(deadline=None, max_examples=20)
 @given(st.sampled_from([1 / 60, 1 / 25, 1 / 12, 1 / 8]), st.integers(5, 15), st.sampled_from(METHODS))
-def test_the_frame_rate_changes_nothing(step_s, hidden, method):
+def test_track_ids_do_not_depend_on_the_frame_rate(step_s, hidden, method):
     """What is hidden for a time is found again or not by that time, whatever the frames in it."""
     footage = walkers(round(4 / step_s), [(0, 0), (0, 200)], step_s=step_s, speed=20)
     for frame in footage:
@@ -82,7 +82,7 @@ def test_the_frame_rate_changes_nothing(step_s, hidden, method):
 
 @settings(deadline=None, max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=4), st.sampled_from(METHODS), st.integers(0, 99))
-def test_batches_and_other_sources_change_nothing(sizes, method, seed):
+def test_track_ids_do_not_depend_on_batches_or_other_sources(sizes, method, seed):
     rng = np.random.default_rng(seed)
     alone = {}
     for name, count in (("a", 3), ("b", 5)):
@@ -96,12 +96,12 @@ def test_batches_and_other_sources_change_nothing(sizes, method, seed):
         assert ids([frame for frame in tracked if frame.source == name]) == track(walking, batch=1, method=method)
 
 
-def test_each_source_counts_from_one():
+def test_track_ids_start_at_1_in_each_source():
     mixed = [f for pair in zip(walkers(5, [(0, 0)], "a"), walkers(5, [(0, 0)], "b"), strict=True) for f in pair]
     assert track(mixed) == [[1]] * 10
 
 
-def test_two_detectors_of_a_source_share_no_number():
+def test_two_detectors_of_a_source_have_distinct_track_ids():
     footage = walkers(5, [(0, 0)])
     for frame in footage:
         frame.tables["faces"] = detections([[5, 5, 20, 20]], [0.9], labels=("face",))
@@ -110,7 +110,7 @@ def test_two_detectors_of_a_source_share_no_number():
         assert frame.tables["faces"].track_id.tolist() == [2]
 
 
-def test_another_class_is_another_track_unless_classes_do_not_count():
+def test_a_class_change_starts_a_new_track_unless_classes_are_ignored():
     footage = walkers(20, [(0, 0)])
     for frame in footage[10:]:
         frame.detections = frame.detections.with_columns(class_id=np.array([1], np.int32))
@@ -118,7 +118,7 @@ def test_another_class_is_another_track_unless_classes_do_not_count():
     assert track(footage, class_aware=False)[-1] == [1]
 
 
-def test_weak_objects_keep_tracks_up_but_begin_none():
+def test_weak_objects_extend_tracks_but_start_none():
     footage = walkers(20, [(0, 0), (0, 200)])
     for frame in footage:
         score = [0.2 if frame.index > 5 else 0.9, 0.2]
@@ -127,7 +127,7 @@ def test_weak_objects_keep_tracks_up_but_begin_none():
     assert track(footage, method="sort")[-1] == [-1, -1]
 
 
-def test_boxes_that_are_no_boxes_have_no_track():
+def test_invalid_boxes_have_no_track():
     footage = walkers(6, [(0, 0), (100, 100), (200, 0)])
     for frame in footage:
         boxes = frame.detections.xyxy.copy()
@@ -136,7 +136,7 @@ def test_boxes_that_are_no_boxes_have_no_track():
     assert track(footage) == [[1, -1, -1]] * 6
 
 
-def test_a_second_box_of_an_object_has_no_track():
+def test_a_duplicate_box_has_no_track():
     footage = walkers(10, [(0, 0), (2, 3), (30, 0)])
     for frame in footage:
         frame.detections = frame.detections.with_columns(score=np.array([0.8, 0.9, 0.7], np.float32))
@@ -146,7 +146,7 @@ def test_a_second_box_of_an_object_has_no_track():
 # ----------------------------------------------------------------------------------------------------------- resets
 
 
-def test_a_long_gap_and_time_that_runs_back_end_all_tracks():
+def test_a_long_gap_or_time_jump_back_ends_all_tracks():
     footage = walkers(15, [(0, 0)], speed=0)
     for frame in footage[5:]:
         frame.pts_s += 20
@@ -158,14 +158,14 @@ def test_a_long_gap_and_time_that_runs_back_end_all_tracks():
     assert track(footage[:10], max_frame_gap=30.0, track_ttl=25.0)[-1] == [1]
 
 
-def test_a_source_that_begins_anew_has_new_tracks():
+def test_a_restarted_source_has_new_tracks():
     footage = walkers(10, [(0, 0)], speed=0)
     for frame in footage[5:]:
         frame._state.epoch = 1
     assert track(footage) == [[1]] * 5 + [[2]] * 5
 
 
-def test_a_file_that_loops_begins_anew(run_pipeline):
+def test_a_looping_file_starts_new_tracks(run_pipeline):
     text = """
     sources: {a: {uri: samples/street.mp4, end: 0.4, loop: 2}}
     stages: {detect: {model: demo}, track: {confirm: 0}, collect: {}}
@@ -178,7 +178,7 @@ def test_a_file_that_loops_begins_anew(run_pipeline):
     assert max(first) < min(second)
 
 
-def test_a_source_that_ends_and_comes_back_goes_on_counting():
+def test_a_readded_source_continues_its_ids():
     stage = opened()
     states = {}
     for _ in range(2):
@@ -203,7 +203,7 @@ def batched(footage):
     return Batch(list(footage), tables={"detect": Detections.concat(tables, rows=range(len(tables)))})
 
 
-def test_sources_that_come_and_go_leave_nothing():
+def test_removed_sources_leave_no_state():
     stage = opened()
     for n in range(100):
         names = [f"s{n}", f"t{n}"]
@@ -215,7 +215,7 @@ def test_sources_that_come_and_go_leave_nothing():
 # ---------------------------------------------------------------------------------------------------------- options
 
 
-def test_smooth_boxes_tremble_less():
+def test_smoothing_reduces_jitter_of_boxes():
     rng = np.random.default_rng(0)
     boxes_by_smooth = {}
     for smooth in (False, True):
@@ -245,19 +245,19 @@ def check(text):
         ("{keep: 3}", "track has no option 'keep'"),
     ],
 )
-def test_wrong_options_are_refused_with_their_place(text, says):
+def test_invalid_options_are_refused_with_their_position(text, says):
     with pytest.raises(ConfigError) as error:
         check(text)
     assert says in str(error.value)
     assert ":4:" in str(error.value)
 
 
-def test_right_options_are_taken():
+def test_valid_options_are_accepted():
     check("{method: botsort, track_ttl: 2s, predicted: 500ms, appearance: true}")
     check("{predicted: true}")
 
 
-def test_without_numba_it_says_what_to_install(monkeypatch):
+def test_missing_numba_is_reported_with_the_command(monkeypatch):
     monkeypatch.setitem(sys.modules, "numba", None)
     with pytest.raises(MissingPackage, match=r"track needs the package numba; install it with: .*\[track\]"):
         opened()
@@ -293,7 +293,7 @@ def test_a_batch_of_64_sources_takes_milliseconds(method):
     assert statistics.median(spent[5:]) <= 0.004
 
 
-def test_frames_stay_as_they_were():
+def test_input_frames_are_not_changed():
     footage = walkers(5, [(0, 0)])
     before = [dataclasses.replace(frame, tables=dict(frame.tables)) for frame in footage]
     boxes = [frame.detections.xyxy.copy() for frame in footage]

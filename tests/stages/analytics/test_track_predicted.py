@@ -11,7 +11,7 @@ from streamkit.testing.kit import run_stage
 # -------------------------------------------------------------------------------------------------------- predicted
 
 
-def test_lost_objects_are_given_as_predicted_where_they_are_expected():
+def test_lost_objects_are_predicted_at_their_expected_position():
     footage = walkers(40, [(0, 0), (0, 200)])
     for frame in footage[20:30]:
         without(frame, 0)
@@ -44,7 +44,7 @@ def test_predicted_objects_are_in_the_table_of_their_detector():
         assert people.extra["predicted"].tolist() == [10 <= frame.index < 20]
 
 
-def test_predicted_may_be_a_time():
+def test_predicted_may_be_a_duration():
     footage = walkers(40, [(0, 0), (0, 200)])
     for frame in footage[20:]:
         without(frame, 0)
@@ -52,7 +52,7 @@ def test_predicted_may_be_a_time():
     assert shown == [2] * 25 + [1] * 15
 
 
-def test_what_has_left_the_picture_is_not_predicted():
+def test_objects_outside_the_image_are_not_predicted():
     footage = walkers(60, [(500, 0), (0, 200)], speed=150)
     for frame in footage[20:]:
         without(frame, 0)
@@ -64,7 +64,7 @@ def test_what_has_left_the_picture_is_not_predicted():
 
 
 @pytest.mark.parametrize("way", [(0, 1), (0, -1), (1, 0), (-1, 0)])
-def test_what_has_left_the_picture_on_any_side_is_not_predicted(way):
+def test_objects_that_left_on_any_side_are_not_predicted(way):
     """It is in the middle of 640 x 360 pixels, and leaves at 300 pixels a second."""
     footage = walkers(60, [(300, 140)], speed=0)
     for frame in footage:
@@ -82,7 +82,7 @@ def test_what_has_left_the_picture_on_any_side_is_not_predicted(way):
         assert (boxes <= [640, 360, 640, 360]).all()
 
 
-def test_a_predicted_object_has_the_score_and_the_class_that_it_was_seen_with():
+def test_a_predicted_object_keeps_its_score_and_class():
     footage = walkers(20, [(0, 0)])
     for frame in footage:
         score = np.array([0.9 if frame.index < 9 else 0.7], np.float32)
@@ -104,7 +104,7 @@ def skipping(footage, n):
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("n", [2, 3, 5])
-def test_frames_that_the_detector_left_out_have_what_is_expected(method, n):
+def test_skipped_frames_have_predicted_objects(method, n):
     done = run_stage(Track(method=method), skipping(walkers(40, [(0, 0), (0, 200)]), n), batch=7)
     for frame in done:
         table = frame.detections
@@ -114,14 +114,14 @@ def test_frames_that_the_detector_left_out_have_what_is_expected(method, n):
             np.testing.assert_allclose(table.xyxy[:, 0], 50 * frame.pts_s, atol=2)
 
 
-def test_a_frame_that_was_looked_at_and_shows_nothing_has_nothing():
+def test_a_searched_frame_without_objects_has_no_predictions():
     footage = walkers(10, [(0, 0)])
     for frame in footage[6:]:
         without(frame, 0)
     assert track(footage)[6:] == [[]] * 4
 
 
-def test_predicted_rows_meet_their_twins_where_branches_meet():
+def test_predicted_rows_of_branches_are_merged():
     from streamkit.core.detections import merge
 
     done = run_stage(Track(), skipping(walkers(8, [(0, 0), (0, 200)]), 2))
@@ -141,7 +141,7 @@ def dressed(footage, looks):
     return footage
 
 
-def test_looks_find_a_lost_object_again_wherever_it_is():
+def test_embeddings_recover_a_lost_object_anywhere():
     red = [1.0, 0.0, 0.1]
     blue = [0.0, 1.0, 0.1]
     last_ids = []
@@ -158,7 +158,7 @@ def test_looks_find_a_lost_object_again_wherever_it_is():
     assert last_ids == [[3, 2], [1, 2]]
 
 
-def test_objects_without_looks_are_matched_without():
+def test_objects_without_embeddings_are_matched_by_position():
     footage = walkers(10, [(0, 0), (0, 200)])
     dressed(footage, [[[np.nan, np.nan], [1, 0]]] * 10)
     assert track(footage, appearance=True) == [[1, 2]] * 10

@@ -6,7 +6,7 @@ from streamkit.stages.analytics.zone import Zone
 from streamkit.testing.kit import detections, frames, run_stage
 
 
-def test_in_a_pipeline_with_its_report(run_pipeline):
+def test_a_pipeline_reports_the_events_of_a_zone(run_pipeline):
     outcome = run_pipeline(
         """
 plugins: [plugins]
@@ -39,7 +39,7 @@ stages:
     assert counters["zone all inside at the end"] == entered - left == count["all"]
 
 
-def test_what_is_outside_of_a_source_s_picture_is_told_once(run_pipeline):
+def test_a_zone_outside_the_image_is_reported_once(run_pipeline):
     outcome = run_pipeline(
         """
 sources: {street: samples/street.mp4, small: "test://?width=320&height=240&frames=12"}
@@ -67,7 +67,7 @@ stages:
     assert sorted(text for text in outcome.logged if "outside" in text) == sorted(warnings)
 
 
-def test_each_kind_of_event_has_its_own_facts():
+def test_each_kind_of_event_has_its_fields():
     """A car comes into the zone after 0.3 s, stays for two seconds, and leaves it."""
     stay = frames(30, "gate", step_s=0.1)
     for frame in stay:
@@ -88,7 +88,7 @@ def test_each_kind_of_event_has_its_own_facts():
 
 
 @pytest.mark.parametrize("begin", [0, 5])
-def test_what_appears_in_a_zone_and_is_lost_there_says_so(begin):
+def test_appearing_and_lost_objects_are_marked_in_zone_events(begin):
     stay = frames(60, "gate", step_s=0.1)
     for frame in stay:
         there = [[95, 80, 105, 100]] if begin <= frame.index < 10 else []

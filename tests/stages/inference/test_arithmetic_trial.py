@@ -89,7 +89,7 @@ def compare_until_decided(trial: ArithmeticTrial, street, limit: int = 5) -> Non
         trial.compare(reference, lambda session: session.run(feeds), images, feeds)
 
 
-def test_the_fastest_that_finds_the_same_is_taken_and_kept(demo, street, opened, tmp_path, caplog):
+def test_the_fastest_precision_with_equal_results_is_selected_and_stored(demo, street, opened, tmp_path, caplog):
     file = tmp_path / "choice.json"
     with caplog.at_level(logging.INFO):
         trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, file)
@@ -102,7 +102,7 @@ def test_the_fastest_that_finds_the_same_is_taken_and_kept(demo, street, opened,
     assert "demo.onnx runs in f16 with the fused engine: " in caplog.text
 
 
-def test_the_next_is_tried_where_one_finds_something_else(demo, street, opened, tmp_path):
+def test_a_precision_with_different_results_is_skipped(demo, street, opened, tmp_path):
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), broken_in_f16(opened), tmp_path / "choice.json")
     compare_until_decided(trial, street)
     assert trial.choice.arithmetic == TF32
@@ -126,7 +126,7 @@ def with_layers(open_session, checks, large=()):
     return open_reporting
 
 
-def test_layers_with_values_too_large_for_f16_are_set_apart_and_f16_is_tried_again(demo, street, opened, tmp_path):
+def test_layers_that_overflow_are_excluded_and_f16_is_retried(demo, street, opened, tmp_path):
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), with_layers(opened, [], [("a", "b")]), tmp_path / "c.json")
     compare_until_decided(trial, street)
     assert trial.choice.arithmetic == FUSED
@@ -134,7 +134,7 @@ def test_layers_with_values_too_large_for_f16_are_set_apart_and_f16_is_tried_aga
     assert tensors_outside(demo.file) == {"a", "b"}
 
 
-def test_the_same_large_layers_are_set_apart_once(demo, street, opened, tmp_path):
+def test_overflowing_layers_are_excluded_once(demo, street, opened, tmp_path):
     large = itertools.repeat(("a",))
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), with_layers(opened, [], large), tmp_path / "c.json")
     compare_until_decided(trial, street)
@@ -142,7 +142,7 @@ def test_the_same_large_layers_are_set_apart_once(demo, street, opened, tmp_path
     assert opened.calls == [FUSED, FUSED]
 
 
-def test_overflow_that_changes_objects_sets_its_layer_apart(demo, street, opened, tmp_path):
+def test_an_overflow_that_changes_objects_excludes_its_layer(demo, street, opened, tmp_path):
     check = LayerCheck("a", np.inf, ("a",))
     broken = with_layers(broken_in_f16(opened), [check, LayerCheck("b", 0.4, ())])
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), broken, tmp_path / "c.json")
@@ -153,7 +153,7 @@ def test_overflow_that_changes_objects_sets_its_layer_apart(demo, street, opened
 
 
 @pytest.mark.parametrize("checked", ["large_tensors", "check_layers"])
-def test_a_check_that_fails_is_no_decision_for_ever(checked, demo, street, opened, tmp_path):
+def test_a_failed_check_is_not_a_permanent_decision(checked, demo, street, opened, tmp_path):
     def open_failing(arithmetic: Arithmetic) -> Session:
         session = (broken_in_f16(opened) if checked == "check_layers" else opened)(arithmetic)
         if arithmetic == FUSED:
@@ -167,7 +167,7 @@ def test_a_check_that_fails_is_no_decision_for_ever(checked, demo, street, opene
     assert trial.choice.expires_at_s is not None
 
 
-def test_what_another_process_set_apart_is_left_out_here_too(demo, street, opened, tmp_path):
+def test_layers_excluded_by_another_process_are_excluded(demo, street, opened, tmp_path):
     file = tmp_path / "c.json"
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, file)
     keep_outside(demo.file, ["a"])
@@ -177,7 +177,7 @@ def test_what_another_process_set_apart_is_left_out_here_too(demo, street, opene
     assert trial.choice.arithmetic == FUSED
 
 
-def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
+def test_a_precision_that_cannot_run_is_skipped(demo, street, opened, tmp_path):
     def refuse(arithmetic: Arithmetic) -> Session:
         if arithmetic == FUSED:
             raise EngineError("convolutions are 3% of its work")
@@ -189,7 +189,7 @@ def test_the_next_is_tried_where_one_cannot_run(demo, street, opened, tmp_path):
     assert "f16 with the fused engine cannot be used: convolutions are 3% of its work" in trial.choice.reason
 
 
-def test_a_choice_after_a_failure_is_made_again_after_an_hour(demo, street, opened, tmp_path):
+def test_a_choice_after_a_failure_is_repeated_after_an_hour(demo, street, opened, tmp_path):
     def fail(arithmetic: Arithmetic) -> Session:
         if arithmetic == FUSED:
             raise MemoryError("128 MB")
@@ -204,14 +204,14 @@ def test_a_choice_after_a_failure_is_made_again_after_an_hour(demo, street, open
     assert read_choice(file) is None
 
 
-def test_f32_remains_where_nothing_else_finds_the_same(demo, street, opened, tmp_path):
+def test_f32_is_used_if_no_other_precision_agrees(demo, street, opened, tmp_path):
     trial = ArithmeticTrial(demo, (FUSED, F32), broken_in_f16(opened), tmp_path / "choice.json")
     compare_until_decided(trial, street)
     assert trial.choice.arithmetic == F32
     assert trial.session is None
 
 
-def test_nothing_is_decided_before_there_was_enough_to_tell(demo, street, opened, tmp_path):
+def test_no_decision_is_made_without_enough_objects(demo, street, opened, tmp_path):
     feeds, reference, images = street
     few = {name: values[:2] for name, values in feeds.items()}
     trial = ArithmeticTrial(demo, (FUSED, F32), opened, tmp_path / "choice.json")
@@ -224,7 +224,7 @@ def test_nothing_is_decided_before_there_was_enough_to_tell(demo, street, opened
     assert not trial.is_due()  # half a second later again
 
 
-def test_a_decision_of_another_process_is_taken(demo, street, opened, tmp_path):
+def test_a_decision_of_another_process_is_used(demo, street, opened, tmp_path):
     file = tmp_path / "choice.json"
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, file)
     write_choice(file, ArithmeticChoice("onnxruntime", "tf32", "another process"))
@@ -234,7 +234,7 @@ def test_a_decision_of_another_process_is_taken(demo, street, opened, tmp_path):
     assert trial.choice.reason == "another process"
 
 
-def test_the_first_decision_stays(tmp_path):
+def test_the_first_decision_is_final(tmp_path):
     file = tmp_path / "choice.json"
     first = ArithmeticChoice("fused", "f16", "first")
     assert write_choice(file, first) == first
@@ -245,7 +245,7 @@ def test_the_first_decision_stays(tmp_path):
     "text",
     ["", "{", "[]", json.dumps({"engine": "fused"}), json.dumps({"engine": "x", "precision": "f16", "reason": ""})],
 )
-def test_a_damaged_decision_is_made_again_with_a_warning(text, tmp_path, caplog):
+def test_a_damaged_decision_is_repeated_with_a_warning(text, tmp_path, caplog):
     file = tmp_path / "choice.json"
     file.write_text(text)
     with caplog.at_level(logging.WARNING):
@@ -253,7 +253,7 @@ def test_a_damaged_decision_is_made_again_with_a_warning(text, tmp_path, caplog)
     assert str(file) in caplog.text
 
 
-def test_a_decision_that_cannot_be_kept_holds_for_the_run(tmp_path, caplog):
+def test_a_decision_that_cannot_be_stored_applies_to_the_run(tmp_path, caplog):
     (tmp_path / "file").write_text("")
     choice = ArithmeticChoice("fused", "f16", "measured")
     with caplog.at_level(logging.WARNING):
@@ -261,7 +261,7 @@ def test_a_decision_that_cannot_be_kept_holds_for_the_run(tmp_path, caplog):
     assert "chosen again at each start" in caplog.text
 
 
-def test_of_many_decisions_at_once_one_holds_for_all(tmp_path):
+def test_concurrent_decisions_converge(tmp_path):
     def decide(file, number):
         return write_choice(file, ArithmeticChoice("fused", "f16", f"process {number}"))
 
@@ -280,14 +280,14 @@ def test_a_damaged_decision_is_replaced(tmp_path):
     assert write_choice(file, choice) == read_choice(file) == choice
 
 
-def test_options_that_allow_other_arithmetics_have_a_decision_of_their_own(demo):
+def test_options_that_allow_other_precisions_have_separate_decisions(demo):
     size = demo.input.size
     of_auto = choice_file(demo.file, size, "H200", (FUSED, TF32, F32))
     assert choice_file(demo.file, size, "H200", (TF32, F32)) != of_auto
     assert choice_file(demo.file, size, "H200", (FUSED, TF32, F32)) == of_auto
 
 
-def test_a_decision_that_the_options_forbid_is_not_taken(demo, street, opened, tmp_path):
+def test_a_decision_forbidden_by_the_options_is_ignored(demo, street, opened, tmp_path):
     file = tmp_path / "choice.json"
     trial = ArithmeticTrial(demo, (TF32, F32), opened, file)
     write_choice(file, ArithmeticChoice("fused", "f16", "other options"))
@@ -296,7 +296,7 @@ def test_a_decision_that_the_options_forbid_is_not_taken(demo, street, opened, t
     assert FUSED not in opened.calls
 
 
-def test_the_next_is_tried_where_one_fails_on_the_images(demo, street, opened, tmp_path):
+def test_a_precision_that_fails_on_the_images_is_skipped(demo, street, opened, tmp_path):
     def failing(feeds):
         raise RuntimeError("out of memory")
 
@@ -312,7 +312,7 @@ def test_the_next_is_tried_where_one_fails_on_the_images(demo, street, opened, t
     assert "f16 with the fused engine cannot be used: RuntimeError: out of memory" in trial.choice.reason
 
 
-def test_a_decision_of_another_process_that_cannot_be_opened_here_leaves_f32(demo, street, opened, tmp_path):
+def test_another_processs_decision_that_cannot_be_opened_falls_back_to_f32(demo, street, opened, tmp_path):
     """Such as one whose session no longer fits into the memory of the GPU."""
     tried = []
 
@@ -331,7 +331,7 @@ def test_a_decision_of_another_process_that_cannot_be_opened_here_leaves_f32(dem
     assert read_choice(file).arithmetic == TF32
 
 
-def test_a_run_of_files_decides_on_their_first_frames(demo, opened, root, tmp_path):
+def test_files_decide_on_their_first_frames(demo, opened, root, tmp_path):
     trial = ArithmeticTrial(demo, (FUSED, TF32, F32), opened, tmp_path / "choice.json")
     reference = Session(demo.file, Device())
     compare_on_files(trial, reference, demo, demo.labels, [str(root / "samples" / "street.mp4")], 6)
@@ -339,7 +339,7 @@ def test_a_run_of_files_decides_on_their_first_frames(demo, opened, root, tmp_pa
     assert read_choice(tmp_path / "choice.json") == trial.choice
 
 
-def test_a_run_of_images_decides_on_many_of_them(demo, opened, root, tmp_path):
+def test_images_decide_on_many_of_them(demo, opened, root, tmp_path):
     video = cv2.VideoCapture(str(root / "samples" / "street.mp4"))
     files = [tmp_path / f"{number:02}.png" for number in range(30)]
     for file in files:

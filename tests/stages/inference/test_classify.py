@@ -76,7 +76,7 @@ def run(footage, batch=4, stage_id="", **options):
     return run_stage(classify(**{"of": Of(table), **options}), footage, batch=batch, stage_id=stage_id)
 
 
-def test_each_object_has_its_own_answer():
+def test_each_object_has_its_class():
     rgb, boxes = painted(RED, BLUE)
     footage = frames(2, pixels=rgb)
     footage[0].detections = detections(boxes, label=["car", "car"])
@@ -87,7 +87,7 @@ def test_each_object_has_its_own_answer():
     assert footage[0].detections.extra == {}
 
 
-def test_the_record():
+def test_the_record_has_the_classes():
     (frame,) = run(film([RED]), stage_id="color")
     (detection,) = record(frame)["objects"]
     assert detection["attributes"] == {"color": {"label": "red", "score": pytest.approx(0.95, abs=0.05)}}
@@ -97,13 +97,13 @@ def test_the_record():
     assert list(run(film([RED]), stage_id="color", attribute="paint")[0].detections.extra["attributes"][0]) == ["paint"]
 
 
-def test_a_track_keeps_its_answer_until_it_is_asked_again():
+def test_a_track_keeps_its_class_until_the_next_classification():
     done = run(film([RED] * 3 + [BLUE] * 12), every=1.0, smoothing=0.0)
     assert labels(done) == [["red"]] * 10 + [["blue"]] * 5
     assert labels(run(film([RED, BLUE, RED, BLUE]), every=0.0, smoothing=0.0)) == [["red"], ["blue"], ["red"], ["blue"]]
 
 
-def test_answers_are_smoothed_over_time_whatever_the_frame_rate():
+def test_classes_are_smoothed_over_time_at_any_frame_rate():
     flicker = [RED, RED, BLUE, RED, RED, RED]
     assert labels(run(film(flicker), every=0.0, smoothing=1.0)) == [["red"]] * 6
     change = [RED] * 10 + [BLUE] * 20
@@ -117,7 +117,7 @@ def test_answers_are_smoothed_over_time_whatever_the_frame_rate():
     assert 1.1 < turned[0] < 2.0
 
 
-def test_a_track_that_is_gone_is_forgotten():
+def test_an_ended_track_is_forgotten():
     footage = film([RED] + [BLUE] * 40)
     for frame in footage[1:30]:
         frame.detections = detections([], track_id=[])
@@ -125,13 +125,13 @@ def test_a_track_that_is_gone_is_forgotten():
     assert labels(run(footage, every=60, track_ttl=2))[30:] == [["blue"]] * 11
 
 
-def test_a_source_that_ends_takes_its_tracks_along():
+def test_an_ended_sources_tracks_are_forgotten():
     footage = [*film([RED] * 2), *film([BLUE] * 2, source="b")]
     assert labels(run(footage, every=60, batch=2)) == [["red"], ["red"], ["blue"], ["blue"]]
 
 
 @pytest.mark.parametrize("batch", [1, 3, 32])
-def test_batches_change_nothing(batch):
+def test_batches_do_not_change_classes(batch):
     footage = [
         frame for pair in zip(film([RED, BLUE] * 8), film([BLUE, RED] * 8, source="b"), strict=True) for frame in pair
     ]
@@ -141,14 +141,14 @@ def test_batches_change_nothing(batch):
         assert a.detections.extra["attributes"].tolist() == b.detections.extra["attributes"].tolist()
 
 
-def test_a_second_stage_adds_its_own():
+def test_a_second_stage_adds_another_attribute():
     first = run(film([RED, BLUE]), stage_id="paint")
     both = run(first, stage_id="again")
     assert [list(frame.detections.extra["attributes"][0]) for frame in both] == [["paint", "again"]] * 2
     assert list(first[0].detections.extra["attributes"][0]) == ["paint"]
 
 
-def test_frames_without_objects_and_objects_without_a_picture():
+def test_frames_without_objects_or_pixels_pass():
     footage = film([RED] * 4)
     footage[1].detections = detections([], track_id=[])
     footage[2].detections = detections([[500, 500, 600, 600]], track_id=[9])
@@ -157,7 +157,7 @@ def test_frames_without_objects_and_objects_without_a_picture():
     assert all(len(frame.detections) == 0 for frame in run_stage(classify(of=None), empty))
 
 
-def test_a_frame_that_fails_leaves_the_others_theirs():
+def test_a_failed_frame_does_not_affect_the_others():
     footage = film([RED, BLUE, RED])
     footage[1].surface = None
     done = run_stage(classify(of=Of("test"), every=0.0, smoothing=0.0), rename(footage), on_error="skip")
@@ -171,7 +171,7 @@ def rename(footage):
     return footage
 
 
-def test_whole_frames():
+def test_whole_frames_are_classified():
     footage = [
         frames(1, pixels=np.full((40, 60, 3), color, np.uint8), start=i, step_s=0.5)[0]
         for i, color in enumerate([RED, BLUE, BLUE, BLUE])
@@ -226,7 +226,7 @@ def plain(footage, card, pad=0.1):
     return np.array(probabilities)
 
 
-def test_it_answers_as_a_plain_loop_does(mobilenet, test_data):
+def test_classes_equal_those_of_a_plain_loop(mobilenet, test_data):
     footage = street(test_data)
     expected = plain(footage, mobilenet)
     done = run(footage, model=mobilenet, pad=0.1, min_score=0.0, stage_id="kind")
@@ -241,7 +241,7 @@ def test_it_answers_as_a_plain_loop_does(mobilenet, test_data):
     assert np.abs(scores - expected.max(axis=1))[same].mean() <= 0.005
 
 
-def test_a_batch_of_one_answers_as_32_do(mobilenet, test_data):
+def test_batch_sizes_1_and_32_give_equal_classes(mobilenet, test_data):
     footage = street(test_data, 3)
     singly, batched = (run(footage, model=mobilenet, batch=n, stage_id="kind") for n in (1, 32))
     for a, b in zip(singly, batched, strict=True):
@@ -286,7 +286,7 @@ def attributes(run):
 
 
 @pytest.mark.parametrize("every", ["0", "500ms"])
-def test_a_pipeline_of_any_batch_size_says_the_same(every, run_pipeline, root):
+def test_a_pipeline_gives_equal_classes_at_any_batch_size(every, run_pipeline, root):
     singly, batched = (
         run_pipeline(PIPELINE.format(root=root, size=size, every=every), extra=[Numbered], limit=16) for size in (1, 7)
     )
@@ -301,7 +301,7 @@ def test_a_pipeline_of_any_batch_size_says_the_same(every, run_pipeline, root):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("every", ["0", "500ms"])
-def test_the_gpu_says_what_the_cpu_says(every, run_pipeline, root):
+def test_gpu_and_cpu_give_equal_classes(every, run_pipeline, root):
     text = PIPELINE.format(root=root, size=16, every=every)
     cpu, gpu = (run_pipeline(text, device=device, extra=[Numbered], limit=60) for device in ("cpu", "cuda"))
     assert gpu.code == 0
@@ -329,7 +329,7 @@ def test_the_gpu_says_what_the_cpu_says(every, run_pipeline, root):
 
 
 @pytest.mark.gpu
-def test_a_real_network_on_the_gpu_answers_as_a_plain_loop_does(mobilenet, test_data, run_pipeline, root):
+def test_a_real_network_on_the_gpu_equals_a_plain_loop(mobilenet, test_data, run_pipeline, root):
     text = f"""
 sources: {{a: {test_data}/videos/carnd_test_video.mp4}}
 stages:
@@ -345,7 +345,7 @@ stages:
     assert max(abs(a["score"] - b["score"]) for a, b in pairs if a["label"] == b["label"]) <= 0.02
 
 
-def test_the_lines_of_a_batch_are_those_of_its_frames():
+def test_lines_of_a_batch_equal_those_of_its_frames():
     from streamkit.core.data import Batch, Detections
 
     done = run(film([RED, BLUE], tracks=(7, 8)))

@@ -72,7 +72,7 @@ def read(card, outputs, **options) -> tuple[Batch, Counters]:
 # ------------------------------------------------------------------------------------------------------- preprocess
 
 
-def test_preprocess_is_the_reference_for_pictures_of_any_size(card, street):
+def test_preprocess_equals_the_reference_for_any_image_size(card, street):
     rng = np.random.default_rng(0)
     small = Surface(from_rgb(rng.integers(0, 255, (51, 37, 3)).astype(np.uint8), Color("bt601")), Color("bt601"))
     frames = [*copies(street)[:1], Frame("b", 0, 0.0, 37, 51, small)]
@@ -89,13 +89,13 @@ def test_preprocess_is_the_reference_for_pictures_of_any_size(card, street):
 
 
 @pytest.mark.parametrize(("n", "sizes", "rows"), [(1, (1, 2, 4), 1), (3, (1, 2, 4), 4), (4, (4,), 4), (3, (1, 2), 3)])
-def test_a_partial_batch_is_padded_to_a_size_that_was_warmed(card, street, n, sizes, rows):
+def test_a_partial_batch_is_padded_to_a_warmed_size(card, street, n, sizes, rows):
     batch = opened(Preprocess(model=card), sizes).process(Batch(copies(street)[:n]))
     assert batch.tensor.shape[0] == rows
     assert len(batch.geometry) == len(batch) == n
 
 
-def test_preprocess_needs_pictures(card):
+def test_preprocess_needs_pixels(card):
     with pytest.raises(ValueError, match="frames with pixels"):
         opened(Preprocess(model=card)).process(Batch([Frame("a", 0, 0.0, 64, 48)]))
 
@@ -103,7 +103,7 @@ def test_preprocess_needs_pictures(card):
 # ------------------------------------------------------------------------------------------------------------ infer
 
 
-def test_infer_gives_every_row_its_outputs_and_lets_the_tensor_go(outputs, street):
+def test_infer_returns_outputs_of_every_row_and_releases_the_tensor(outputs, street):
     assert outputs.tensor is None
     assert outputs.outputs
     assert all(len(output) == len(street) for output in outputs.outputs.values())
@@ -121,7 +121,7 @@ def test_infer_needs_a_tensor(card, street):
 # ------------------------------------------------------------------------------------------------------ postprocess
 
 
-def test_the_table_is_named_after_the_stage_and_within_the_pictures(card, outputs, street):
+def test_the_table_has_the_stages_name_and_boxes_within_the_image(card, outputs, street):
     batch, _ = read(card, outputs)
     assert list(batch.tables) == ["detect"]
     assert batch.outputs == {}
@@ -147,7 +147,7 @@ def test_the_table_is_named_after_the_stage_and_within_the_pictures(card, output
         ({"max_size": 60}, lambda t: np.maximum(*(t.xyxy[:, 2:] - t.xyxy[:, :2]).T) <= 60),
     ],
 )
-def test_each_filter_keeps_what_it_says(card, outputs, options, keeps):
+def test_each_filter_keeps_the_selected_objects(card, outputs, options, keeps):
     plain = read(card, outputs)[0].table("detect")
     table = read(card, outputs, **options)[0].table("detect")
     rows = keeps(plain)
@@ -156,14 +156,14 @@ def test_each_filter_keeps_what_it_says(card, outputs, options, keeps):
     np.testing.assert_array_equal(table.class_id, plain.class_id[rows])
 
 
-def test_top_k_keeps_the_best_of_each_frame(card, outputs, street):
+def test_top_k_keeps_the_best_objects_of_each_frame(card, outputs, street):
     plain = read(card, outputs)[0].table("detect").split(len(street))
     table = read(card, outputs, top_k=2)[0].table("detect").split(len(street))
     for best, all_ in zip(table, plain, strict=True):
         np.testing.assert_array_equal(best.score, all_.score[:2])
 
 
-def test_what_is_removed_is_counted(card, outputs):
+def test_removed_objects_are_counted(card, outputs):
     plain, before = read(card, outputs)
     few, counters = read(card, outputs, min_size=20, top_k=3)
     assert counters["boxes removed: size"] > before["boxes removed: size"]
@@ -180,7 +180,7 @@ def test_a_label_that_the_model_lacks_is_refused(card, kind, options):
 # ----------------------------------------------------------------------------------------------------------- detect
 
 
-def test_detect_is_its_three_parts_with_their_options(card):
+def test_detect_equals_its_three_parts_with_their_options(card):
     stage = Detect(model=card, min_score=0.5, threads=2, top_k=7, engine="fused")
     parts = {part.name: part for part in stage.parts()}
     assert {name: part.type for name, part in parts.items()} == {
@@ -224,7 +224,7 @@ def test_detect_refuses_a_card_of_another_task(card):
         Detect(model=dataclasses.replace(card, task="pose"))
 
 
-def test_multi_label_is_for_anchors_with_a_score_per_class(card):
+def test_multi_label_needs_anchors_with_a_score_per_class(card):
     assert Detect(model=dataclasses.replace(card, family="yolov8"), multi_label=True).multi_label
     with pytest.raises(
         ValueError, match="families yolov5, yolov8, yolo_world, yolov8_pose, yolov8_seg, and demo is of family yolo_e2e"
@@ -233,7 +233,7 @@ def test_multi_label_is_for_anchors_with_a_score_per_class(card):
 
 
 @pytest.mark.parametrize("batch", [1, 3])
-def test_detect_finds_the_same_in_any_batch(card, outputs, street, batch):
+def test_detections_do_not_depend_on_the_batch(card, outputs, street, batch):
     frames = run_stage(Detect(model=card), copies(street), batch=batch)
     wanted = read(card, outputs)[0].table("detect").split(len(street))
     for frame, table in zip(frames, wanted, strict=True):
@@ -244,7 +244,7 @@ def test_detect_finds_the_same_in_any_batch(card, outputs, street, batch):
 
 
 @pytest.mark.gpu
-def test_the_gpu_finds_what_the_cpu_finds(card, run_pipeline):
+def test_gpu_and_cpu_give_equal_detections(card, run_pipeline):
     text = f"""
 sources: {{a: {ROOT}/samples/street.mp4}}
 stages:
@@ -257,7 +257,7 @@ stages:
     assert abs(sum(counts[0]) - sum(counts[1])) <= 0.02 * sum(counts[0])
 
 
-def test_boxes_of_a_network_whose_masks_are_ignored(tmp_path, street):
+def test_a_network_with_ignored_masks_gives_boxes(tmp_path, street):
     """The card drops the masks; the boxes are those of the same network without them."""
     outputs = {"dets": [1, 2, 4], "labels": [1, 2, 2]}
     values = {

@@ -32,7 +32,7 @@ def within(street_frames, boxes, **options):
     return run_stage(stage, street_frames, stage_id="inside", batch=2)
 
 
-def test_a_crop_that_is_the_whole_picture_finds_what_the_picture_has(root):
+def test_a_crop_of_the_whole_image_gives_its_detections(root):
     whole = run_stage(Detect(load_card(find_card("demo"))), street(root), stage_id="inside")
     done = within(street(root), [[0, 0, 640, 360]])
     assert sum(len(frame.tables["inside"]) for frame in done) > 10
@@ -42,7 +42,7 @@ def test_a_crop_that_is_the_whole_picture_finds_what_the_picture_has(root):
         assert len(b.tables["area"]) == 1
 
 
-def test_objects_lie_where_they_are_in_the_picture_and_once_only(root):
+def test_detections_in_crops_are_in_image_coordinates_without_duplicates(root):
     half = [[0, 0, 400, 360], [240, 0, 640, 360]]
     whole = run_stage(Detect(load_card(find_card("demo"))), street(root), stage_id="inside")
     once = within(street(root), half[:1])
@@ -56,7 +56,7 @@ def test_objects_lie_where_they_are_in_the_picture_and_once_only(root):
                 assert np.abs(inside.xyxy - box).max(axis=1).min() < 12
 
 
-def test_no_objects_to_look_into(root):
+def test_a_frame_without_objects_has_no_crops(root):
     done = within(street(root, 2), np.zeros((0, 4)))
     assert [len(frame.tables["inside"]) for frame in done] == [0, 0]
 
@@ -69,7 +69,7 @@ def test_no_objects_to_look_into(root):
         ("of: detect.dog", "detect has no class 'dog'"),
     ],
 )
-def test_what_check_refuses(options, message, root):
+def test_check_refuses_invalid_uses_of_of(options, message, root):
     stages = f"  detect: {{model: demo}}\n  b: {{stage: detect, model: demo, {options}}}"
     text = f"sources: {{a: samples/street.mp4}}\nstages:\n{stages}"
     config = read_text(text, folder=root)
@@ -78,7 +78,7 @@ def test_what_check_refuses(options, message, root):
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_the_size_of_a_run_changes_no_result(device, run_pipeline):
+def test_the_run_size_does_not_change_detections(device, run_pipeline):
     records = []
     for size in (2, 32):
         text = f"""

@@ -50,7 +50,7 @@ def written(folder: Path, form: str) -> Path:
 
 
 @pytest.mark.parametrize("form", ["mot", "jsonl", "coco"])
-def test_what_the_formats_write_comes_back(form, tmp_path):
+def test_written_formats_are_read_back(form, tmp_path):
     done = run_stage(DetectionsFromFile(str(written(tmp_path, form)), keep_ids=True), frames(3))
     for frame, table in zip(done, objects(), strict=True):
         detected = frame.detections
@@ -60,7 +60,7 @@ def test_what_the_formats_write_comes_back(form, tmp_path):
         assert detected.label == table.label
 
 
-def test_ids_stay_in_the_file_by_default(tmp_path):
+def test_track_ids_of_the_file_are_ignored_by_default(tmp_path):
     done = run_stage(DetectionsFromFile(str(written(tmp_path, "mot"))), frames(3))
     assert all(frame.detections.track_id is None for frame in done)
 
@@ -111,14 +111,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_wrong_file_is_refused_with_its_line(name, tmp_path):
+def test_an_invalid_file_is_refused_with_its_line(name, tmp_path):
     text, message = REFUSED[name]
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError, match=f"{name}.*{message}"):
         DetectionsFromFile(str(tmp_path / name)).read("a")
 
 
-def test_another_size_than_the_videos_is_refused(tmp_path):
+def test_a_size_other_than_the_videos_is_refused(tmp_path):
     with pytest.raises(StreamkitError, match="gives frame 0 as 640x360, but test has 320x180"):
         run_stage(DetectionsFromFile(str(written(tmp_path, "coco"))), frames(1, width=320, height=180))
 
@@ -141,13 +141,13 @@ def pipeline(path: Path, more: str = "", options: str = "") -> str:
     )
 
 
-def test_the_checks_know_the_labels(tmp_path):
+def test_check_uses_the_labels_of_the_file(tmp_path):
     count = "  track: {}\n  count: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]], labels: [truck]}\n"
     with pytest.raises(ConfigError, match="no detector above finds 'truck'; known: person"):
         build(read_text(pipeline(written(tmp_path, "mot"), count)))
 
 
-def test_the_ids_of_the_file_stand_for_a_tracker(tmp_path):
+def test_ids_of_the_file_replace_a_tracker(tmp_path):
     count = "  count: {stage: zone, polygon: [[0, 0], [9, 0], [9, 9]]}\n"
     path = written(tmp_path, "mot")
     build(read_text(pipeline(path, count, ", keep_ids: true")))
@@ -167,7 +167,7 @@ def test_a_missing_file_is_a_problem_of_the_pipeline(tmp_path):
         build(read_text(pipeline(tmp_path / "no.txt")))
 
 
-def test_a_file_next_to_the_yaml_is_found_first(tmp_path, monkeypatch):
+def test_a_file_beside_the_yaml_takes_precedence(tmp_path, monkeypatch):
     (tmp_path / "here").mkdir()
     (tmp_path / "yaml").mkdir()
     monkeypatch.chdir(tmp_path / "here")
@@ -182,7 +182,7 @@ def test_a_file_next_to_the_yaml_is_found_first(tmp_path, monkeypatch):
         assert stage.type(**stage.options).read("a").xyxy[0, 0] == x
 
 
-def test_boxes_of_one_video_are_refused_for_several(tmp_path):
+def test_boxes_of_a_single_video_are_refused_for_several(tmp_path):
     two = "device: cpu\nsources: {a: 'test://?frames=3', b: 'test://?frames=2'}\n"
     path = written(tmp_path, "jsonl")
     with pytest.raises(ConfigError, match=r"has the boxes of one source, for 2; write \"\{source\}\" into the path"):
@@ -205,7 +205,7 @@ def records_of(path: Path, stages: dict, batch: int = 3) -> list[dict]:
 
 
 @pytest.mark.parametrize("batch", [1, 32])
-def test_records_of_a_detector_come_back_and_give_the_same_tracks_and_events(batch, root, tmp_path):
+def test_records_of_a_detector_give_the_same_tracks_and_events(batch, root, tmp_path):
     boxes = tmp_path / "boxes.jsonl"
     again = tmp_path / "again.jsonl"
     detect = {"detect": {"model": "demo"}}
@@ -219,7 +219,7 @@ def test_records_of_a_detector_come_back_and_give_the_same_tracks_and_events(bat
     assert records_of(again, {**read, **track}, batch) == tracked
 
 
-def test_the_numbers_of_classes_stay(tmp_path):
+def test_class_numbers_of_the_file_are_kept(tmp_path):
     objects = [
         {"box": [1, 2, 3, 4], "class_id": 2, "label": "car"},
         {"box": [1, 2, 3, 4], "class_id": 0, "label": "bus"},
@@ -243,7 +243,7 @@ def test_the_numbers_of_classes_stay(tmp_path):
         ({"class_id": -1, "label": "bus"}, "class_id must be 0 to 99999, got -1"),
     ],
 )
-def test_classes_with_two_numbers_are_refused(second, text, tmp_path):
+def test_a_class_with_two_numbers_is_refused(second, text, tmp_path):
     path = tmp_path / "a.jsonl"
     box = {"box": [1, 2, 3, 4]}
     path.write_text(json.dumps({"frame": 0, "objects": [{**box, "class_id": 2, "label": "car"}, {**box, **second}]}))
@@ -258,7 +258,7 @@ def test_classes_with_two_numbers_are_refused(second, text, tmp_path):
         ("rtsp://10.0.0.7/a", "a is live, and its frames have no fixed numbers; record it first, and read the file"),
     ],
 )
-def test_sources_whose_frames_have_no_fixed_numbers_are_refused(source, text, tmp_path):
+def test_sources_without_fixed_frame_numbers_are_refused(source, text, tmp_path):
     stages = f"stages: {{boxes: {{stage: detections, path: {written(tmp_path, 'mot')}}}}}"
     with pytest.raises(ConfigError, match=f"boxes: the boxes belong to frames by number, but {text}"):
         build(read_text(f"device: cpu\nsources: {{a: {source}}}\n{stages}"))
@@ -276,12 +276,12 @@ def logs_and_counts(path: Path, footage: list) -> tuple[list[str], dict[str, int
     return texts, Counters.total([stage.context.counters])
 
 
-def test_a_file_without_boxes_is_said(tmp_path):
+def test_a_file_without_boxes_is_reported(tmp_path):
     (tmp_path / "a.txt").write_text("")
     assert logs_and_counts(tmp_path / "a.txt", frames(1)) == ([f"boxes: {tmp_path}/a.txt has no boxes"], {})
 
 
-def test_boxes_outside_of_the_frame_are_counted_and_said_once(tmp_path):
+def test_boxes_outside_the_frame_are_counted_and_reported_once(tmp_path):
     path = tmp_path / "a.txt"
     path.write_text("1,-1,-5,2,30,40\n1,-1,700,2,30,40\n2,-1,10,365,30,40\n2,-1,600,300,90,90\n")
     texts, counts = logs_and_counts(path, frames(2, width=640, height=360))
@@ -292,7 +292,7 @@ def test_boxes_outside_of_the_frame_are_counted_and_said_once(tmp_path):
     assert counts == {BEYOND: 2}
 
 
-def test_fewer_images_than_frames_are_said_once(tmp_path):
+def test_fewer_images_than_frames_are_reported_once(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(coco(images=[{"id": 1, "file_name": "10.jpg"}, {"id": 2, "file_name": "20.jpg"}]))
     texts, _ = logs_and_counts(path, frames(4))
@@ -304,7 +304,7 @@ def test_fewer_images_than_frames_are_said_once(tmp_path):
     assert not [text for text in logs_and_counts(path, frames(2))[0] if "images without" in text]
 
 
-def test_videos_of_a_coco_file_are_told_by_their_number(tmp_path):
+def test_videos_of_a_coco_file_are_selected_by_number(tmp_path):
     """As in the files of trackers: `videos`, and `video_id` of each image."""
     images = [{"id": number, "frame_id": 0, "video_id": number} for number in (1, 2)]
     boxes = [{"id": n, "image_id": n, "category_id": 1, "bbox": [n, 2, 3, 4]} for n in (1, 2)]
@@ -316,7 +316,7 @@ def test_videos_of_a_coco_file_are_told_by_their_number(tmp_path):
         DetectionsFromFile(str(path)).read("c")
 
 
-def test_a_mark_of_the_byte_order_is_skipped(tmp_path):
+def test_a_byte_order_mark_is_skipped(tmp_path):
     (tmp_path / "a.txt").write_text("1,-1,1,2,30,40\n", encoding="utf-8-sig")
     assert len(DetectionsFromFile(str(tmp_path / "a.txt")).read("a").frame) == 1
 

@@ -75,7 +75,7 @@ def block_frames():
     return footage
 
 
-def test_vectors_have_length_1_and_tell_apart():
+def test_vectors_are_normalized_and_distinguish_objects():
     for frame in embed(block_frames(), min_size=16.0):
         vectors = frame.detections.extra["embedding"]
         assert vectors.shape == (4, 9)
@@ -87,7 +87,7 @@ def test_vectors_have_length_1_and_tell_apart():
         assert likeness[0, 1] < 0.5
 
 
-def test_a_record_has_them_when_asked_for():
+def test_records_have_vectors_on_request():
     plain, recorded = (embed(block_frames(), record=record, min_size=16.0) for record in (False, True))
     assert all("embedding" not in detection for detection in record(plain[0])["objects"])
     objects = record(recorded[0])["objects"]
@@ -125,7 +125,7 @@ def plain(footage, card):
     return np.array(vectors)
 
 
-def test_it_answers_as_a_plain_loop_does(reid, test_data):
+def test_vectors_equal_those_of_a_plain_loop(reid, test_data):
     footage = people(test_data)
     expected = plain(footage, reid)
     vectors = np.concatenate(
@@ -137,7 +137,7 @@ def test_it_answers_as_a_plain_loop_does(reid, test_data):
     assert (vectors * expected).sum(axis=1).min() >= 0.999
 
 
-def test_people_are_nearer_to_themselves_than_to_others(reid, test_data):
+def test_vectors_of_a_person_are_closer_than_those_of_others(reid, test_data):
     done = embed(people(test_data), model=reid, every=0.0, smoothing=0.0)
     vectors = np.concatenate([frame.detections.extra["embedding"] for frame in done])
     ids = np.concatenate([frame.detections.track_id for frame in done])
@@ -149,7 +149,7 @@ def test_people_are_nearer_to_themselves_than_to_others(reid, test_data):
 
 
 @pytest.mark.parametrize("batch", [1, 32])
-def test_batches_change_nothing(batch, reid, test_data):
+def test_batches_do_not_change_vectors(batch, reid, test_data):
     footage = people(test_data)
     columns = [
         np.concatenate([frame.detections.extra["embedding"] for frame in embed(footage, model=reid, batch=n)])
@@ -159,7 +159,7 @@ def test_batches_change_nothing(batch, reid, test_data):
 
 
 @pytest.mark.gpu
-def test_the_gpu_answers_as_the_cpu_does(reid, test_data, run_pipeline):
+def test_gpu_and_cpu_give_equal_vectors(reid, test_data, run_pipeline):
     text = f"""
 sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
 stages:

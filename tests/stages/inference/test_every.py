@@ -37,7 +37,7 @@ def tables(card, footage, **options):
 
 @pytest.mark.parametrize("roi", [None, ((100, 50), (600, 50), (600, 350), (100, 350))], ids=["whole", "roi"])
 @pytest.mark.parametrize("every", [2, 3, 5])
-def test_the_frames_that_are_looked_at_are_as_without_it(card, street, every, roi):
+def test_searched_frames_have_the_detections_of_every_1(card, street, every, roi):
     whole, none = tables(card, street, roi=roi)
     tables_by_frame, skipped = tables(card, street, roi=roi, every=every)
     assert none == [frozenset()] * 8
@@ -53,13 +53,13 @@ def test_the_frames_that_are_looked_at_are_as_without_it(card, street, every, ro
     assert sum(map(len, tables_by_frame)) > 10
 
 
-def test_each_source_has_its_turns(card, street):
+def test_each_source_counts_its_frames(card, street):
     mixed = [dataclasses.replace(frame, source=name) for frame in street[:4] for name in "ab"]
     _, skipped = tables(card, mixed, every=2)
     assert [bool(detectors) for detectors in skipped] == [False, False, True, True] * 2
 
 
-def test_frames_between_cost_no_inference_and_have_what_the_tracker_expects(run_pipeline):
+def test_skipped_frames_need_no_inference_and_have_predicted_objects(run_pipeline):
     rows = []
 
     @stage("spy", reads="tensor", writes="tensor")
@@ -91,7 +91,7 @@ def test_frames_between_cost_no_inference_and_have_what_the_tracker_expects(run_
         assert len(track_ids) >= 5
 
 
-def test_a_frame_that_fails_is_no_turn_of_another(card, street):
+def test_a_failed_frame_does_not_shift_the_turns(card, street):
     broken = [dataclasses.replace(frame) for frame in street]
     broken[2] = dataclasses.replace(broken[2], surface=None)
     done = run_stage(Detect(model=card, every=2), broken, batch=4, on_error="skip")
@@ -99,7 +99,7 @@ def test_a_frame_that_fails_is_no_turn_of_another(card, street):
     assert [len(frame.detections) > 0 for frame in done if not frame.error] == [i % 2 == 0 for i in range(8) if i != 2]
 
 
-def test_it_says_nothing_of_objects_in_objects():
+def test_every_is_refused_for_objects_within_objects():
     text = """
 sources: {a: samples/street.mp4}
 stages:
@@ -110,7 +110,7 @@ stages:
         build(read_text(text, folder=ROOT))
 
 
-def test_two_detectors_have_turns_of_their_own_where_branches_meet(run_pipeline):
+def test_two_detectors_in_branches_have_separate_turns(run_pipeline):
     text = """
     sources: {a: {uri: samples/street.mp4, end: 0.6}}
     stages:
@@ -131,7 +131,7 @@ def test_two_detectors_have_turns_of_their_own_where_branches_meet(run_pipeline)
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("every", [1, 3])
-def test_tracks_on_a_gpu_are_those_of_the_cpu(run_pipeline, every):
+def test_gpu_and_cpu_give_equal_tracks(run_pipeline, every):
     text = f"""
     sources: {{a: {{uri: samples/street.mp4, end: 3}}, b: {{uri: samples/street.mp4, start: 5, end: 8}}}}
     stages:

@@ -67,7 +67,7 @@ def near(table, other_table, atol=0.05):
     return np.allclose(first.xyxy, second.xyxy, atol=atol) and first.label == second.label
 
 
-def test_tiles_find_what_each_part_of_the_picture_has(card, street, wall):
+def test_tiles_give_the_detections_of_each_part(card, street, wall):
     (tiled,) = tables(card, [wall], tiles=Tiles((street[0].width, street[0].height), 0.0, full_frame=False))
     alone = tables(card, street)
     assert len(tiled) == sum(map(len, alone))
@@ -86,7 +86,7 @@ def test_tiles_find_what_each_part_of_the_picture_has(card, street, wall):
     assert tiled.row_id.tolist() == list(range(len(tiled)))
 
 
-def test_overlapping_tiles_count_nothing_twice_and_find_small_objects(card, street, wall):
+def test_overlapping_tiles_detect_small_objects_without_duplicates(card, street, wall):
     alone = sum(map(len, tables(card, street)))
     whole = len(tables(card, [wall])[0])
     (tiled,) = tables(card, [wall], tiles=Tiles((480, 360), 0.3))
@@ -94,7 +94,7 @@ def test_overlapping_tiles_count_nothing_twice_and_find_small_objects(card, stre
     assert 0.9 * alone <= len(tiled) <= 1.1 * alone
 
 
-def test_the_size_of_the_batch_changes_nothing(card, street):
+def test_the_batch_size_does_not_change_detections(card, street):
     options = {"tiles": Tiles((320, 240), 0.2), "roi": ((40.0, 40.0), (600.0, 60.0), (620.0, 350.0), (20.0, 350.0))}
     wanted = tables(card, street, batch=2, **options)
     for batch in (1, 3, 4):
@@ -127,7 +127,7 @@ def test_a_roi_keeps_the_objects_whose_anchor_is_inside(card, street):
         ("center", [False] * 3),
     ],
 )
-def test_an_object_that_goes_on_beyond_the_roi_does_not_stand_in_it(anchor, unseen):
+def test_an_object_extending_beyond_the_roi_is_dropped_by_its_anchor(anchor, unseen):
     seen = InferenceRegions(roi=((100.0, 0.0), (500.0, 0.0), (500.0, 200.0), (100.0, 200.0)), anchor=anchor)
     boxes = np.array([[150, 50, 190, 199.5], [400, 0, 499, 150], [150, 50, 190, 195]], np.float32)
     within = np.tile(seen.parts(640, 360)[0], (3, 1))
@@ -137,7 +137,7 @@ def test_an_object_that_goes_on_beyond_the_roi_does_not_stand_in_it(anchor, unse
     assert not seen.unseen(boxes, within, np.tile([500, 200], (3, 1)), np.ones((3, 2), np.float32)).any()
 
 
-def test_several_areas_in_shares_of_the_picture(card, street):
+def test_several_rois_may_be_in_shares_of_the_image(card, street):
     areas = {
         "left": ((0.0, 0.0), (0.5, 0.0), (0.5, 1.0), (0.0, 1.0)),
         "right": ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0)),
@@ -150,7 +150,7 @@ def test_several_areas_in_shares_of_the_picture(card, street):
     assert (left.center[:, 0] <= street[0].width / 2).all()
 
 
-def test_a_roi_beside_the_picture_finds_nothing_and_says_so(run_pipeline):
+def test_a_roi_outside_the_image_gives_nothing_and_is_reported(run_pipeline):
     text = f"""
 sources: {{a: {ROOT}/samples/street.mp4}}
 stages:
@@ -163,7 +163,7 @@ stages:
     assert any("the roi is outside of frames of 640x360" in logged for logged in outcome.logged)
 
 
-def test_what_is_dropped_and_seen_is_counted(run_pipeline):
+def test_dropped_objects_and_inferred_regions_are_counted(run_pipeline):
     text = f"""
 sources: {{a: {ROOT}/samples/street.mp4}}
 stages:
@@ -218,12 +218,12 @@ def problems(stage: str) -> list[str]:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_with_its_place(stage, text):
+def test_contradicting_options_are_refused_with_their_position(stage, text):
     (problem,) = problems(stage)
     assert text in problem
 
 
-def test_views_of_any_size_of_picture():
+def test_regions_fit_images_of_any_size():
     seen = InferenceRegions(tiles=Tiles((320, 240), 0.2))
     rects = seen.rects(640, 360)[:, 0].tolist()
     assert rects[0] == [0, 0, 640, 360]
@@ -232,7 +232,7 @@ def test_views_of_any_size_of_picture():
 
 
 @pytest.mark.gpu
-def test_the_gpu_finds_the_same_in_tiles(run_pipeline):
+def test_gpu_and_cpu_give_equal_detections_in_tiles(run_pipeline):
     text = f"""
 sources: {{a: {ROOT}/samples/street.mp4}}
 stages:
@@ -245,12 +245,12 @@ stages:
     assert abs(sum(counts[0]) - sum(counts[1])) <= 0.02 * sum(counts[0])
 
 
-def test_pixels_beside_the_roi_are_not_seen(card, street):
+def test_pixels_outside_the_roi_have_no_effect(card, street):
     """An object that another picture has beside the roi changes nothing."""
     frame = street[0]
     other = Surface(frame.surface.data.copy(), frame.surface.color)
-    grey = from_rgb(np.full((frame.height, frame.width, 3), 90, np.uint8), Color())
-    other.data[:, : frame.width // 2] = grey[:, : frame.width // 2]
+    gray = from_rgb(np.full((frame.height, frame.width, 3), 90, np.uint8), Color())
+    other.data[:, : frame.width // 2] = gray[:, : frame.width // 2]
     right = ((0.5, 0.0), (1.0, 0.0), (1.0, 1.0), (0.5, 1.0))
     plain, changed = tables(card, [frame, dataclasses.replace(frame, surface=other)], roi=right, units="share")
     np.testing.assert_array_equal(plain.xyxy, changed.xyxy)

@@ -55,7 +55,7 @@ def assert_detected(table, objects, scale=SCALE, shift=(0, 0)):
     np.testing.assert_allclose(table.xyxy, hull.clip(0), atol=1e-3)
 
 
-def test_the_corners_in_a_frame_are_those_of_the_rectangles(card):
+def test_corners_match_the_drawn_rectangles(card):
     (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
     assert_detected(done.detections, OBJECTS)
 
@@ -72,7 +72,7 @@ def test_a_batch_of_32_equals_its_frames_one_by_one(card):
 
 
 @pytest.mark.gpu
-def test_the_gpu_finds_the_same_corners(card, tmp_path, run_pipeline):
+def test_gpu_and_cpu_give_equal_corners(card, tmp_path, run_pipeline):
     import cv2
 
     for i in range(6):
@@ -89,7 +89,7 @@ def test_the_gpu_finds_the_same_corners(card, tmp_path, run_pipeline):
                 np.testing.assert_allclose(cpu_object["corners"], gpu_object["corners"], atol=0.5)
 
 
-def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
+def test_unequal_scales_give_the_corners_of_a_parallelogram():
     box = np.float32([50, 40, 30, 10, 0.9, 0.6])
     geometry = np.float32([[0.5, 0.25, 4, 2]])
     sizes = np.array([[300, 400]])
@@ -103,7 +103,7 @@ def test_unequal_scales_make_a_parallelogram_that_the_corners_hold():
     np.testing.assert_allclose(table.xyxy[0], [*wanted.min(axis=0), *wanted.max(axis=0)], atol=1e-3)
 
 
-def test_neighbors_whose_hulls_overlap_are_all_kept_and_copies_are_not():
+def test_neighbors_with_overlapping_hulls_are_kept_and_duplicates_removed():
     row = [[40 + 9 * i, 60 - 9 * i, 60, 8, 0.9 - 0.1 * i, math.pi / 4] for i in range(3)]  # parked side by side
     row += [[box[0] + 1, box[1] + 1, box[2], box[3], 0.5, box[5] + 0.02] for box in row]
     reads = family("yolov8_obb")
@@ -128,7 +128,7 @@ def _hulls(rows):
     return np.concatenate([(low + high) / 2, high - low], axis=1).T[None].astype(np.float32)
 
 
-def test_tiles_merge_what_two_of_them_see(card):
+def test_objects_seen_in_two_tiles_are_merged(card):
     scene = np.tile(rotated_picture(*OBJECTS), (1, 2, 1))
     (done,) = run_stage(Detect(model=card, tiles=Tiles((256, 192), 0.0, False)), frames(1, pixels=scene))
     table = done.detections
@@ -137,7 +137,7 @@ def test_tiles_merge_what_two_of_them_see(card):
         assert_detected(half_table, OBJECTS, shift=(256 * half, 0))
 
 
-def test_an_object_that_a_tile_cuts_off_is_reported_once():
+def test_an_object_cut_by_a_tile_is_reported_once():
     """One detection is whole, of one tile; the other is its part in the next tile."""
     from streamkit.ops.views import merge
 
@@ -153,14 +153,14 @@ def test_an_object_that_a_tile_cuts_off_is_reported_once():
     assert (merged_rows.tolist(), suppressed) == ([0, 2], 1)
 
 
-def test_it_detects_within_objects(card):
+def test_oriented_boxes_are_detected_within_objects(card):
     footage = frames(1, pixels=np.tile(rotated_picture(*OBJECTS), (1, 2, 1)))
     footage[0].tables["area"] = detections([[256, 0, 512, 192]])
     (done,) = run_stage(Detect(model=card, of=Of("area"), pad=0.0), footage, stage_id="inside")
     assert_detected(done.tables["inside"], OBJECTS, shift=(256, 0))
 
 
-def test_trackers_and_zones_work_on_the_hull(card):
+def test_trackers_and_zones_use_the_hull(card):
     turned = [[(*box[:5], box[5] + 0.02 * i) for box in OBJECTS] for i in range(4)]
     footage = []
     for i, objects in enumerate(turned):
@@ -189,7 +189,7 @@ def test_records_have_the_corners(card):
         assert detection["box"] == pytest.approx([min(x), min(y), max(x), max(y)], abs=0.011)
 
 
-def test_an_object_of_another_detector_has_no_corners(card):
+def test_objects_of_another_detector_have_no_corners(card):
     (done,) = run_stage(Detect(model=card), frames(1, pixels=rotated_picture(*OBJECTS)))
     other = detections([[1, 2, 3, 4]], labels=("red",))
     done.tables = {"both": type(other).concat([done.detections, other])}
@@ -197,7 +197,7 @@ def test_an_object_of_another_detector_has_no_corners(card):
     assert ["corners" in detection for detection in recorded] == [True] * 4 + [False]
 
 
-def test_all_forms_of_records_carry_them(card):
+def test_all_record_formats_have_the_corners(card):
     fastavro = pytest.importorskip("fastavro")
     import io
 
@@ -258,7 +258,7 @@ def test_the_outline_is_that_of_the_rotated_box(card):
     assert len(x) > 200
 
 
-def test_the_tint_fills_the_rotated_box_alone(card):
+def test_the_tint_fills_only_the_rotated_box(card):
     changed, corners = drawn(card, fill=0.6)
     outline, _ = drawn(card)
     inside = np.zeros(changed.shape, np.uint8)
@@ -312,7 +312,7 @@ def test_models_check_passes(card, scene, device):
 
 
 @pytest.mark.parametrize("what", ["corners", "xyxy"])
-def test_models_check_sees_corners_or_boxes_that_are_off(card, scene, what, monkeypatch):
+def test_models_check_detects_wrong_corners_or_boxes(card, scene, what, monkeypatch):
     from streamkit.models.families import base as module
 
     real = module.unpack

@@ -47,7 +47,7 @@ def plain_points(card, rgb):
     return np.stack([(x * 192 - left) / scale_x, (y * 192 - top) / scale_y, score], axis=1)
 
 
-def test_a_person_of_the_whole_picture(movenet, people):
+def test_a_person_filling_the_image_gets_a_pose(movenet, people):
     done = run_stage(Pose(model=movenet), copies(people), batch=4)
     posed = 0
     for source_frame, frame in zip(people, done, strict=True):
@@ -72,12 +72,12 @@ def test_a_person_of_the_whole_picture(movenet, people):
     assert posed >= 4
 
 
-def test_batches_change_nothing(movenet, people):
+def test_batches_do_not_change_poses(movenet, people):
     singly, batched = (run_stage(Pose(model=movenet), copies(people), batch=n) for n in (1, 5))
     assert [record(frame) for frame in singly] == [record(frame) for frame in batched]
 
 
-def test_the_people_of_a_detector(movenet, test_data, folder, run_pipeline):
+def test_detected_people_get_poses(movenet, test_data, folder, run_pipeline):
     card_of("nano", test_data, folder)
     text = f"""
 sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
@@ -107,7 +107,7 @@ stages:
 # ------------------------------------------------------------------------------------------------------ YOLOv8-pose
 
 
-def test_a_network_of_yolov8_pose(tmp_path):
+def test_a_yolov8_pose_network_gives_keypoints(tmp_path):
     card = tiny_pose(tmp_path)
     # 128 x 96 goes into 64 x 64 at a half, with 8 rows of padding above and below; the padding is 114.
     white = frames(3, pixels=np.full((96, 128, 3), 255, np.uint8))
@@ -127,7 +127,7 @@ def test_a_network_of_yolov8_pose(tmp_path):
     assert len(run_stage(Pose(model=card), black)[0].tables["pose"]) == 0
 
 
-def test_a_card_with_other_points_than_the_network_is_refused(tmp_path):
+def test_a_card_with_other_keypoints_than_the_network_is_refused(tmp_path):
     from streamkit.core.errors import ModelError
 
     tiny_pose(tmp_path)
@@ -141,7 +141,7 @@ def test_a_card_with_other_points_than_the_network_is_refused(tmp_path):
 # ------------------------------------------------------------------------------------------------------------- faces
 
 
-def test_the_landmarks_of_faces(test_data, folder):
+def test_faces_have_landmarks(test_data, folder):
     card = card_of("yunet", test_data, folder)
     pictures = frames_of(sorted((test_data / "coco" / "val2017").glob("*.jpg")))
     done = run_stage(Detect(model=card), copies(pictures), batch=8)
@@ -172,7 +172,7 @@ def test_a_card_of_another_task_is_refused(movenet):
         ),
     ],
 )
-def test_options_that_say_nothing_are_refused(options, text, movenet):
+def test_options_without_effect_are_refused(options, text, movenet):
     with pytest.raises(ValueError, match=text):
         Pose(model=movenet, **options)
 
@@ -181,7 +181,7 @@ def test_options_that_say_nothing_are_refused(options, text, movenet):
 
 
 @pytest.mark.gpu
-def test_the_gpu_finds_the_same_points(movenet, test_data, folder, run_pipeline):
+def test_gpu_and_cpu_give_equal_keypoints(movenet, test_data, folder, run_pipeline):
     card_of("nano", test_data, folder)
     card_of("yunet", test_data, folder)
     text = f"""

@@ -18,7 +18,7 @@ def text(model="demo-words", stages=STAGES):
     return f"batch: 2\nsources: {{a: {{uri: {sample_video()}, loop: true}}}}\nstages: {stages % model}"
 
 
-def test_prompts_change_without_a_lost_frame():
+def test_prompts_change_without_losing_a_frame():
     running, logged = pipeline(text())
     seen = []
     running.listen(lambda shown: seen.extend((f.index, f.tables["detect"]) for f, _ in shown))
@@ -51,7 +51,7 @@ def predicted(table):
     return table.extra["predicted"] if "predicted" in table.extra else [False] * len(table)
 
 
-def test_new_prompts_that_cannot_be_used_change_nothing(tmp_path):
+def test_invalid_new_prompts_change_nothing(tmp_path):
     for name in ("demo-words.yaml", "demo-words.onnx", "demo-words-text.onnx", "demo-words-tokenizer.json"):
         shutil.copy(shipped_models() / name, tmp_path / name)
     running, logged = pipeline(text(tmp_path / "demo-words.yaml"))
@@ -77,7 +77,7 @@ def test_new_prompts_that_cannot_be_used_change_nothing(tmp_path):
     assert set().union(*seen) <= {"person", "red car"}
 
 
-def test_an_edit_of_prompts_in_the_yaml_is_no_new_pipeline(tmp_path):
+def test_an_edit_of_prompts_does_not_rebuild_the_pipeline(tmp_path):
     rule = '{stage: rule, when: "count(person) > 3"}'
     stages = "{detect: {model: demo-words, prompts: [%s]}, track: {}, crowd: " + rule + "}"
     graphs = []
@@ -100,14 +100,14 @@ def test_an_edit_of_prompts_in_the_yaml_is_no_new_pipeline(tmp_path):
         ("model: demo-words-crop, prompts: [car]", "detect needs a card with task: detect"),
     ],
 )
-def test_a_wrong_yaml_is_refused(options, message, tmp_path):
+def test_invalid_prompts_in_a_yaml_are_refused(options, message, tmp_path):
     (tmp_path / "p.yaml").write_text(f"sources: {{a: {sample_video()}}}\nstages: {{detect: {{{options}}}}}")
     with pytest.raises(ConfigError) as caught:
         build(read(tmp_path / "p.yaml"))
     assert message in str(caught.value)
 
 
-def test_stages_below_know_the_prompts_as_labels(tmp_path):
+def test_stages_below_use_the_prompts_as_labels(tmp_path):
     below = "track: {}, color: {stage: classify, model: color, of: detect.bus}"
     (tmp_path / "p.yaml").write_text(text("person", "{detect: {model: demo-words, prompts: [%s]}, " + below + "}"))
     with pytest.raises(ConfigError, match="detect has no class 'bus'"):

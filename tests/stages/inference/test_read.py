@@ -63,14 +63,14 @@ def texts(done):
 
 
 @pytest.mark.parametrize("height", [12, 20, 40])
-def test_plates_are_read_exactly_with_few_runs_of_the_network(height):
+def test_plates_are_read_correctly_with_few_network_runs(height):
     scores = score(PLATES, height, 12, seed=height, fps=8.0)
     assert scores.exact == 1.0
     assert scores.wrong == 0
     assert scores.calls <= 1.2
 
 
-def test_two_readings_that_agree_are_sure_and_end_the_readings():
+def test_two_equal_readings_are_final():
     done = run([("AB12", 0.9)] * 20)
     assert RUN_AT_S == [0.0, 0.25]
     ((at_s, data),) = read_events(done)
@@ -79,7 +79,7 @@ def test_two_readings_that_agree_are_sure_and_end_the_readings():
     assert texts(done) == ["AB12"] * 20
 
 
-def test_a_text_that_is_hardly_ahead_of_another_one_is_not_sure():
+def test_a_text_with_a_small_lead_is_not_final():
     done = run([("AB12", 0.99, 0.4)] * 20)
     assert read_events(done) == []
     assert len(RUN_AT_S) > 2, "it is read again"
@@ -87,7 +87,7 @@ def test_a_text_that_is_hardly_ahead_of_another_one_is_not_sure():
     assert len(read_events(run([("AB12", 0.99, 0.4)] * 20, margin=0.4))) == 1
 
 
-def test_readings_with_a_margin_make_a_text_sure():
+def test_readings_with_a_margin_are_final():
     done = run([("AB12", 0.9, 0.2), ("AB12", 0.9, 0.7), ("AB12", 0.9, 0.7)] + [("XX", 0.1, 0.0)] * 20)
     assert [at_s for at_s, _ in read_events(done)] == [0.75]
 
@@ -101,19 +101,19 @@ def typeset(text, *, background=235, ink=30, **_):
     return plate
 
 
-def test_plates_of_an_unknown_typeface_give_no_events(monkeypatch):
+def test_unreadable_plates_give_no_events(monkeypatch):
     monkeypatch.setattr(plates, "draw_plate", typeset)
     options = {"tracks": 12, "seed": 3, "fps": 10.0}
     assert score(PLATES, 16, margin=0.0, **options).wrong >= 2
     assert score(PLATES, 16, **options).told == 0
 
 
-def test_a_perfect_reading_needs_no_second_one():
+def test_a_perfect_reading_is_final():
     assert [at_s for at_s, _ in read_events(run([("AB12", 0.995)] * 20))] == [0.0]
     assert RUN_AT_S == [0.0]
 
 
-def test_the_times_between_readings_double_until_the_text_is_sure():
+def test_intervals_between_readings_double_until_the_text_is_final():
     done = run([("AB12", 0.3)] * 20, n=40)
     assert RUN_AT_S == [0.0, 0.25, 0.75, 1.75, 3.75, 7.75]
     assert read_events(done) == []
@@ -123,7 +123,7 @@ def test_the_times_between_readings_double_until_the_text_is_sure():
 
 
 @pytest.mark.parametrize("batch", [1, 3, 20])
-def test_batches_change_no_result(batch):
+def test_batches_do_not_change_texts(batch):
     script = [("AB12", 0.9), ("AB12", 0.9), ("XXXX", 0.9), ("YYYY", 0.9), ("ZZZZ", 0.9)]
     done = run(script, batch=batch)
     assert [(at_s, data["value"]) for at_s, data in read_events(done)] == [(0.25, "AB12")]
@@ -136,7 +136,7 @@ LARGE = (4, 4, 60, 36)
 
 
 @pytest.mark.parametrize("batch", [1, 7])
-def test_a_better_view_may_change_a_sure_text(batch):
+def test_a_better_view_may_change_a_final_text(batch):
     script = [("AB12", 0.7), ("AB12", 0.7), ("XB12", 0.9), ("XB12", 0.9)]
     if batch == 7:  # one reading of the first series was under way, and one of the second
         script = [*script[:2], ("????", 0.9), *script[2:], ("????", 0.9)]
@@ -150,13 +150,13 @@ def test_a_better_view_may_change_a_sure_text(batch):
         assert RUN_AT_S == [0.0, 0.25, 2.5, 2.75]
 
 
-def test_a_better_view_that_agrees_is_one_reading():
+def test_a_better_view_that_agrees_counts_as_a_reading():
     done = run([("AB12", 0.9)] * 3, boxes=[SMALL] * 10 + [LARGE] * 10)
     assert RUN_AT_S == [0.0, 0.25, 2.5]
     assert len(read_events(done)) == 1
 
 
-def test_a_track_that_is_gone_is_read_anew():
+def test_a_returning_track_is_read_again():
     SCRIPT[:] = [("AB12", 0.995), ("CD34", 0.995)]
     footage = frames(4, pixels=np.full((40, 64, 3), 99, np.uint8), step_s=6.0)
     for i, frame in enumerate(footage):
@@ -166,7 +166,7 @@ def test_a_track_that_is_gone_is_read_anew():
     assert [data["value"] for _, data in read_events(done)] == ["AB12", "CD34"]
 
 
-def test_texts_in_another_format_give_nothing():
+def test_texts_of_another_format_are_ignored():
     done = run([("WXYY", 0.99)] * 20, pattern="AA-99")
     assert read_events(done) == []
     assert texts(done) == [None] * 20
@@ -179,7 +179,7 @@ def test_without_a_tracker_each_object_is_read_on_each_frame():
     assert read_events(done) == []
 
 
-def test_the_record():
+def test_the_record_has_the_text():
     done = run([("AB12", 0.995)] * 3, n=1)
     frame_record = record(done[0])
     assert frame_record["objects"][0]["attributes"] == {"plate": {"label": "AB12", "score": 0.995}}
@@ -188,7 +188,7 @@ def test_the_record():
     assert frame_record["events"][0]["track_id"] == 7
 
 
-def test_corners_straighten_what_a_box_cuts_at_an_angle():
+def test_corners_rectify_an_angled_plate():
     rng = np.random.default_rng(3)
     footage = film("B-AB 1234", 24, rng, fps=4.0)
     tilted = [frame.detections.extra["corners"][0] for frame in footage]
@@ -202,7 +202,7 @@ def test_corners_straighten_what_a_box_cuts_at_an_angle():
     assert plate_by_crop["corners"]["score"] != plate_by_crop["box"]["score"]
 
 
-def test_four_sure_key_points_are_corners():
+def test_four_confident_keypoints_are_corners():
     points = np.zeros((2, 4, 3), np.float32)
     points[0] = [[1, 2, 0.9], [9, 2, 0.9], [9, 6, 0.9], [1, 6, 0.9]]
     points[1] = points[0]
@@ -230,13 +230,13 @@ ABOVE = "sources: {a: 'test://'}\nstages:\n  detect: {model: demo}\n  track: {}\
         ("{stage: read, of: detect, model: plates, paterm: de}", "did you mean 'pattern'?"),
     ],
 )
-def test_mistakes(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ConfigError) as caught:
         build(read_text(ABOVE + options))
     assert message in str(caught.value)
 
 
-def test_an_event_can_trigger_other_stages():
+def test_a_read_event_can_trigger_other_stages():
     more = "{stage: read, of: detect, model: plates}\n  snapshot: {path: 'out/{source}/{time}.jpg', when: plate.read}\n"
     build(read_text(ABOVE + more))
 
@@ -252,7 +252,7 @@ stages:
 
 
 @pytest.mark.gpu
-def test_the_gpu_reads_what_the_cpu_reads(run_pipeline, root):
+def test_gpu_and_cpu_read_equal_texts(run_pipeline, root):
     cpu, gpu = (run_pipeline(PIPELINE.format(root=root), device=device) for device in ("cpu", "cuda"))
     assert gpu.code == 0
     assert gpu.report["counts"].get("pixels to host", 0) == 0
@@ -269,7 +269,7 @@ def test_the_gpu_reads_what_the_cpu_reads(run_pipeline, root):
     assert compared > 200
 
 
-def test_an_edit_of_a_live_option_needs_no_new_pipeline():
+def test_an_edit_of_a_live_option_does_not_rebuild_the_pipeline():
     before, after = (
         build(read_text(ABOVE + f"{{stage: read, of: detect, model: plates, sure: {sure}}}")) for sure in (0.5, 0.9)
     )
@@ -278,7 +278,7 @@ def test_an_edit_of_a_live_option_needs_no_new_pipeline():
     assert sure
 
 
-def test_the_sure_tracks_of_a_source_are_gone_with_it():
+def test_final_texts_of_a_removed_source_are_forgotten():
     shared = SureTracks()
     first = shared.setdefault("a", set())
     second = shared.setdefault("a", set())
@@ -288,7 +288,7 @@ def test_the_sure_tracks_of_a_source_are_gone_with_it():
 
 
 @pytest.mark.parametrize(("pattern", "letters"), [("de", "ÄÖÜ"), ("AA-99", ""), ("[A-ZÆ]{2}", None), (None, None)])
-def test_a_pattern_says_which_letters_are_read(pattern, letters):
+def test_a_pattern_limits_the_characters(pattern, letters):
     parts = Read.parts_before({"model": PLATES, "of": Of("detect"), "pattern": pattern})
     assert parts[-1].options["letters"] == letters
     fetch = FetchText(replace(PLATES, labels=("A", "ü", "Æ", "中")), letters)

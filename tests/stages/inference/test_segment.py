@@ -99,7 +99,7 @@ def plain_masks(card, frame):
     return instances
 
 
-def test_instance_masks_are_the_authors(seg, pictures):
+def test_instance_masks_equal_those_of_the_authors(seg, pictures):
     frames = run_stage(Segment(model=seg), copies(pictures), batch=4)
     compared = 0
     overlaps = []
@@ -124,7 +124,7 @@ def test_instance_masks_are_the_authors(seg, pictures):
     assert np.min(overlaps) > 0.93
 
 
-def test_masks_agree_with_those_that_people_drew(seg, test_data):
+def test_masks_agree_with_annotated_ones(seg, test_data):
     from pycocotools.coco import COCO
 
     (annotations,) = (test_data / "coco" / "annotations").glob("*.json")
@@ -146,7 +146,7 @@ def test_masks_agree_with_those_that_people_drew(seg, test_data):
     assert np.mean(overlaps) > 0.75
 
 
-def test_batches_and_records(seg, pictures):
+def test_batches_and_records_have_equal_masks(seg, pictures):
     singly, batched = (run_stage(Segment(model=seg), copies(pictures), batch=n) for n in (1, 5))
     for first, second in zip(singly, batched, strict=True):
         assert record(first) == record(second)
@@ -186,7 +186,7 @@ stages:
     assert outcome.report["counts"]["objects inferred"] <= len(people)
 
 
-def test_of_two_in_a_crop_the_one_that_fills_it_is_meant():
+def test_the_object_that_fills_the_crop_is_selected():
     table = Detections(
         np.array([[0, 0, 20, 100], [0, 0, 96, 98], [200, 0, 210, 9]], np.float32),
         np.array([0.9, 0.5, 0.8], np.float32),
@@ -198,7 +198,7 @@ def test_of_two_in_a_crop_the_one_that_fills_it_is_meant():
     assert [answer and answer["mask"][0]["size"] for answer in answers] == [2, None, 3]
 
 
-def test_masks_of_tiles_are_in_the_pictures_pixels(seg, pictures):
+def test_masks_of_tiles_are_in_image_pixels(seg, pictures):
     tiles = Tiles((320, 320), 0.2)
     for frame in run_stage(Segment(model=seg, tiles=tiles), copies(pictures[:3]), batch=2):
         table = frame.tables["segment"]
@@ -250,7 +250,7 @@ with Collecting(Registry()):
         ("collect: {}", True),
     ],
 )
-def test_only_masks_that_are_read_are_made(rest, reads, sampled, seg, test_data, folder, run_pipeline):
+def test_masks_are_computed_only_if_read(rest, reads, sampled, seg, test_data, folder, run_pipeline):
     text = f"""
 sources: {{a: {test_data}/videos/vtest_480x360.mp4}}
 stages:
@@ -265,7 +265,7 @@ stages:
     assert bool(sampled) is reads
 
 
-def test_a_loop_makes_the_masks_of_the_frames_that_it_reads(sampled, seg, folder, test_data):
+def test_a_loop_computes_the_masks_of_its_frames(sampled, seg, folder, test_data):
     import streamkit
 
     video = f"{test_data}/videos/vtest_480x360.mp4"
@@ -282,7 +282,7 @@ def test_a_loop_makes_the_masks_of_the_frames_that_it_reads(sampled, seg, folder
         assert mask["size"] == [360, 480]
 
 
-def test_outputs_of_crops_are_kept_one_run_at_a_time(seg, test_data, folder, run_pipeline, monkeypatch):
+def test_outputs_of_crops_are_retained_for_a_single_run(seg, test_data, folder, run_pipeline, monkeypatch):
     from streamkit.models.session import Session
 
     card_of("nano", test_data, folder)
@@ -323,7 +323,7 @@ stages:
 # ------------------------------------------------------------------------------------------------- classes of places
 
 
-def test_the_classes_of_places_are_the_networks(deeplab, pictures):
+def test_the_class_map_equals_that_of_the_network(deeplab, pictures):
     frames = run_stage(Segment(model=deeplab), copies(pictures), batch=4)
     session = session_of(deeplab)
     spec = check_model(deeplab).input
@@ -345,7 +345,7 @@ def test_the_classes_of_places_are_the_networks(deeplab, pictures):
     assert any(frame.facts["segmentation"] for frame in frames)
 
 
-def test_which_classes_are_kept(deeplab, pictures):
+def test_classes_are_filtered(deeplab, pictures):
     plain = run_stage(Segment(model=deeplab), copies(pictures))
     labels = {label for frame in plain for label in frame.facts["segmentation"]}
     assert len(labels) > 2
@@ -372,12 +372,12 @@ def test_which_classes_are_kept(deeplab, pictures):
         ({"of": "x", "top_k": 9}, "with of, the objects are those of another stage: leave out top_k"),
     ],
 )
-def test_options_that_say_nothing_are_refused(options, text, seg):
+def test_options_without_effect_are_refused(options, text, seg):
     with pytest.raises(ValueError, match=text):
         Segment(model=seg, **options)
 
 
-def test_a_semantic_network_finds_no_objects(deeplab):
+def test_a_semantic_network_gives_no_objects(deeplab):
     with pytest.raises(ValueError, match="deeplab is a semantic network, which finds no objects: leave out iou, top_k"):
         Segment(model=deeplab, iou=0.5, top_k=9)
 
@@ -391,7 +391,7 @@ def test_a_card_of_another_task_is_refused(seg):
 
 
 @pytest.mark.gpu
-def test_the_gpu_makes_the_same_masks(seg, deeplab, test_data, folder, run_pipeline):
+def test_gpu_and_cpu_give_equal_masks(seg, deeplab, test_data, folder, run_pipeline):
     text = f"""
 sources: {{a: {test_data}/videos/one-by-one-person-detection.mp4, b: {test_data}/videos/vtest_480x360.mp4}}
 stages:
@@ -426,7 +426,7 @@ stages:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("stage_name", "name", "column"), [("segment", "seg", "mask"), ("pose", "tiny", "keypoints")])
-def test_columns_that_nobody_reads_stay_on_the_gpu(stage_name, name, column, seg, folder, test_data):
+def test_unread_columns_stay_on_the_gpu(stage_name, name, column, seg, folder, test_data):
     import streamkit
     from streamkit.ops import traffic
 
@@ -457,7 +457,7 @@ def test_columns_that_nobody_reads_stay_on_the_gpu(stage_name, name, column, seg
 
 
 @pytest.mark.gpu
-def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_data, monkeypatch):
+def test_masks_of_many_retained_batches_move_to_the_host(seg, folder, test_data, monkeypatch):
     import streamkit
     from streamkit.stages.inference import postprocess
 
@@ -482,7 +482,7 @@ def test_masks_of_many_batches_that_are_held_move_to_the_host(seg, folder, test_
 
 
 @pytest.mark.gpu
-def test_the_gpu_gives_crops_the_same_masks_run_by_run(seg, test_data, folder, run_pipeline):
+def test_gpu_and_cpu_give_equal_masks_of_crops(seg, test_data, folder, run_pipeline):
     card_of("nano", test_data, folder)
     masked = []
     for batch in (4, 64):

@@ -41,7 +41,7 @@ def film(heights, tracks=(7,), step_s=0.1):
     ],
 )
 @pytest.mark.parametrize("batch", [1, 3])
-def test_a_track_is_asked_about_again_when_it_is_much_larger(heights, expected, batch):
+def test_a_much_larger_view_of_a_track_is_selected_again(heights, expected, batch):
     assert chosen(film(heights), batch) == expected
 
 
@@ -52,16 +52,16 @@ def test_a_sharper_view_of_the_same_size_is_better():
     assert chosen(views) == [0, 1]
 
 
-def test_an_object_without_a_track_is_never_chosen():
+def test_untracked_objects_are_never_selected():
     assert chosen(film([40, 80], tracks=(-1,))) == []
     assert chosen(film([40, 80], tracks=(-1, 3))) == [0, 1]
 
 
-def test_a_track_that_was_gone_for_long_begins_anew():
+def test_a_track_after_a_long_absence_starts_over():
     assert chosen(film([80, 40], step_s=9.0)) == [0]
     assert chosen(film([80, 40], step_s=11.0)) == [0, 1]
     assert chosen(film([80, 40], step_s=3.0), track_ttl=2.0) == [0, 1]
 
 
-def test_small_views_are_left_out():
+def test_small_views_are_skipped():
     assert chosen(film([20, 40, 80]), min_size=30.0) == [1, 2]

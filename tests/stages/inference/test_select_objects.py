@@ -51,7 +51,7 @@ def film(n=10, step_s=0.1, source="test", box=BOX, tracks=(7,), **more):
 
 
 @pytest.mark.parametrize("batch", [1, 3, 10])
-def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
+def test_new_tracks_are_selected_and_again_at_intervals(batch):
     crops, stage = select(film(25), batch, every=1.0)
     assert [index for _, index, _ in crops] == [0, 10, 20]
     assert stage.context.counters[INFERRED] == 3
@@ -65,7 +65,7 @@ def test_a_track_is_asked_about_when_it_is_new_and_every_so_often(batch):
         (1.0, [5.0, 5.5, 1.0, 1.5, 2.0], [0, 2, 4]),  # time that goes back
     ],
 )
-def test_whole_frames_are_asked_about_every_so_often(every, times_s, rows):
+def test_whole_frames_are_selected_at_intervals(every, times_s, rows):
     stage = SelectFrames(every=every)
     timed = frames(len(times_s), "a")
     for frame, time_s in zip(timed, times_s, strict=True):
@@ -82,19 +82,19 @@ def test_whole_frames_are_asked_about_every_so_often(every, times_s, rows):
     assert chosen == rows
 
 
-def test_the_frame_rate_changes_nothing():
+def test_the_selection_does_not_depend_on_the_frame_rate():
     times = [
         [index * step for _, index, _ in select(film(n, step), every=1.0)[0]] for n, step in ((40, 0.1), (80, 0.05))
     ]
     np.testing.assert_allclose(times[0], times[1])
 
 
-def test_each_source_has_tracks_of_its_own():
+def test_sources_have_separate_tracks():
     mixed = [frame for pair in zip(film(3), film(3, source="b"), strict=True) for frame in pair]
     assert select(mixed, every=60)[0] == [("test", 0, 0), ("b", 0, 0)]
 
 
-def test_without_tracks_every_object_of_every_frame_is_asked_about():
+def test_without_a_tracker_every_object_is_selected():
     footage = frames(3)
     for frame in footage:
         frame.detections = detections([BOX, BOX])
@@ -102,7 +102,7 @@ def test_without_tracks_every_object_of_every_frame_is_asked_about():
     assert len(select(film(3, tracks=(-1, 7)), every=60)[0]) == 3 + 1
 
 
-def test_what_the_tracker_has_no_track_for_is_left_out_and_counted_where_that_is_wanted():
+def test_untracked_objects_are_skipped_and_counted_by_option():
     crops, stage = select(film(3, tracks=(-1, 7)), every=60, untracked=False)
     assert crops == [("test", 0, 1)]
     assert stage.context.counters[UNTRACKED] == 3
@@ -110,12 +110,12 @@ def test_what_the_tracker_has_no_track_for_is_left_out_and_counted_where_that_is
     assert len(select(film(3, tracks=(-1, -1), box=[10, 10, 12, 12]), untracked=False, min_size=16)[0]) == 0
 
 
-def test_classify_and_embed_leave_out_what_has_no_track():
+def test_classify_and_embed_skip_untracked_objects():
     assert not Classify(model=load_card(find_card("color")), of=Of("detect")).parts()[0].options["untracked"]
     assert not Embed(model=load_card(find_card("look")), of=Of("detect")).parts()[0].options["untracked"]
 
 
-def test_a_better_view_is_asked_about_at_once():
+def test_a_better_view_is_selected_at_once():
     footage = film(5)
     for frame, side, score in zip(footage, [20, 25, 30, 30, 31], [0.5, 0.5, 0.5, 1, 1], strict=True):
         frame.detections = detections([[10, 10, 10 + side, 10 + side]], [score], track_id=[7])
@@ -124,7 +124,7 @@ def test_a_better_view_is_asked_about_at_once():
     assert [index for _, index, _ in select(footage, every=60, requery_ratio=9.0)[0]] == [0]
 
 
-def test_a_track_that_was_gone_for_long_begins_anew():
+def test_a_track_after_a_long_absence_starts_over():
     footage = film(31)
     for frame in footage[2:29]:
         frame.detections = detections([BOX], track_id=[8])
@@ -133,12 +133,12 @@ def test_a_track_that_was_gone_for_long_begins_anew():
 
 
 @pytest.mark.parametrize(("away_s", "times"), [(9.9, 1), (10.1, 2)])
-def test_a_track_begins_anew_after_ten_seconds_unless_another_time_is_set(away_s, times):
+def test_the_default_absence_is_ten_seconds(away_s, times):
     sightings = film(2, away_s)
     assert len(select(sightings, every=60)[0]) == times
 
 
-def test_what_is_forgotten_is_let_go():
+def test_forgotten_tracks_release_their_memory():
     footage = frames(200, step_s=0.1)
     for frame in footage:
         frame.detections = detections([BOX], track_id=[frame.index])
@@ -152,7 +152,7 @@ def test_what_is_forgotten_is_let_go():
     assert len(states["test"].by_track) <= 22
 
 
-def test_small_objects_are_counted_and_asked_about_once_they_are_large():
+def test_small_objects_are_counted_and_selected_once_large():
     footage = film(4)
     for frame, side in zip(footage, [8, 12, 16, 20], strict=True):
         frame.detections = detections([[0, 0, side, 90]], track_id=[7])
@@ -163,19 +163,19 @@ def test_small_objects_are_counted_and_asked_about_once_they_are_large():
     assert select(beside)[0] == []
 
 
-def test_what_a_tracker_only_predicts_is_not_asked_about():
+def test_predicted_objects_are_not_selected():
     footage = film(3, predicted=np.array([True]))
     assert select(footage)[0] == []
 
 
-def test_labels():
+def test_objects_are_selected_by_label():
     footage = frames(1)
     footage[0].detections = detections([BOX, BOX, BOX], label=["car", "person", "car"])
     assert [row_id for _, _, row_id in select(footage, of=Of("detect", ("car",)))[0]] == [0, 2]
     assert [row_id for _, _, row_id in select(footage, of=Of("detect", ("person", "dog")))[0]] == [1]
 
 
-def test_time_that_jumps_back_asks_again():
+def test_a_time_jump_back_selects_again():
     footage = film(3)
     footage[2].pts_s = -50.0
     assert [index for _, index, _ in select(footage, every=60)[0]] == [0, 2]
@@ -256,18 +256,18 @@ def problems(text, root):
         ),
     ],
 )
-def test_what_check_says(text, messages, root):
+def test_check_reports_invalid_selections(text, messages, root):
     assert problems(text, root) == messages
 
 
-def test_of_without_any_detector(root):
+def test_of_without_a_detector_is_refused(root):
     config = read_text("sources: {a: samples/street.mp4}\nstages:\n  c: {stage: embed, model: look, of: detect}")
     with pytest.raises(ConfigError) as caught:
         build(config)
     assert any("put a detector such as detect above it" in str(p) for p in caught.value.problems)
 
 
-def test_the_graph_shows_what_crosses(root):
+def test_the_graph_shows_copied_columns(root):
     graph = build(read_text(HEAD + "  c: {stage: classify, model: color, of: detect}", folder=root))
     text = as_text(graph, "cuda")
     assert "c.select: the rectangles to cut go from host to device, one small copy a batch" in text
@@ -288,7 +288,7 @@ def test_the_graph_shows_what_crosses(root):
         ({"stage": "detect"}, Of("detect")),
     ],
 )
-def test_the_forms_of_of(value, parsed):
+def test_of_accepts_all_its_forms(value, parsed):
     assert Of.read(value) == parsed
     assert Of.read(parsed) is parsed
     assert str(Of("detect", ("a", "b"))) == "detect.a|b"
@@ -297,7 +297,7 @@ def test_the_forms_of_of(value, parsed):
 @pytest.mark.parametrize(
     "value", ["", 3, None, {"labels": ["a"]}, {"stage": "a", "label": "b"}, {"stage": "a", "labels": "b"}]
 )
-def test_what_is_no_of(value):
+def test_invalid_values_of_of_are_refused(value):
     with pytest.raises(ValueError, match="must be a stage, a stage and a label"):
         Of.read(value)
 
@@ -319,7 +319,7 @@ def crowd(n=50, size=24):
     return frame
 
 
-def test_of_many_objects_only_a_runs_crops_are_alive_at_once(monkeypatch):
+def test_only_the_crops_of_a_run_are_in_memory(monkeypatch):
     from streamkit.models.session import Session
     from streamkit.ops import preprocess
 
@@ -354,7 +354,7 @@ def test_of_many_objects_only_a_runs_crops_are_alive_at_once(monkeypatch):
         assert small_batch["classify"]["score"] == pytest.approx(large_batch["classify"]["score"], abs=2e-4)
 
 
-def test_a_stage_between_sees_all_crops_as_an_array():
+def test_a_stage_between_gets_all_crops_as_an_array():
     seen = []
 
     with Collecting(default_registry()) as registry:

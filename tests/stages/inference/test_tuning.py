@@ -74,7 +74,7 @@ def untuned(stage: Infer) -> int:
     return stage.context.counters.values[UNTUNED]
 
 
-def test_files_tune_the_largest_size_and_smaller_batches_run_as_it(opened):
+def test_files_tune_the_largest_size_and_pad_smaller_batches(opened):
     (tuned,) = LaterFuture.instances
     expected = opened.process(batch(2, 2)).outputs
     assert untuned(opened) == 1
@@ -102,7 +102,7 @@ def test_a_few_cameras_tune_every_size(monkeypatch):
     stage.close()
 
 
-def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
+def test_recurring_sizes_are_tuned(opened, clock):
     LaterFuture.instances[0].finish()
     opened.process(batch(1, 1))
     for pause_s in (4.0, 4.0, 0.9, 0.9, 0.9, 0.9, 0.9, 0.4):  # a pause of more than 1 s restarts the 5 s
@@ -128,7 +128,7 @@ def test_other_sizes_are_tuned_once_they_go_on_coming(opened, clock):
     assert LaterFuture.instances == [first, others]
 
 
-def test_sizes_that_cannot_be_tuned_run_as_before(opened, clock, monkeypatch, caplog):
+def test_sizes_that_cannot_be_tuned_run_untuned(opened, clock, monkeypatch, caplog):
     LaterFuture.instances[0].finish()
     for _ in range(10):
         opened.process(batch(1, 1))

@@ -32,7 +32,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
-def test_rows(tmp_path):
+def test_each_object_is_a_row(tmp_path):
     path = tmp_path / "a.csv"
     out = sink(path)
     out.write(Frame("street", 0, 0.0, 64, 48, tables={"detect": table(2)}))
@@ -70,7 +70,7 @@ def test_rows(tmp_path):
     assert len(path.read_text().splitlines()) == 1 + len(rows), "a row is a line"
 
 
-def test_no_frames_give_a_header(tmp_path):
+def test_a_run_without_frames_writes_a_header(tmp_path):
     sink(tmp_path / "a.csv").close()
     assert (tmp_path / "a.csv").read_text() == ",".join(COLUMNS) + "\n"
 
@@ -87,7 +87,7 @@ def test_a_camera_appends_without_a_second_header(tmp_path):
     assert read(path)[0]["time"] == "1970-01-01T00:00:00.000Z"
 
 
-def test_a_torn_row_is_removed_and_another_file_refused(tmp_path):
+def test_a_torn_row_is_removed_and_a_different_file_refused(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text(",".join(COLUMNS) + "\nstreet,0,0.0,c")
     out = sink(path, if_exists="append")
@@ -110,14 +110,14 @@ def test_each_rotated_file_has_the_header(tmp_path):
     assert sum(len(read(tmp_path / name)) for name in files) == 6
 
 
-def test_standard_output(capfdbinary):
+def test_rows_are_written_to_standard_output(capfdbinary):
     out = sink("-")
     out.write(Frame("street", 1, 0.04, 64, 48))
     out.close()
     assert capfdbinary.readouterr().out.decode().splitlines() == [",".join(COLUMNS), "street,1,0.04" + "," * 11]
 
 
-def test_options_that_are_refused():
+def test_invalid_options_are_refused():
     with pytest.raises(ValueError, match="placeholder"):
         CsvSink(path="{x}.csv")
     with pytest.raises(ValueError, match="standard output"):
@@ -144,7 +144,7 @@ PLAIN = ["car", "a=1", "1-2", "'=1", "", "(1)", "é"]
 
 @pytest.mark.parametrize("text", [*FORMULAS, *PLAIN])
 @pytest.mark.parametrize("guarded", [True, False])
-def test_text_that_a_spreadsheet_would_run_is_made_harmless_where_that_is_asked_for(text, guarded, tmp_path):
+def test_spreadsheet_formulas_are_escaped_by_option(text, guarded, tmp_path):
     path = tmp_path / "a.csv"
     out = sink(path, escape_formulas=True) if guarded else sink(path)
     out.write(Frame(text, 0, -0.5, 64, 48, tables={text: table(1, labels=(text,))}))

@@ -21,7 +21,7 @@ def problems(**changed):
     return ""
 
 
-def test_what_is_right_passes():
+def test_valid_options_are_accepted():
     assert problems() == ""
     assert problems(url="smtps://me:hunter2@h:465", tls={"ca": "ca.pem"}) == ""
     assert problems(url="smtp://localhost:25", unencrypted=True) == ""
@@ -66,7 +66,7 @@ def test_what_is_right_passes():
         ({"when": "alarms"}, "no stage writes the event 'alarms'"),
     ],
 )
-def test_mistakes_are_told_with_the_way_out(changed, message):
+def test_invalid_options_are_refused_with_the_fix(changed, message):
     problem = problems(**changed)
     assert message in problem
     assert "hunter2" not in problem

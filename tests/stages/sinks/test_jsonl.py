@@ -32,7 +32,7 @@ def read(path):
     return [json.loads(text) for text in path.read_text().splitlines()]
 
 
-def test_a_record_a_frame(tmp_path):
+def test_each_frame_is_a_record(tmp_path):
     path = tmp_path / "cam" / "street.jsonl"
     out = sink(path)
     for i in range(5):
@@ -49,7 +49,7 @@ def test_a_record_a_frame(tmp_path):
     assert os.listdir(path.parent) == ["street.jsonl"]
 
 
-def test_cameras_append_and_can_be_read_after_their_end(tmp_path):
+def test_cameras_append_to_a_readable_file(tmp_path):
     path = tmp_path / "gate.jsonl"
     for run in range(2):
         out = sink(path)
@@ -61,7 +61,7 @@ def test_cameras_append_and_can_be_read_after_their_end(tmp_path):
     assert read(path)[0]["time"] == "2026-08-01T12:00:00.000Z"
 
 
-def test_half_a_record_is_removed(tmp_path):
+def test_a_partial_record_is_removed(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(b'{"frame":0}\n{"fra')
     out = sink(path, if_exists="append")
@@ -79,12 +79,12 @@ def test_half_a_record_is_removed(tmp_path):
         ({"path": "-", "rotate": {"every": 60.0}}, "standard output"),
     ],
 )
-def test_options_that_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         JsonlSink(**options)
 
 
-def test_options_of_a_yaml():
+def test_options_of_a_yaml_are_read():
     from pydantic import ValidationError
 
     from streamkit.config.validate import model_of
@@ -99,7 +99,7 @@ def test_options_of_a_yaml():
             model.validate_python(bad)
 
 
-def test_rotation(tmp_path):
+def test_files_are_rotated(tmp_path):
     out = sink(tmp_path / "a.jsonl", rotate={"size": 400})
     for i in range(10):
         out.write(frame(i))
@@ -110,7 +110,7 @@ def test_rotation(tmp_path):
     assert [r["frame"] for p in parts for r in read(p)] == list(range(10))
 
 
-def test_standard_output(capfdbinary):
+def test_records_are_written_to_standard_output(capfdbinary):
     out = sink("-")
     out.write(frame(3))
     out.close()
@@ -143,7 +143,7 @@ def run(path, n=10, crash=-1, command='"$1" -c "$2"'):
     )
 
 
-def test_a_crash_leaves_nothing_under_the_name(tmp_path):
+def test_a_crash_leaves_no_file_of_the_final_name(tmp_path):
     path = tmp_path / "a.jsonl"
     run(path, crash=5)
     assert not path.exists()
@@ -153,21 +153,21 @@ def test_a_crash_leaves_nothing_under_the_name(tmp_path):
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
-def test_a_closed_pipe_is_one_clear_error():
+def test_a_closed_pipe_is_reported_once():
     done = run("-", n=100_000, command='"$1" -c "$2" | head -n 1; exit ${PIPESTATUS[0]}')
     assert done.returncode == 1
     assert json.loads(done.stdout)["frame"] == 0
     assert done.stderr.strip() == "OutputError cannot write standard output: its reader has gone away"
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_an_impossible_folder_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="cannot write"):
         sink(tmp_path / "file" / "a.jsonl")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_disk():
+def test_a_full_disk_is_reported():
     out = sink("/dev/full")
     with pytest.raises(OutputError, match="cannot write /dev/full: the disk is full"):
         out.write(frame(0))
@@ -191,7 +191,7 @@ def test_memory_is_flat_over_many_frames(tmp_path):
     assert grown < 150_000, f"{grown} bytes more after 10,000 frames; a block of lines is 65,536"
 
 
-def test_the_wait_is_short(tmp_path):
+def test_the_flush_interval_is_short(tmp_path):
     path = tmp_path / "a.jsonl"
     out = sink(path)
     out.write(frame(0, time_s=1.0))

@@ -30,7 +30,7 @@ def problems(**options):
         {"settings": {"ssl.ca.location": "not/there/yet.pem"}},
     ],
 )
-def test_what_is_right_passes(options):
+def test_valid_options_are_accepted(options):
     assert problems(**options) == ""
 
 
@@ -48,7 +48,7 @@ def test_what_is_right_passes(options):
         ({"settings": {"error_cb": "x"}}, "settings must be librdkafka settings, as its CONFIGURATION.md lists them: "),
     ],
 )
-def test_mistakes_are_told_with_the_way_out(options, message):
+def test_invalid_options_are_refused_with_the_fix(options, message):
     problem = problems(**options)
     assert problem.startswith("pipeline.yaml:1:")
     assert message in problem

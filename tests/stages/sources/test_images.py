@@ -29,7 +29,7 @@ def frames(uri, device=None, **options):
 
 @pytest.mark.parametrize("suffix", ["png", "bmp", "jpg", "webp", "tif"])
 @pytest.mark.parametrize("size", [(40, 30), (41, 31)])
-def test_a_picture_keeps_its_colors(tmp_path, suffix, size):
+def test_an_image_keeps_its_colors(tmp_path, suffix, size):
     write(tmp_path / f"a.{suffix}", picture(*size))
     _, stream = frames(tmp_path)
     (frame,) = stream
@@ -39,7 +39,7 @@ def test_a_picture_keeps_its_colors(tmp_path, suffix, size):
     assert np.abs(got - picture(*size)).mean() < 4
 
 
-def test_order_times_and_turns(tmp_path):
+def test_images_have_order_times_and_loops(tmp_path):
     for i in (1, 2, 10):
         write(tmp_path / f"shot{i}.png", picture(shade=20 * i))
     _, stream = frames(tmp_path / "shot*.png", rate=2.0, loop=2)
@@ -50,7 +50,7 @@ def test_order_times_and_turns(tmp_path):
     assert blue == pytest.approx([20, 40, 200] * 2, abs=4)
 
 
-def test_every_takes_some(tmp_path):
+def test_every_selects_images(tmp_path):
     for i in range(5):
         write(tmp_path / f"{i}.png", picture())
     assert [f.index for f in frames(tmp_path, every=2)[1]] == [0, 2, 4]
@@ -82,7 +82,7 @@ def dozen(tmp_path_factory):
 
 
 @pytest.mark.parametrize(("options", "indices"), TAKEN)
-def test_what_is_taken(dozen, options, indices):
+def test_a_selection_of_images_is_read(dozen, options, indices):
     for stream in (
         frames(dozen, rate=2.0, **options)[1],
         pattern("test://?width=16&height=16&fps=2&frames=12", **options),
@@ -112,14 +112,14 @@ def test_the_number_of_frames_is_expected_before_the_first(dozen, options, count
         assert 1 + sum(1 for _ in coming) == count
 
 
-def test_a_part_shows_its_own_pictures_in_every_turn(dozen):
+def test_a_part_shows_its_images_in_every_loop(dozen):
     images = list(frames(dozen, rate=2.0, start=1.0, end=2.0, loop=2)[1])
     assert [(f.index, f.pts_s) for f in images] == [(2, 1.0), (3, 1.5), (4, 2.0), (5, 2.5)]
     assert [int(to_rgb(f.surface, 40, 30)[0, 0, 2]) for f in images] == pytest.approx([40, 60] * 2, abs=4)
 
 
 @pytest.mark.parametrize(("options", "text"), NOTHING)
-def test_not_one_picture_is_an_error(dozen, options, text):
+def test_a_selection_without_images_is_an_error(dozen, options, text):
     for stream in (
         frames(dozen, rate=2.0, **options)[1],
         pattern("test://?width=16&height=16&fps=2&frames=12", **options),
@@ -134,12 +134,12 @@ def test_an_endless_loop_over_nothing_ends(dozen):
 
 
 @pytest.mark.parametrize("kind", [ImageSource, TestPattern])
-def test_an_end_before_the_start(kind):
+def test_an_end_before_the_start_is_refused(kind):
     with pytest.raises(ValueError, match="end must be after start, got start 2 s and end 1 s"):
         kind(uri="test://", start=2.0, end=1.0)
 
 
-def test_exif_turns_the_picture(tmp_path):
+def test_exif_rotates_the_image(tmp_path):
     write(tmp_path / "a.jpg", picture(40, 30))
     data = (tmp_path / "a.jpg").read_bytes()
     orientation_6 = bytes.fromhex("ffe100224578696600004d4d002a00000008000101120003000000010006000000000000")
@@ -148,7 +148,7 @@ def test_exif_turns_the_picture(tmp_path):
     assert (frame.width, frame.height) == (30, 40)
 
 
-def test_a_broken_picture_fails_alone(tmp_path):
+def test_a_broken_image_fails_alone(tmp_path):
     for i in range(4):
         write(tmp_path / f"{i}.jpg", picture())
     whole = (tmp_path / "1.jpg").read_bytes()
@@ -163,7 +163,7 @@ def test_a_broken_picture_fails_alone(tmp_path):
     assert source.context.counters["unreadable images"] == 2
 
 
-def test_no_such_picture(tmp_path):
+def test_a_missing_image_is_reported(tmp_path):
     _, stream = frames(tmp_path / "a.jpg")
     assert "No such file" in next(stream).error
     with pytest.raises(SourceError, match="No such file"):
@@ -196,7 +196,7 @@ def test_the_pattern_has_bars_from_black_to_white_and_a_white_box():
     assert chroma[[0, -1], 0, 1].tolist() == [192, 64]
 
 
-def test_the_patterns_frames():
+def test_the_test_pattern_has_its_frames():
     images = list(pattern("test://?width=63&height=35&fps=50&frames=3"))
     assert [(f.index, f.pts_s, f.width, f.height) for f in images] == [
         (0, 0.0, 63, 35),
@@ -206,14 +206,14 @@ def test_the_patterns_frames():
     assert images[0].surface.data.shape == (54, 64)
 
 
-def test_a_pattern_without_an_end():
+def test_an_endless_test_pattern_is_unbounded():
     stream = pattern("test://?width=16&height=16&frames=0")
     assert [next(stream).index for _ in range(300)][-1] == 299
     stream.close()
     assert TestPattern(uri="test://?frames=0").unbounded
 
 
-def test_an_endless_pattern_with_an_end():
+def test_an_endless_test_pattern_ends_at_end():
     options = {"start": 20.0, "end": 20.2}
     assert [f.index for f in pattern("test://?width=16&height=16&frames=0", **options)] == list(range(500, 505))
     assert not TestPattern(uri="test://?frames=0", **options).unbounded
@@ -231,13 +231,13 @@ def test_an_endless_pattern_with_an_end():
         ("test://?fps=0", "fps must be"),
     ],
 )
-def test_wrong_patterns(uri, text):
+def test_invalid_test_patterns_are_refused(uri, text):
     with pytest.raises(SourceError, match=text):
         pattern_options(uri)
 
 
 @pytest.mark.gpu
-def test_both_come_to_the_device(tmp_path):
+def test_images_and_patterns_are_uploaded_to_the_device(tmp_path):
     import cupy
 
     write(tmp_path / "a.png", picture(41, 31))
@@ -248,7 +248,7 @@ def test_both_come_to_the_device(tmp_path):
             np.testing.assert_array_equal(device_frame.surface.data.get(), host_frame.surface.data)
 
 
-def test_a_picture_above_the_limit_has_failed_and_the_others_go_on(tmp_path):
+def test_an_oversized_image_fails_and_the_others_continue(tmp_path):
     write(tmp_path / "a.png", picture(40, 30))
     write(tmp_path / "b.png", picture(80, 30))
     write(tmp_path / "c.png", picture(40, 30))

@@ -51,7 +51,7 @@ def read(sent, *, ring=None, **options):
         ("set back", 0, "arrival"),
     ],
 )
-def test_times_rise_and_stay_near_real_time(fault, b_frames, clock):
+def test_times_increase_and_stay_near_real_time(fault, b_frames, clock):
     """Without a reconnection, as with `reconnect: false`."""
     taken, counts = read(frames(FRAMES, rate=RATE, b_frames=b_frames, stamp=BOGUS[fault]), clock=clock)
     assert len(taken) == FRAMES
@@ -75,12 +75,12 @@ def test_frames_and_recorded_packets_have_the_same_times(fault, clock):
     assert max(offsets_s) - min(offsets_s) < 0.002
 
 
-def test_a_camera_whose_clock_stands_still_has_frames_at_a_lower_rate():
+def test_a_camera_with_a_stopped_clock_delivers_at_a_lower_rate():
     taken, _ = read(frames(100, rate=100.0, stamp=lambda n: 0.0), fps=10.0)
     assert 8 <= len(taken) <= 12
 
 
-def test_a_clip_of_a_camera_whose_clock_stands_still_has_the_length_asked_for(run_pipeline, tmp_path):
+def test_a_clip_of_a_camera_with_a_stopped_clock_has_its_length(run_pipeline, tmp_path):
     @stage("alarm", writes="events")
     class Alarm(FrameStage):
         """Emit an event at frame 120."""
@@ -142,7 +142,7 @@ def test_a_sender_s_clock_dates_frames():
     [(0.0, BOGUS["right"]), (4_000_000_000.0, BOGUS["right"]), (None, BOGUS["stands still"])],
     ids=["1970", "2096", "stamps that stand still"],
 )
-def test_an_implausible_sender_s_clock_dates_nothing(ntp_s, stamp):
+def test_an_implausible_senders_clock_is_ignored(ntp_s, stamp):
     def ntp(n):
         if n % 10:
             return None
@@ -156,7 +156,7 @@ def test_an_implausible_sender_s_clock_dates_nothing(ntp_s, stamp):
 # ------------------------------------------------------------------------------------------------------ without times
 
 
-def test_a_bare_stream_has_the_times_of_its_arrival(tmp_path):
+def test_a_bare_stream_has_arrival_times(tmp_path):
     """It has no timestamps, and its rate is not known."""
     path = write(tmp_path / "a.h264", frames=60, muxer="h264", options={"bf": "0", "g": "10"})
     content = path.read_bytes()

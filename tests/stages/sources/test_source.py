@@ -30,7 +30,7 @@ def clip(tmp_path_factory):
     return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=50, options={"g": "10", "bf": "2"})
 
 
-def test_a_frame_says_what_it_is(clip):
+def test_a_frame_has_its_source_index_and_time(clip):
     first, second, *rest = frames(clip)
     assert (first.source, first.index, first.pts_s, first.width, first.height) == ("cam", 0, 0.0, 64, 48)
     assert (second.index, second.pts_s, second.due_s, second.time_s) == (1, 0.04, None, None)
@@ -61,20 +61,20 @@ def test_a_frame_says_what_it_is(clip):
         ({"every": 15, "decoders": 3}, [0, 15, 30, 45]),
     ],
 )
-def test_what_is_taken(clip, source_options, indices):
+def test_a_selection_of_frames_is_read(clip, source_options, indices):
     taken = list(frames(clip, **source_options))
     assert [f.index for f in taken] == indices
     assert {type(f.index) for f in taken} == {int}
     assert [f.pts_s for f in taken] == pytest.approx([i / 25 for i in indices])
 
 
-def test_a_start_in_the_middle_shows_the_same_pixels(clip):
+def test_a_start_in_the_middle_gives_the_same_pixels(clip):
     whole = {f.index: f.surface.data.copy() for f in frames(clip)}
     for frame in frames(clip, start=0.9):
         assert (frame.surface.data == whole[frame.index]).all()
 
 
-def test_on_a_loop_index_and_time_go_on(clip):
+def test_index_and_time_continue_over_a_loop(clip):
     taken = list(frames(clip, loop=3))
     assert [f.index for f in taken] == list(range(150))
     assert [f.pts_s for f in taken] == pytest.approx([i / 25 for i in range(150)])
@@ -98,25 +98,25 @@ def test_an_endless_loop_is_closed(clip):
         ({"start": 1.7, "keyframes": True, "loop": True}, r"no keyframe between start 1\.7 s and end"),
     ],
 )
-def test_not_one_picture_is_an_error(clip, source_options, text):
+def test_a_selection_without_frames_is_an_error(clip, source_options, text):
     with pytest.raises(SourceError, match=text):
         list(frames(clip, **source_options))
 
 
-def test_what_does_not_go_with_keyframes():
+def test_options_that_conflict_with_keyframes_are_refused():
     with pytest.raises(ValueError, match=r"every must be 1 with keyframes, got 3: .*use fps to reduce them"):
         VideoSource(uri="a.mp4", keyframes=True, every=3)
     with pytest.raises(ValueError, match="decoders must be 1 or auto with keyframes, got 2"):
         VideoSource(uri="a.mp4", keyframes=True, decoders=2)
 
 
-def test_keyframes_play_at_their_own_times(clip):
+def test_keyframes_are_paced_by_their_times(clip):
     taken = list(frames(clip, keyframes=True, pace="realtime", pace_seed=1))
     assert [f.index for f in taken] == [0, 10, 20, 30, 40]
     assert [b.due_s - a.due_s for a, b in itertools.pairwise(taken)] == pytest.approx([0.4] * 4)
 
 
-def test_keyframes_in_a_pipeline(run_pipeline, clip):
+def test_a_pipeline_reads_keyframes_only(run_pipeline, clip):
     text = f"""
         sources: {{a: {{uri: "{clip}", keyframes: true}}, b: {{uri: "{clip}"}}}}
         stages: {{collect: {{}}}}
@@ -127,7 +127,7 @@ def test_keyframes_in_a_pipeline(run_pipeline, clip):
     assert [frame_record["frame"] for frame_record in outcome.records["b"]] == list(range(50))
 
 
-def test_keyframes_of_a_camera(rtsp, tmp_path):
+def test_a_camera_delivers_keyframes_only(rtsp, tmp_path):
     path = write(tmp_path / "a.mp4", 128, 96, 150, options={"g": "10", "bf": "0"})
     source = VideoSource(uri=rtsp({"a": path}).url("a"), keyframes=True)
     source.context = Context(id="cam")
@@ -140,21 +140,21 @@ def test_keyframes_of_a_camera(rtsp, tmp_path):
     assert all(f.due_s is not None and f.time_s is not None for f in taken)
 
 
-def test_what_no_video_can_be():
+def test_invalid_videos_are_reported():
     with pytest.raises(ValueError, match="end must be after start, got start 3 s and end 3 s"):
         VideoSource(uri="a.mp4", start=3.0, end=3.0)
     with pytest.raises(ValueError, match="did you mean 'rtsp'"):
         VideoSource(uri="rstp://h/s")
 
 
-def test_a_time_that_does_not_start_at_zero(test_data):
+def test_times_are_relative_to_the_first_frame(test_data):
     path = test_data / "videos" / "codec" / "test_non_zero_start.mp4"
     taken = list(frames(path, start=0.2))
     assert [f.index for f in taken] == list(range(6, 12))
     assert taken[0].pts_s == pytest.approx(8.3330078125 + 0.2)
 
 
-def test_a_file_plays_as_a_camera_would(clip):
+def test_a_file_can_be_paced_like_a_camera(clip):
     begin = time.monotonic()
     taken = []
     for frame in frames(clip, pace=100.0, end=0.4, pace_seed=3):
@@ -166,13 +166,13 @@ def test_a_file_plays_as_a_camera_would(clip):
     assert time.monotonic() - begin >= 0.09
 
 
-def test_realtime_keeps_the_videos_own_times(tmp_path):
+def test_realtime_uses_the_times_of_the_video(tmp_path):
     path = write(tmp_path / "a.mkv", frames=4, ticks=[0, 10, 50, 90])
     due = [f.due_s for f in frames(path, pace="realtime")]
     assert [d - due[0] for d in due] == pytest.approx([0, 0.01, 0.05, 0.09])
 
 
-def test_the_phase_is_of_the_seed_and_the_source():
+def test_the_phase_depends_on_seed_and_source():
     from streamkit.media.pacing import Pacer
 
     def phase(seed, source):
@@ -195,14 +195,14 @@ def test_stop_ends_a_wait(clip):
 
 
 @pytest.mark.parametrize(("rotation", "size"), [(0, (96, 64)), (90, (64, 96))])
-def test_its_facts_have_the_size_that_frames_have(tmp_path, rotation, size):
+def test_source_facts_have_the_size_of_frames(tmp_path, rotation, size):
     source = VideoSource(uri=str(write(tmp_path / "a.mp4", 96, 64, 3, rotation=rotation)))
     source.context = Context(id="cam")
     shown = {(frame.width, frame.height) for frame in source.frames()}
     assert shown == {(source.context.runtime.facts["width"], source.context.runtime.facts["height"])} == {size}
 
 
-def test_closing_gives_everything_back(tmp_path):
+def test_closing_releases_all_resources(tmp_path):
     keep = shared_pool(Device())
     # the pool is the whole process's: a size of its own tells this video's pictures from what other tests still hold
     stream = frames(write(tmp_path / "a.mp4", 70, 50, options={"g": "10", "bf": "2"}))
@@ -249,18 +249,18 @@ def server(clip):
         thread.join()
 
 
-def test_over_http(server):
+def test_a_video_is_read_over_http(server):
     taken = list(frames(f"{server}/a.mp4"))
     assert [f.index for f in taken] == list(range(50))
     assert taken[0].time_s is None
 
 
-def test_over_http_not_there(server):
+def test_a_missing_video_over_http_is_reported(server):
     with pytest.raises(SourceError, match=r"no such address \(404\)"):
         list(frames(f"{server}/b.mp4"))
 
 
-def test_hls(server, clip):
+def test_hls_is_read(server, clip):
     import av
 
     folder = clip.parent / "hls"
@@ -278,7 +278,7 @@ def test_hls(server, clip):
     assert [f.index for f in taken] == list(range(50))
 
 
-def test_what_is_opened_again():
+def test_network_sources_are_reopened_unless_disabled():
     def retry(uri, **source_options):
         return VideoSource(uri=uri, **source_options).retry
 
@@ -300,13 +300,13 @@ def test_what_is_opened_again():
 
 
 @pytest.mark.parametrize("uri", ["rtsp://h/a", "/dev/video0", "http://h/video.cgi"])
-def test_what_may_be_a_camera_waits_for_no_turn(uri):
+def test_possible_cameras_are_unbounded(uri):
     assert VideoSource(uri=uri).unbounded
     assert not VideoSource(uri="http://h/a.mp4").unbounded
 
 
 @pytest.mark.parametrize("kind", ["source", "test_pattern", "images"])
-def test_unpaced_is_no_pace(kind):
+def test_unpaced_disables_pacing(kind):
     """The default by name, for those who must say so: a file that is paced otherwise."""
     source_type = default_registry().get(kind)
     uri = "test://" if kind == "test_pattern" else "a.mp4"

@@ -21,7 +21,7 @@ def frames(uri, **options):
 
 
 @pytest.mark.parametrize("decoders", [1, 3, "auto"])
-def test_a_file_over_several_decoders(run_pipeline, tmp_path, decoders):
+def test_a_file_is_decoded_by_several_decoders(run_pipeline, tmp_path, decoders):
     path = write(tmp_path / "a.mp4", frames=150, options={"g": "20", "bf": "2"})
     text = f"""
         sources: {{a: {{uri: "{path}", decoders: {decoders}, every: 3, loop: 2}}, b: {{uri: "{path}", start: 2s}}}}
@@ -36,7 +36,7 @@ def test_a_file_over_several_decoders(run_pipeline, tmp_path, decoders):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead/")]
 
 
-def test_a_run_that_is_given_up_leaves_no_decoder_behind(run_pipeline, tmp_path):
+def test_an_aborted_run_leaves_no_decoder(run_pipeline, tmp_path):
     path = write(tmp_path / "a.mp4", 74, 50, frames=400, options={"g": "20", "bf": "2"})
 
     with Collecting(default_registry()):
@@ -69,13 +69,13 @@ def test_a_run_that_is_given_up_leaves_no_decoder_behind(run_pipeline, tmp_path)
         ({"uri": "a.mp4", "pace": 25.0}, "decoders must be 1 or auto for a source with a pace, got 7"),
     ],
 )
-def test_what_cannot_be_cut_is_refused(options, text):
+def test_videos_that_cannot_be_split_are_refused(options, text):
     with pytest.raises(ValueError, match=text):
         VideoSource(**options, decoders=7)
     assert VideoSource(**options, decoders="auto").decoders == "auto"
 
 
-def test_decoders_are_read():
+def test_the_option_decoders_is_read():
     read = model_of(VideoSource).validate_python
     assert read({"uri": "a", "decoders": "auto"})["decoders"] == "auto"
     assert read({"uri": "a", "decoders": 7})["decoders"] == 7
@@ -108,7 +108,7 @@ def test_many_short_files_share_decoders(run_pipeline, tmp_path, decoders):
 
 
 @pytest.mark.gpu
-def test_many_sources_on_the_device(test_data):
+def test_many_sources_decode_on_the_device(test_data):
     import numpy as np
 
     path = test_data / "videos" / "vtest_480x360.mp4"

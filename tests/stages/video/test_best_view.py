@@ -59,28 +59,28 @@ def test_the_best_view_before_and_after_the_event_is_written_once(batch):
     assert "snapshot" not in done[2].events[0].data
 
 
-def test_a_better_view_after_the_event_is_waited_for():
+def test_the_stage_waits_for_a_better_view_after_the_event():
     footage = scene([(SMALL, RED, True), (SMALL, RED, True), (LARGE, BLUE, True), (SMALL, RED, True)])
     happen(footage[1])
     snap(footage)
     assert near(looks(*files())[0], BLUE)
 
 
-def test_of_equal_views_the_sharp_one_is_taken():
+def test_the_sharper_of_equal_views_is_selected():
     footage = scene([(LARGE, RED, False), (LARGE, GREEN, True), (LARGE, BLUE, False), (LARGE, BLUE, False)])
     happen(footage[0])
     snap(footage)
     assert near(looks(*files())[0], GREEN)
 
 
-def test_a_view_that_is_too_old_is_not_taken():
+def test_a_too_old_view_is_not_selected():
     footage = scene([(LARGE, GREEN, True), *[(SMALL, RED, True)] * 5])
     happen(footage[4])
     snap(footage, before=2.0, after=0.0)
     assert near(looks(*files())[0], RED)
 
 
-def test_without_before_only_what_comes_from_the_event_on_counts():
+def test_without_before_only_views_from_the_event_on_count():
     footage = scene([(LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])
     happen(footage[1])
     done, _ = snap(footage, before=0, after=0)
@@ -92,7 +92,7 @@ def test_without_before_only_what_comes_from_the_event_on_counts():
     assert "snapshot" not in footage[1].events[0].data, "other branches have the event, too"
 
 
-def test_the_size_of_batches_changes_nothing():
+def test_batch_sizes_do_not_change_the_view():
     def footage():
         noise_frames = frames(30, "gate", width=WIDTH, height=HEIGHT, step_s=0.25)
         state = np.random.default_rng(5)
@@ -119,7 +119,7 @@ def test_the_size_of_batches_changes_nothing():
         assert other == outcomes[0]
 
 
-def test_of_says_which_detectors_tracks_are_meant():
+def test_of_selects_the_detector_of_the_tracks():
     footage = scene([(LARGE, GREEN, True)] * 2)
     for frame in footage:
         small = detections([SMALL], track_id=[7], label=["face"])
@@ -133,7 +133,7 @@ def test_of_says_which_detectors_tracks_are_meant():
     assert counts == {"snapshots given up: the object was not seen": 1}
 
 
-def test_an_expected_object_is_no_view():
+def test_a_predicted_object_is_not_a_view():
     footage = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True)])
     for frame, predicted in zip(footage, (False, True, False), strict=True):
         frame.tables["detect"] = frame.tables["detect"].with_columns(predicted=np.array([predicted]))
@@ -172,7 +172,7 @@ def test_memory_is_bounded_in_count_and_bytes():
     assert 0 < max(held) <= 3 * view_bytes
 
 
-def test_what_waits_is_written_early_where_memory_is_short():
+def test_waiting_views_are_written_early_if_memory_is_short():
     footage = scene([(LARGE, GREEN, True), (SMALL, RED, True), (LARGE, BLUE, True), None])
     happen(footage[1])
     done, counts = snap(footage, before=0, buffer=1000)

@@ -74,14 +74,14 @@ def test_objects_with_a_low_score_are_collected_with_their_frame():
     assert sentence(done[1].events[0]) == "An image of person at gate was collected for labeling: low score."
 
 
-def test_the_pause_after_a_hit_ends_where_time_goes_back():
+def test_a_time_jump_back_ends_the_pause_after_a_hit():
     seen = scene(0.4, 0.4, 0.4, 0.4)
     for frame, pts_s in zip(seen, [100.0, 104.0, 0.0, 4.0], strict=True):
         frame.pts_s = pts_s
     assert reasons(collect(seen, low_score=(0.3, 0.5), every=5.0)[2]) == [(0, "low_score"), (2, "low_score")]
 
 
-def test_frames_are_drawn_at_random_at_the_same_rate_after_time_went_back():
+def test_the_random_rate_is_the_same_after_a_time_jump_back():
     seen = scene(*[0.9] * 80, step_s=1.0)
     for frame in seen[40:]:
         frame.pts_s -= 40.0
@@ -95,13 +95,13 @@ def test_of_selects_the_objects():
     assert reasons(collect(footage, low_score=(0.3, 0.5), of=Of("detect", ("car",)))[2]) == [(1, "low_score")]
 
 
-def test_only_what_a_network_has_seen_is_a_reason():
+def test_only_searched_frames_are_collected():
     footage = scene(0.4, 0.4, 0.4, predicted=[True, False, False])
     footage[1]._state.skipped_detectors = frozenset({"detect"})
     assert reasons(collect(footage, low_score=(0.3, 0.5), random=Rate(10_000_000, "s"))[2]) == [(2, "low_score")]
 
 
-def test_a_source_is_left_alone_for_a_while_after_a_hit():
+def test_a_source_pauses_after_a_hit():
     footage = [*scene(*[0.4] * 10, step_s=1.0), *scene(0.4, source="yard", first=20)]
     entries = collect(footage, low_score=(0.3, 0.5), every=4.0)[2]
     assert [(entry["source"], entry["frame"]) for entry in entries] == [
@@ -112,7 +112,7 @@ def test_a_source_is_left_alone_for_a_while_after_a_hit():
     ]
 
 
-def test_two_detectors_disagree():
+def test_disagreeing_detectors_are_a_reason():
     footage = scene(0.9, 0.9, 0.9)
     footage[0].tables["second"] = detections([[42, 40, 160, 200]], [0.7], label=["person"])
     footage[1].tables["second"] = detections(
@@ -129,7 +129,7 @@ def test_two_detectors_disagree():
     assert entries[0]["models"] == {"second": "large"}
 
 
-def test_two_detectors_are_compared_by_the_classes_that_are_named():
+def test_two_detectors_are_compared_by_the_named_classes():
     (frame,) = scene(0.9)
     boxes = [[40, 40, 160, 200], [200, 40, 300, 200]]
     labels = ["person", "car"]
@@ -158,13 +158,13 @@ def test_novel_objects_are_those_far_from_all_collected_ones():
     assert collect(scene(0.9, embedding=[unit(0, 0, 1)], first=60), novelty=0.2)[1] == {"images collected: novelty": 1}
 
 
-def test_what_is_collected_for_another_reason_is_not_novel():
+def test_objects_collected_for_another_reason_are_not_novel():
     vectors = [unit(1, 0), unit(1, 0.01)]
     entries = collect(scene(0.4, 0.9, embedding=vectors), novelty=0.2, low_score=(0.3, 0.5), every=0.0)[2]
     assert [entry["reasons"] for entry in entries] == [["low_score", "novelty"]]
 
 
-def test_vectors_that_are_close_to_each_other_are_kept_once():
+def test_similar_vectors_are_stored_once():
     (frame,) = scene(0.9)
     boxes = [[40, 40, 160, 200], [200, 40, 300, 200]] * 2
     vectors = [unit(1, 0), unit(1, 0.01), unit(0, 1), unit(0.01, 1)]
@@ -208,7 +208,7 @@ def test_random_frames_come_at_a_mean_rate_and_are_the_same_each_time():
 # ------------------------------------------------------------------------------------------------- objects as images
 
 
-def test_each_object_is_an_image_of_its_own_with_what_is_in_it():
+def test_each_object_is_a_separate_image_with_its_objects():
     (frame,) = scene(0.4)
     frame.tables = {
         "detect": detections(
@@ -232,7 +232,7 @@ def test_each_object_is_an_image_of_its_own_with_what_is_in_it():
     assert len(done[0].events) == 2
 
 
-def test_a_random_object_is_one_of_the_frame():
+def test_a_random_object_is_drawn_from_the_frame():
     footage = scene(0.9, 0.9, 0.9)
     footage[1].tables["detect"] = footage[1].tables["detect"][[]]
     entries = collect(footage, random=Rate(10_000_000, "s"), capture="object")[2]
@@ -264,7 +264,7 @@ def parked(colors, source="gate"):
         ({"same_vector": 0.1}, [("gate", 0)]),
     ],
 )
-def test_objects_that_look_alike_are_collected_once(options, expected):
+def test_similar_objects_are_collected_once(options, expected):
     footage = [*parked([1, 1, 2]), *parked([1], "yard")]
     _, counts, entries = collect(footage, low_score=(0.3, 0.5), **options)
     assert [(entry["source"], entry["frame"]) for entry in entries] == expected
@@ -273,7 +273,7 @@ def test_objects_that_look_alike_are_collected_once(options, expected):
     assert len(again) == (2 if options.get("duplicates") == "keep" else 1) * len(expected), "also in a new run"
 
 
-def test_frames_that_look_alike_are_collected_once():
+def test_similar_frames_are_collected_once():
     footage = [*scene(0.9, 0.9), *scene(0.9, first=0)]
     footage[2].pts_s = 20.0
     footage[2].index = 2
@@ -295,7 +295,7 @@ def test_an_object_is_not_compared_with_whole_frames():
     ]
 
 
-def test_a_random_frame_is_compared_as_a_frame_even_with_a_weak_object():
+def test_a_random_frame_with_a_weak_object_is_compared_as_a_frame():
     footage = parked([1, 1])
     footage[1].surface = Surface(from_rgb(np.rot90(spots(5, 240, 320)).copy(), Color()), Color())
     footage[1].surface.data[60:200, 120:200] = footage[0].surface.data[60:200, 120:200]
@@ -326,7 +326,7 @@ def test_a_budget_holds_over_sources_and_restarts_until_midnight(monkeypatch):
     }
 
 
-def test_images_of_a_clock_that_was_ahead_do_not_use_up_the_budget(monkeypatch):
+def test_images_of_the_future_do_not_use_the_budget(monkeypatch):
     now_s = [30_000 * DAY_S]
     monkeypatch.setattr(collect_module.time, "time", lambda: now_s[0])
     options = {"low_score": (0.3, 0.5), "at_most": Rate(1, "day")}
@@ -339,7 +339,7 @@ def test_images_of_a_clock_that_was_ahead_do_not_use_up_the_budget(monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", ['"collected":"soon"', '"hash":"x"', '"hash":5', '"hash":"fffffffffffffffff"'])
-def test_a_line_with_a_damaged_value_is_left_out_and_counted(wrong):
+def test_a_line_with_a_damaged_value_is_skipped_and_counted(wrong):
     happened = scene(0.9)
     happen(happened[0], track=None)
     collect(happened, when="door.crossed")
@@ -353,7 +353,7 @@ def test_a_line_with_a_damaged_value_is_left_out_and_counted(wrong):
     }
 
 
-def test_two_stages_of_one_folder_share_its_budget_and_know_each_others_images():
+def test_two_stages_of_a_folder_share_budget_and_duplicates():
     first, second = (Collect("collected", (0.3, 0.5), at_most=Rate(3, "day")) for _ in range(2))
     for stage in (first, second):
         stage.context = type(stage.context)()
@@ -373,7 +373,7 @@ def test_two_stages_of_one_folder_share_its_budget_and_know_each_others_images()
 # --------------------------------------------------------------------------------------------------------- trouble
 
 
-def test_a_damaged_frame_is_no_hard_case():
+def test_a_damaged_frame_is_not_collected():
     footage = scene(0.4, 0.9, 0.4)
     footage[0].damaged = footage[1].damaged = True
     _, counts, entries = collect(footage, low_score=(0.3, 0.5), every=0.0)
@@ -398,7 +398,7 @@ def test_a_failed_frame_is_never_collected():
     assert len(lines()) == 1
 
 
-def test_a_disk_that_fills_up_costs_images_and_nothing_else(monkeypatch):
+def test_a_full_disk_loses_images_only(monkeypatch):
     def full(self, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -411,7 +411,7 @@ def test_a_disk_that_fills_up_costs_images_and_nothing_else(monkeypatch):
     assert os.listdir("collected/images") == []
 
 
-def test_an_image_that_was_begun_is_removed_at_the_next_start():
+def test_a_partial_image_is_removed_at_the_next_start():
     part = Path("collected/images/.gate_000001.000s_when.jpg.part")
     collect([], random=Rate(1, "h"))
     part.write_bytes(b"half")
@@ -419,7 +419,7 @@ def test_an_image_that_was_begun_is_removed_at_the_next_start():
     assert not part.exists()
 
 
-def test_lines_that_people_have_damaged_are_left_out_and_counted():
+def test_damaged_lines_are_skipped_and_counted():
     collect(scene(0.4), low_score=(0.3, 0.5))
     with Path("collected/collected.jsonl").open("a") as file:
         file.write('note to myself\n{"schema": "streamkit/collected/1", "image": "images/a.jpg"}\n')
@@ -437,13 +437,13 @@ def test_lines_that_people_have_damaged_are_left_out_and_counted():
         ({"novelty": 0.1, "same_vector": 0.2}, "same_vector must be at most novelty, 0.1"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Collect(**{"path": "collected", **options})
 
 
 @pytest.mark.gpu
-def test_from_a_device_come_the_same_images():
+def test_a_device_gives_the_same_images():
     import cupy
 
     from streamkit.core.data import Device

@@ -30,7 +30,7 @@ def table(*rows, labels=("person", "car")):
     )
 
 
-def test_a_new_surface_shows_the_objects_and_the_old_one_is_as_it_was():
+def test_objects_are_drawn_on_a_new_surface():
     original = frame()
     old = original.surface
     batch = drawing().process(Batch([original], tables={"detect": table((0, 1, 100, 100, 200, 200))}))
@@ -42,14 +42,14 @@ def test_a_new_surface_shows_the_objects_and_the_old_one_is_as_it_was():
     assert np.array_equal(pixels[150, 150], pixels[300, 500])
 
 
-def test_another_branch_sees_nothing():
+def test_drawings_are_not_visible_in_another_branch():
     batch = Batch([frame()], tables={"detect": table((0, 1, 100, 100, 200, 200))})
     other = batch.fork()
     drawing().process(batch)
     assert (other.frames[0].surface.data == 100).all()
 
 
-def test_in_place_is_for_the_runner_alone():
+def test_in_place_is_set_by_the_runner_only():
     assert "in_place" not in [option.name for option in options(Draw)]
     stage = drawing()
     original = frame()
@@ -59,7 +59,7 @@ def test_in_place_is_for_the_runner_alone():
     assert (original.surface.data != 100).any()
 
 
-def test_frames_that_failed_or_have_no_pixels_or_objects_pass():
+def test_frames_without_pixels_or_objects_and_failed_ones_pass():
     frames = [frame(error="broken"), frame(), frame(), frame()]
     frames[1].surface = None
     surfaces = [f.surface for f in frames]
@@ -69,13 +69,13 @@ def test_frames_that_failed_or_have_no_pixels_or_objects_pass():
 
 
 @pytest.mark.parametrize("tables", [{}, {"detect": Detections.empty()}])
-def test_nothing_found_copies_nothing(tables):
+def test_a_frame_without_objects_is_not_copied(tables):
     original = frame()
     surface = original.surface
     assert drawing().process(Batch([original], tables=tables)).frames[0].surface is surface
 
 
-def test_waits_for_a_table_on_its_way_and_draws_all_detectors():
+def test_all_detectors_are_drawn_including_pending_tables():
     tables = {
         "detect": lambda: table((0, 0, 10, 50, 60, 90)),
         "faces": table((0, 0, 300, 50, 360, 90), labels=("face",)),
@@ -87,14 +87,14 @@ def test_waits_for_a_table_on_its_way_and_draws_all_detectors():
 
 
 @pytest.mark.parametrize(("height", "width"), [(101, 75), (1, 1), (2, 3), (35, 64)])
-def test_odd_and_tiny_pictures(height, width):
+def test_odd_and_tiny_images_are_drawn(height, width):
     objects = table((0, 0, 0, 0, width, height), (0, 1, 1, 1, 1, 1))
     batch = drawing(fill=0.5).process(Batch([frame(height, width)], tables={"detect": objects}))
     assert (batch.frames[0].surface.data != 100).any()
     assert rgb(batch.frames[0]).shape == (height, width, 3)
 
 
-def test_a_batch_draws_as_its_frames_do_one_by_one():
+def test_a_batch_is_drawn_as_single_frames():
     sizes = [(360, 480), (120, 160), (360, 640), (90, 90)]
     rows = [(i, i, 10 + i, 40, 70 + 3 * i, 80) for i in range(4)]
     together = drawing().process(Batch([frame(*s) for s in sizes], tables={"detect": table(*rows)}))
@@ -103,7 +103,7 @@ def test_a_batch_draws_as_its_frames_do_one_by_one():
         assert np.array_equal(alone.frames[0].surface.data, together.frames[i].surface.data)
 
 
-def test_options_reach_the_picture():
+def test_options_change_the_drawing():
     def picture(**options):
         objects = table((0, 0, 100, 100, 200, 200), (0, 1, 300, 100, 400, 200)).with_columns(track_id=np.array([5, 9]))
         return drawing(**options).process(Batch([frame()], tables={"detect": objects})).frames[0].surface.data
@@ -152,7 +152,7 @@ def test_on_a_real_frame_only_the_drawing_changes(test_data):
 
 
 @pytest.mark.gpu
-def test_device_shows_what_the_host_shows():
+def test_device_and_host_draw_the_same():
     import cupy
 
     sizes = [(360, 480), (120, 160), (1080, 1920), (91, 75)] * 8
@@ -193,7 +193,7 @@ def clear(before, after, x1, y1, x2, y2):
 
 
 @pytest.mark.parametrize("how", ["blur", "pixelate"])
-def test_no_clear_pixel_of_what_is_hidden(how):
+def test_hidden_objects_leave_no_clear_pixel(how):
     before, after = street(**{how: ("person",)})
     assert clear(before, after, 100, 100, 160, 220) < 0.03  # a byte may be the mean by chance
     assert clear(before, after, 400, 40, 420, 90) < 0.03
@@ -202,7 +202,7 @@ def test_no_clear_pixel_of_what_is_hidden(how):
     assert clear(before, after, 300, 200, 420, 260) < 0.03
 
 
-def test_hiding_by_zone_and_by_both():
+def test_objects_are_hidden_by_zone_and_by_class():
     corner = ((0.0, 0.0), (0.4, 0.0), (0.4, 1.0), (0.0, 1.0))
     before, after = street(blur={"zone": corner, "units": "share"})
     assert clear(before, after, 0, 0, 256, 360) < 0.03
@@ -219,7 +219,7 @@ def test_fewer_cells_hide_more():
     assert numbers[0] <= 2
 
 
-def test_boxes_are_drawn_on_what_is_hidden():
+def test_boxes_are_drawn_on_hidden_objects():
     original = frame()
     objects = table((0, 0, 100, 100, 160, 220))
     shown = drawing(blur=("person",)).process(Batch([original], tables={"detect": objects})).frames[0].surface.data
@@ -227,7 +227,7 @@ def test_boxes_are_drawn_on_what_is_hidden():
     assert np.array_equal(shown, plain), "a gray picture blurred is gray"
 
 
-def test_hidden_in_place_or_not_and_with_frames_that_failed():
+def test_hiding_works_in_place_and_with_failed_frames():
     frames_ = [frame(error="broken"), frame(), frame()]
     rng = np.random.default_rng(0)
     for drawn_frame in frames_:
@@ -276,7 +276,7 @@ stages:
         ("first: {stage: draw}", "blur: all", "draw.blur hides objects, and no stage above it finds any"),
     ],
 )
-def test_check_refuses_to_hide_what_nobody_finds(above, options, message, root):
+def test_check_refuses_to_hide_undetected_classes(above, options, message, root):
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
     from streamkit.core.errors import ConfigError
@@ -287,7 +287,7 @@ def test_check_refuses_to_hide_what_nobody_finds(above, options, message, root):
     assert message.split(";")[0] in str(caught.value.problems[0])
 
 
-def test_check_warns_of_packets_that_are_written_past_what_hides(root):
+def test_check_warns_of_packets_that_bypass_hiding(root):
     from streamkit.config.graph import build
     from streamkit.config.pipeline_config import read_text
 
@@ -300,7 +300,7 @@ def test_check_warns_of_packets_that_are_written_past_what_hides(root):
 
 
 @pytest.mark.gpu
-def test_the_device_hides_what_the_host_hides():
+def test_device_and_host_hide_the_same():
     import cupy
 
     rng = np.random.default_rng(0)

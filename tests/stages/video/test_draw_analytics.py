@@ -24,7 +24,7 @@ BARE = {"labels": False, "scores": False, "tracks": False}
 
 
 def pictured(footage, value=100):
-    """Frames with grey pixels."""
+    """Frames with gray pixels."""
     for frame in footage:
         data = np.full((frame.height * 3 // 2, frame.width), value, np.uint8)
         frame.surface = Surface(data, Color())
@@ -66,7 +66,7 @@ def test_a_zone_and_a_line_are_on_every_frame_with_their_counts():
     assert "shown" not in analyzed[0].facts
 
 
-def test_draw_shows_them_by_itself_and_not_where_analytics_is_off():
+def test_draw_shows_shapes_unless_analytics_is_off():
     analyzed = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(3))
     drawn = run_stage(Draw(**BARE), analyzed)[0]
     seen = yellow(drawn)
@@ -79,21 +79,21 @@ def test_draw_shows_them_by_itself_and_not_where_analytics_is_off():
     assert not yellow(off).any()
 
 
-def test_level_and_upright_edges_are_as_thick_as_a_line_throughout():
+def test_axis_aligned_edges_have_a_constant_thickness():
     footage = run_stage(Zone(polygon=[(300, 100), (500, 100), (500, 300), (300, 300)]), walked(1))
     seen = yellow(run_stage(Draw(**BARE), footage)[0])
     assert set(seen[:, 350:450].sum(axis=0).tolist()) == {4}, "two edges of 2 pixels"
     assert set(seen[150:250].sum(axis=1).tolist()) == {4}
 
 
-def test_shares_are_of_the_frame():
+def test_shares_are_relative_to_the_frame():
     analyzed = run_stage(LineCounter(line=[(0.5, 0.0), (0.5, 1.0)], units="share"), walked(1))
     seen = yellow(run_stage(Draw(**BARE), analyzed)[0])
     assert seen[20:350, 316:322].any(axis=1).all()
     assert not seen[20:, 330:].any(), "only the label, at the top, is beside the line"
 
 
-def test_a_shape_may_reach_as_far_as_it_likes():
+def test_a_shape_may_extend_beyond_the_image():
     lines = {
         "level": [(-1e12, 200), (1e12, 200)],
         "steep": [(401, -1e9), (411, 1e9)],
@@ -110,7 +110,7 @@ def test_a_shape_may_reach_as_far_as_it_likes():
     assert not seen.any()
 
 
-def test_the_label_stands_at_a_lines_first_end_and_a_zones_upper_left_corner():
+def test_labels_are_at_a_lines_first_point_and_a_zones_upper_left_corner():
     atlas = Atlas()
     shapes = {
         "a": Shown(((300, 200), (500, 200)), text="gate in 1 out 0"),
@@ -124,7 +124,7 @@ def test_the_label_stands_at_a_lines_first_end_and_a_zones_upper_left_corner():
     assert labels["sprite"].tolist() == [atlas.text("gate in 1 out 0", 14)[0], atlas.text("hall 2", 14)[0]]
 
 
-def test_what_one_branch_shows_is_not_in_another_and_meets_where_they_meet():
+def test_shapes_of_branches_are_separate_until_merged():
     from streamkit.core.data import Batch
     from streamkit.runtime.execution.tables import merge_batches
 
@@ -136,7 +136,7 @@ def test_what_one_branch_shows_is_not_in_another_and_meets_where_they_meet():
     assert set(merge_batches([left, right]).frames[0].shown) == {"left ", "right "}
 
 
-def test_records_say_nothing_of_what_is_drawn(run_pipeline):
+def test_records_have_no_drawn_shapes(run_pipeline):
     text = """
     sources: {street: {uri: samples/street.mp4, end: 0.2}}
     stages:
@@ -154,7 +154,7 @@ def test_records_say_nothing_of_what_is_drawn(run_pipeline):
 # --------------------------------------------------------------------------------------------------- in no track
 
 
-def test_objects_in_no_track_are_left_out_below_a_tracker():
+def test_untracked_objects_are_not_drawn_below_a_tracker():
     footage = walked(1)
     table = detections([[100, 100, 140, 180], [300, 100, 340, 180]], [0.9, 0.2], track_id=[1, -1])
     footage[0].tables = {"detect": table}
@@ -167,7 +167,7 @@ def test_objects_in_no_track_are_left_out_below_a_tracker():
     assert (luma(run_stage(Draw(**BARE), footage)[0])[100:180, 298:342] != 100).any(), "nothing tracks here"
 
 
-def test_what_is_hidden_is_hidden_in_no_track_as_well():
+def test_untracked_objects_are_hidden():
     footage = walked(1)
     footage[0].surface.data[:360] = np.arange(640, dtype=np.uint8)[None]
     before = footage[0].surface.data.copy()
@@ -183,7 +183,7 @@ def trail_of(frame, track=1):
     return frame.shown[f"trails detect {track}"].points
 
 
-def test_a_trail_is_where_the_foot_was_for_so_long():
+def test_a_trail_covers_the_foot_points_of_its_time():
     footage = run_stage(Trails(last=0.4), walked(30))
     assert not footage[0].shown, "one place is no trail"
     assert trail_of(footage[5])[0] == (120.0, 180.0)
@@ -195,12 +195,12 @@ def test_a_trail_is_where_the_foot_was_for_so_long():
     assert (steps[:-1] >= 3.6 - 1e-4).all(), "1 % of the frame's height at least"
 
 
-def test_a_trail_of_one_that_stands_stays_small():
+def test_a_trail_of_a_standing_object_stays_small():
     footage = run_stage(Trails(last=3600), walked(200, speed=0))
     assert len(trail_of(footage[-1])) == 2
 
 
-def test_a_lost_object_has_no_trail_and_comes_back_with_what_is_left_of_it():
+def test_a_recovered_object_has_the_rest_of_its_trail():
     footage = walked(30)
     for frame in footage[10:20]:
         frame.detections = frame.detections[:0]
@@ -211,7 +211,7 @@ def test_a_lost_object_has_no_trail_and_comes_back_with_what_is_left_of_it():
     assert not short[10].shown, "all of it is too old"
 
 
-def test_trails_end_where_time_goes_back_or_the_source_begins_again():
+def test_trails_end_at_a_time_jump_back_or_restart():
     for change in ("pts_s", "epoch"):
         footage = walked(10)
         for frame in footage[5:]:
@@ -224,7 +224,7 @@ def test_trails_end_where_time_goes_back_or_the_source_begins_again():
         assert len(trail_of(footage[6])) == 2
 
 
-def test_objects_without_a_track_and_tables_without_tracks_have_no_trail():
+def test_untracked_objects_have_no_trail():
     footage = walked(5)
     for frame in footage:
         frame.detections = frame.detections.with_columns(track_id=np.array([-1]))
@@ -232,7 +232,7 @@ def test_objects_without_a_track_and_tables_without_tracks_have_no_trail():
     assert not any(frame.shown for frame in run_stage(Trails(), walkers(5, [(0, 0)])))
 
 
-def test_each_source_and_each_detector_has_its_own():
+def test_trails_are_separate_by_source_and_detector():
     mixed = [f for pair in zip(walked(6), walked(6), strict=True) for f in pair]
     for frame in mixed[1::2]:
         frame.source = "b"
@@ -246,7 +246,7 @@ def test_each_source_and_each_detector_has_its_own():
     assert trail_of(footage[-2])[0] == (120.0, 180.0)
 
 
-def test_draw_draws_trails_in_the_colors_of_their_objects_and_only_of_those_that_it_draws():
+def test_trails_have_the_colors_of_drawn_objects():
     drawn = run_stage(Draw(**BARE, trail=2.0), walked(25))[-1]
     trail = luma(drawn)[178:182, 122:140]
     assert (trail == FIRST).any(axis=0).all()
@@ -263,7 +263,7 @@ def graph(draw, track="track: {}"):
     return build(read_text(text))
 
 
-def test_the_graph_has_a_stage_for_trails_where_they_are_asked_for():
+def test_the_graph_has_a_trail_stage_on_request():
     assert list(graph("{}").nodes)[-2:] == ["track", "draw"]
     built = graph("{trail: 1500ms}")
     assert built.nodes["draw"].inputs == ["draw.trails"]
@@ -278,7 +278,7 @@ def test_the_graph_has_a_stage_for_trails_where_they_are_asked_for():
         ("{trail: 2s}", "more: {stage: detect, model: demo}", "draw.trails reads track_id"),
     ],
 )
-def test_trails_that_cannot_be_are_refused(draw, track, says):
+def test_invalid_trails_are_refused(draw, track, says):
     with pytest.raises(ConfigError) as error:
         graph(draw, track)
     assert says in str(error.value)
@@ -288,7 +288,7 @@ def test_trails_that_cannot_be_are_refused(draw, track, says):
 
 
 @pytest.mark.gpu
-def test_the_device_shows_what_the_host_shows():
+def test_device_and_host_draw_equal_analytics():
     import cupy
 
     def analyzed():

@@ -9,7 +9,7 @@ from streamkit.testing.kit import detections
 RECT = (40, 20, 140, 120)
 
 
-def test_boxes_are_moved_and_clipped_and_those_outside_are_left_out():
+def test_boxes_are_moved_and_clipped_and_those_outside_dropped():
     table = detections(
         [[50, 30, 90, 60], [120, 100, 150, 130], [100, 20, 200, 60], [200, 20, 240, 60], [130, 30, 150, 60]]
     )

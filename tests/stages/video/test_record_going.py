@@ -44,7 +44,7 @@ class Running:
         assert not self.thread.is_alive()
 
 
-def test_by_hand_and_stopped_in_the_middle(video, tmp_path, monkeypatch):
+def test_a_manual_recording_can_be_stopped(video, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     text = f"""
 sources: {{gate: {{uri: "{video}", pace: 50, loop: true}}}}
@@ -66,7 +66,7 @@ stages:
     assert running.pipeline.report(130)["events"] == {"manual": 1}
 
 
-def test_a_source_that_is_removed_and_comes_again(video, tmp_path, monkeypatch):
+def test_a_readded_source_records_again(video, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     other = write(tmp_path / "other.mp4", 96, 80, frames=100, options={"g": "10"})
     text = f"""
@@ -93,7 +93,7 @@ stages:
     assert sizes == {(64, True), (96, True)}
 
 
-def test_a_camera_that_comes_back_as_another_gets_a_clip_of_its_own(rtsp, test_data, tmp_path, monkeypatch):
+def test_a_camera_with_new_parameters_gets_a_new_clip(rtsp, test_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     videos = test_data / "videos"
     server = rtsp({"gate": videos / "vtest_480x360.mp4"}, user="ann", password="geheim")
@@ -129,7 +129,7 @@ stages:
     assert "geheim" not in (tmp_path / "out.jsonl").read_text() + " ".join(running.logged)
 
 
-def test_too_little_memory_is_counted(run, video, tmp_path):
+def test_packets_lost_by_too_little_memory_are_counted(run, video, tmp_path):
     done = run(video, [130], buffer=3000)
     counts = done.report["counts"]
     assert set(counts) <= {
@@ -149,7 +149,7 @@ def alone(**options):
     return stage
 
 
-def test_halves_of_a_crash_go_at_the_start_and_nothing_else(tmp_path, monkeypatch):
+def test_only_partial_files_of_a_crash_are_removed_at_the_start(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     folder = tmp_path / "clips" / "gate"
     folder.mkdir(parents=True)
@@ -164,7 +164,7 @@ def test_halves_of_a_crash_go_at_the_start_and_nothing_else(tmp_path, monkeypatc
     assert stage.context.counters.values == {"unfinished clips removed": 1}
 
 
-def test_the_half_of_another_process_stays_when_recording_begins(tmp_path, monkeypatch):
+def test_a_partial_file_of_another_process_is_not_removed(tmp_path, monkeypatch):
     """Two pipelines may record into one folder."""
     monkeypatch.chdir(tmp_path)
     path = Path("clips/gate/20260801T120000.250Z-crossed.mp4")
@@ -180,7 +180,7 @@ def test_the_half_of_another_process_stays_when_recording_begins(tmp_path, monke
     assert stage.context.counters.values == {"unfinished clips removed": 1}
 
 
-def test_a_full_disk_stops_recording_and_room_lets_it_go_on(run, video, tmp_path, monkeypatch):
+def test_a_full_disk_pauses_recording_until_there_is_space(run, video, tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)
     free = [0]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free[0]))
@@ -191,13 +191,13 @@ def test_a_full_disk_stops_recording_and_room_lets_it_go_on(run, video, tmp_path
     assert run(video, [60]).report["counts"] == {"clips recorded": 1}
 
 
-def test_a_name_that_is_too_long_for_the_disk_costs_its_clip_alone(run, video, tmp_path):
+def test_a_too_long_name_loses_its_clip_only(run, video, tmp_path):
     (tmp_path / "clips").mkdir()
     with pytest.raises(OutputError, match="record: 1 clip under clips could not be written: the name is too long"):
         run(video, [60], path=f"clips/{'x' * 300}-{{time}}.mp4")
 
 
-def test_a_run_whose_clips_cannot_be_written_goes_on_to_its_end_and_tells(run, video, tmp_path):
+def test_a_run_with_unwritable_clips_completes_and_reports_them(run, video, tmp_path):
     (tmp_path / "clips").touch()
     text = "record: 3 clips under clips could not be written: a part of the path is a file where a folder is needed"
     with pytest.raises(OutputError, match=text):

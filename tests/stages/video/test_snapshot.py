@@ -26,7 +26,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_frame_is_written_as_it_is_at_the_event():
+def test_the_frame_of_the_event_is_written():
     footage = scene([(SMALL, RED, True), ((80, 60, 240, 180), GREEN, True), (SMALL, RED, True)])
     happen(footage[1], track=None)
     done, _ = snap(footage, capture="frame", max_size=160)
@@ -37,14 +37,14 @@ def test_a_frame_is_written_as_it_is_at_the_event():
     assert [at for at, _ in saved(done)] == [1]
 
 
-def test_pictures_larger_than_max_size_are_made_smaller():
+def test_images_above_max_size_are_scaled_down():
     footage = scene([(LARGE, GREEN, True)] * 3)
     happen(footage[0])
     snap(footage, max_size=50, pad=0, after=0)
     assert looks(*files())[1] == (50, 29)
 
 
-def test_a_snapshot_does_not_wait_for_the_time_of_an_earlier_recording():
+def test_a_snapshot_does_not_wait_after_a_time_jump_back():
     """The file was joined from two: its time falls back while a better view is waited for."""
     sent = scene([(LARGE, GREEN, True)] * 5)
     for frame, pts_s in zip(sent, [99.0, 100.0, 0.0, 1.0, 2.0], strict=True):
@@ -55,7 +55,7 @@ def test_a_snapshot_does_not_wait_for_the_time_of_an_earlier_recording():
     assert counts == {"snapshots written": 1}
 
 
-def test_the_rest_is_written_when_the_source_ends():
+def test_waiting_snapshots_are_written_at_the_end_of_a_source():
     footage = [*scene([(LARGE, GREEN, True)] * 2), *scene([(SMALL, BLUE, True)] * 2, "yard")]
     happen(footage[1])
     happen(footage[3])
@@ -65,7 +65,7 @@ def test_the_rest_is_written_when_the_source_ends():
     assert counts == {"snapshots written": 2, "snapshots without an event: their source ended": 2}
 
 
-def test_names_of_a_camera_have_its_time():
+def test_snapshots_of_a_camera_are_named_by_its_time():
     footage = scene([(LARGE, GREEN, True)] * 2)
     for frame in footage:
         frame.time_s = 1785585600.25
@@ -75,7 +75,7 @@ def test_names_of_a_camera_have_its_time():
     assert files() == [f"{day}-2.jpg", f"{day}.jpg"], "two pictures never have one name"
 
 
-def test_what_cannot_be_pictured_is_given_up_and_counted():
+def test_events_without_an_image_are_dropped_and_counted():
     footage = scene([(LARGE, GREEN, True), None, None, None])
     happen(footage[1], track=8)
     happen(footage[1], track=None)
@@ -114,7 +114,7 @@ stages:
 """
 
 
-def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
+def test_a_full_disk_loses_snapshots_only(monkeypatch):
     footage = scene([(LARGE, GREEN, True)] * 4)
     for frame in footage:
         happen(frame)
@@ -130,7 +130,7 @@ def test_a_disk_that_fills_up_costs_pictures_and_nothing_else(monkeypatch):
     assert dict(snapshot_stage.context.counters.values) == {"snapshots failed": 4}, "and every frame has come"
 
 
-def test_a_run_whose_pictures_cannot_be_written_goes_on_to_its_end_and_tells(run_pipeline, root, here):
+def test_a_run_with_unwritable_snapshots_completes_and_reports_them(run_pipeline, root, here):
     (here / "snaps").write_text("in the way of the folder")
     with pytest.raises(OutputError, match="5 snapshots under snaps could not be written: a part of the path is a file"):
         run_pipeline(BELL, extra=[Bell])
@@ -141,7 +141,7 @@ def test_a_run_whose_pictures_cannot_be_written_goes_on_to_its_end_and_tells(run
     assert len(files()) == 5
 
 
-def test_a_label_that_is_too_long_for_a_name_is_cut():
+def test_a_label_too_long_for_a_name_is_shortened():
     (frame,) = scene([(LARGE, GREEN, True)])
     happen(frame)
     frame.tables = {"detect": detections([LARGE], track_id=[7], label=["x" * 255])}
@@ -153,7 +153,7 @@ def test_a_label_that_is_too_long_for_a_name_is_cut():
     assert saved.data["path"].startswith("snaps/gate_000000.000s_xxxx")
 
 
-def test_a_name_that_is_too_long_for_the_disk_costs_its_picture_alone():
+def test_a_too_long_name_loses_its_snapshot_only():
     name = "x" * 300
     views = [(LARGE, GREEN, True)]
     Path("snaps").mkdir()
@@ -167,7 +167,7 @@ def test_a_name_that_is_too_long_for_the_disk_costs_its_picture_alone():
     assert files() == ["snaps/yard_000000.000s_person.jpg"]
 
 
-def test_no_room_and_retention(monkeypatch):
+def test_a_full_disk_and_retention_are_combined(monkeypatch):
     import shutil
     from collections import namedtuple
 
@@ -189,7 +189,7 @@ def test_no_room_and_retention(monkeypatch):
     assert not old.exists()
 
 
-def test_halves_of_a_crash_are_removed():
+def test_partial_files_of_a_crash_are_removed():
     part = Path("snaps/gate/video/.000002.000s_person_7.jpg.part")
     young = part.with_name(".000003.000s_person_7.jpg.part")
     part.parent.mkdir(parents=True)
@@ -204,7 +204,7 @@ def test_halves_of_a_crash_are_removed():
     assert notes.exists()
 
 
-def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
+def test_a_partial_file_of_a_running_process_is_not_removed():
     path = Path("snaps/gate/video/000002.000s_person_7.jpg")
     code = (
         "from streamkit.io.outputs import AtomicFile; import time\n"
@@ -238,7 +238,7 @@ def test_the_half_of_another_process_is_left_alone_until_that_is_killed():
         ({"path": "{source}{time}.jpg", "retention": {"age": 1.0}}, "begins with a folder"),
     ],
 )
-def test_options_that_cannot_work_are_refused(options, message):
+def test_invalid_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         Snapshot(**{"when": "a.b", **options})
 
@@ -261,11 +261,11 @@ def private(root, above="draw", more="", device="cpu"):
 
 
 @pytest.mark.parametrize(("above", "more"), [("draw", ""), ("'[draw, door]'", ""), ("door", ", show_hidden: true")])
-def test_pictures_of_what_is_drawn_or_meant_to_be_clear_are_taken(root, above, more):
+def test_snapshots_below_hiding_or_declared_clear_are_accepted(root, above, more):
     assert "snapshot" in private(root, above.strip("'"), more).nodes
 
 
-def test_no_clear_pixel_of_what_is_hidden_is_written(run_pipeline, root):
+def test_hidden_objects_leave_no_clear_pixel_in_snapshots(run_pipeline, root):
     """The same frames, clear and as drawn: within persons' boxes nothing fine is left."""
     import json
 
@@ -303,21 +303,21 @@ stages:
 
 
 @pytest.mark.parametrize("above", ["door", "[door, draw]"])
-def test_pictures_past_what_hides_are_refused(root, above):
+def test_snapshots_that_bypass_hiding_are_refused(root, above):
     with pytest.raises(
         ConfigError, match=r"snapshot would show what draw hides; write from: draw, .* or show_hidden: true"
     ):
         private(root, above)
 
 
-def test_each_device_has_its_own(root):
+def test_each_device_writes_its_snapshots(root):
     shares = assign_sources(private(root, device="[cuda:0, cuda:1]"))
     assert [sources for _, sources in shares] == [["a"], ["b"]]
     assert "snapshot: the images that are written go from device to host" in as_text(private(root), "cuda:0")
 
 
 @pytest.mark.gpu
-def test_from_a_device_come_the_same_pictures_and_nothing_else():
+def test_only_equal_snapshots_leave_the_device():
     import cupy
 
     from streamkit.ops import traffic

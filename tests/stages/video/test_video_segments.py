@@ -10,7 +10,7 @@ from support.videos import frame, names, sink, times
 NOON = 1785585600.0  # 2026-08-01T12:00:00Z
 
 
-def test_another_size_goes_on_in_another_file(tmp_path):
+def test_a_size_change_starts_a_new_file(tmp_path):
     out = sink(tmp_path / "a.mp4")
     for i in range(12):
         size = (64, 48) if i < 5 else (32, 32) if i < 10 else (64, 48)
@@ -26,7 +26,7 @@ def test_another_size_goes_on_in_another_file(tmp_path):
     ]
 
 
-def test_a_gap_longer_than_mp4_can_say_begins_a_file(tmp_path):
+def test_a_gap_too_long_for_mp4_starts_a_new_file(tmp_path):
     out = sink(tmp_path / "a.mp4")
     for i, at in enumerate((0.0, 0.04, 500.0, 500.04)):
         out.write(frame(i, at))
@@ -73,7 +73,7 @@ def test_no_frame_is_lost_between_the_segments_of_a_camera(tmp_path):
     assert [b - a for a, b in pairwise(starts_s)] == pytest.approx([1.0] * 5, abs=0.05)
 
 
-def test_a_camera_is_cut_every_ten_minutes_if_nothing_is_said(tmp_path):
+def test_the_default_segment_of_a_camera_is_ten_minutes(tmp_path):
     out = sink(tmp_path / "gate.mkv")
     for i in range(25):
         out.write(frame(i, i * 60.0, time_s=NOON + i * 60))
@@ -81,7 +81,7 @@ def test_a_camera_is_cut_every_ten_minutes_if_nothing_is_said(tmp_path):
     assert names(tmp_path) == [f"gate-20260801T12{m}000Z.mkv" for m in (0, 1, 2)]
 
 
-def test_files_of_a_camera_never_replace_one(tmp_path):
+def test_files_of_a_camera_never_replace_existing_ones(tmp_path):
     (tmp_path / "gate-20260801T120000Z.mp4").write_bytes(b"old")
     out = sink(tmp_path / "gate.mp4")
     for i in range(3):

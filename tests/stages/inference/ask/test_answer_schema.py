@@ -14,7 +14,7 @@ def read(**changed):
     return AnswerSchema(FORM).read(json.dumps({**GOOD, **changed}))
 
 
-def test_an_answer_of_the_form_is_read():
+def test_an_answer_that_matches_the_schema_is_read():
     assert read() == GOOD
     assert read(height_m=2) == {**GOOD, "height_m": 2.0}
     assert AnswerSchema(FORM).json_schema() == {
@@ -32,7 +32,7 @@ def test_an_answer_of_the_form_is_read():
 
 
 @pytest.mark.parametrize("around", ["```json\n%s\n```", "<think>maybe {no}?</think>\n%s", "The answer is %s."])
-def test_an_answer_is_found_within_what_models_write_around_it(around):
+def test_an_answer_is_extracted_from_surrounding_text(around):
     assert AnswerSchema(FORM).read(around % json.dumps(GOOD)) == GOOD
 
 
@@ -55,7 +55,7 @@ def test_an_answer_is_found_within_what_models_write_around_it(around):
         ({"more": 1}, "it has 1 keys that the question does not name"),
     ],
 )
-def test_an_answer_of_another_form_is_refused(changed, why):
+def test_an_answer_that_violates_the_schema_is_refused(changed, why):
     with pytest.raises(AnswerError, match=why) as refused:
         read(**changed)
     assert refused.value.cause == "wrong form"
@@ -64,18 +64,18 @@ def test_an_answer_of_another_form_is_refused(changed, why):
 @pytest.mark.parametrize(
     "text", ["", "Yes, he is injured.", "[true]", '{"injured": true', "}{", "{" * 5000, '{"a": NaN}']
 )
-def test_what_is_no_json_object_is_refused(text):
+def test_an_answer_that_is_not_a_json_object_is_refused(text):
     with pytest.raises(AnswerError, match="it contains no JSON object") as refused:
         AnswerSchema(FORM).read(text)
     assert refused.value.cause == "not JSON"
 
 
-def test_an_answer_without_a_value_is_refused():
+def test_an_answer_with_a_missing_value_is_refused():
     with pytest.raises(AnswerError, match="it lacks why, pose"):
         AnswerSchema(FORM).read(json.dumps({name: GOOD[name] for name in ("injured", "people", "height_m")}))
 
 
-def test_values_become_attributes_and_fields_of_rules():
+def test_answer_values_become_attributes_and_rule_fields():
     assert AnswerSchema.attributes({**GOOD, "people": 12, "height_m": 1.75, "injured": False}) == {
         "injured": {"label": "no", "score": None},
         "people": {"label": "12", "score": None},
@@ -108,11 +108,11 @@ def test_values_become_attributes_and_fields_of_rules():
         ({"is injured": "bool"}, r"answer: a name must consist of letters, digits and _, got 'is injured'"),
     ],
 )
-def test_a_form_that_cannot_be_is_refused(answer, why):
+def test_an_impossible_schema_is_refused(answer, why):
     with pytest.raises(ValueError, match=why):
         AnswerSchema(answer)
 
 
-def test_a_word_may_be_as_long_as_a_text():
+def test_a_choice_may_be_as_long_as_a_text():
     word = "x" * MAX_CHARS
     assert AnswerSchema({"color": ["red", word]}).read(json.dumps({"color": word})) == {"color": word}

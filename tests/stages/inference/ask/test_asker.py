@@ -25,7 +25,7 @@ def ask(vlm, tmp_path):
     endpoint.close()
 
 
-def test_a_question_is_not_lost_when_another_one_finds_out_that_the_server_does_not_know_the_form(vlm, ask):
+def test_a_concurrent_fallback_without_schema_loses_no_question(vlm, ask):
     vlm.knows_response_format = False
     take = vlm.take
     others = []
@@ -42,7 +42,7 @@ def test_a_question_is_not_lost_when_another_one_finds_out_that_the_server_does_
     assert (outcome.counts["ask calls"], outcome.counts["ask retries"]) == (2, 0)
 
 
-def test_a_refused_call_is_not_repeated_without_the_form_once_the_server_has_taken_it(vlm, ask):
+def test_a_refused_call_is_not_retried_without_a_schema_the_server_accepted(vlm, ask):
     vlm.answers = lambda call, number: 400 if number else {"injured": True, "why": "lies there"}
     answered = ask()
     refused = ask()
@@ -50,7 +50,7 @@ def test_a_refused_call_is_not_repeated_without_the_form_once_the_server_has_tak
     assert (answered.answer is None, refused.answer) == (False, None)
 
 
-def test_a_server_that_refuses_a_call_also_without_the_form_is_tried_both_ways_once(vlm, ask):
+def test_a_server_that_refuses_both_forms_is_tried_once_each(vlm, ask):
     vlm.answers = lambda call, number: 400
     assert [ask().counts["ask calls"] for _ in range(3)] == [2, 1, 1]
 
@@ -67,7 +67,7 @@ class Clock:
         self.now_s += seconds
 
 
-def test_waits_are_as_long_as_the_server_asks_for(vlm, ask, monkeypatch):
+def test_retry_waits_follow_the_servers_retry_after(vlm, ask, monkeypatch):
     clock = Clock()
     called_s = []
     monkeypatch.setattr(asker_module, "time", clock)

@@ -12,7 +12,7 @@ from streamkit.core.units import Rate
 from streamkit.stages.inference.ask.call_budget import CallBudget
 
 
-def test_a_budget_has_room_for_so_many_calls_in_any_period(tmp_path, monkeypatch):
+def test_a_budget_limits_the_calls_of_any_period(tmp_path, monkeypatch):
     now_s = 1000.0
     monkeypatch.setattr(time, "time", lambda: now_s)
     budget = CallBudget(Rate(3, "min"), tmp_path / "spool" / "calls")
@@ -25,7 +25,7 @@ def test_a_budget_has_room_for_so_many_calls_in_any_period(tmp_path, monkeypatch
     assert budget.take()
 
 
-def test_no_budget_is_no_limit_and_no_file(tmp_path):
+def test_calls_without_a_budget_are_unlimited_and_write_no_file(tmp_path):
     assert all(CallBudget(None, tmp_path / "calls").take() for _ in range(1000))
     assert list(tmp_path.iterdir()) == []
 
@@ -53,7 +53,7 @@ def test_threads_and_processes_share_a_budget(tmp_path):
     assert len(json.loads(path.read_text())) == 50
 
 
-def test_a_torn_file_is_an_empty_one_and_one_that_cannot_be_written_is_told(tmp_path):
+def test_a_torn_file_is_empty_and_an_unwritable_one_is_reported(tmp_path):
     path = tmp_path / "calls"
     path.write_text("[1785585600.25, 17855")
     budget = CallBudget(Rate(2, "min"), path)
@@ -69,7 +69,7 @@ def test_a_torn_file_is_an_empty_one_and_one_that_cannot_be_written_is_told(tmp_
     assert len(logged) == 1
 
 
-def test_a_file_that_can_no_longer_be_written_does_not_renew_the_budget(tmp_path):
+def test_a_file_that_becomes_unwritable_does_not_renew_the_budget(tmp_path):
     budget = CallBudget(Rate(3, "h"), tmp_path / "spool" / "calls")
     assert [budget.take() for _ in range(2)] == [True, True]
     (tmp_path / "spool" / "calls").unlink()

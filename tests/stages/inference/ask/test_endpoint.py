@@ -46,7 +46,7 @@ def test_a_call_is_a_chat_completion_with_images_and_a_schema(vlm, endpoint):
     assert np.abs(blue - (30, 30, 200)).max() < 5
 
 
-def test_a_call_without_key_and_schema(vlm, endpoint):
+def test_a_call_works_without_key_and_schema(vlm, endpoint):
     endpoint(f"{vlm.url}/chat/completions", key=None).ask("?", [], None)
     assert "authorization" not in vlm.calls[0].headers
     assert "response_format" not in vlm.calls[0].body
@@ -74,7 +74,7 @@ def failure(vlm, endpoint, answer):
         (422, False, True),
     ],
 )
-def test_a_status_says_whether_another_call_may_help(vlm, status, retry, not_understood, endpoint):
+def test_a_status_determines_whether_a_retry_may_help(vlm, status, retry, not_understood, endpoint):
     error = failure(vlm, endpoint, status)
     assert (error.cause, error.retry, error.not_understood) == (f"HTTP {status}", retry, not_understood)
     assert str(error).startswith(f"HTTP {status} ")
@@ -92,12 +92,12 @@ def test_a_status_says_whether_another_call_may_help(vlm, status, retry, not_und
         (b'{"choices": "' + b"x" * 1_100_000 + b'"}', "too long"),
     ],
 )
-def test_a_body_that_is_no_completion(vlm, body, cause, endpoint):
+def test_a_body_that_is_not_a_completion_is_refused(vlm, body, cause, endpoint):
     error = failure(vlm, endpoint, body)
     assert (error.cause, error.retry) == (cause, False)
 
 
-def test_tokens_that_are_lies_do_not_count(vlm, endpoint):
+def test_implausible_token_counts_are_ignored(vlm, endpoint):
     for usage in ({"prompt_tokens": -5, "completion_tokens": "many"}, [1], None, {"prompt_tokens": True}):
         body = json.dumps({"choices": [{"message": {"content": "{}"}}], "usage": usage}).encode()
         vlm.answers = lambda call, number, body=body: body
@@ -105,13 +105,13 @@ def test_tokens_that_are_lies_do_not_count(vlm, endpoint):
         assert (reply.prompt_tokens, reply.completion_tokens) == (0, 0)
 
 
-def test_nobody_listens(endpoint):
+def test_an_unreachable_endpoint_is_reported(endpoint):
     with pytest.raises(CallError, match=r"no answer: .*refused") as failed:
         endpoint("http://127.0.0.1:1/v1").ask("?", [], None)
     assert (failed.value.cause, failed.value.retry) == ("no connection", True)
 
 
-def test_a_slow_endpoint_is_given_up_in_time(vlm, endpoint):
+def test_a_slow_endpoint_times_out(vlm, endpoint):
     vlm.delay_s = 3600.0
     with pytest.raises(CallError, match=r"no answer within 0\.3 s") as failed:
         endpoint(vlm.url, timeout_s=0.3).ask("?", [], None)
@@ -119,7 +119,7 @@ def test_a_slow_endpoint_is_given_up_in_time(vlm, endpoint):
     vlm.delay_s = 0.0
 
 
-def test_an_endpoint_that_sends_byte_by_byte_is_given_up_in_time(endpoint):
+def test_an_endpoint_that_sends_byte_by_byte_times_out(endpoint):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def drip():
@@ -150,12 +150,12 @@ def test_the_key_is_in_no_message(vlm, endpoint):
 
 
 @pytest.mark.parametrize("url", ["", "eye.example", "ftp://h/v1", "http://", "http://h:99999/v1"])
-def test_what_is_no_address(url):
+def test_an_invalid_address_is_refused(url):
     with pytest.raises(ValueError, match=r"^url must be the address of the endpoint, as in http://127.0.0.1:8000/v1$"):
         check_url(url)
 
 
-def test_an_address_has_no_blanks():
+def test_an_address_with_blanks_is_refused():
     with pytest.raises(
         ValueError, match=r"^url must have no blanks, and character 9 is a blank: remove it, or write %20"
     ):
@@ -179,7 +179,7 @@ def test_certificates_are_verified(url, verifies, endpoint, monkeypatch):
     assert client_options["verify"] is verifies
 
 
-def test_a_call_after_the_end_and_an_address_that_cannot_be_called(vlm, endpoint):
+def test_calls_after_close_or_to_an_invalid_address_fail(vlm, endpoint):
     chat_endpoint = endpoint(vlm.url)
     chat_endpoint.close()
     with pytest.raises(CallError, match=r"no answer: .*closed"):

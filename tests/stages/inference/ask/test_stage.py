@@ -43,7 +43,7 @@ def middle(image):
 
 
 @pytest.mark.parametrize("batch", [1, 5])
-def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the_track(vlm, batch):
+def test_the_best_view_after_an_event_is_sent_once_and_the_answer_is_kept(vlm, batch):
     footage = scene(
         [(SMALL, RED, True), (SMALL, BLUE, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)]
     )
@@ -72,7 +72,7 @@ def test_the_best_view_after_an_event_is_sent_once_and_the_answer_stays_with_the
     assert (counts["ask tokens: prompt"], counts["ask tokens: completion"]) == (100, 7)
 
 
-def test_a_strip_is_spread_over_the_time_after_the_event(vlm):
+def test_images_of_a_strip_are_spread_over_the_time_after_the_event(vlm):
     colors = [RED, GREEN, BLUE, RED, GREEN, BLUE]
     footage = scene([(LARGE, color, False) for color in colors])
     happen(footage[0])
@@ -85,7 +85,7 @@ def test_a_strip_is_spread_over_the_time_after_the_event(vlm):
     assert "The 3 images show moments that follow each other." in vlm.calls[0].prompt
 
 
-def test_without_when_each_track_is_asked_about_once_when_it_is_large_enough(vlm):
+def test_without_when_each_large_track_is_sent_once(vlm):
     footage = scene([((0, 0, 20, 90), RED, True), (LARGE, GREEN, True), (LARGE, GREEN, True), (LARGE, GREEN, True)])
     footage += scene([(LARGE, BLUE, True)] * 2, "yard")
     done, counts = ask(vlm, footage, when=None, of=Of("detect", ("person",)), batch=1)
@@ -97,7 +97,7 @@ def test_without_when_each_track_is_asked_about_once_when_it_is_large_enough(vlm
     assert answered(done)[0][2]["of"] == {"frame": 1, "pts_s": 1.0}
 
 
-def test_objects_of_other_classes_and_predicted_ones_are_not_asked_about(vlm):
+def test_other_classes_and_predicted_objects_are_not_sent(vlm):
     footage = scene([(LARGE, GREEN, True)] * 3)
     for frame in footage:
         frame.tables["detect"] = frame.tables["detect"].with_columns(predicted=np.array([frame.index < 2]))
@@ -110,7 +110,7 @@ def test_objects_of_other_classes_and_predicted_ones_are_not_asked_about(vlm):
     assert counts["questions given up: the object was not seen"] == 2
 
 
-def test_a_question_that_is_open_or_answered_is_not_asked_again(vlm):
+def test_open_or_answered_questions_are_not_repeated(vlm):
     footage = scene([(LARGE, GREEN, True)] * 8)
     for at in (0, 1, 4, 6):
         happen(footage[at])
@@ -133,13 +133,13 @@ def test_a_question_that_is_open_or_answered_is_not_asked_again(vlm):
     assert len(vlm.calls) == 2
 
 
-def test_a_track_that_was_away_for_long_is_a_new_one(vlm):
+def test_a_track_after_a_long_absence_counts_as_new(vlm):
     footage = [*scene([(LARGE, GREEN, True)]), *scene([None] * 5)[1:], *scene([(LARGE, GREEN, True)] * 6)[5:]]
     done, _ = ask(vlm, footage, batch=2, when=None, of=Of("detect"), track_ttl=3.0)
     assert [index for index, *_ in answered(done)] == [0, 5]
 
 
-def test_whole_frames_are_asked_about_and_keep_the_answer(vlm):
+def test_whole_frames_are_sent_and_keep_the_answer(vlm):
     footage = scene([((80, 60, 240, 180), GREEN, True)] * 3)
     happen(footage[1], track=None)
     done, _ = ask(vlm, footage, batch=1, capture="frame", max_size=160)
@@ -149,7 +149,7 @@ def test_whole_frames_are_asked_about_and_keep_the_answer(vlm):
     assert injured == [None, {"label": "yes", "score": None}, {"label": "yes", "score": None}]
 
 
-def test_events_that_cannot_be_shown_are_given_up_and_counted(vlm):
+def test_events_without_an_image_are_dropped_and_counted(vlm):
     footage = scene([(LARGE, GREEN, True), None, None])
     happen(footage[1], track=8)
     happen(footage[1], track=None)
@@ -167,7 +167,7 @@ def test_events_that_cannot_be_shown_are_given_up_and_counted(vlm):
     assert ask(vlm, bare, capture="frame")[1] == {"questions given up: the frame has no pixels": 1}
 
 
-def test_a_rule_that_is_cleared_asks_only_if_it_is_named(vlm):
+def test_a_cleared_rule_triggers_only_if_named(vlm):
     footage = scene([(LARGE, GREEN, True)] * 2)
     for frame, kind in zip(footage, ("raised", "cleared"), strict=True):
         frame._state.stage = "rule"
@@ -199,7 +199,7 @@ def crowd(n):
     return footage
 
 
-def test_retries_are_counted_exactly_and_come_out_of_the_budget(vlm):
+def test_retries_are_counted_and_use_the_budget(vlm):
     vlm.answers = lambda call, number: 503 if number % 4 == 1 else {"injured": False, "why": ""}
     done, counts = ask(vlm, crowd(9))
     assert len(answered(done)) == 9
@@ -222,13 +222,13 @@ def test_retries_are_counted_exactly_and_come_out_of_the_budget(vlm):
     ]
 
 
-def test_what_no_other_call_can_help_is_not_tried_again(vlm):
+def test_permanent_failures_are_not_retried(vlm):
     vlm.answers = lambda call, number: 401
     _, counts = ask(vlm, crowd(3))
     assert (len(vlm.calls), counts["questions failed: HTTP 401"], counts.get("ask retries")) == (3, 3, None)
 
 
-def test_a_server_that_does_not_know_response_format_is_asked_without(vlm):
+def test_a_server_without_response_format_gets_calls_without_it(vlm):
     vlm.knows_response_format = False
     logged = collect()
     done, counts = ask(vlm, crowd(60))
@@ -240,7 +240,7 @@ def test_a_server_that_does_not_know_response_format_is_asked_without(vlm):
     ]
 
 
-def test_a_request_that_is_refused_for_another_reason_keeps_its_form(vlm):
+def test_a_call_refused_for_another_reason_keeps_response_format(vlm):
     vlm.answers = lambda call, number: 400 if number < 2 else {"injured": True, "why": ""}
     done, counts = ask(vlm, crowd(3))
     assert [index for index, *_ in answered(done)] == [1, 2]
@@ -262,7 +262,7 @@ LIES = [
 ]
 
 
-def test_answers_that_break_the_form_reach_no_record(vlm):
+def test_answers_that_violate_the_schema_reach_no_record(vlm):
     vlm.answers = lambda call, number: LIES[number] if not isinstance(LIES[number], list) else str(LIES[number])
     done, counts = ask(vlm, crowd(len(LIES)))
     assert all(frame.events[1:] == [] and "attributes" not in frame.detections.extra for frame in done)
@@ -313,13 +313,13 @@ def test_the_key_comes_from_the_environment_and_is_in_no_message(vlm, monkeypatc
         ),
     ],
 )
-def test_options_that_cannot_work(options, why):
+def test_invalid_options_are_refused(options, why):
     valid = {"url": "http://h/v1", "model": "eye", "prompt": "?", "answer": {"a": "bool"}, "when": "door.crossed"}
     with pytest.raises(ValueError, match=why):
         Ask(**{**valid, **options})
 
 
-def test_pixels_are_those_of_the_frame(vlm):
+def test_the_sent_pixels_are_those_of_the_frame(vlm):
     """Also at the edges of the crop: nothing is moved, and what is not in the crop is not sent."""
     rng = np.random.default_rng(3)
     rgb = np.repeat(np.repeat(rng.integers(40, 216, (12, 16, 3), np.uint8), 20, axis=0), 20, axis=1)
@@ -335,7 +335,7 @@ def test_pixels_are_those_of_the_frame(vlm):
 
 
 @pytest.mark.gpu
-def test_from_a_device_come_the_same_images_in_one_copy(vlm):
+def test_a_device_sends_the_same_images_with_a_single_copy(vlm):
     import cupy
 
     footage = scene([(SMALL, RED, True), (LARGE, GREEN, True), (SMALL, RED, True), (SMALL, RED, True)])

@@ -8,7 +8,7 @@ from rig import Promises, Rig, camera_clip, wait_until
 from support.rtsp import free_port
 
 
-def neighbours(folder: Path, *, cameras: int = 13, seconds: float = 30.0, rounds: int = 1) -> Promises:
+def neighbors(folder: Path, *, cameras: int = 13, seconds: float = 30.0, rounds: int = 1) -> Promises:
     """Measure the cameras alone, then beside three bad ones, which are added while they run.
 
     Args:
