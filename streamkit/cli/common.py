@@ -19,6 +19,7 @@ from streamkit.core.errors import ConfigError, DeviceError, MissingPackage, Prob
 from streamkit.core.logs import (
     FORMAT_VARIABLE,
     LEVEL_VARIABLE,
+    command_record,
     json_line,
     logs_json,
     parse_levels,
@@ -100,12 +101,6 @@ def show_error(text: str) -> None:
         show_record(command_record(text, logging.ERROR))
     else:
         echo(text, err=True)
-
-
-def command_record(text: str, level: int = logging.INFO, error: BaseException | None = None) -> logging.LogRecord:
-    """A message of the command itself, with the traceback of an error."""
-    raised = None if error is None else (type(error), error, error.__traceback__)
-    return logger.makeRecord("streamkit.cli", level, "", 0, text, (), raised)
 
 
 def echo(text: str, *, err: bool = False) -> None:

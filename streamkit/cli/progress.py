@@ -15,8 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamkit.cli.common import command_record
-from streamkit.core.logs import OncePerText, inherited_levels, json_line, logs_json, messages_to, text_lines
+from streamkit.core.logs import (
+    OncePerText,
+    command_record,
+    inherited_levels,
+    json_line,
+    logs_json,
+    messages_to,
+    text_lines,
+)
 from streamkit.core.text import nothing_detected, printable
 
 if TYPE_CHECKING:

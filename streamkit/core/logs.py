@@ -338,3 +338,9 @@ class MessageStore(logging.Handler):
             for message in stored
             if message.number > after and level_numbers.get(message.level.upper(), level) >= level
         ]
+
+
+def command_record(text: str, level: int = logging.INFO, error: BaseException | None = None) -> logging.LogRecord:
+    """A message of the command itself, with the traceback of an error."""
+    raised = None if error is None else (type(error), error, error.__traceback__)
+    return logging.getLogger("streamkit.cli").makeRecord("streamkit.cli", level, "", 0, text, (), raised)
