@@ -138,10 +138,9 @@ def per_channel(value: Any, read: Callable[[Any], float] = number) -> tuple[floa
     return first, second, third
 
 
-def positive(value: Any) -> int:
-    """Validate a whole number of pixels, at least 1."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= 1, value, "a whole number of pixels, at least 1")
+def whole_number(value: Any, what: str = "a whole number of pixels, at least 1", minimum: float = 1) -> int:
+    """Validate a whole number of at least `minimum`."""
+    require(isinstance(value, int) and not isinstance(value, bool) and value >= minimum, value, what)
     return int(value)
 
 
@@ -177,13 +176,13 @@ def resize_to(value: Any, info: Any) -> int:
     resize = info.data.get("resize", "letterbox")
     if resize != "crop":
         raise ValueError(f"is for resize: crop, not {resize}")
-    return positive(value)
+    return whole_number(value)
 
 
 def size(value: Any) -> tuple[int, int]:
     """Validate width and height in pixels."""
     require(isinstance(value, list) and len(value) == 2, value, "[width, height] in pixels")
-    return positive(value[0]), positive(value[1])
+    return whole_number(value[0]), whole_number(value[1])
 
 
 def keypoints(value: Any, info: Any) -> Skeleton:
@@ -242,13 +241,6 @@ def template(value: Any) -> str:
     return pattern
 
 
-def token(value: Any) -> int:
-    """Validate the number of a token, from 0."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    require(whole and value >= 0, value, "a whole number from 0")
-    return int(value)
-
-
 def alphabet(value: Any, info: Any) -> tuple[str, ...]:
     """Validate the characters of a reader: in one text, in a list, or in a file with one on each line."""
     if isinstance(value, list):
@@ -282,19 +274,15 @@ def output_names(value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def blank(value: Any) -> int:
-    """Validate the number of a class, maybe from the end."""
-    require(
-        isinstance(value, int) and not isinstance(value, bool), value, "a whole number such as 0, or -1 for the last"
-    )
-    return int(value)
-
-
 # -------------------------------------------------------------------------------------------------------- the keys
 
 
 _SHARE = _By(partial(number, minimum=0, maximum=1), "number 0..1")
 _PER_CHANNEL = "number, or one for each channel"
+_TOKEN = _By(partial(whole_number, what="a whole number from 0", minimum=0), "whole number from 0")
+_BLANK = _By(
+    partial(whole_number, what="a whole number such as 0, or -1 for the last", minimum=-math.inf), "whole number"
+)
 
 
 def _words(*words: str) -> _By:
@@ -348,9 +336,13 @@ class TextKeys(TypedDict, total=False):
     ]
     template: Annotated[str, _By(template, "text with {}"), "what the encoder is given, such as a photo of a {}"]
     length: Annotated[
-        int, _By(positive, "whole number from 1"), "tokens that a text is padded to; by default that of the file"
+        int, _By(whole_number, "whole number from 1"), "tokens that a text is padded to; by default that of the file"
     ]
-    pad_id: Annotated[int, _By(token, "whole number from 0"), "the token that pads; by default that of the tokenizer"]
+    pad_id: Annotated[
+        int,
+        _TOKEN,
+        "the token that pads; by default that of the tokenizer",
+    ]
 
 
 class CardKeys(TypedDict, total=False):
@@ -383,7 +375,10 @@ class CardKeys(TypedDict, total=False):
     ]
     blank: Annotated[
         int,
-        _By(blank, "whole number"),
+        _By(
+            partial(whole_number, what="a whole number such as 0, or -1 for the last", minimum=-math.inf),
+            "whole number",
+        ),
         "with the task read: the class that is no character, the blank of ctc or the padding of slots; -1 is the last",
     ]
     score: Annotated[float, _SHARE, "default of a stage's min_score"]
