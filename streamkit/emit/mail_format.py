@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlencode
 
 from streamkit.core.data import Event
-from streamkit.core.sentences import KINDS, sentence
+from streamkit.core.sentences import sentence
 from streamkit.emit.record_selection import NONE
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ EVENTS_VIEW = "#/events"
 """The end of a link to the events on the page of `streamkit serve`."""
 
 _LINES = 50
-_SUBJECT = _FACT = 200  # characters
+_SUBJECT = 200  # characters
 _JPEG, _PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 
 
@@ -179,23 +179,20 @@ def summary(record: dict[str, Any]) -> str:
     """One line: `Car 7 crossed the line "door" going in at gate.`, `person at gate (track 7)`, `2 person at gate`.
 
     An event with its own text, such as an alarm, is described by that text. An event of a plugin is described by its
-    data: `too_close at gate (mine, track 7, meters 1.5)`.
+    data: `Too close for track 7 at gate, from near: meters 1.5.`
     """
     source = record["source"]
     if (event := record.get("event")) is not None:
         data = event.get("data", {})
         if isinstance(text := data.get("text"), str) and text:
             return " ".join(text.split())
-        if event["kind"] in KINDS:
-            track = event.get("track_id", NONE)
-            track = None if track == NONE else track
-            return sentence(Event(event["kind"], event["stage"], source, record["frame"], record["pts_s"], track, data))
-        plain = {name: value for name, value in data.items() if not isinstance(value, (dict, list))}
-        about = [event["stage"], *_track(event), *(_fact(name, value) for name, value in plain.items())]
-        return f"{event['kind']} at {source} ({', '.join(about)})"
+        track = event.get("track_id", NONE)
+        track = None if track == NONE else track
+        return sentence(Event(event["kind"], event["stage"], source, record["frame"], record["pts_s"], track, data))
     if (detection := record.get("object")) is not None:
         score = detection.get("score")  # None if the model gave no score
-        about = [*_track(detection), *([] if score is None else [f"score {score:.2f}"])]
+        track = detection.get("track_id", NONE)
+        about = [f"track {track}"] * (track != NONE) + ([] if score is None else [f"score {score:.2f}"])
         behind = f" ({', '.join(about)})" if about else ""
         return f"{detection.get('label', detection['class_id'])} at {source}{behind}"
     if error := record.get("error"):
@@ -221,13 +218,3 @@ def title(record: dict[str, Any]) -> str:
     return (
         f"frames of {source}" if detection is None else f"{detection.get('label', detection['class_id'])} at {source}"
     )
-
-
-def _track(event_or_object: dict[str, Any]) -> list[str]:
-    track = event_or_object.get("track_id", NONE)
-    return [] if track == NONE else [f"track {track}"]
-
-
-def _fact(name: str, value: Any) -> str:
-    text = f"{value:g}" if isinstance(value, float) else str(value)
-    return f"{name} {' '.join(text.split())[:_FACT]}"

@@ -138,13 +138,10 @@ def per_channel(value: Any, read: Callable[[Any], float] = number) -> tuple[floa
     return first, second, third
 
 
-def whole(value: Any, what: str, minimum: float = -math.inf) -> int:
-    """Validate a whole number; `what` says which, for the message."""
-    require(type(value) is int and value >= minimum, value, what)
+def whole_number(value: Any, what: str = "a whole number of pixels, at least 1", minimum: float = 1) -> int:
+    """Validate a whole number of at least `minimum`."""
+    require(isinstance(value, int) and not isinstance(value, bool) and value >= minimum, value, what)
     return int(value)
-
-
-positive = partial(whole, what="a whole number of pixels, at least 1", minimum=1)
 
 
 def yes_or_no(value: Any) -> bool:
@@ -179,13 +176,13 @@ def resize_to(value: Any, info: Any) -> int:
     resize = info.data.get("resize", "letterbox")
     if resize != "crop":
         raise ValueError(f"is for resize: crop, not {resize}")
-    return positive(value)
+    return whole_number(value)
 
 
 def size(value: Any) -> tuple[int, int]:
     """Validate width and height in pixels."""
     require(isinstance(value, list) and len(value) == 2, value, "[width, height] in pixels")
-    return positive(value[0]), positive(value[1])
+    return whole_number(value[0]), whole_number(value[1])
 
 
 def keypoints(value: Any, info: Any) -> Skeleton:
@@ -282,6 +279,10 @@ def output_names(value: Any) -> tuple[str, ...]:
 
 _SHARE = _By(partial(number, minimum=0, maximum=1), "number 0..1")
 _PER_CHANNEL = "number, or one for each channel"
+_TOKEN = _By(partial(whole_number, what="a whole number from 0", minimum=0), "whole number from 0")
+_BLANK = _By(
+    partial(whole_number, what="a whole number such as 0, or -1 for the last", minimum=-math.inf), "whole number"
+)
 
 
 def _words(*words: str) -> _By:
@@ -335,11 +336,11 @@ class TextKeys(TypedDict, total=False):
     ]
     template: Annotated[str, _By(template, "text with {}"), "what the encoder is given, such as a photo of a {}"]
     length: Annotated[
-        int, _By(positive, "whole number from 1"), "tokens that a text is padded to; by default that of the file"
+        int, _By(whole_number, "whole number from 1"), "tokens that a text is padded to; by default that of the file"
     ]
     pad_id: Annotated[
         int,
-        _By(partial(whole, what="a whole number from 0", minimum=0), "whole number from 0"),
+        _TOKEN,
         "the token that pads; by default that of the tokenizer",
     ]
 
@@ -374,7 +375,10 @@ class CardKeys(TypedDict, total=False):
     ]
     blank: Annotated[
         int,
-        _By(partial(whole, what="a whole number such as 0, or -1 for the last"), "whole number"),
+        _By(
+            partial(whole_number, what="a whole number such as 0, or -1 for the last", minimum=-math.inf),
+            "whole number",
+        ),
         "with the task read: the class that is no character, the blank of ctc or the padding of slots; -1 is the last",
     ]
     score: Annotated[float, _SHARE, "default of a stage's min_score"]

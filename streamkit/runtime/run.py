@@ -101,10 +101,13 @@ class Stoppable(Protocol):
         """Whether `stop` was called."""
 
     def stop(self) -> None:
-        """End the work in order; a second call ends it at once. Takes no lock that the main thread may hold."""
+        """End the work in order: decoded frames may drain for a few seconds, and every file is closed.
+
+        A second call ends it at once. A signal handler may call it: it takes no lock that the main thread may hold.
+        """
 
 
-class Run(ChangeableRun, Protocol):
+class Run(ChangeableRun, Stoppable, Protocol):
     """One run of a graph: `PipelineRun`, `WorkerFleet`, `ClusterRun`, or `ReloadingPipeline` over one of them.
 
     Any thread may read it and call its methods, except for `run`, which the main thread calls once.
@@ -142,16 +145,6 @@ class Run(ChangeableRun, Protocol):
         Raises:
             StreamkitError: the run could not start, or could not continue.
         """
-
-    def stop(self) -> None:
-        """Stop the sources; decoded frames may drain for a few seconds, and every file is closed.
-
-        A second call ends other processes at once. A signal handler may call it: it takes no lock that `run` holds.
-        """
-
-    @property
-    def stopping(self) -> bool:
-        """Whether `stop` was called."""
 
     @property
     def ready(self) -> bool:

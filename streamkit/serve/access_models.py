@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from annotated_types import Len
 
+from streamkit.serve.api_models import RequestBody
 from streamkit.serve.token import Role
 
 
 @dataclass
-class NewToken:
+class NewToken(RequestBody):
     """A token to create: the name of its owner, and its role: viewer, operator or admin."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     name: Annotated[str, Len(1, 64)]
     role: Role

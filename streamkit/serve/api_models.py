@@ -8,8 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Ge, Le, Len
 
-_CLOSED = {"extra": "forbid"}
-
 Severity = Literal["error", "warning"]
 
 
@@ -23,6 +21,12 @@ class RequestRejected(Exception):
         self.headers = headers or {}
 
 
+class RequestBody:
+    """Base of the bodies of requests, which have no other fields than these."""
+
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
+
+
 @dataclass(slots=True)
 class ErrorResponse:
     """The reason why a request was rejected, and the id of the request."""
@@ -32,7 +36,7 @@ class ErrorResponse:
 
 
 @dataclass
-class NewSource:
+class NewSource(RequestBody):
     """A source to add, with the same content as an entry of `sources` in a YAML.
 
     `id` consists of letters, digits, `_`, `.` and `-`; `uri` is an address such as
@@ -40,32 +44,26 @@ class NewSource:
     `{"timeout": "10s"}`.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
-
     id: Annotated[str, Len(1, 64)]
     uri: Annotated[str, Len(1, 2048)]
     options: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
-class ChangedSource:
+class ChangedSource(RequestBody):
     """Changes to a source: its address, its options, or both.
 
     Without `uri`, the address is kept; without `options`, all options are kept. `options` replaces all of them: an
     omitted option returns to its default, and `{}` resets every option.
     """
 
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
-
     uri: Annotated[str, Len(1, 2048)] | None = None
     options: dict[str, Any] | None = None
 
 
 @dataclass
-class Credentials:
+class Credentials(RequestBody):
     """The token that `streamkit serve` printed or was started with."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
 
     token: Annotated[str, Len(1, 512)]
 
@@ -174,19 +172,15 @@ class AlarmChange:
 
 
 @dataclass
-class Acknowledgement:
+class Acknowledgement(RequestBody):
     """The source for which an alarm is acknowledged, or `pipeline`."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
 
     source: Annotated[str, Len(1, 512)]
 
 
 @dataclass
-class AcknowledgedProblem:
+class AcknowledgedProblem(RequestBody):
     """The `id` of a problem that a person knows of."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
 
     id: Annotated[str, Len(1, 512)]
 
@@ -300,19 +294,15 @@ class ConfigView:
 
 
 @dataclass
-class ConfigText:
+class ConfigText(RequestBody):
     """A text to check in place of the pipeline's YAML."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
 
     text: YamlText
 
 
 @dataclass
-class ConfigEdit:
+class ConfigEdit(RequestBody):
     """A new text of the pipeline's YAML, and the `hash` of the text that was edited."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
 
     text: YamlText
     hash: Hash
@@ -365,10 +355,8 @@ class DifferencesView:
 
 
 @dataclass
-class DifferencesEdit:
+class DifferencesEdit(RequestBody):
     """The `hash` of the YAML's text that is to get what the running pipeline does; `dry_run` only checks that."""
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
 
     hash: Hash
     dry_run: bool = False
@@ -410,15 +398,13 @@ class ShapesView:
 
 
 @dataclass
-class ShapesEdit:
+class ShapesEdit(RequestBody):
     """New shapes of an option of a stage, in place of all of its shapes; none removes the option.
 
     A single shape without a name has the name "". `sources` has the sources of shapes that are not for all, by the
     names of the shapes; without it, they are not changed. `hash` is that of the text that was edited. With `dry_run`,
     the edit is checked and shown only.
     """
-
-    __pydantic_config__: ClassVar[dict[str, Any]] = _CLOSED
 
     option: Annotated[str, Len(1, 100)]
     shapes: Annotated[dict[Annotated[str, Len(0, 64)], Annotated[Points, Len(2, 200)]], Len(0, 200)]

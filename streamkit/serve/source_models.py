@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Len
 
-_CLOSED = {"extra": "forbid"}
+from streamkit.serve.api_models import RequestBody
 
 
 @dataclass(slots=True)
@@ -27,7 +27,7 @@ class SourceOption:
 
 
 @dataclass
-class TestedSource:
+class TestedSource(RequestBody):
     """A source to test: an address and options as in adding a source.
 
     With the `id` of a source that is there, what is omitted is taken from it, and so are the hidden parts (`***`) of
@@ -35,8 +35,6 @@ class TestedSource:
     """
 
     __test__ = False
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
-
     id: Annotated[str, Len(0, 64)] = ""
     uri: Annotated[str, Len(1, 2048)] | None = None
     options: dict[str, Any] | None = None
@@ -66,14 +64,12 @@ class TestedConnection:
 
 
 @dataclass
-class SourcesCsv:
+class SourcesCsv(RequestBody):
     """Sources as CSV: the first line names the columns `id`, `uri` and any options.
 
     `mode` is `check` to report the problems only, `valid` to add the lines without problems, and `all` to add all
     lines, or none if one has a problem.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = _CLOSED
 
     csv: Annotated[str, Len(1, 900_000)]
     mode: Literal["check", "valid", "all"] = "check"

@@ -32,7 +32,7 @@ HEAD = {"source": "gate", "frame": 3, "pts_s": 1.234}
         ),
         (
             {"event": {"kind": "said", "stage": "s", "data": {"what": "a \n b" + "c" * 300, "text": ""}}},
-            f"said at gate (s, what a b{'c' * 197}, text )", "said at gate",
+            f"Said at gate, from s: what a b{'c' * 269}…", "said at gate",
         ),
         ({"object": {**CAR, "score": 0.987}}, "car at gate (score 0.99)", "car at gate"),
         ({"object": {**CAR, "score": None, "track_id": 7}}, "car at gate (track 7)", "car at gate"),

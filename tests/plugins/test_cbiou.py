@@ -82,7 +82,8 @@ def test_hota_is_close_to_that_of_another_implementation(kind, hota):
     """
     pytest.importorskip("trackeval")
     truths = [street(kind, seed) for seed in range(3)]
-    scenes = [mot.frames_with_detections(seen_by_a_detector(truth, seed), 1 / 25, 960, 540) for seed, truth in enumerate(truths)]
+    detections = [seen_by_a_detector(truth, seed) for seed, truth in enumerate(truths)]
+    scenes = [mot.frames_with_detections(rows, 1 / 25, 960, 540) for rows in detections]
     tracks = [mot.tracked(scene, method=CBIOU, confirm=1 / 25) for scene in scenes]
     assert mot.scores(mot.together(truths), mot.together(tracks))["HOTA"] >= hota - 0.02
 
