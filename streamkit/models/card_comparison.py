@@ -20,8 +20,9 @@ import numpy as np
 from streamkit.core.data import Array, Detections, Device, Frame
 from streamkit.core.errors import ModelError, needs
 from streamkit.core.yaml_tree import load_file
+from streamkit.models import families
 from streamkit.models.card import Card, family_of
-from streamkit.models.finder import decode, frame_tensor
+from streamkit.models.finder import frame_tensor
 from streamkit.models.session import Session
 from streamkit.ops.boxes import iou_matrix
 from streamkit.ops.transfer import fetch
@@ -192,7 +193,7 @@ class _Network:
         self.session = Session(card.file, device, ignore_outputs=card.ignore_outputs)
 
     def outputs(self, frame: Frame) -> _Outputs:
-        feeds, geometry = self.feeds(frame)
+        feeds, geometry, sizes = self.feeds(frame)
         outputs, classes = self.session.run(feeds), len(self.card.labels)
         if self.reads.regions:
             return _Outputs(None, fetch([self.reads.maps(outputs, classes)])()[0][0])  # type: ignore[attr-defined]
@@ -202,11 +203,19 @@ class _Network:
         if self.card.task in ("classify", "embed"):
             vectors = fetch([self.reads.vectors(outputs)])()[0]  # type: ignore[attr-defined]
             return _Outputs(None, self.reads.finish(vectors)[0])  # type: ignore[attr-defined]
-        return _Outputs(decode(self.card, outputs, geometry, (frame.width, frame.height), _MIN_SCORE), None)
+        return _Outputs(self._table(outputs, geometry, sizes), None)
 
-    def feeds(self, frame: Frame) -> tuple[dict[str, Array], np.ndarray]:
+    def feeds(self, frame: Frame) -> tuple[dict[str, Array], np.ndarray, np.ndarray]:
         tensor, geometry, sizes = frame_tensor(self.card, frame, self.device)
-        return {self.session.image_input: tensor, **self.reads.extra_inputs(sizes, self.device.xp)}, geometry
+        return {self.session.image_input: tensor, **self.reads.extra_inputs(sizes, self.device.xp)}, geometry, sizes
+
+    def _table(self, outputs: Mapping[str, Array], geometry: np.ndarray, sizes: np.ndarray) -> Detections:
+        """Return the objects without masks, which are kept for all frames."""
+        card, reads = self.card, self.reads
+        options = families.ReadOptions(np.full(max(1, len(card.labels)), _MIN_SCORE, np.float32), iou=card.iou)
+        packed = reads.read(outputs, geometry, sizes, card.input.size, options)
+        rows, counts, _ = packed.over(fetch([packed.buffer])()[0], packed.rows.shape)
+        return families.unpack(rows, counts, card.labels, reads.columns)
 
 
 def calibration_feeds(card: Card, frames: Iterable[Frame]) -> Iterator[dict[str, np.ndarray]]:

@@ -28,7 +28,7 @@ class Row {
     this.badge = make("span", { class: "badge" });
     this.message = make("p", { class: "message" });
     this.error = make("p", { class: "error", role: "alert" });
-    this.counts = make("p", { class: "message counts" });
+    this.counts = make("p", { class: "counts" });
     this.cells.state.append(this.badge, this.message, this.counts, this.error);
     this.cells.name.append(id);
     this.pause = /** @type {HTMLButtonElement} */ (make("button", { type: "button", onclick: () => this.order() }));
