@@ -171,7 +171,7 @@ def run(fact_rules, facts, frames, size):
     FRAMES,
     st.integers(1, 6),
 )
-def test_against_plain_loops(of_frames, of_objects, frames, size):
+def test_the_engine_equals_plain_loops(of_frames, of_objects, frames, size):
     rule_specs = of_frames + of_objects
     facts, fact_rules = Facts(), []
     for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(rule_specs):
@@ -190,7 +190,7 @@ def test_against_plain_loops(of_frames, of_objects, frames, size):
         assert run(fact_rules, facts, frames, size) == expected
 
 
-def test_an_area_whose_shape_changes_begins_without_tracks_of_the_others():
+def test_an_area_that_changes_its_shape_starts_without_tracks():
     gate = ((10.0, 0.0), (12.0, 0.0), (12.0, 360.0), (10.0, 360.0))
     before, after = (
         Scope(labels=TEXTS, zones={"zone": ZoneScope({"door": DOOR, "gate": shape}, margin=0.0, track_ttl_s=9.0)})
