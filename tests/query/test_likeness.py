@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from support.archives import opened
-from support.made import STREET, do, settings
+from support.dataset_runs import STREET, do, settings
 
 from samples.scene import box_iou
 from streamkit.batch.identity import network_sum

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.archives import opened
-from support.made import STREET, TRACKED, do, settings
+from support.dataset_runs import STREET, TRACKED, do, settings
 
 from streamkit.batch.inputs import find
 from streamkit.core.data import Skeleton

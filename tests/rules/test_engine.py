@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expressions import TEXTS, cel, conditions
-from support.plain import Plain
+from support.reference_debounce import ReferenceDebounce
 
 from streamkit.core.data import Batch, Frame
 from streamkit.core.detections import Detections
@@ -124,7 +124,7 @@ def plainly(rule_specs, per_object, frames):
             for track, facts in each.items() if per_object[number] else [(None, frame)]:
                 true = cel(when, facts) is True
                 over = not true if clear is None else cel(clear[1], facts) is True
-                plain = states.setdefault((number, source, track), Plain(*lengths, gap_s=MAX_PAUSE))
+                plain = states.setdefault((number, source, track), ReferenceDebounce(*lengths, gap_s=MAX_PAUSE))
                 if what := plain.step(now, true, over, True):
                     events.append((now, source, f"r{number}", what, track))
     return sorted(events, key=str)

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
-from support.plain import Plain
+from support.reference_debounce import ReferenceDebounce
 
 from streamkit.rules.group import FactRule
 from streamkit.rules.language import BOOL, Vocabulary, compile_rule
@@ -113,7 +113,7 @@ LENGTHS = st.sampled_from([0, 1, 3, 8])
 def test_states_equal_those_of_the_whole_history(for_s, clear_s, cooldown_s, has_clear, steps):
     schedule = TypeAdapter(Schedule).validate_python({"hours": "00:00-12:00"})
     group = rule(for_s, clear_s, cooldown_s, schedule, OVER if has_clear else None)
-    plain = Plain(for_s, clear_s, cooldown_s, float("inf"))
+    plain = ReferenceDebounce(for_s, clear_s, cooldown_s, float("inf"))
     now_s = 0
     for step_s, true, over, opened in steps:
         now_s += step_s

@@ -9,7 +9,7 @@ from streamkit.query.database import Database
 from streamkit.query.dataset_location import DatasetLocation
 from streamkit.query.index import index_of
 from streamkit.query.selected_frames import labels_of
-from support.made import STREET, TRACKED, do, settings
+from support.dataset_runs import STREET, TRACKED, do, settings
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import struct
 import orjson
 import pytest
 from support.decoding import decoder
-from support.given import GOOD, HEAD, ROOT
+from support.record_samples import GOOD, HEAD, ROOT
 
 from streamkit.core.errors import MissingPackage
 from streamkit.io.formats import protobuf

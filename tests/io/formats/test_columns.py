@@ -1,7 +1,7 @@
 """Records as rows: a column for each key."""
 
 import orjson
-from support.given import GOOD, HEAD
+from support.record_samples import GOOD, HEAD
 
 from streamkit.io.formats.columns import ArrowTableBuilder, arrow_schema, columns
 

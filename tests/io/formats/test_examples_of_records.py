@@ -7,7 +7,7 @@ import re
 import jsonschema
 import pytest
 from support.decoding import decoder
-from support.given import ROOT
+from support.record_samples import ROOT
 
 from streamkit.core.stage import default_registry, ships
 from streamkit.io.formats import avro, protobuf

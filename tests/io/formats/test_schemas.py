@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 from google.protobuf import descriptor_pb2
-from support.given import BAD, GOOD, ROOT, compile_proto
+from support.record_samples import BAD, GOOD, ROOT, compile_proto
 
 from streamkit.cli import cli
 from streamkit.io.formats import avro, protobuf

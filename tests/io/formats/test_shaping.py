@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.decoding import decoder
-from support.given import BAD, GOOD, HEAD, ROOT, compile_proto
+from support.record_samples import BAD, GOOD, HEAD, ROOT, compile_proto
 
 from streamkit.io.formats import avro, protobuf
 from streamkit.io.formats.description import RECORDS

@@ -1,7 +1,7 @@
 """What lasts, cools down and has a schedule, as plainly as it can be said."""
 
 
-class Plain:
+class ReferenceDebounce:
     """What a rule does for one thing, worked out from the whole history at every step.
 
     The history has a clock of its own, which stands while the given one goes back.
