@@ -1,4 +1,4 @@
-"""One life of a pipeline with an emitter: run as a process of its own, so that it can be killed.
+"""A pipeline with an emitter, run as a separate process that can be killed.
 
     python spool_process.py OPTIONS SOURCES FRAMES RATE
 
