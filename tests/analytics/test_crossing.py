@@ -49,11 +49,11 @@ def counted(places, line=UP, times=None, **options):
         ),  # around its end
     ],
 )
-def test_what_counts(places, expected):
+def test_crossings_are_counted(places, expected):
     assert counted(places) == expected
 
 
-def test_the_event_says_it_all():
+def test_an_event_has_all_fields_of_a_crossing():
     stage = LineCounter(line={"door": UP, "wall": ((300, 0), (300, 360))}, margin=5)
     places = {1: [(80, 150), (99, 150), (101, 150), (120, 150), (120, 150)], 2: [(120, 160)] * 4 + [(80, 160)]}
     events = stage_events(stage, walk(places, label={1: "person", 2: "dog"}))
@@ -63,11 +63,11 @@ def test_the_event_says_it_all():
     ]
 
 
-def test_the_line_drawn_the_other_way_turns_in_and_out():
+def test_reversing_a_line_swaps_in_and_out():
     assert counted([(80, 150), (120, 150)], line=UP[::-1]) == [(1, "out")]
 
 
-def test_hold_waits_for_flicker_to_pass():
+def test_debounce_ignores_flicker():
     jump = [(80, 150)] * 5 + [(120, 150)] * 2 + [(80, 150)] * 5  # a box that is somewhere else for two frames
     assert counted(jump) == [(5, "in"), (7, "out")]
     assert counted(jump, debounce=0.1) == []
@@ -76,19 +76,19 @@ def test_hold_waits_for_flicker_to_pass():
     assert [(frame, data["at_s"]) for frame, _, _, data in events] == [(8, 0.2)]  # 0.12 s after it passed
 
 
-def test_a_track_that_is_away_for_too_long_begins_anew():
+def test_a_track_after_a_long_absence_starts_over():
     there = [(80, 150), (120, 150)]
     assert counted(there, times=[0, 9]) == [(1, "in")]
     assert counted(there, times=[0, 11]) == []
     assert counted(there, times=[0, 11], track_ttl=20.0) == [(1, "in")]
 
 
-def test_only_these_classes():
+def test_only_selected_classes_are_counted():
     footage = walk({1: [(80, 150), (120, 150)], 2: [(80, 150), (120, 150)]}, label={1: "person", 2: "dog"})
     assert [track for _, _, track, _ in stage_events(LineCounter(line=UP, labels=("dog",)), footage)] == [2]
 
 
-def test_windows():
+def test_counts_are_reported_per_window():
     places = [(80, 150), (120, 150)] * 5
     footage = walk({7: places}, times=[0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 6.2, 6.5, 7.0, 7.2])
     events = stage_events(LineCounter(line=UP, window=2.0), footage)
@@ -99,7 +99,7 @@ def test_windows():
     ]
 
 
-def test_predicted_objects_count_or_not():
+def test_predicted_objects_count_by_option():
     footage = walk({7: [(80, 150), (120, 150), (80, 150)]})
     for frame, guess in zip(footage, (0, 1, 0), strict=True):
         frame.detections = frame.detections.with_columns(predicted=np.array([guess], bool))
@@ -110,7 +110,7 @@ def test_predicted_objects_count_or_not():
 @pytest.mark.parametrize(
     ("anchor", "x", "y"), [("foot", 0, 0), ("center", 0, -10), ("top", 0, -20), ("left", -4, -10), ("right", 4, -10)]
 )
-def test_the_anchor_is_the_point_that_counts(anchor, x, y):
+def test_the_anchor_point_decides(anchor, x, y):
     beside = ((104.0 + x, 150.0 + y), (104.0 + x, 152.0 + y))  # only this point of the box passes between these ends
     at = (100, 151), (108, 151)
     assert len(counted(at, line=beside, anchor=anchor, margin=1.0)) == 1
@@ -129,7 +129,7 @@ def test_the_anchor_is_the_point_that_counts(anchor, x, y):
     st.sampled_from([0.0, 0.1, 1.0]),
     st.sampled_from([UP, BENT, BENT[::-1]]),
 )
-def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, line):
+def test_counts_equal_those_of_the_plain_reference(places, steps, margin, hold, line):
     times = np.cumsum(steps)[: len(places)].tolist()
     box_exact = [None if p is None else (float(np.float32(p[0])), float(np.float32(p[1]))) for p in places]
     footage = walk({7: box_exact}, times=times)
@@ -146,7 +146,7 @@ def counted_from(footage, line, margin, hold):
 
 @settings(max_examples=150, deadline=None)
 @given(st.lists(GRID, min_size=2, max_size=30))
-def test_on_a_line_across_the_picture_in_less_out_is_the_change_of_side(places):
+def test_in_minus_out_is_the_change_of_side_on_a_full_line(places):
     """Also where places lie on the line: without a margin, every change of side is one crossing."""
     crossed = counted(places, line=((100, -500), (100, 500))[::-1], margin=0.0)
     right = [x > 100 or x == 100 for x, _ in places]  # a place on a line that goes up is on its right, by the rule
@@ -175,7 +175,7 @@ def test_any_frame_rate_with_noise_and_lost_frames_counts_the_same(seed, fps, lo
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.floats(-4.9, 4.9), min_size=1, max_size=60), st.booleans())
-def test_trembling_within_the_margin_counts_at_most_once(offsets, through):
+def test_jitter_within_the_margin_counts_at_most_once(offsets, through):
     end = (130.0, 150.0) if through else (70.0, 150.0)
     crossed = counted([(70.0, 150.0), *[(100.0 + d, 150.0) for d in offsets], end])
     assert [way for _, way in crossed] == (["in"] if through else [])
@@ -183,7 +183,7 @@ def test_trembling_within_the_margin_counts_at_most_once(offsets, through):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000), st.lists(st.integers(1, 9), min_size=1, max_size=4))
-def test_batches_and_other_sources_and_the_order_of_objects_change_nothing(seed, sizes):
+def test_counts_do_not_depend_on_batches_other_sources_or_object_order(seed, sizes):
     rng = np.random.default_rng(seed)
 
     def places():
@@ -212,7 +212,7 @@ def test_batches_and_other_sources_and_the_order_of_objects_change_nothing(seed,
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 10_000))
-def test_shares_count_as_pixels_do_and_at_any_resolution(seed):
+def test_shares_count_like_pixels_at_any_resolution(seed):
     rng = np.random.default_rng(seed)
     at = rng.uniform([60, 30], [360, 330]) + np.cumsum(rng.normal(0, 25, (30, 2)), axis=0)
     at = np.clip(at, [5, 25], [630, 355])
@@ -250,7 +250,7 @@ def test_a_source_that_ends_is_forgotten_and_the_report_has_the_counts():
     assert stage._crossings.tracks.rows <= 16, "rows are used again"
 
 
-def test_months_of_tracks_do_not_add_up():
+def test_memory_is_bounded_over_many_tracks():
     from streamkit.core.data import Batch
 
     stage = LineCounter(line=UP, track_ttl=1.0)
@@ -263,7 +263,7 @@ def test_months_of_tracks_do_not_add_up():
         assert len(stage._crossings.tracks) <= 4
 
 
-def test_a_step_back_into_the_margin_begins_the_hold_again():
+def test_a_step_back_into_the_margin_restarts_the_debounce():
     places = [(80, 150), (120, 150), (103, 150), (120, 150), (120, 150), (120, 150)]
     times = [0, 1, 1.25, 1.5, 1.75, 2.0]
     assert counted(places, times=times, debounce=0.5) == [(5, "in")]  # far since 1.5, and half a second later counts
@@ -271,18 +271,18 @@ def test_a_step_back_into_the_margin_begins_the_hold_again():
     assert counted(places[:2] + places[3:], times=times[:2] + times[3:], debounce=0.5) == [(2, "in")]
 
 
-def test_a_pass_back_and_forth_begins_the_hold_again():
+def test_a_pass_back_and_forth_restarts_the_debounce():
     places = [(80, 150), (120, 150), (80, 150), (120, 150), (120, 150), (120, 150)]
     assert counted(places, times=[0, 1, 1.25, 1.5, 1.75, 2.0], debounce=0.5) == [(5, "in")]
 
 
-def test_the_margin_itself_is_far():
+def test_a_distance_of_exactly_the_margin_is_outside():
     assert counted([(95, 150), (105, 150)]) == [(1, "in")]
     assert counted([(95.5, 150), (105, 150)]) == []
     assert counted([(95, 150), (104.5, 150)]) == []
 
 
-def test_what_a_track_did_before_it_was_first_far_does_not_count():
+def test_movement_before_first_leaving_the_margin_is_ignored():
     assert counted([(98, 150), (102, 150), (120, 150), (120, 150)]) == []
     assert counted([(98, 150), (102, 150), (98, 150), (102, 150), (120, 150), (80, 150)]) == [(5, "out")]
 
@@ -298,7 +298,7 @@ def data_of(events, *names):
 
 @pytest.mark.parametrize("first", [{"door": UP}, {"wall": FAR_UP, "door": UP}])
 @pytest.mark.parametrize("then", [{"door": UP, "new": FAR_UP}, {"new": FAR_UP, "door": UP}])
-def test_a_line_that_stays_keeps_its_counts_and_a_new_one_begins(first, then):
+def test_an_unchanged_line_keeps_its_counts_and_a_new_line_starts(first, then):
     places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (250, 150), (350, 150)]}
     stage = changing(LineCounter(line=first, margin=5), 3, line=then)
     assert data_of(stage_events(stage, walk(places), batch=1), "line", "in", "out") == [
@@ -309,13 +309,13 @@ def test_a_line_that_stays_keeps_its_counts_and_a_new_one_begins(first, then):
     ]
 
 
-def test_a_line_that_moves_begins_at_zero_and_a_track_counts_once_it_was_away_from_it():
+def test_a_moved_line_starts_at_zero_and_needs_the_margin_again():
     places = {7: [(80, 150), (120, 150), (298, 150), (310, 150), (280, 150)], 8: [(80, 120)] * 2 + [(120, 120)] * 3}
     stage = changing(LineCounter(line={"door": UP}, margin=5), 2, line={"door": FAR_UP})
     assert data_of(stage_events(stage, walk(places), batch=1), "in", "out") == [(1, 1, 0), (4, 0, 1)]
 
 
-def test_more_parts_of_a_line_and_windows_go_on():
+def test_counts_and_windows_continue_when_another_line_is_added():
     places = {7: [(80, 150), (120, 150), (80, 150), (120, 150), (80, 150), (120, 150)]}
     bent = ((100.0, 200.0), (100.0, 150.0), (100.0, 100.0), (90.0, 20.0))
     stage = changing(LineCounter(line={"a": UP}, margin=5, window=2.5), 3, line={"a": UP, "b": bent})
@@ -343,7 +343,7 @@ def source_of(stage, footage, batch=4):
     return [(f.source, e.kind, e.data.get("line")) for f in done for e in f.events], done
 
 
-def test_a_line_counts_on_its_sources_only():
+def test_a_line_counts_only_its_sources():
     places = {7: [(80, 150), (120, 150), (120, 150)]}
     lines = {"a": UP, "b": UP, "c": UP}
     stage = LineCounter(line=lines, margin=5, window=0.05, sources={"a": ("gate",), "b": ("gate", "yard")})
@@ -366,20 +366,20 @@ def test_a_line_counts_on_its_sources_only():
     ]
 
 
-def test_all_lines_of_a_stage_may_be_for_some_sources():
+def test_all_lines_of_a_stage_may_be_limited_to_sources():
     places = {7: [(80, 150), (120, 150)]}
     assert source_of(LineCounter(line=UP, margin=5, sources=("yard",)), of_two(places))[0] == [
         ("yard", "crossed", None)
     ]
 
 
-def test_sources_change_while_it_runs():
+def test_sources_of_a_line_may_change_live():
     places = {7: [(80, 150), (120, 150), (80, 150), (120, 150)]}
     stage = LineCounter(line={"a": UP}, margin=5, sources={"a": ("gate",)})
     events, _ = source_of(changing(stage, 2, sources={"a": ("yard",)}), of_two(places), batch=2)
     assert events == [("gate", "crossed", "a"), ("yard", "crossed", "a")]
 
 
-def test_sources_of_a_line_that_is_not_there_are_refused():
+def test_sources_of_an_unknown_line_are_refused():
     with pytest.raises(ValueError, match="there is no line named 'x'; these are there: a"):
         LineCounter(line={"a": UP}, sources={"x": ("gate",)})

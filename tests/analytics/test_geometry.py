@@ -22,7 +22,7 @@ def array(points):
 
 
 @given(GRID, GRID, st.lists(GRID, min_size=2, max_size=8))
-def test_a_step_passes_a_segment_as_exact_numbers_say(a, b, way):
+def test_passing_a_segment_equals_exact_arithmetic(a, b, way):
     if a == b:
         return
     for p, q in itertools.pairwise(way):
@@ -32,7 +32,7 @@ def test_a_step_passes_a_segment_as_exact_numbers_say(a, b, way):
 
 
 @given(st.lists(GRID, min_size=3, max_size=3, unique=True), st.lists(GRID, min_size=2, max_size=12))
-def test_who_goes_in_through_the_edges_is_inside(corners, way):
+def test_entering_through_an_edge_means_inside(corners, way):
     """Lines and areas agree about every place, also on edges and corners: a closed line counts what an area holds."""
     (ax, ay), (bx, by), (cx, cy) = corners
     turn = (bx - ax) * (cy - ay) - (by - ay) * (cx - ax)
@@ -47,7 +47,7 @@ def test_who_goes_in_through_the_edges_is_inside(corners, way):
 
 
 @given(st.lists(GRID, min_size=1))
-def test_inside_is_as_exact_numbers_say(points):
+def test_inside_equals_exact_arithmetic(points):
     area = ((0, 0), (6, 0), (6, 6), (3, 2), (0, 6))
     other = ((1, 1), (5, 1), (3, 5))
     is_inside = Areas([area, other]).inside(array(points))
@@ -55,7 +55,7 @@ def test_inside_is_as_exact_numbers_say(points):
 
 
 @given(st.lists(PLACE, min_size=1, max_size=20), st.floats(-40, 40))
-def test_areas_that_share_an_edge_share_no_place(points, x):
+def test_areas_with_a_common_edge_do_not_overlap(points, x):
     around = ((-60, -60), (60, -60), (60, 60), (-60, 60))
     top = (x, -60)
     low = (x / 3, 60)
@@ -66,7 +66,7 @@ def test_areas_that_share_an_edge_share_no_place(points, x):
 
 
 @given(st.lists(PLACE, min_size=1, max_size=10), st.lists(PLACE, min_size=2, max_size=5, unique=True))
-def test_distances(points, line):
+def test_distances_are_computed(points, line):
     if any(max(abs(p[0] - q[0]), abs(p[1] - q[1])) < 1e-3 for p, q in itertools.pairwise(line)):
         return
     short = ((0.0, 0.0), (1.0, 0.0))
@@ -78,7 +78,7 @@ def test_distances(points, line):
         assert np.allclose(distances, expected, atol=1e-9)
 
 
-def test_a_distance_in_shares_is_in_heights_of_the_picture():
+def test_a_distance_in_shares_is_relative_to_the_image_height():
     lines = Lines([((0.5, 0.0), (0.5, 1.0))])
     assert np.allclose(lines.distance(array([[0.6, 0.5]]), np.array([0]), np.array([16 / 9])), 0.1 * 16 / 9)
 
@@ -88,13 +88,13 @@ METERS = ((0.0, 0.0), (4.0, 0.0), (4.0, 20.0), (0.0, 20.0))
 
 
 @given(st.tuples(*[st.floats(-15, 15)] * 8))
-def test_the_four_points_are_where_they_are_said_to_be(moves):
+def test_a_homography_maps_its_four_points(moves):
     points = tuple((x + moves[2 * i], y + moves[2 * i + 1]) for i, (x, y) in enumerate(FOUR))
     plane = Plane(points, METERS)
     assert np.allclose(plane.meters(np.array(points)), METERS, atol=1e-6)
 
 
-def test_it_is_opencv_s_homography():
+def test_the_homography_equals_that_of_opencv():
     import cv2
 
     matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METERS, np.float32))
@@ -105,7 +105,7 @@ def test_it_is_opencv_s_homography():
 
 @pytest.mark.parametrize("side", [0.02, 2.0, 1000.0])
 @pytest.mark.parametrize("place", [0.0, 1e4])
-def test_a_plane_measures_areas_of_any_size_and_place(side, place):
+def test_a_plane_works_at_any_size_and_position(side, place):
     square = np.array([(0, 0), (side, 0), (side, side), (0, side)]) + place
     plane = Plane(FOUR, square)
     assert np.allclose(plane.meters(np.array(FOUR)), square, atol=1e-6 * side + 1e-8)
@@ -114,7 +114,7 @@ def test_a_plane_measures_areas_of_any_size_and_place(side, place):
 
 
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6, -3.0])
-def test_a_matrix_measures_as_its_four_points_do_at_any_scale(scale):
+def test_a_matrix_measures_like_its_four_points_at_any_scale(scale):
     import cv2
 
     matrix = cv2.getPerspectiveTransform(np.array(FOUR, np.float32), np.array(METERS, np.float32))
@@ -162,12 +162,12 @@ def test_nothing_is_measured_close_to_the_horizon(y, measured):
         ((FOUR[0], FOUR[2], FOUR[1], FOUR[3]), "in order around the area"),
     ],
 )
-def test_points_that_cannot_be_used(points, message):
+def test_unusable_points_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
         check_four(points)
 
 
-def test_orders_that_do_not_fit():
+def test_points_in_a_wrong_order_are_refused():
     dart = ((0.0, 0.0), (100.0, 40.0), (0.0, 80.0), (30.0, 40.0))
     with pytest.raises(ValueError, match="points and ground do not fit"):
         Plane(dart, METERS)

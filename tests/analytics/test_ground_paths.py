@@ -26,19 +26,19 @@ def walk(begin_s, end_s, *, step_s=0.1, first_x=0.0, y=0.0, speed=2.0):
 
 @pytest.mark.parametrize("step_s", [0.04, 0.1, 0.13, 0.35])
 @pytest.mark.parametrize("late_s", [0.0, 0.05])
-def test_objects_side_by_side_are_as_far_apart_at_any_frame_rate(step_s, late_s):
+def test_distances_do_not_depend_on_the_frame_rate(step_s, late_s):
     other = [(time_s + late_s, x + 2.0 * late_s, 3.0) for time_s, x, _ in walk(0.0, 4.0, step_s=step_s)]
     apart_m, count = distance(walk(0.0, 4.0), other)
     assert apart_m == pytest.approx(3.0, abs=1e-6)
     assert count >= 8
 
 
-def test_a_path_keeps_its_latest_moments():
+def test_a_path_keeps_its_latest_positions():
     apart_m, count = distance(walk(0.0, 60.0), walk(0.0, 60.0, y=4.0))
     assert (apart_m, count) == (pytest.approx(4.0), SAMPLES)
 
 
-def test_moments_in_a_gap_are_not_interpolated():
+def test_positions_in_a_gap_are_not_interpolated():
     """One object is not seen for two seconds, in which it goes elsewhere."""
     with_gap = [*walk(0.0, 1.0), *walk(3.05, 4.05, first_x=1000.0)]
     apart_m, count = distance(with_gap, walk(0.0, 3.05))
@@ -46,19 +46,19 @@ def test_moments_in_a_gap_are_not_interpolated():
     assert count == round(1.0 / SAMPLE_S) + 1
 
 
-def test_objects_that_were_not_seen_at_once_are_of_no_distance():
+def test_objects_without_common_times_have_no_distance():
     apart_m, count = distance(walk(0.0, 1.0), walk(1.5, 3.0))
     assert np.isnan(apart_m)
     assert count == 0
 
 
 @pytest.mark.parametrize(("late_s", "is_compared"), [(0.0, True), (0.25, True), (0.35, False)])
-def test_of_two_glimpses_the_last_places_count_if_they_are_of_one_time(late_s, is_compared):
+def test_single_positions_are_compared_if_simultaneous(late_s, is_compared):
     apart_m, count = distance([(10.03, 0.0, 0.0)], [(10.03 + late_s, 3.0, 4.0)])
     assert count == 0
     assert apart_m == pytest.approx(5.0 if is_compared else np.nan, nan_ok=True)
 
 
-def test_places_that_are_unknown_are_left_out():
+def test_unknown_positions_are_skipped():
     unknown = [(time_s, np.nan, np.nan) for time_s, *_ in walk(0.0, 2.0)]
     assert np.isnan(distance(unknown, walk(0.0, 2.0))[0])

@@ -4,7 +4,7 @@ import pytest
 from streamkit.analytics.heat import Heat, painted
 
 
-def test_the_hottest_place_is_where_most_time_was_spent():
+def test_the_hottest_pixel_is_where_most_time_was_spent():
     heat = Heat(0.03)
     heat.warm(np.array([[0.25, 0.5]]), 10.0)
     heat.warm(np.array([[0.75, 0.5], [np.nan, 0.5]]), 5.0)
@@ -17,7 +17,7 @@ def test_the_hottest_place_is_where_most_time_was_spent():
         assert spread[: height // 4].max() == 0
 
 
-def test_forgetting():
+def test_heat_decays_over_time():
     heat = Heat(0.03)
     heat.warm(np.array([[0.5, 0.5]]), 9.0)
     for _ in range(50):
@@ -25,7 +25,7 @@ def test_forgetting():
     assert heat.seconds.sum() == pytest.approx(1.0)
 
 
-def test_where_it_is_cold_the_picture_is_as_it_was():
+def test_cold_areas_leave_the_image_unchanged():
     below = np.random.default_rng(0).integers(0, 256, (90, 160, 3), dtype=np.uint8)
     heat = Heat(0.05)
     assert np.array_equal(painted(below, heat, "turbo", 1.0), below)
@@ -36,7 +36,7 @@ def test_where_it_is_cold_the_picture_is_as_it_was():
     assert picture[45, 80, 2] < 30
 
 
-def test_one_spot_does_not_hide_the_rest():
+def test_a_hot_spot_does_not_hide_the_rest():
     heat = Heat(0.005)
     heat.seconds[90:] = 1.0  # half of the picture
     heat.seconds[40, 100] = 1000.0
@@ -46,7 +46,7 @@ def test_one_spot_does_not_hide_the_rest():
     assert spread[:30].max() == 0
 
 
-def test_what_is_warm_is_a_disc_of_its_radius_whatever_the_picture_s_shape():
+def test_heat_is_a_disc_of_its_radius_at_any_aspect_ratio():
     for height, width in ((200, 800), (400, 400), (360, 640)):
         heat = Heat(0.2)
         heat.warm(np.array([[0.5, 0.5]]), 1.0)
@@ -67,7 +67,7 @@ def test_a_third_is_left_after_the_time_and_a_ninth_after_twice_that():
 
 
 @pytest.mark.parametrize("share", [1.0, 1.5, 0.999, -0.2])
-def test_objects_at_the_edges_and_beyond_them_warm_the_outermost_places(share):
+def test_objects_at_or_beyond_the_edges_heat_the_border(share):
     heat = Heat(0.03)
     heat.warm(np.array([[share, 0.5], [0.5, share]]), 2.0)
     row, column = (0, 0) if share < 0 else (179, 319)
@@ -79,7 +79,7 @@ def test_objects_at_the_edges_and_beyond_them_warm_the_outermost_places(share):
 
 @pytest.mark.parametrize("opacity", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize(("palette", "hottest"), [("turbo", (122, 4, 3)), ("heat", (255, 255, 255))])
-def test_the_hottest_place_has_the_last_color_of_its_palette(palette, hottest, opacity):
+def test_the_hottest_pixel_has_the_last_color_of_the_palette(palette, hottest, opacity):
     heat = Heat(0.03)
     heat.seconds[:] = 4.0  # the same everywhere but for the frame's edges
     below = np.full((180, 320, 3), 40, np.uint8)

@@ -40,7 +40,7 @@ def step(identity_matcher, labels, now_s, looks, source="a"):
     return identity_matcher.step(sighting(labels, now_s, looks, source))
 
 
-def test_only_changes_are_stored_and_the_gallery_comes_back():
+def test_only_changes_are_stored_and_the_gallery_is_restored():
     labels = Labels()
     first = matcher()
     step(first, labels, 10.0, [0, 1])
@@ -59,7 +59,7 @@ def test_only_changes_are_stored_and_the_gallery_comes_back():
     assert again.gallery["seen_s"][:3].tolist() == [0.0] * 3
 
 
-def test_times_go_on_with_the_new_clock():
+def test_times_continue_with_a_new_clock():
     labels = Labels()
     first = matcher()
     step(first, labels, 100.0, [0])
@@ -89,7 +89,7 @@ def test_times_go_on_with_the_new_clock():
     assert again.gallery["seen_s"][0] == pytest.approx(wall_s - 2.0)
 
 
-def test_times_that_were_shifted_are_stored_again():
+def test_shifted_times_are_stored_again():
     labels = Labels()
     first = matcher()
     step(first, labels, 100.0, [0])
@@ -106,7 +106,7 @@ def test_times_that_were_shifted_are_stored_again():
     assert seen_s[1] - seen_s[0] == pytest.approx(0.1, abs=0.5)
 
 
-def test_removed_identities_are_removed_and_broken_ones_left_out():
+def test_removed_identities_are_deleted_and_broken_ones_skipped():
     labels = Labels()
     first = matcher()
     step(first, labels, 0.0, [0])
@@ -133,7 +133,7 @@ def added(gallery, number, vector, seen_s=0.0):
     return row
 
 
-def test_who_never_leaves_has_a_path_of_bounded_length():
+def test_the_path_of_an_identity_is_bounded():
     entry = IdentityEntry(1, "person", [CameraStay("ab"[n % 2], n, n + 1) for n in range(150)])
     entry.shorten()
     assert [stay.from_s for stay in entry.path] == [0, *range(51, 150)]
@@ -152,7 +152,7 @@ def test_an_identity_is_the_mean_of_its_views():
     assert [stay.from_s for stay in gallery.identities[row].path] == [0.0, 5.0]
 
 
-def test_a_turn_knows_all_that_its_tracks_found():
+def test_a_batch_returns_the_matches_of_all_its_tracks():
     gallery = IdentityGallery()
     added(gallery, 1, [1, 0])
     turn = _Turn(np.array([0]), np.array([0]), np.eye(2, dtype=np.float32)[:1], gallery)
@@ -160,7 +160,7 @@ def test_a_turn_knows_all_that_its_tracks_found():
     assert turn.similarity[:, 0].tolist() == [1, 0, 0, 1]
 
 
-def test_free_rows_are_like_nobody_and_are_used_again():
+def test_free_rows_match_nothing_and_are_reused():
     gallery = IdentityGallery()
     rows = [added(gallery, n, np.eye(4)[n - 1], float(n)) for n in (1, 2, 3)]
     gallery.remove(rows[1])

@@ -28,7 +28,7 @@ def velocities(places, times, smoothing_s=1.0):
     st.tuples(st.floats(-20, 20), st.floats(-10, 10)),
     st.sampled_from([0.3, 1.0, 3.0]),
 )
-def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, smoothing_s):
+def test_constant_motion_is_measured_exactly_at_any_frame_rate(steps, velocity, smoothing_s):
     times = np.cumsum(steps)
     places = [(320 + velocity[0] * (t - times[0]), 200 + velocity[1] * (t - times[0])) for t in times]
     places = [(float(np.clip(x, 10, 630)), float(np.clip(y, 30, 350))) for x, y in places]
@@ -42,7 +42,7 @@ def test_a_steady_motion_is_found_exactly_at_any_frame_rate(steps, velocity, smo
     assert is_measured.tolist() == [i >= 2 and t - times[0] >= smoothing_s / 2 for i, t in enumerate(times)]
 
 
-def test_it_equals_weighted_least_squares_over_all_places():
+def test_the_estimate_equals_weighted_least_squares():
     rng = np.random.default_rng(1)
     times = np.cumsum(rng.uniform(0.02, 0.3, 40))
     places = [tuple(p) for p in (rng.uniform(50, 300, 2) + np.cumsum(rng.normal(0, 4, (40, 2)), axis=0)).tolist()]
@@ -54,7 +54,7 @@ def test_it_equals_weighted_least_squares_over_all_places():
         assert np.allclose(measured[i], slope, atol=1e-3)
 
 
-def test_a_state_changes_when_another_has_lasted_without_a_break():
+def test_a_state_changes_after_an_uninterrupted_duration():
     motion = Motion(1.0, 10.0)
     rows, _ = motion.tracks.find(np.zeros(2, np.int64), np.array([7, 8]))
 

@@ -41,11 +41,11 @@ def kinds(events):
         ([OUT, (250, 150)], []),  # in between nobody knows
     ],
 )
-def test_what_counts(places, expected):
+def test_stays_are_counted(places, expected):
     assert kinds(zone_events(places)) == expected
 
 
-def test_the_events_say_it_all():
+def test_events_have_all_fields_of_a_stay():
     places = {1: [OUT, IN, IN, IN, OUT], 2: [IN, IN, None, None, None]}
     footage = walk(places, times=[0, 1, 2, 3, 4.5], label={1: "person", 2: "dog"})
     zones = {"till": BOX, "door": tuple((x + 300, y) for x, y in BOX)}
@@ -57,7 +57,7 @@ def test_the_events_say_it_all():
     ]
 
 
-def test_who_is_lost_and_comes_back_enters_again():
+def test_a_lost_object_that_returns_enters_again():
     events = zone_events([IN, IN, None, IN, OUT], times=[0, 1, 3.5, 4, 5], track_ttl=2.0)
     assert [(f, k, d.get("lost"), d.get("dwell_s")) for f, k, _, d in events] == [
         (0, "entered", None, None),
@@ -71,7 +71,7 @@ def test_who_is_lost_and_comes_back_enters_again():
     ]
 
 
-def test_hold_waits_and_then_counts_from_the_beginning():
+def test_debounce_delays_events_and_counts_from_the_start():
     times = [0.0, 1.0, 1.2, 2.0, 3.0, 4.0, 4.2, 5.0, 6.0]
     places = [OUT, IN, OUT, IN, IN, IN, OUT, OUT, OUT]
     events = zone_events(places, times=times, debounce=0.9)
@@ -79,7 +79,7 @@ def test_hold_waits_and_then_counts_from_the_beginning():
     assert events[1][3]["dwell_s"] == pytest.approx(2.2)
 
 
-def test_loitering_once_a_stay():
+def test_loitering_is_reported_once_per_stay():
     times = [0, 1, 2, 3, 4, 5, 6, 7, 8]
     places = [IN, IN, IN, IN, OUT, IN, IN, IN, IN]
     loitering = [
@@ -90,7 +90,7 @@ def test_loitering_once_a_stay():
     assert kinds(unseen_events) == [(0, "entered"), (3, "left")], "nobody is told of whom nobody sees"
 
 
-def test_a_crowd_lasts_before_it_is_told():
+def test_a_crowd_is_reported_after_its_duration():
     three = {1: [IN] * 12, 2: [OUT, IN, OUT] + [IN] * 9, 3: [OUT] * 4 + [IN] * 4 + [OUT] * 4}
     footage = walk(three, times=list(range(12)))
     stage = Zone(polygon=BOX, margin=5, more_than=1, crowded_for=2.0)
@@ -104,7 +104,7 @@ def test_a_crowd_lasts_before_it_is_told():
     ]
 
 
-def test_windows_of_occupancy():
+def test_occupancy_is_reported_per_window():
     two = {1: [OUT, IN, IN, IN, OUT, OUT], 2: [OUT, OUT, IN, OUT, OUT, OUT]}
     footage = walk(two, times=[0, 1, 2, 3, 6, 11])
     events = [(f, d) for f, k, _, d in stage_events(Zone(polygon=BOX, margin=5, window=5), footage) if k == "occupancy"]
@@ -114,7 +114,7 @@ def test_windows_of_occupancy():
     ]
 
 
-def test_an_area_up_to_the_picture_s_sides_holds_who_is_cut_off_by_them():
+def test_an_area_reaching_the_image_border_includes_cut_off_objects():
     whole = ((0.0, 0.0), (640.0, 0.0), (640.0, 360.0), (0.0, 360.0))
     places = [(320, 360), (640, 360), (0, 10), (330, 500), (700, 100)]
     assert kinds(zone_events(places, polygon=whole)) == [(0, "entered")]
@@ -133,7 +133,7 @@ PLACE = st.one_of(st.none(), st.tuples(st.integers(60, 330), st.integers(30, 330
     st.sampled_from([0.0, 0.1, 1.0]),
     st.sampled_from([BOX, NOTCH, NOTCH[::-1]]),
 )
-def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, polygon):
+def test_stays_equal_those_of_the_plain_reference(places, steps, margin, hold, polygon):
     times = np.round(np.cumsum(steps), 6)[: len(places)].tolist()
     events = stage_events(
         Zone(polygon=polygon, margin=margin, debounce=hold), walk({7: places}, times=times), batch=(1, 3, 7)
@@ -146,7 +146,7 @@ def test_it_counts_as_the_plain_way_does(places, steps, margin, hold, polygon):
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(0, 100_000), st.sampled_from([0.0, 0.2]), st.lists(st.integers(1, 9), min_size=1, max_size=3))
-def test_counts_add_up(seed, hold, sizes):
+def test_entered_minus_left_is_the_count(seed, hold, sizes):
     """Whatever tracks do, in an area are those who entered less those who left, and nobody does either twice."""
     rng = np.random.default_rng(seed)
     sources = {}
@@ -212,7 +212,7 @@ def test_any_frame_rate_with_noise_and_lost_frames_gives_the_same_stays(seed, fp
         assert abs(data["at_s"] - middle) < near
 
 
-def test_a_step_back_into_the_margin_begins_the_hold_again():
+def test_a_step_back_into_the_margin_restarts_the_debounce():
     places = [IN, OUT, EDGE, OUT, OUT, OUT]
     times = [0, 1, 1.25, 1.5, 1.75, 2.0]
     events = zone_events([IN, *places], times=[-1, *times], debounce=0.5)
@@ -222,18 +222,18 @@ def test_a_step_back_into_the_margin_begins_the_hold_again():
     assert kinds(later) == [(1, "entered")]
 
 
-def test_a_step_back_into_the_area_begins_the_hold_again():
+def test_a_step_back_into_the_area_restarts_the_debounce():
     places = [OUT, IN, OUT, IN, IN, IN]
     times = [0, 1, 1.25, 1.5, 1.75, 2.0]
     assert [(f, d["at_s"]) for f, _, _, d in zone_events(places, times=times, debounce=0.5)] == [(5, 1.5)]
 
 
-def test_the_margin_itself_is_outside():
+def test_a_distance_of_exactly_the_margin_is_outside():
     assert kinds(zone_events([IN, (95, 150)])) == [(0, "entered"), (1, "left")]
     assert kinds(zone_events([IN, (95.5, 150)])) == [(0, "entered")]
 
 
-def test_who_is_leaving_is_not_loitering():
+def test_a_leaving_object_is_not_loitering():
     times = [0, 1, 1.5, 2.0, 2.5]
     events = zone_events([IN, IN, OUT, OUT, OUT], times=times, debounce=1.0, loitering=2.0)
     assert [(f, k, d["at_s"]) for f, k, _, d in events] == [(1, "entered", 0.0), (4, "left", 1.5)]
@@ -242,19 +242,19 @@ def test_who_is_leaving_is_not_loitering():
     assert back[1][3]["dwell_s"] == 2.5
 
 
-def test_loitering_begins_at_its_very_time():
+def test_loitering_starts_at_its_exact_time():
     assert kinds(zone_events([IN, IN], times=[0, 2], loitering=2.0)) == [(0, "entered"), (1, "loitering")]
     assert kinds(zone_events([IN, IN], times=[0, 1.9375], loitering=2.0)) == [(0, "entered")]
 
 
-def test_a_crowd_is_more_than_the_number():
+def test_a_crowd_exceeds_the_number():
     two = {1: [IN] * 2, 2: [IN] * 2}
     for limit, expected in ((1, ["overcrowded"]), (2, [])):
         events = stage_events(Zone(polygon=BOX, margin=5, more_than=limit), walk(two, times=[0, 1]))
         assert [k for _, k, _, _ in events if k == "overcrowded"] == expected
 
 
-def test_a_window_begins_with_who_is_still_there():
+def test_a_window_starts_with_the_present_objects():
     footage = walk({1: [IN, IN, IN, OUT]}, times=[0, 5.5, 10, 11])
     stage = Zone(polygon=BOX, margin=5, window=5, track_ttl=20.0)
     events = [d for _, kind, _, d in stage_events(stage, footage) if kind == "occupancy"]
@@ -274,13 +274,13 @@ def spans(events):
     return [(frame, data["from_s"], data["to_s"]) for frame, data in events]
 
 
-def test_each_of_several_that_are_over_is_told():
+def test_each_elapsed_window_is_reported():
     assert spans(windows([OUT] * 3, [0, 1, 11], 5.0)) == [(2, 0.0, 5.0), (2, 5.0, 10.0)]
     assert len(windows([OUT] * 3, [0, 1, 50], 5.0)) == 10
 
 
 @pytest.mark.parametrize("leap_s", [50.1, DAY_AND_MORE])
-def test_a_leap_ahead_tells_the_one_that_was_open_and_begins_anew(leap_s):
+def test_a_time_jump_ahead_reports_the_open_window_and_starts_over(leap_s):
     events = windows([IN, OUT, OUT, IN, OUT], [0, 2, leap_s, leap_s + 1, leap_s + 5], 5.0)
     assert spans(events) == [(2, 0.0, 5.0), (4, round(leap_s, 6), round(leap_s + 5, 6))]
     assert [(d["mean"], d["max"], d["entered"], d["left"]) for _, d in events] == [(0.4, 1, 1, 1), (0.8, 1, 1, 0)]
@@ -290,13 +290,13 @@ def test_a_leap_ahead_tells_the_one_that_was_open_and_begins_anew(leap_s):
     assert [(f, d["in"]) for f, k, _, d in counted if k == "counted"] == [(2, 1), (3, 0)]
 
 
-def test_time_that_goes_back_cuts_the_window_short():
+def test_a_time_jump_back_shortens_the_window():
     events = windows([IN, IN, OUT, OUT, IN, OUT], [10, 11, 12, 2, 3, 7], 5.0)
     assert spans(events) == [(3, 10.0, 12.0), (5, 2.0, 7.0)]
     assert [(d["mean"], d["max"], d["entered"], d["left"]) for _, d in events] == [(1.0, 1, 1, 1), (0.8, 1, 1, 0)]
 
 
-def test_a_window_of_one_frame_has_its_number_as_mean():
+def test_the_mean_of_a_single_frame_window_is_its_count():
     assert windows([IN, OUT], [10, 2], 5.0) == [
         (1, {"mean": 1.0, "max": 1, "entered": 1, "left": 0, "from_s": 10.0, "to_s": 10.0})
     ]
@@ -307,7 +307,7 @@ STEPS = st.lists(st.sampled_from([0.25, 0.25, 0.5, 1.0, 7.0, 40.0, -0.5, -30.0])
 
 @settings(max_examples=80, deadline=None)
 @given(STEPS, st.integers(0, 1000), st.lists(st.integers(1, 9), min_size=1, max_size=3))
-def test_nothing_is_told_twice_and_nothing_is_left_out(steps, seed, sizes):
+def test_each_event_is_reported_exactly_once(steps, seed, sizes):
     rng = np.random.default_rng(seed)
     times = np.cumsum([100.0, *steps]).tolist()
     places = [IN if is_inside else OUT for is_inside in rng.random(len(times)) < 0.5]
@@ -343,7 +343,7 @@ BESIDE = (450, 150)
 
 @pytest.mark.parametrize("first", [{"till": BOX}, {"gone": SIDE, "till": BOX}])
 @pytest.mark.parametrize("then", [{"till": BOX, "door": SIDE}, {"door": SIDE, "till": BOX}])
-def test_an_area_that_stays_goes_on_and_a_new_one_is_entered(first, then):
+def test_an_unchanged_area_continues_and_a_new_area_is_entered(first, then):
     footage = walk({1: [IN] * 4 + [OUT], 2: [OUT] * 2 + [BESIDE] * 3}, times=[0, 1, 2, 3, 4])
     events = stage_events(changing(Zone(polygon=first, margin=5), 3, polygon=then), footage, batch=1)
     shown = [(f, kind, d["zone"], d["count"], d.get("dwell_s")) for f, kind, _, d in events if d["zone"] != "gone"]
@@ -351,7 +351,7 @@ def test_an_area_that_stays_goes_on_and_a_new_one_is_entered(first, then):
     assert [d.get("appeared") for _, kind, _, d in events if d["zone"] == "door"] == [None]
 
 
-def test_an_area_that_moves_begins_empty():
+def test_a_moved_area_starts_empty():
     footage = walk({1: [IN] * 5, 2: [BESIDE] * 5}, times=[0, 1, 2, 3, 4])
     stage = Zone(polygon={"a": BOX}, margin=5, more_than=0, window=2.0)
     events = stage_events(changing(stage, 1, polygon={"a": SIDE}), footage, batch=1)
@@ -368,7 +368,7 @@ def test_an_area_that_moves_begins_empty():
 
 
 @pytest.mark.parametrize("areas", [{"door": SIDE, "till": BOX}, {"door": SIDE}])
-def test_a_window_goes_on_with_its_area_when_the_order_of_areas_changes(areas):
+def test_a_window_follows_its_area_when_areas_are_reordered(areas):
     walked = walk({1: [IN] * 5, 2: [IN, OUT, OUT, OUT, OUT], 3: [BESIDE] * 5}, times=[0, 0.5, 1, 1.5, 2])
     zone = Zone(polygon={"till": BOX, "door": SIDE}, margin=5, window=2.0)
     events = stage_events(changing(zone, 2, polygon=areas), walked, batch=1)
@@ -381,7 +381,7 @@ def test_a_window_goes_on_with_its_area_when_the_order_of_areas_changes(areas):
     assert windows_by_area == {name: expected[name] for name in areas}
 
 
-def test_an_area_counts_on_its_sources_only():
+def test_an_area_counts_only_its_sources():
     zones = {"a": BOX, "b": BOX}
     footage = [frame for source in ("gate", "yard") for frame in walk({1: [OUT, IN, IN, OUT]}, source=source, step_s=1)]
     stage = Zone(polygon=zones, margin=5, more_than=0, window=2.0, loitering=0.5, sources={"a": ("gate",)})
@@ -392,7 +392,7 @@ def test_an_area_counts_on_its_sources_only():
     assert [[label.text for label in f.shown.values()] for f in done if f.source == "yard"][1] == ["b 1"]
 
 
-def test_an_area_that_no_longer_counts_on_a_source_is_empty_there():
+def test_an_area_removed_from_a_source_is_empty_there():
     footage = walk({1: [IN] * 4}, source="gate", times=[0, 1, 2, 3])
     events = stage_events(changing(Zone(polygon={"a": BOX}, margin=5), 1, sources={"a": ("yard",)}), footage, batch=1)
     assert kinds(events) == [(0, "entered")]

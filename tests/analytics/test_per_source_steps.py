@@ -18,7 +18,7 @@ def batch_of(sources, tables):
     return whole
 
 
-def test_each_source_s_frames_come_in_order_one_a_round():
+def test_frames_of_each_source_are_stepped_in_order():
     parts = [detections([[i, 0, i + 2, 9]], track_id=[i]) for i in range(6)]
     batch = batch_of("abacab", {"detect": parts})
     steps = list(source_steps(batch, {"a": 0, "b": 1, "c": 2}, PositionOptions(), Labels(), Clocks()))
@@ -29,7 +29,7 @@ def test_each_source_s_frames_come_in_order_one_a_round():
     assert [step.frame.tolist() for step in steps] == [[0, 1, 2], [0, 1], [0]]
 
 
-def test_what_is_left_out():
+def test_skipped_rows_are_excluded():
     first = detections([[0, 0, 2, 9]] * 4, track_id=[1, -1, 2, 1], label=["car", "car", "dog", "car"])
     boxes = first.xyxy.copy()
     boxes[2, 0] = np.nan
@@ -43,13 +43,13 @@ def test_what_is_left_out():
     assert len(step) == 0
 
 
-def test_a_frame_with_nothing_on_it_is_there_all_the_same():
+def test_an_empty_frame_is_included():
     (step,) = source_steps(batch_of("ab", {}), {"a": 0, "b": 1}, PositionOptions(), Labels(), Clocks())
     assert len(step.frames) == 2
     assert len(step) == 0
 
 
-def test_classes_keep_their_number_whatever_table_they_come_from():
+def test_class_numbers_are_stable_across_tables():
     labels = Labels()
     cars = detections([[0, 0, 1, 1]] * 2, label=["car", "dog"])
     dogs = detections([[0, 0, 1, 1]] * 2, label=["dog", "cat"])
@@ -59,7 +59,7 @@ def test_classes_keep_their_number_whatever_table_they_come_from():
     assert [labels[i] for i in labels.of(strange)] == ["9"]
 
 
-def test_anchors_are_those_of_the_box_in_the_picture():
+def test_anchors_are_points_of_the_box_within_the_image():
     size = np.array([[640.0, 360.0]])
     box = np.array([[-50.0, 300.0, 50.0, 400.0]])
     assert anchors(box, size, "foot").tolist() == [[25.0, 359.5]]
@@ -68,7 +68,7 @@ def test_anchors_are_those_of_the_box_in_the_picture():
     assert anchors(box, size, "right").tolist() == [[50.0, 330.0]]
 
 
-def test_where_time_goes_back_all_of_before_is_over():
+def test_a_time_jump_back_ends_all_earlier_tracks():
     footage = [frame for source in "ab" for frame in frames(4, source)]
     for frame, pts_s in zip(footage, (1, 2, 2, 0.5, 7, 8, 9, 10), strict=True):
         frame.pts_s = pts_s

@@ -22,7 +22,7 @@ SQUARE = ((0, 0), (10, 0), (10, 10), (0, 10))
         ([(0, 0), (float("nan"), 1)], "finite"),
     ],
 )
-def test_lines_that_are_none(points, message):
+def test_invalid_lines_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
         check_line(points)
 
@@ -40,19 +40,19 @@ def test_lines_that_are_none(points, message):
         ([(0, 0), (9, 0), (4, 0), (4, 9)], "edge 1 and edge 2 meet"),
     ],
 )
-def test_areas_that_are_none(points, message):
+def test_invalid_areas_are_refused(points, message):
     with pytest.raises(ValueError, match=message):
         check_polygon(points)
 
 
-def test_what_is_well():
+def test_valid_shapes_are_accepted():
     assert check_polygon([*SQUARE, SQUARE[0]]) == SQUARE  # closed by hand
     assert check_polygon(SQUARE[::-1]) == SQUARE[::-1]
     assert check_polygon([(0, 0), (10, 0), (10, 10), (5, 4), (0, 10)])  # a notch
     assert check_line([(0, 0), (5, 0), (9, 0)]) == ((0, 0), (5, 0), (9, 0))
 
 
-def test_units():
+def test_units_of_shapes_are_checked():
     check_units("pixels", [SQUARE])
     check_units("share", [((0, 0), (1, 0.5), (0.2, 1.5))])
     with pytest.raises(ValueError, match="write units: share"):
@@ -76,7 +76,7 @@ def test_units():
         (((-50, -50), (150, -50), (150, 150), (-50, 150)), False, True),
     ],
 )
-def test_which_shapes_are_outside_of_a_picture(shape, closed, beside):
+def test_shapes_outside_an_image_are_listed(shape, closed, beside):
     assert outside(shape, 100, 60, closed=closed) == beside
     assert outside(shape[::-1], 100, 60, closed=closed) == beside
 
@@ -109,7 +109,7 @@ def test_which_shapes_are_outside_of_a_picture(shape, closed, beside):
         ("zone", {"polygon": [[100, 100], [200, 100], [300, 300]], "margin": 0.5}),
     ],
 )
-def test_lengths_that_their_units_can_mean(stage, options):
+def test_lengths_are_accepted_in_their_units(stage, options):
     assert problems(stage, **options) == []
 
 
@@ -199,7 +199,7 @@ METERS = [[0, 0], [4, 0], [4, 20], [0, 20]]
         ("draw", {"blur": {"label": ["car"]}}, "it.blur has no option 'label'; did you mean 'labels'?"),
     ],
 )
-def test_check_refuses_it_at_its_place_with_the_reason(stage, options, message):
+def test_check_refuses_invalid_shapes_with_position_and_reason(stage, options, message):
     messages = problems(stage, **options)
     assert any(message in text for text in messages), messages
     assert len(messages) == 1, messages

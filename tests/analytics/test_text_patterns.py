@@ -25,14 +25,14 @@ from streamkit.analytics.text_patterns import NAMED, TextPattern, normalized
         ("container", ["MSCU1234567"], ["MSCX1234567"]),
     ],
 )
-def test_named_formats(name, good, bad):
+def test_named_formats_match_their_texts(name, good, bad):
     pattern = TextPattern(name)
     assert [text for text in good if not pattern.matches(text)] == []
     assert [text for text in bad if pattern.matches(text)] == []
 
 
 def test_every_named_format_is_tested():
-    names = test_named_formats.pytestmark[0].args[1]
+    names = test_named_formats_match_their_texts.pytestmark[0].args[1]
     assert {case[0] for case in names} == set(NAMED)
 
 
@@ -45,7 +45,7 @@ def test_every_named_format_is_tested():
         (r"EX[0-9]+|KT[A-Z]", "EX123", "EX"),
     ],
 )
-def test_masks_and_expressions(mask, good, bad):
+def test_masks_and_expressions_match(mask, good, bad):
     assert TextPattern(mask).matches(good)
     assert not TextPattern(mask).matches(bad)
 
@@ -56,12 +56,12 @@ def test_an_invalid_pattern_is_refused(pattern):
         TextPattern(pattern)
 
 
-def test_a_misspelt_name_is_no_expression():
+def test_a_misspelled_name_is_not_an_expression():
     with pytest.raises(ValueError, match="names no known format: 'contaner'; did you mean 'container'"):
         TextPattern("contaner")
 
 
-def test_a_name_in_capitals_is_no_expression():
+def test_a_name_in_capitals_is_not_an_expression():
     with pytest.raises(ValueError, match="names no known format: 'DE'; did you mean 'de'"):
         TextPattern("DE")
 
@@ -74,7 +74,7 @@ def test_a_long_text_is_repaired_as_fast_as_a_short_one():
     assert TextPattern("A{16}").repaired(text, [0.9] * 15 + [0.4]) == "AAAAAAAAAAAAAAAB"
 
 
-def test_only_letters_and_digits_stay_in_capitals():
+def test_texts_are_normalized_to_upper_case_letters_and_digits():
     assert normalized(("b", "-", "ab", " ", "1"), (0.9, 0.8, 0.7, 0.6, 0.5)) == ("BAB1", [0.9, 0.7, 0.7, 0.5])
 
 
@@ -88,7 +88,7 @@ def test_only_letters_and_digits_stay_in_capitals():
         ("0AB1234", "OAB1234"),
     ],
 )
-def test_characters_that_look_alike_are_replaced_where_the_format_says(text, expected):
+def test_similar_characters_are_replaced_as_the_format_requires(text, expected):
     assert TextPattern("AAA9999").repaired(text, [0.9] * len(text)) == expected
 
 

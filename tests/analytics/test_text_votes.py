@@ -14,7 +14,7 @@ def result(*readings):
     return votes.result()
 
 
-def test_one_reading_is_the_result():
+def test_a_single_reading_is_the_result():
     vote = result(("AB12", 0.9, 3.0))
     assert (vote.text, vote.agreeing) == ("AB12", 1)
     assert vote.scores == pytest.approx((0.9,) * 4)
@@ -30,7 +30,7 @@ def test_votes_are_weighted_by_score_and_view():
     assert result(("AB12", 0.9, 1.0), ("XB12", 0.9, 5.0), ("AB12", 0.9, 1.0)).text == "XB12"
 
 
-def test_two_weak_votes_are_less_than_a_strong_one_but_several_add_up():
+def test_votes_add_up_and_two_weak_ones_lose_to_a_strong_one():
     assert result(("A", 0.99, 1.0), ("B", 0.7, 1.0), ("B", 0.7, 1.0)).text == "A"
     assert result(("A", 0.99, 1.0), *[("B", 0.7, 1.0)] * 4).text == "B"
 
@@ -62,12 +62,12 @@ def test_the_margin_is_the_mean_of_the_readings_of_the_text():
     assert votes.result() == ("AB12", votes.result().scores, 2, pytest.approx(0.4))
 
 
-def test_nothing_read():
+def test_without_readings_there_is_no_text():
     assert TextVotes().result() == ("", (), 0, 0.0)
     assert TextVotes().result().score == 0.0
 
 
-def test_weak_readings_go_first():
+def test_the_weakest_readings_are_dropped_first():
     votes = TextVotes()
     votes.add("AB12", [0.9] * 4, 10.0)
     for _ in range(40):

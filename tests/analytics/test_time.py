@@ -86,7 +86,7 @@ def by_track(event):
 @pytest.mark.parametrize("name", STAGES)
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 100_000), back=st.sampled_from([0.11, 1.0, 4.0, 100.0]), sizes=st.integers(2, 9))
-def test_what_comes_after_is_as_if_the_source_began_there(name, seed, back, sizes):
+def test_after_a_time_jump_back_events_equal_those_of_a_new_source(name, seed, back, sizes):
     """Two parts joined tell what each tells alone, with what was under way at the end of the first, in any batches."""
     times = np.round(np.arange(40) * 0.1, 6)
 
@@ -115,7 +115,7 @@ def test_what_comes_after_is_as_if_the_source_began_there(name, seed, back, size
             np.testing.assert_array_equal(columns["b"], alone["b"][1]["b"])
 
 
-def test_an_area_that_is_overcrowded_stays_so_and_what_must_last_begins_anew():
+def test_an_overcrowded_area_stays_so_and_durations_restart():
     three = {t: [(150, 150)] * 8 for t in (1, 2, 3)}
     times = [10, 11, 12, 13, 1, 2, 3, 4]
     events = stage_events(Zone(polygon=BOX, more_than=2, crowded_for=2.0), walk(three, times=times))
@@ -132,7 +132,7 @@ def test_an_area_that_is_overcrowded_stays_so_and_what_must_last_begins_anew():
     assert [(f, d["since_s"]) for f, k, _, d in events if k == "cleared"] == [(6, 1.0)]
 
 
-def test_a_line_s_counts_go_on():
+def test_counts_of_a_line_continue():
     across = [(100, 100), (300, 100)] * 3
     events = stage_events(LineCounter(line=((180, 0), (180, 360))), walk({1: across}, times=[10, 11, 12, 1, 2, 3]))
     assert [(f, d["direction"], d["in"], d["out"]) for f, _, _, d in events] == [
@@ -144,7 +144,7 @@ def test_a_line_s_counts_go_on():
 
 
 @pytest.mark.parametrize("name", STAGES)
-def test_nothing_grows_with_the_jumps(name):
+def test_memory_does_not_grow_with_time_jumps(name):
     stage = STAGES[name]()
     stage.open()
     states = {"test": stage.new_state("test")}

@@ -51,14 +51,14 @@ Remembering.TestCase.settings = settings(max_examples=40, stateful_step_count=25
 TestRemembering = Remembering.TestCase
 
 
-def test_sources_whose_time_is_not_given_are_left_alone():
+def test_sources_without_a_time_are_unchanged():
     tracks = TrackStore()
     tracks.find(np.array([0, 1]), np.array([5, 5]))
     unseen = tracks.unseen(np.array([0]), np.array([100.0]), np.array([False]), 1.0)
     assert tracks["slot"][unseen].tolist() == [0]
 
 
-def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes():
+def test_ended_tracks_are_listed_in_a_stable_order():
     orders = []
     for before in (0, 3):
         tracks = TrackStore()
@@ -71,7 +71,7 @@ def test_tracks_that_are_gone_come_in_an_order_that_nothing_before_them_changes(
     assert orders[0] == orders[1] == [(0, 4), (0, 9), (1, 2), (1, 8)]
 
 
-def test_a_track_is_gone_after_more_than_the_gap():
+def test_a_track_ends_after_more_than_the_gap():
     tracks = TrackStore()
     rows, _ = tracks.find(np.zeros(2, np.int64), np.array([1, 2]))
     tracks["seen_s"][rows] = [10.0, 9.75]

@@ -82,7 +82,7 @@ def test_a_closed_stream_has_no_more_frames():
     assert run_threads() == set()
 
 
-def test_a_misspelt_option_is_refused_before_the_run():
+def test_a_misspelled_option_is_refused_before_the_run():
     with pytest.raises(ConfigError, match="did you mean 'min_score'"):
         streamkit.run({"sources": {"a": STREET}, "stages": {"detect": {"model": "demo", "min_scor": 0.4}}})
 
@@ -97,7 +97,7 @@ def test_a_pipeline_takes_no_model():
         streamkit.run("pipeline.yaml", model="demo")
 
 
-def test_a_run_of_which_every_source_fails_raises_its_error():
+def test_a_run_whose_sources_all_fail_raises_the_error():
     frames = streamkit.run({"gate": REFUSED}, model="demo", device="cpu")
     with pytest.raises(
         streamkit.SourceError, match=r"source gate failed: http://127.0.0.1:9/a.mp4: connection refused"
@@ -130,7 +130,7 @@ def test_a_missing_file_is_refused_with_the_other_problems():
     ]
 
 
-def test_a_source_that_waits_for_its_file_is_warned_of_and_not_refused(tmp_path, caplog):
+def test_a_source_that_waits_for_its_file_gives_only_a_warning(tmp_path, caplog):
     path = tmp_path / "later.mp4"
     frames = streamkit.run({"later": {"uri": str(path), "reconnect": True}}, model="demo", device="cpu", limit=2)
     assert [record.message for record in caplog.records if record.levelname == "WARNING"] == [
@@ -140,7 +140,7 @@ def test_a_source_that_waits_for_its_file_is_warned_of_and_not_refused(tmp_path,
     assert [frame.index for frame in frames] == [0, 1]
 
 
-def test_a_network_that_is_missing_is_refused_with_a_missing_file(tmp_path):
+def test_missing_networks_and_files_are_refused_together(tmp_path):
     (tmp_path / "mine.yaml").write_text(Path("models/color.yaml").read_text().replace("color.onnx", "gone.onnx"))
     stages = {"detect": {"model": "demo"}, "color": {"stage": "classify", "model": f"{tmp_path}/mine.yaml"}}
     with pytest.raises(ConfigError) as raised:
@@ -150,7 +150,7 @@ def test_a_network_that_is_missing_is_refused_with_a_missing_file(tmp_path):
     assert "gone.onnx" in str(raised.value)
 
 
-def test_a_source_that_fails_does_not_end_the_others():
+def test_a_failed_source_does_not_end_the_others():
     frames = streamkit.run([STREET, REFUSED], model="demo", device="cpu", limit=3)
     assert [frame.source for frame in frames] == ["source_1"] * 3
     assert {id_: error.cause for id_, error in frames.errors.items()} == {"source_2": "refused"}
@@ -304,14 +304,14 @@ def test_a_second_ctrl_c_drops_frames_in_flight_and_still_closes_files(tmp_path)
     assert frames_of(tmp_path / "out.mp4") > 0
 
 
-def test_frames_that_the_loop_keeps_never_stop_the_decoder():
+def test_frames_kept_by_the_loop_never_stop_the_decoder():
     frames_in_use = deque(maxlen=60)  # more than all queues hold
     for frame in streamkit.run([STREET, STREET], model="demo", device="cpu", limit=50):
         frames_in_use.append(frame)
     assert len(frames_in_use) == 60
 
 
-def test_without_memory_for_the_frames_that_the_loop_keeps_the_run_ends_with_the_reason(monkeypatch):
+def test_a_run_without_memory_for_kept_frames_ends_with_the_reason(monkeypatch):
     pool = shared_pool(streamkit.Device("cpu"))
     monkeypatch.setattr(pool, "limit", pool.allocated + 40 * 640 * 540)
     with pytest.raises(streamkit.SourceError, match="in a Python loop, keep fewer frames"):
@@ -351,18 +351,18 @@ def test_a_push_source_needs_a_pipeline():
         ({"cam": streamkit.PushSource}, {}, r"source cam is the class PushSource; create one: PushSource\("),
     ],
 )
-def test_an_argument_that_cannot_be_is_refused_with_the_fix(sources, options, text):
+def test_an_invalid_argument_is_refused_with_the_fix(sources, options, text):
     with pytest.raises(ConfigError, match=text) as raised:
         streamkit.run(sources, **{"model": "demo", "device": "cpu", **options})
     assert len(str(raised.value)) < 300
 
 
-def test_stages_without_sources_are_a_pipeline_that_lacks_sources():
+def test_a_pipeline_without_sources_is_refused():
     with pytest.raises(ConfigError, match="a pipeline needs sources"):
         streamkit.run({"stages": {"detect": {"model": "demo"}}})
 
 
-def test_values_of_numpy_are_plain_ones():
+def test_numpy_values_are_converted():
     line = np.array([[320, 0], [320, 360]])
     stages = {
         "track": {},
@@ -405,7 +405,7 @@ def test_a_stream_shows_its_sources_and_state():
 
 
 @pytest.mark.parametrize("daemon", [False, True])
-def test_a_loop_that_a_thread_leaves_has_closed_its_files(tmp_path, daemon):
+def test_leaving_a_loop_in_a_thread_closes_its_files(tmp_path, daemon):
     path, sizes = tmp_path / "out.mp4", []
     pipeline = {"sources": {"a": STREET}, "stages": {"video": {"path": str(path)}}}
 
@@ -432,7 +432,7 @@ builtins.kept.append(builtins.kept)
 
 
 @pytest.mark.parametrize("end", ["", "raise ArithmeticError"])
-def test_frames_that_are_kept_until_python_exits_cause_no_error(end, root):
+def test_frames_kept_until_python_exits_cause_no_error(end, root):
     done = subprocess.run(
         [sys.executable, "-c", FRAMES_IN_USE + end], cwd=root, capture_output=True, text=True, timeout=60
     )

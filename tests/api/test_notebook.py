@@ -57,7 +57,7 @@ def test_a_frame_is_a_small_image_and_a_table():
     assert image_of(html).shape == (360, 640, 3)
 
 
-def test_boxes_and_lines_are_drawn_where_they_are():
+def test_boxes_and_lines_are_drawn_at_their_position():
     frame = shown(track_id=[7])
     drawn = image_of(frame._repr_html_()).astype(int)
     frame.tables = {}
@@ -88,7 +88,7 @@ def test_all_text_is_escaped():
     assert "events: <i>.<u>" in Tags(html).texts["div"]
 
 
-def test_a_table_has_twenty_rows_at_most():
+def test_a_table_has_at_most_twenty_rows():
     frame = shown()
     frame.detections = detections([[0, 0, 9, 9]] * (MAX_ROWS + 3), class_id=range(MAX_ROWS + 3))
     for number in range(MAX_ROWS + 2):
@@ -104,7 +104,7 @@ def test_a_table_has_twenty_rows_at_most():
     assert " more" not in full._repr_html_()
 
 
-def test_a_table_of_objects_is_a_table():
+def test_objects_are_shown_as_a_table():
     html = detections([[1, 2, 30, 40]], [0.5], label=["<b>"], track_id=[7])._repr_html_()
     tags = Tags(html)
     assert tags.texts["td"] == ["<b>", "0.5", "7", "1, 2, 30, 40"]
@@ -116,18 +116,18 @@ def test_a_table_of_objects_is_a_table():
     assert Tags(detections([])._repr_html_()).tags == ["div"]
 
 
-def test_a_frame_without_pixels_or_objects_is_one_line():
+def test_a_frame_without_pixels_or_objects_is_a_line():
     (frame,) = frames(1)
     assert Tags(frame._repr_html_()).tags == ["div"]
 
 
-def test_the_image_of_a_real_frame():
+def test_a_real_frame_has_its_image():
     frame = next(streamkit.run("samples/street.mp4", model="demo", device="cpu", limit=1))
     html = frame._repr_html_()
     assert image_of(html).shape == (360, 640, 3)
     assert len(html) < 150_000
 
 
-def test_a_record_is_what_jsonl_writes():
+def test_a_record_equals_that_of_jsonl():
     frame = shown(track_id=[7])
     assert frame.record() == json.loads(line(frame))

@@ -23,7 +23,7 @@ def until(condition):
         time.sleep(0.01)
 
 
-def test_sources_come_and_go_while_it_runs():
+def test_sources_are_added_and_removed_during_a_run():
     with streamkit.Pipeline({"a": STREET}, model="demo", device="cpu", limit=100) as pipeline:
         seen = []
         for frame in pipeline:
@@ -38,7 +38,7 @@ def test_sources_come_and_go_while_it_runs():
     assert pipeline.report["removed"]["sources"] == 1
 
 
-def test_a_folder_is_several_sources(tmp_path):
+def test_each_file_of_a_folder_is_a_source(tmp_path):
     for name in ("one.mp4", "two.mp4"):
         (tmp_path / name).symlink_to(f"/proc/self/cwd/{STREET}")
     with streamkit.Pipeline(model="demo", device="cpu", limit=2) as pipeline:
@@ -46,7 +46,7 @@ def test_a_folder_is_several_sources(tmp_path):
         assert {frame.source for frame in pipeline} == {"clips/one", "clips/two"}
 
 
-def test_without_any_source_it_can_wait_for_some():
+def test_a_pipeline_without_sources_can_wait_for_some():
     with streamkit.Pipeline(model="demo", device="cpu", limit=2, keep_running=True) as pipeline:
         adding = threading.Timer(0.3, pipeline.add_source, ("late", STREET))
         adding.start()
@@ -73,7 +73,7 @@ def test_a_pipeline_runs_without_a_loop(tmp_path):
         iter(pipeline)
 
 
-def test_a_run_of_which_every_source_fails_raises():
+def test_a_run_whose_sources_all_fail_raises():
     with pytest.raises(streamkit.SourceError, match=r"source source failed: http://127\.0\.0\.1:9/a\.mp4"):
         streamkit.Pipeline(REFUSED, model="demo", device="cpu").run()
 
@@ -115,7 +115,7 @@ def test_stop_ends_the_loop_after_the_decoded_frames():
     assert pipeline.report["exit_code"] == 130
 
 
-def test_stop_does_not_wait_for_a_loop_that_reads_no_more():
+def test_stop_does_not_wait_for_an_abandoned_loop():
     with streamkit.Pipeline(STREET, model="demo", device="cpu") as pipeline:
         next(iter(pipeline))
         until(lambda: pipeline.stats.sources["source"].frames > 20)
@@ -144,7 +144,7 @@ def test_stats_are_typed_and_print_as_a_table():
     assert rows[1].endswith(failed.error)
 
 
-def test_mistakes_before_the_run():
+def test_invalid_arguments_are_refused_before_the_run():
     pipeline = streamkit.Pipeline({"street": STREET}, model="demo", device="cpu")
     with pytest.raises(ConfigError, match="there is a source 'street' already"):
         pipeline.add_source("street", STREET)
@@ -166,7 +166,7 @@ CAMERA = {"uri": "test://?width=64&height=48&frames=0", "pace": 50}
 
 
 @pytest.mark.parametrize("method", ["wait", "run"])
-def test_ctrl_c_while_it_waits_ends_the_run_and_closes_its_files(tmp_path, method):
+def test_ctrl_c_during_a_wait_ends_the_run_and_closes_its_files(tmp_path, method):
     path = tmp_path / "cam.jsonl"
     pipeline = streamkit.Pipeline({"sources": {"cam": CAMERA}, "stages": {"jsonl": {"path": str(path)}}}, device="cpu")
     if method == "wait":
@@ -199,7 +199,7 @@ def clips(folder, *names):
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_a_folder_of_which_one_file_cannot_be_added_is_not_added_at_all(tmp_path, started):
+def test_a_folder_is_added_completely_or_not_at_all(tmp_path, started):
     folder = clips(tmp_path / "clips", "a", "b", "c")
     with streamkit.Pipeline({"clips/b": CAMERA}, model="demo", device="cpu", keep_running=True) as pipeline:
         frames = iter(pipeline) if started else None
@@ -215,7 +215,7 @@ def test_a_folder_of_which_one_file_cannot_be_added_is_not_added_at_all(tmp_path
         assert pipeline.add_source("clips", folder) == ["clips/a", "clips/b", "clips/c"]
 
 
-def test_sinks_that_support_a_part_of_a_folder_only_get_nothing_of_it(tmp_path):
+def test_sinks_that_support_only_a_part_of_a_folder_get_nothing(tmp_path):
     stages = {"jsonl": {"path": str(tmp_path / "out.jsonl")}, "video": {"path": str(tmp_path / "out.mp4")}}
     folder = clips(tmp_path / "clips", "a", "b")
     pipeline = streamkit.Pipeline({"sources": {}, "stages": stages}, device="cpu", limit=3)

@@ -86,14 +86,14 @@ def test_pushed_images_give_the_records_of_image_files(images, pushing, shared):
     assert pushed_records(pushing(streamkit.PushSource(640, 360, fps=1)), pushed_images) == wanted
 
 
-def test_bgr_images_are_those_of_opencv(images, pushing):
+def test_bgr_images_are_converted_like_opencv(images, pushing):
     _, arrays = images
     wanted = pushed_records(pushing(streamkit.PushSource(fps=1)), arrays)
     bgr = [array[..., ::-1] for array in arrays]
     assert pushed_records(pushing(streamkit.PushSource(fps=1, channels="bgr")), bgr) == wanted
 
 
-def test_an_image_may_be_changed_at_once(pushing):
+def test_a_pushed_image_may_be_changed_at_once(pushing):
     pipeline, image = pushing(streamkit.PushSource(fps=25)), GRAY.copy()
     for value in (40, 80, 120):
         image[:] = value
@@ -143,7 +143,7 @@ def test_a_live_push_never_waits_and_drops_are_counted(pushing):
     assert len(pts) < 300
 
 
-def test_one_thread_may_push_and_read_in_turn(pushing):
+def test_a_single_thread_may_push_and_read_in_turn(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
     frames, indices = iter(pipeline), []
     for _ in range(5):
@@ -153,7 +153,7 @@ def test_one_thread_may_push_and_read_in_turn(pushing):
     assert [*indices, *(frame.index for frame in frames)] == [0, 1, 2, 3, 4]
 
 
-def test_a_push_that_would_wait_for_its_own_thread_is_refused(pushing):
+def test_a_push_that_would_deadlock_is_refused(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
     pipeline.push("cam", GRAY)
     next(iter(pipeline))
@@ -161,14 +161,14 @@ def test_a_push_that_would_wait_for_its_own_thread_is_refused(pushing):
         push_many(pipeline, 200)
 
 
-def test_a_push_does_not_wait_forever_for_the_run_to_begin(pushing, monkeypatch):
+def test_a_push_waits_a_bounded_time_for_the_run_to_start(pushing, monkeypatch):
     monkeypatch.setattr("streamkit.api.pipeline._START_S", 0.3)
     pipeline = pushing(streamkit.PushSource(fps=25))
     with pytest.raises(streamkit.StreamkitError, match="waits for the pipeline to begin: iterate over it, or call"):
         push_many(pipeline, 10)
 
 
-def test_a_push_that_waits_ends_with_the_pipeline(pushing):
+def test_a_waiting_push_ends_with_the_pipeline(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
     errors = []
 
@@ -195,7 +195,7 @@ def frames_in_memory(source):
 
 
 @pytest.mark.parametrize("started", [False, True])
-def test_a_push_that_waits_ends_with_its_source(pushing, started):
+def test_a_waiting_push_ends_with_its_source(pushing, started):
     pipeline = pushing(streamkit.PushSource(fps=25))
     if started:
         next_frame = iter(pipeline)
@@ -220,7 +220,7 @@ def test_a_push_that_waits_ends_with_its_source(pushing, started):
     assert "source cam has ended" in str(error)
 
 
-def test_images_that_wait_are_freed_with_their_source(pushing):
+def test_waiting_images_are_freed_with_their_source(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
     errors: list[BaseException] = []
 
@@ -240,7 +240,7 @@ def test_images_that_wait_are_freed_with_their_source(pushing):
     assert frames_in_memory("cam") == 1
 
 
-def test_push_sources_come_and_go(pushing):
+def test_push_sources_are_added_and_removed(pushing):
     pipeline = pushing(streamkit.PushSource(fps=25))
     pipeline.start()
     assert pipeline.add_source("more", streamkit.PushSource(fps=25)) == ["more"]
@@ -275,7 +275,7 @@ def test_push_sources_come_and_go(pushing):
         (GRAY, None, ValueError, r"needs its time: push it with pts_s, in seconds, or set fps"),
     ],
 )
-def test_an_image_that_does_not_fit_is_refused_with_the_fix(pushing, image, pts_s, error, text):
+def test_an_unsuitable_image_is_refused_with_the_fix(pushing, image, pts_s, error, text):
     pipeline = pushing(streamkit.PushSource())
     pipeline.push("cam", GRAY, 1.0)
     with pytest.raises(error, match=text):
@@ -294,12 +294,12 @@ def test_an_image_that_does_not_fit_is_refused_with_the_fix(pushing, image, pts_
         ({"channels": "BGR"}, "channels must be 'rgb' or 'bgr', got 'BGR'"),
     ],
 )
-def test_a_push_source_that_cannot_be_is_refused(values, text):
+def test_an_invalid_push_source_is_refused(values, text):
     with pytest.raises(ValueError, match=text):
         streamkit.PushSource(**values)
 
 
-def test_sizes_of_numpy_are_sizes():
+def test_numpy_integers_are_accepted_as_sizes():
     source = streamkit.PushSource(width=np.int64(6), height=np.int32(4))
     assert (source.width, source.height) == (6, 4)
     with pytest.raises(ValueError, match="width must be at least 2 pixels, got 1"):
@@ -313,7 +313,7 @@ def test_the_first_time_is_a_finite_number(pushing, pts_s):
         pipeline.push("cam", GRAY, pts_s)
 
 
-def test_a_source_that_is_read_takes_no_images():
+def test_a_source_that_is_read_refuses_pushed_images():
     pipeline = streamkit.Pipeline({"a": STREET}, model="demo", device="cpu")
     with pytest.raises(ConfigError, match="source 'a' is read, not pushed"):
         pipeline.push("a", GRAY)

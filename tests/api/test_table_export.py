@@ -119,7 +119,7 @@ def test_supervision_draws_and_counts():
     assert zone.trigger(converted).sum() == len(converted) > 5
 
 
-def test_supervision_has_key_points():
+def test_supervision_has_keypoints():
     points = np.array([[[1, 2, 0.9], [3, 4, 0.8]], [[5, 6, 0.7], [np.nan, np.nan, np.nan]]], np.float32)
     key_points = table(keypoints=points).to_supervision_keypoints()
     assert isinstance(key_points, supervision.KeyPoints)
@@ -131,13 +131,13 @@ def test_supervision_has_key_points():
         table().to_supervision_keypoints()
 
 
-def test_no_objects_are_no_problem():
+def test_empty_tables_are_exported():
     (frame,) = frames(1)
     assert len(frame.detections.to_pandas()) == len(frame.detections.to_supervision()) == 0
 
 
 @pytest.mark.parametrize("method", ["to_pandas", "to_supervision", "to_supervision_keypoints"])
-def test_a_missing_package_is_named_with_its_command(method, missing):
+def test_a_missing_package_is_named_with_the_install_command(method, missing):
     package = "pandas" if method == "to_pandas" else "supervision"
     with pytest.raises(MissingPackage, match=f"^{method} needs the package {package}; .* pip install {package}$"):
         getattr(table(), method)()

@@ -1,7 +1,7 @@
 """Identities in archives: a column of the table of objects, for each file on its own."""
 
 import pyarrow.parquet as pq
-from support.made import do, settings
+from support.dataset_runs import do, settings
 
 from streamkit.batch.job import VideoFile
 

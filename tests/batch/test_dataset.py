@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.made import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, sink_of, tree
+from support.dataset_runs import HERE, PLAIN, ROOT, TRACKED, do, graph_of, run, settings, sink_of, tree
 
 from streamkit.batch.identity import file_key
 from streamkit.batch.job import BatchJob, Outcome, VideoFile

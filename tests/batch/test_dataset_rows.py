@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.cards import card_of, tiny_pose  # the paths are set just above
-from support.made import HERE, TRACKED, do, settings, sink_of
+from support.dataset_runs import HERE, TRACKED, do, settings, sink_of
 
 from streamkit.batch import dataset
 from streamkit.batch.dataset import (

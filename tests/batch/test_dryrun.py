@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 from support import corpus
-from support.made import tree
+from support.dataset_runs import tree
 from support.small_clips import clip
 
 from streamkit.batch import dryrun

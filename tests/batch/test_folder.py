@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.made import ROOT, tree
+from support.dataset_runs import ROOT, tree
 
 from streamkit.batch import folder as folder_module
 from streamkit.batch.folder import LOCK, Folder, manifest, statuses

@@ -9,7 +9,7 @@ import av
 import numpy as np
 import pytest
 from support.cards import card_of  # the paths are set just above
-from support.made import HERE, PLAIN, TRACKED, do, graph_of, run, settings
+from support.dataset_runs import HERE, PLAIN, TRACKED, do, graph_of, run, settings
 
 from streamkit.batch.coco import CocoPart, merge
 from streamkit.batch.formats import CsvPart, JsonlPart, MotPart

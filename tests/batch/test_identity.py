@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.made import PLAIN, ROOT, graph_of, settings
+from support.dataset_runs import PLAIN, ROOT, graph_of, settings
 
 from streamkit.batch.identity import differences, file_key, pipeline_identity, pipeline_key
 from streamkit.batch.job import FrameSelection, VideoFile
@@ -162,7 +162,7 @@ def test_the_key_is_the_same_in_every_process(tmp_path):
     batch_settings = settings(tmp_path, PLAIN)
     code = (
         f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r})\n"
-        "from support.made import *; from streamkit.batch.identity import *; from pathlib import Path\n"
+        "from support.dataset_runs import *; from streamkit.batch.identity import *; from pathlib import Path\n"
         f"s = BatchSettings(Path({str(batch_settings.pipeline)!r}), (), Path('out'), ('parquet',), FrameSelection())\n"
         "print(pipeline_key(pipeline_identity(graph_of(s), s)))"
     )

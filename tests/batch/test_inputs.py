@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from support.messages import collect
-from support.rights import without_rights
 from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
+from support.unprivileged import without_rights
 
 from streamkit.batch.inputs import GONE, find
 from streamkit.core.errors import ConfigError, MissingPackage

@@ -10,7 +10,7 @@ from pathlib import Path
 import fsspec
 import pyarrow.dataset
 import pytest
-from support.made import PLAIN, graph_of, settings
+from support.dataset_runs import PLAIN, graph_of, settings
 
 from streamkit.batch import dryrun, remote
 from streamkit.batch.dryrun import dry_run

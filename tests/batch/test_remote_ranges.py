@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import s3fs
 from support.clips import write
-from support.made import graph_of, run, settings
+from support.dataset_runs import graph_of, run, settings
 from support.s3_server import bucket, s3, s3_server  # noqa: F401  fixtures
 from support.small_clips import clip, with_a_gap
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from support.cards import card_of, tiny_pose  # the paths are set just above
-from support.made import PLAIN, TRACKED, graph_of, settings
+from support.dataset_runs import PLAIN, TRACKED, graph_of, settings
 
 from streamkit.batch.tables import (
     KINDS,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from support.made import PLAIN, graph_of, settings
+from support.dataset_runs import PLAIN, graph_of, settings
 
 from streamkit.batch.folder import statuses
 from streamkit.batch.inputs import find

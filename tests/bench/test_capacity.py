@@ -32,7 +32,7 @@ def test_the_search_ends_within_a_sixteenth_below(limit, start):
     assert max(tried_numbers) <= 1024
 
 
-def test_the_most_is_never_passed():
+def test_the_maximum_is_never_exceeded():
     tried_numbers = []
     assert largest(lambda number: not tried_numbers.append(number), 1, 5) == 5
     assert tried_numbers == [1, 2, 4, 5]
@@ -54,12 +54,12 @@ def search(tmp_path, rates=(25.0, 10.0), **options):
         (TrialResult(error="no room for a surface"), "no room for a surface"),
     ],
 )
-def test_what_keeps_three_streams_of_two_kinds_from_fitting(trial_result, message, tmp_path):
+def test_failures_of_mixed_streams_are_explained(trial_result, message, tmp_path):
     problem = search(tmp_path)._problem(3, trial_result)
     assert problem is None if message is None else message in problem
 
 
-def test_shares_that_could_be_measured_come_in_order():
+def test_measured_shares_are_ordered():
     trial_result = TrialResult(
         cores_used=6.0, cores_busy=0.9, lock_free=0.3, gpu=0.5, decoder=0.97, device_mb=30, device_total_mb=120
     )
@@ -98,11 +98,11 @@ def test_each_attempt_is_a_line(attempt, line):
         (None, TrialResult(), {"cores": 0.99}, "nothing up to 8 streams"),
     ],
 )
-def test_what_gives_out_first(problem, trial_result, shares, message):
+def test_the_bottleneck_is_named(problem, trial_result, shares, message):
     assert bottleneck(Attempt(8, problem, trial_result), shares).startswith(message)
 
 
-def test_where_the_networks_bind_it_is_said_in_numbers(tmp_path, monkeypatch):
+def test_a_network_bottleneck_is_described_in_numbers(tmp_path, monkeypatch):
     """Up to 12 streams fit, as many as the networks serve."""
 
     def measured(spec):
@@ -125,13 +125,13 @@ def test_where_the_networks_bind_it_is_said_in_numbers(tmp_path, monkeypatch):
     )
 
 
-def test_streams_that_the_networks_serve_have_another_bottleneck(tmp_path, monkeypatch):
+def test_streams_within_the_network_capacity_have_another_bottleneck(tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "measure", lambda spec: TrialResult(fps=1.0, latency=GOOD, gpu=0.97))
     answer = search(tmp_path, (30.0,))()
     assert (answer.streams, answer.bottleneck, answer.overload) == (0, "GPU", "")
 
 
-def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tmp_path, monkeypatch):
+def test_the_included_pipeline_is_measured_without_changing_its_outputs(root, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "samples").symlink_to(root / "samples")
     messages, out = [], tmp_path / "answer.json"
@@ -147,7 +147,7 @@ def test_the_pipeline_that_ships_is_measured_and_its_outputs_left_alone(root, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer.json", "samples"]
 
 
-def test_not_one_stream_in_no_time(root, tmp_path, monkeypatch):
+def test_too_short_a_time_fits_no_stream(root, tmp_path, monkeypatch):
     monkeypatch.chdir(root)
     messages = []
     options = CapacityOptions(fps=2.0, max_latency_s=0.0001, seconds=0.5, warmup_s=0.1)
@@ -156,7 +156,7 @@ def test_not_one_stream_in_no_time(root, tmp_path, monkeypatch):
     assert messages[-1].startswith("0 streams fit")
 
 
-def test_what_is_wrong_is_told_before_anything_runs(root, tmp_path):
+def test_invalid_options_are_reported_before_the_run(root, tmp_path):
     path = tmp_path / "pipeline.yaml"
     path.write_text("{sources: {a: nothing.mp4}, stages: {jsonl: {path: a.jsonl}}}")
     with pytest.raises(SourceError, match=r"nothing.mp4"):

@@ -37,7 +37,7 @@ def config(root, text):
     return read_text(text, folder=root, registry=registry)
 
 
-def test_copies_take_turns_and_keep_their_own_options(root, tmp_path):
+def test_copies_alternate_between_sources_and_keep_their_options(root, tmp_path):
     copied = config(root, """
         sources:
           street: {uri: samples/street.mp4, every: 2}
@@ -53,7 +53,7 @@ def test_copies_take_turns_and_keep_their_own_options(root, tmp_path):
     build(copied)
 
 
-def test_the_yaml_has_a_say_in_the_pace(root, tmp_path):
+def test_the_pace_of_the_yaml_is_used(root, tmp_path):
     sources = (
         "{a: {uri: samples/street.mp4, pace: 5}, b: samples/street.mp4, c: {uri: samples/street.mp4, pace: unpaced}}"
     )
@@ -63,7 +63,7 @@ def test_the_yaml_has_a_say_in_the_pace(root, tmp_path):
     assert due_fps(copied.sources[2], None) == due_fps(copied.sources[1], None)
 
 
-def test_files_go_to_a_folder_and_other_sinks_are_left_out(root, tmp_path):
+def test_file_sinks_write_to_a_folder_and_other_sinks_are_removed(root, tmp_path):
     copied = config(root, """
         sources: {street: samples/street.mp4}
         stages:
@@ -111,7 +111,7 @@ def test_the_text_of_the_copies_is_the_changed_pipeline(root, tmp_path):
         assert (copy.stages[0].options["thickness"], copy.stages[0].options["labels"]) == (6, False)
 
 
-def test_numbers_and_texts_come_through(tmp_path):
+def test_numbers_and_texts_are_preserved(tmp_path):
     values = {"a": [float("inf"), -float("inf"), 1e-7, 12, True, None, "yes", "1:30", "é😀\n{", "0o17", ".inf"]}
     loaded, problems = load(copies._flow(values), "x.yaml")
     assert (loaded.plain(), problems) == (values, [])
@@ -129,7 +129,7 @@ def test_a_source_without_a_pace_is_refused(root, tmp_path):
     ("options", "pace", "due"),
     [("", None, 25), (", every: 5", None, 5), (", fps: 10", None, 10), (", pace: 30", None, 30), ("", 12, 12)],
 )
-def test_frames_that_are_due(root, options, pace, due):
+def test_due_frames_are_computed_from_the_pace(root, options, pace, due):
     text = (
         f"{{sources: {{a: {{uri: {Path(root)}/samples/street.mp4{options}}}}}, stages: {{jsonl: {{path: a.jsonl}}}}}}"
     )

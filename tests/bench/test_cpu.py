@@ -26,18 +26,18 @@ def thing(box=(10, 10, 50, 50), score=0.8, class_id=0):
         (thing(class_id=1), 0),
     ],
 )
-def test_an_object_is_found_where_class_box_and_score_agree(other, matching_share):
+def test_objects_agree_by_class_box_and_score(other, matching_share):
     assert agreement([[thing()]], [[other]]).first_share == matching_share
 
 
-def test_agreement_counts_both_ways_and_looks_only_for_scores_from_0_3():
+def test_agreement_counts_both_sides_with_scores_from_0_3():
     first = [[thing(), thing(box=(60, 60, 90, 90))], [thing(score=0.2)], []]
     second = [[thing()], [], [thing(score=0.29)]]
     same = agreement(first, second)
     assert (same.first_share, same.second_share, same.objects) == (0.5, 1.0, (2, 1))
 
 
-def test_an_object_just_under_the_score_still_counts_as_the_other_sides():
+def test_an_object_just_below_the_score_may_match():
     assert agreement([[thing(score=0.31)]], [[thing(score=0.28)]]).first_share == 1
 
 
@@ -55,11 +55,11 @@ def test_agreement_refuses_sides_of_different_length():
         (cpu.Figure("cost", 99, "µs"), True, "cost: 99 µs"),
     ],
 )
-def test_a_figure_says_whether_it_holds_its_bar(figure, holds, text):
+def test_a_figure_shows_whether_it_meets_its_limit(figure, holds, text):
     assert (figure.holds, str(figure)) == (holds, text)
 
 
-def test_stages_that_do_nothing_run_to_the_end():
+def test_empty_stages_run_to_the_end():
     costs = graph_cost.graph_cost(3_000)
     assert costs["frames"] == 3_000
     assert 0 < costs["cpu_us_per_frame"] / costs["calls_us"] < 100
@@ -69,19 +69,19 @@ def test_stages_that_do_nothing_run_to_the_end():
     assert all(value > 1 for value in costs["memory_mb"].values())
 
 
-def test_growth_compares_the_end_with_the_first_tenth():
+def test_memory_growth_compares_the_end_with_the_first_tenth():
     seen = {str(frame): 100.0 + (frame == 20_000) * 6 for frame in range(1_000, 21_000, 1_000)}
     figure = cpu._growth("probe", {"memory_mb": seen})
     assert figure.name == "probe, memory at frame 20,000 over that at 2,000"
     assert (figure.value, figure.holds) == (1.06, False)
 
 
-def test_missing_data_is_told(tmp_path):
+def test_missing_data_is_reported(tmp_path):
     with pytest.raises(ConfigError, match="--data"):
         data_folder(tmp_path)
 
 
-def test_without_a_data_folder_what_ships_is_measured(tmp_path, monkeypatch):
+def test_the_shipped_files_are_measured_by_default(tmp_path, monkeypatch):
     monkeypatch.delenv("STREAMKIT_TEST_DATA", raising=False)
     monkeypatch.setattr(inputs, "_CHECKOUT", tmp_path / "checkout")
     assert optional_data_folder(None) is None
@@ -101,12 +101,12 @@ def test_the_start_is_measured_with_compiled_modules(tmp_path, monkeypatch):
     assert list(tmp_path.rglob("version.*.pyc"))
 
 
-def test_a_command_that_fails_is_told_with_what_it_said():
+def test_a_failed_command_is_reported_with_its_output():
     with pytest.raises(RuntimeError, match=r"ended with 1:\n(.|\n)*ZeroDivisionError"):
         cpu._measured([cpu.sys.executable, "-c", "1 / 0"])
 
 
-def test_of_a_command_that_fails_the_end_is_told():
+def test_the_end_of_a_failed_commands_output_is_shown():
     with pytest.raises(RuntimeError) as error:
         cpu._measured([cpu.sys.executable, "-c", "import sys; sys.exit('a' * 9000 + 'the end')"])
     text = str(error.value).partition(" ended with 1:\n")[2]
@@ -115,7 +115,7 @@ def test_of_a_command_that_fails_the_end_is_told():
 
 
 @pytest.mark.parametrize("shipped", [True, False], ids=["shipped", "data folder"])
-def test_memory_is_watched_while_real_frames_go_through(shipped, request, tmp_path):
+def test_memory_is_measured_with_real_frames(shipped, request, tmp_path):
     data = None if shipped else request.getfixturevalue("test_data")
     bench = cpu.CpuBenchmark(data, tmp_path, print)
     name, stage = ("color", "classify") if shipped else ("yunet-64", "detect")
@@ -129,7 +129,7 @@ LONG = [pytest.param(name, marks=pytest.mark.long) if name == "yolov8n" else nam
 
 
 @pytest.mark.parametrize("name", LONG)
-def test_plain_loop_and_pipeline_find_the_same(name, request, tmp_path):
+def test_plain_loop_and_pipeline_give_the_same_objects(name, request, tmp_path):
     data = None if name == cpu.SHIPPED else request.getfixturevalue("test_data")
     bench = cpu.CpuBenchmark(data, tmp_path, print, frames=20)
     sides = [bench.streamkit_side(name), bench.plain_side(name)]

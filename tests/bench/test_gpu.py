@@ -73,7 +73,7 @@ def test_parts_and_whole_are_measured_and_every_frame_has_its_record(root, tmp_p
     assert messages[-1].startswith("h264: ")
 
 
-def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
+def test_a_file_without_stages_is_refused(tmp_path):
     path = tmp_path / "behind.yaml"
     for text in ("", "sources: {}", "stages: {}", "stages: {detect: {model: demo}}"):
         path.write_text(text)
@@ -81,7 +81,7 @@ def test_a_file_without_stages_of_its_own_is_refused(tmp_path):
             gpu.stages_of(path)
 
 
-def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monkeypatch):
+def test_parts_that_take_too_long_are_skipped(root, tmp_path, monkeypatch):
     monkeypatch.setattr(gpu, "_PARTS_SHARE", 0.0)
     messages = []
     bench = gpu.GpuBenchmark(options(root, max_s=120), tmp_path, messages.append)
@@ -93,7 +93,7 @@ def test_parts_that_take_too_much_of_the_time_are_left_out(root, tmp_path, monke
 
 
 @pytest.mark.alone
-def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
+def test_runs_without_enough_time_are_skipped_or_stopped(root, tmp_path):
     """The bound holds whatever a run takes, paced ones included, and every row is kept as it comes."""
     messages, reports = [], []
 
@@ -111,7 +111,7 @@ def test_what_there_is_no_time_for_is_left_out_or_stopped(root, tmp_path):
     assert not (tmp_path / "out").exists() or bench.rows[-1].what == "paced"
 
 
-def test_a_run_for_which_the_time_is_over_is_stopped_and_its_outputs_are_gone(root, tmp_path, monkeypatch):
+def test_a_run_over_time_is_stopped_and_its_outputs_removed(root, tmp_path, monkeypatch):
     def measure(spec, until_s):
         assert until_s == bench._until_s
         (tmp_path / "out").mkdir()
@@ -172,7 +172,7 @@ def test_paced_runs_have_time_to_start_and_to_settle(what, sources, seconds, tim
 
 
 @pytest.mark.long
-def test_a_row_says_how_many_processes_ran(root, tmp_path):
+def test_a_row_has_the_number_of_processes(root, tmp_path):
     messages = []
     bench = gpu.GpuBenchmark(options(root, processes=(2,), seconds=1.0), tmp_path, messages.append)
     bench.clips = bench.options.clips
@@ -201,7 +201,7 @@ def test_paced_runs_come_before_those_of_the_whole(root, tmp_path, monkeypatch):
     assert len(runs) == 4 + 1 + 3 + 1
 
 
-def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
+def test_a_killed_bench_keeps_its_rows(root, tmp_path):
     out = tmp_path / "bench.json"
     command = [sys.executable, str(root / "run.py"), "bench", "gpu", "--device", "cpu", "--models", "demo", "--clip",
                f"h264={root / 'samples' / 'street.mp4'}", "--seconds", "0.3", "--sources", "1,2", "--batches", "2,3",
@@ -224,7 +224,7 @@ def test_a_bench_that_is_killed_keeps_its_rows(root, tmp_path):
     assert report["schema"] == "streamkit-bench/1"
 
 
-def test_a_record_that_is_missing_is_an_error(root, tmp_path):
+def test_a_missing_record_is_an_error(root, tmp_path):
     bench = gpu.GpuBenchmark(options(root), tmp_path, print)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "s000.jsonl").write_text("{}\n{}\n")
@@ -234,7 +234,7 @@ def test_a_record_that_is_missing_is_an_error(root, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_base_is_the_fewest_sources_that_are_fast_enough(root, tmp_path):
+def test_the_base_is_the_smallest_sufficient_number_of_sources(root, tmp_path):
     bench = gpu.GpuBenchmark(options(root), tmp_path, print)
     speeds = {1: 1300, 7: 7900, 14: 8000, 32: 7990}
     bench.rows = [Measurement("decode", fps, "hevc", sources) for sources, fps in speeds.items()]
@@ -248,17 +248,17 @@ def test_the_best_batch_is_that_of_the_fastest_run(root, tmp_path):
     assert bench._best_batch("hevc") == 64
 
 
-def test_the_quick_form_has_one_batch_size():
+def test_the_quick_form_has_a_single_batch_size():
     quick = gpu.GpuBenchOptions({}).quick()
     assert (quick.batches, quick.sources, quick.seconds) == ((64,), (14,), 1.5)
 
 
-def test_a_misspelt_option_is_told_before_anything_runs(root, tmp_path):
+def test_a_misspelled_option_is_reported_before_the_run(root, tmp_path):
     with pytest.raises(ConfigError, match="cuda_grap"):
         gpu.bench(options(root, set_={"stages.detect.cuda_grap": "true"}), None, print)
 
 
-def test_without_a_gpu_it_says_what_is_missing(root):
+def test_a_missing_gpu_is_explained(root):
     try:
         import cupy
 
@@ -272,7 +272,7 @@ def test_without_a_gpu_it_says_what_is_missing(root):
 
 
 @pytest.mark.gpu
-def test_the_driver_says_how_busy_the_gpu_is():
+def test_the_gpu_load_is_read_from_the_driver():
     nvml = Nvml(0)
     use = nvml.use()
     nvml.close()

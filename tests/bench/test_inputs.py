@@ -24,7 +24,7 @@ def shown(path):
 
 # B frames and an uneven rate; HEVC
 @pytest.mark.parametrize("name", ["ahmetozlu_pedestrian.mp4", "codec/testsrc2_h265.mp4"])
-def test_a_long_clip_shows_the_pictures_again_in_order(name, test_data, tmp_path):
+def test_a_long_clip_repeats_the_frames_in_order(name, test_data, tmp_path):
     clip, out = test_data / "videos" / name, tmp_path / "long.mp4"
     once = shown(clip)
     assert lengthen(clip, out, len(once) + 1) == 2 * len(once)
@@ -51,14 +51,14 @@ def test_packets_without_times_are_refused(tmp_path, test_data):
         lengthen(bare, tmp_path / "long.mp4", 100)
 
 
-def test_a_missing_clip_is_told(tmp_path):
+def test_a_missing_clip_is_reported(tmp_path):
     with pytest.raises(ConfigError, match=r"bench_1080p_hevc.mp4.*--data"):
         clip_of("hevc", tmp_path)
     with pytest.raises(ConfigError, match=r"h264 and hevc, not of 'av1'.*--clip"):
         clip_of("av1", tmp_path)
 
 
-def test_the_scratch_folder_goes_away():
+def test_the_scratch_folder_is_removed():
     with scratch_folder() as name:
         (Path(name) / "file").write_text("x")
     assert not Path(name).exists()
@@ -67,24 +67,24 @@ def test_the_scratch_folder_goes_away():
 # ------------------------------------------------------------------------------------------------------- the network
 
 
-def test_a_card_of_ones_own_stays(tmp_path, root):
+def test_a_custom_card_is_not_changed(tmp_path, root):
     assert network("demo", None, tmp_path, "f16") == ("demo", "demo")
     shipped = root / "models" / "demo.yaml"
     assert network(str(shipped), None, tmp_path, "f16")[0] == str(shipped)
 
 
-def test_without_card_and_data_it_says_what_to_do(tmp_path):
+def test_without_card_and_data_the_fix_is_named(tmp_path):
     with pytest.raises(ConfigError, match=r"--model.*--data"):
         network(None, None, tmp_path, "f32")
 
 
-def test_a_card_is_written_for_the_data_folders_network(tmp_path, test_data):
+def test_a_card_is_written_for_the_network_of_the_data_folder(tmp_path, test_data):
     path, message = network(None, test_data, tmp_path, "f32")
     card = load_card(tmp_path / "yolox-nano-f32.yaml")
     assert (path, message) == (str(tmp_path / "yolox-nano-f32.yaml"), "yolox-nano in f32")
     assert (card.family, card.file) == ("yolox", (test_data / "models" / "yolox_nano_dyn.onnx").resolve())
 
 
-def test_the_data_folders_network_is_measured_in_the_precision_that_is_asked_for(tmp_path, test_data):
+def test_the_card_of_the_data_folders_network_has_the_chosen_precision(tmp_path, test_data):
     path, message = network(None, test_data, tmp_path, "f16")
     assert (load_card(Path(path)).precision, message) == ("f16", "yolox-nano in f16")

@@ -21,7 +21,7 @@ GRAY = 114
         (20, 40, (80, 40), "center", (0, 0, 80, 40)),
     ],
 )
-def test_an_image_keeps_its_shape_and_gray_is_around_it(height, width, size, anchor, inside):
+def test_an_image_keeps_its_aspect_ratio_with_gray_padding(height, width, size, anchor, inside):
     image, scale, left, top = letterbox(np.full((height, width, 3), 200, np.uint8), size, anchor)
     x1, y1, x2, y2 = inside
     expected = np.full((size[1], size[0], 3), GRAY, np.uint8)

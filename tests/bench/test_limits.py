@@ -24,11 +24,11 @@ def plan(street, stages):
     return json.dumps({"device": "cpu", "sources": {"a": street}, "stages": stages})
 
 
-def test_readers_go_round_and_count(street):
+def test_readers_loop_and_count(street):
     assert limits.decode_alone(street, CPU, 2, 0.5) > 50
 
 
-def test_a_clip_that_cannot_be_read_is_an_error(tmp_path):
+def test_an_unreadable_clip_is_an_error(tmp_path):
     with pytest.raises(SourceError, match=r"none.mp4"):
         limits.decode_alone(str(tmp_path / "none.mp4"), CPU, 2, 0.2)
 
@@ -41,17 +41,17 @@ def test_every_part_of_a_detector_is_measured(street, root):
     assert parts[2].fps > parts[1].fps
 
 
-def test_a_pipeline_may_end_before_the_network(street, root):
+def test_a_pipeline_without_a_network_can_be_measured(street, root):
     graph = build(read_text(plan(street, {"preprocess": {"model": "demo"}}), folder=root))
     assert [part.what for part in limits.stages_alone(graph, street, CPU, 2, 0.1)] == ["preprocess"]
 
 
-def test_more_pictures_than_the_clip_has(street):
+def test_more_frames_than_the_clip_has_can_be_measured(street):
     frames = limits.first_frames(street, CPU, 405)
     assert [frame.index for frame in frames] == [*range(400), *range(5)]
 
 
-def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
+def test_the_child_reports_the_machine_and_each_part(street, tmp_path, root):
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
     machine, *parts = results(limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 0.2))
@@ -60,7 +60,7 @@ def test_the_child_tells_the_machine_and_each_part(street, tmp_path, root):
     assert [part["what"] for part in parts] == ["decode", "preprocess", "infer", "postprocess"]
 
 
-def test_a_child_whose_time_is_over_is_killed_and_what_it_told_is_kept(street, tmp_path, root):
+def test_a_child_over_time_is_killed_and_its_results_kept(street, tmp_path, root):
     path = tmp_path / "pipeline.yaml"
     path.write_text(plan(street, {"detect": {"model": str(root / "models" / "demo.yaml")}}))
     spec = limits.LimitsSpec({"h264": street}, [1], [2], str(path), {}, "cpu", 60.0)
@@ -74,7 +74,7 @@ def test_a_child_whose_time_is_over_is_killed_and_what_it_told_is_kept(street, t
 
 
 @pytest.mark.gpu
-def test_parts_alone_on_the_gpu(street, root):
+def test_parts_are_measured_alone_on_the_gpu(street, root):
     device = Device("cuda")
     assert limits.decode_alone(street, device, 2, 0.5) > 100
     graph = build(read_text(plan(street, {"detect": {"model": "demo"}}).replace('"cpu"', '"cuda"'), folder=root))

@@ -52,7 +52,7 @@ def watched(*works, seconds=1.5):
 
 @pytest.mark.alone
 @needs_counts
-def test_alone_the_lock_is_free():
+def test_the_lock_is_free_without_other_threads():
     watch = watched(seconds=0.5)
     assert watch.samples > 50
     assert watch.free > 0.95
@@ -60,7 +60,7 @@ def test_alone_the_lock_is_free():
 
 @pytest.mark.alone
 @needs_counts
-def test_a_thread_that_never_lets_go_leaves_nothing():
+def test_a_thread_that_holds_the_lock_leaves_no_share():
     def spin(stopped):
         while not stopped():
             sum(range(100))
@@ -70,7 +70,7 @@ def test_a_thread_that_never_lets_go_leaves_nothing():
 
 @pytest.mark.alone
 @needs_counts
-def test_it_tells_the_share_that_is_held():
+def test_the_held_share_of_the_lock_is_measured():
     little, much = Holder(0.2), Holder(0.7)
     free = watched(little).free
     # wide: while the machine is busy a holder that waits for a core keeps the lock, which its own clock does not tell
@@ -78,7 +78,7 @@ def test_it_tells_the_share_that_is_held():
     assert watched(much).free < free - 0.2
 
 
-def test_before_it_has_looked_it_says_nothing():
+def test_there_is_no_share_before_the_first_sample():
     if getattr(sys, "_is_gil_enabled", lambda: True)():
         assert GilSampler().free is None
 
@@ -90,16 +90,16 @@ def snapshot(frames, counted_s, latency=None):
     return RunSnapshot(0.0, 0.0, frames, counted_s, 0, None, (0, 0), {}, latency or {})
 
 
-def test_each_process_is_counted_by_its_own_time():
+def test_each_process_is_measured_over_its_sampling_time():
     before, after = snapshot([10, 100], [1.0, 1.4]), snapshot([40, 150], [2.0, 1.9])
     assert after.rate_since(before) == pytest.approx(30 + 100)
 
 
-def test_a_process_that_has_not_counted_since_adds_nothing():
+def test_a_process_without_new_counts_adds_nothing():
     assert snapshot([10, 7], [1.0, 3.0]).rate_since(snapshot([0, 7], [0.0, 3.0])) == 10
 
 
-def test_latency_is_that_of_the_end_that_is_last():
+def test_latency_is_that_of_the_last_output():
     early, fast, slow = Histogram(), Histogram(), Histogram()
     for _ in range(100):
         early.add(3.0)
@@ -112,7 +112,7 @@ def test_latency_is_that_of_the_end_that_is_last():
     assert latency["p50_ms"] == pytest.approx(40, rel=0.1), "what came before does not count"
 
 
-def test_a_core_that_idles_or_waits_for_a_disk_is_not_busy(tmp_path, monkeypatch):
+def test_an_idle_or_io_waiting_core_is_not_busy(tmp_path, monkeypatch):
     (tmp_path / "stat").write_text(
         "cpu  9 9 9 9 9 9 9 9 0 0\n"
         "cpu0 100 20 30 1000 500 4 5 6 7 8\n"  # user nice system idle iowait irq softirq steal guest guest_nice
@@ -126,6 +126,6 @@ def test_a_core_that_idles_or_waits_for_a_disk_is_not_busy(tmp_path, monkeypatch
     assert load.core_times() == (3.65, 26.65)
 
 
-def test_cores_that_the_system_does_not_report_are_unknown(tmp_path, monkeypatch):
+def test_unreported_cores_are_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(load, "Path", lambda name: tmp_path / "none")
     assert load.core_times() is None

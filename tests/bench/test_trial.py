@@ -24,7 +24,7 @@ def came(report):
 
 
 @pytest.mark.alone
-def test_frames_a_second_are_those_of_the_pace_and_every_one_is_written(tmp_path):
+def test_a_paced_trial_writes_every_frame_at_its_rate(tmp_path):
     spec = trial.TrialSpec(pipeline(tmp_path, pace="realtime"), seconds=1.0, warmup_s=0.2)
     report = trial.measure(spec)
     assert report.error is None
@@ -97,24 +97,24 @@ def test_copies_reach_every_process_with_their_pace_and_outputs(tmp_path):
         ({"uri": PATTERN, "pace": 0.2}, 0.3, "1 of 1 sources delivered no frame within 0.3 s"),
     ],
 )
-def test_a_run_that_cannot_be_measured_says_so(source, start_s, message, tmp_path):
+def test_an_unmeasurable_run_is_reported(source, start_s, message, tmp_path):
     report = trial.run(trial.TrialSpec(pipeline(tmp_path, pace_seed=3, **source), seconds=0.5, start_s=start_s))
     assert report.fps == 0
     assert message in report.error
 
 
-def test_what_is_wrong_in_the_child_is_the_answer(tmp_path):
+def test_an_error_of_the_child_is_returned(tmp_path):
     report = trial.measure(trial.TrialSpec(pipeline(tmp_path, stages={"detekt": {}})))
     assert "unknown stage 'detekt'" in report.error
 
 
-def test_a_child_that_dies_is_told(tmp_path, monkeypatch):
+def test_a_dead_child_is_reported(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("raise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
     assert "ended with 3" in trial.measure(trial.TrialSpec("pipeline.yaml")).error
 
 
-def test_of_a_child_that_dies_the_end_of_its_words_is_told(tmp_path, monkeypatch):
+def test_the_end_of_a_dead_childs_output_is_shown(tmp_path, monkeypatch):
     (tmp_path / "numpy.py").write_text("import sys\nsys.stderr.write('a' * 9000 + 'the end')\nraise SystemExit(3)")
     monkeypatch.syspath_prepend(tmp_path)
     error = trial.measure(trial.TrialSpec("pipeline.yaml")).error

@@ -6,7 +6,7 @@ from support.brokers.nats import NatsServer
 from benchmarks.emitters import OBJECTS, measure
 
 
-def test_it_measures_one_emitter(tmp_path):
+def test_an_emitter_is_measured(tmp_path):
     measurements = measure("sqlite", tmp_path, 40)
     assert measurements["records_per_s"] > 40 * OBJECTS / 30
     assert measurements["stage_us_per_frame"] > 0
@@ -15,7 +15,7 @@ def test_it_measures_one_emitter(tmp_path):
     assert math.isnan(measurements["caught_up_per_s"])
 
 
-def test_it_measures_how_a_broker_is_caught_up_with_while_live_records_come(tmp_path):
+def test_catching_up_with_live_records_is_measured(tmp_path):
     if (why := NatsServer.missing()) is not None:
         pytest.skip(why)
     measurements = measure("nats", tmp_path, 40)

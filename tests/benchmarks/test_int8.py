@@ -21,7 +21,7 @@ def int8_card(card, clips, folder):
 
 
 @pytest.mark.long
-def test_it_measures_every_side(root, tmp_path):
+def test_every_side_is_measured(root, tmp_path):
     street = root / "samples" / "street.mp4"
     card_path = int8_card(load_card(root / "models" / "demo.yaml"), [street], tmp_path)
     side_rates = rates(root / "models" / "demo.yaml", card_path, street, frames=4, rounds=2)

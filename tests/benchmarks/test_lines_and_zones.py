@@ -21,7 +21,7 @@ def test_a_batch_of_64_sources_is_analyzed_in_milliseconds():
     assert best < 12.0, "milliseconds of one core for both stages; the bar is 4 on a quiet one"
 
 
-def test_it_says_what_it_measured(capsys):
+def test_the_measurement_is_printed(capsys):
     main(12)
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("lines: median ")

@@ -46,7 +46,7 @@ def test_every_value_has_its_median_its_range_and_all_repetitions(row, bench):
         (LeftOut("no broker"), "left out: no broker"),
     ],
 )
-def test_what_was_measured_before_an_error_is_kept(row, bench, failure, text):
+def test_measurements_before_an_error_are_kept(row, bench, failure, text):
     def work(bench):
         yield {"fps": 3.0}
         raise failure
@@ -57,7 +57,7 @@ def test_what_was_measured_before_an_error_is_kept(row, bench, failure, text):
     assert measurement["figures"]["fps"]["values"] == [3.0]
 
 
-def test_a_repetition_that_does_not_fit_is_not_begun(row, bench, monkeypatch):
+def test_a_repetition_without_enough_time_is_not_started(row, bench, monkeypatch):
     now = [0.0]
     monkeypatch.setattr(performance.time, "monotonic", lambda: now[0])
 

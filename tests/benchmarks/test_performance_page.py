@@ -83,7 +83,7 @@ def test_the_newest_entry_with_figures_of_a_gpu_counts(tmp_path):
     assert newest_figures["cameras-200"].source == "[H100, 21 Nov 2026](figures/b.json)"
 
 
-def test_what_was_not_measured_is_left_out():
+def test_missing_measurements_are_omitted():
     for table in TABLES.values():
         assert table({}).count("\n") <= 2
     figure = Figure(
@@ -97,7 +97,7 @@ def test_what_was_not_measured_is_left_out():
     ]
 
 
-def test_a_median_stands_with_its_range(figures):
+def test_a_median_is_shown_with_its_range(figures):
     row = copy.deepcopy(entry("files-h264", "2026-11-21", fps=4900, decoders_fps=5000))
     row["figures"]["fps"] = {"median": 4900, "low": 4800, "high": 4950, "values": [4800, 4900, 4950]}
     figure = Figure("files-h264", row, "a.json", {"gpu": "NVIDIA H100"})
@@ -105,7 +105,7 @@ def test_a_median_stands_with_its_range(figures):
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_drops_are_said_of_every_repetition():
+def test_drops_are_shown_for_every_repetition():
     def texts(values):
         row = entry("cameras-100", "2026-11-21", p95_ms=31)
         row["figures"]["dropped"] = {"median": 0, "low": 0, "high": max(values), "values": values}

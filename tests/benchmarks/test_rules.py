@@ -6,7 +6,7 @@ from streamkit.rules.kernel import advance, kernels
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_measures_each_kind(kind):
+def test_each_kind_of_rule_is_measured(kind):
     times_s, event_count = measure(kind, 40, 3, 4, 20)
     assert len(times_s) == 18
     assert all(seconds >= 0 for seconds in times_s)

@@ -4,7 +4,7 @@ from benchmarks import selective_decode
 from streamkit.core.data import Device
 
 
-def test_every_way_to_look(root):
+def test_every_selection_of_frames_is_measured(root):
     rows = {row.way: row for row in selective_decode.rows(str(root / "samples" / "street.mp4"), Device(), rounds=1)}
     whole, keyframes = rows["all"], rows["keyframes"]
     assert (whole.frames, whole.decoded, whole.times) == (400, 400, 1.0)
@@ -16,7 +16,7 @@ def test_every_way_to_look(root):
     assert all(row.seconds > 0 for row in rows.values())
 
 
-def test_it_prints_a_table(root, capsys):
+def test_a_table_is_printed(root, capsys):
     selective_decode.main([str(root / "samples" / "street.mp4"), "--rounds", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == selective_decode.HEAD

@@ -38,7 +38,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, text:
 # ---------------------------------------------------------------------------------------------------- this machine
 
 
-def test_this_machine_runs_pipelines_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_accepts_this_machine_for_cpu_pipelines(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, None, "there is no NVIDIA driver")
     lines: list[str] = []
     assert doctor.examine(lines.append) == 0, lines
@@ -68,7 +68,7 @@ def test_the_resources_are_those_of_this_machine() -> None:
         (7 * 2**29, "ok    memory: 3.5 GiB free"),
     ],
 )
-def test_little_memory_and_a_full_disk_come_with_the_way_out(free, line, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_little_memory_and_a_full_disk_are_reported_with_the_fix(free, line, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "free_memory", lambda: free)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     _, memory, disk = lines_of(doctor.host())
@@ -77,7 +77,7 @@ def test_little_memory_and_a_full_disk_come_with_the_way_out(free, line, monkeyp
     assert disk == f"{line.split()[0]:<4}  disk: {free / 2**30:.1f} GiB free in {Path.cwd()}{low}"
 
 
-def test_the_demo_network_has_its_own_time_per_frame() -> None:
+def test_the_time_per_frame_of_the_demo_network_is_measured() -> None:
     start_s = time.perf_counter()
     text = "\n".join(lines_of(doctor.demo()))
     took_ms = (time.perf_counter() - start_s) * 1e3
@@ -85,7 +85,7 @@ def test_the_demo_network_has_its_own_time_per_frame() -> None:
     assert 0 <= int(shown_ms) <= 0.6 * took_ms  # it ran once before, and the network was loaded
 
 
-def test_the_last_line_counts_what_is_broken_and_the_warnings() -> None:
+def test_the_last_line_counts_failures_and_warnings() -> None:
     def findings() -> Iterator[Finding]:
         yield from (Finding(level, "x", "y") for level in ("ok", "none", "warn", "fail", "fail", "none", "ok"))
 
@@ -97,14 +97,14 @@ def test_the_last_line_counts_what_is_broken_and_the_warnings() -> None:
 
 
 @pytest.mark.parametrize(("number", "version"), [(13000, (13, 0)), (12080, (12, 8)), (13120, (13, 12))])
-def test_the_drivers_number_is_a_version_of_cuda(number: int, version: tuple[int, int]) -> None:
+def test_the_drivers_number_is_converted_to_a_cuda_version(number: int, version: tuple[int, int]) -> None:
     assert doctor.cuda_version(number) == version
 
 
 @pytest.mark.parametrize(
     ("forbidden", "compiled", "warns"), [(True, False, True), (True, True, False), (False, False, False)]
 )
-def test_modules_that_each_process_compiles_are_warned_of(
+def test_uncached_compilation_gives_a_warning(
     forbidden: bool, compiled: bool, warns: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "module.pyc").touch()
@@ -119,7 +119,7 @@ def test_modules_that_each_process_compiles_are_warned_of(
     )
 
 
-def test_a_broken_thing_is_exit_1_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_exits_with_1_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, None, "there is no NVIDIA driver")
     monkeypatch.setattr(doctor, "_BASE", ("no-such-package", "numpy"))
     lines: list[str] = []
@@ -127,7 +127,7 @@ def test_a_broken_thing_is_exit_1_and_counted(monkeypatch: pytest.MonkeyPatch) -
     assert re.match(r"1 broken, \d+ warnings", lines[-1])
 
 
-def test_a_look_that_fails_keeps_the_others_from_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_check_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     def host() -> Iterator[Finding]:
         yield Finding("ok", "cores", "2")
         raise OSError("no such thing as /proc")
@@ -139,7 +139,7 @@ def test_a_look_that_fails_keeps_the_others_from_nothing(monkeypatch: pytest.Mon
 
 
 @pytest.mark.gpu
-def test_a_gpu_machine_is_told_in_full() -> None:
+def test_a_gpu_machine_is_described_completely() -> None:
     lines: list[str] = []
     doctor.examine(lines.append)
     broken = [line for line in lines if line.startswith("fail") and "both installed" not in line]
@@ -172,18 +172,18 @@ def test_versions_are_compared_by_number(version: str, spec: str, is_outside: bo
     assert doctor.outside(version, spec) is is_outside
 
 
-def test_the_packages_looked_at_are_those_of_pyproject(root: Path) -> None:
+def test_the_checked_packages_are_those_of_pyproject(root: Path) -> None:
     dependencies = tomllib.loads((root / "pyproject.toml").read_text())["project"]["dependencies"]
     assert sorted(doctor._BASE) == sorted(re.match(r"[\w.-]+", line)[0] for line in dependencies)  # type: ignore[index]
 
 
-def test_the_versions_asked_for_are_those_of_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_required_versions_are_those_of_the_installed_package(monkeypatch: pytest.MonkeyPatch) -> None:
     lines = ["av<20,>=16", "PyYAML>=6", "onnxruntime-gpu[cuda,cudnn]<2,>=1.27; extra == 'gpu'"]
     monkeypatch.setattr(doctor.metadata, "requires", lambda name: lines)
     assert doctor.requirements() == {"av": "<20,>=16", "pyyaml": ">=6", "onnxruntime-gpu": "<2,>=1.27"}
 
 
-def test_a_missing_package_and_an_old_one_say_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_old_packages_are_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "_BASE", ("av", "numpy"))
     monkeypatch.setattr(doctor, "requirements", lambda: {"av": ">=16,<20", "numpy": ">=2,<3"})
     versions(monkeypatch, av=None, numpy="1.26.4")
@@ -202,7 +202,7 @@ def test_a_package_that_cannot_be_imported_is_broken(monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize(("cuda", "extra"), [(None, "cpu"), ((13, 0), "gpu")])
-def test_two_onnx_runtimes_are_refused_with_the_way_out(
+def test_two_onnx_runtimes_are_refused_with_the_fix(
     monkeypatch: pytest.MonkeyPatch, cuda: tuple[int, int] | None, extra: str
 ) -> None:
     machine(monkeypatch, cuda, "580.1")
@@ -212,14 +212,14 @@ def test_two_onnx_runtimes_are_refused_with_the_way_out(
     assert re.fullmatch(r"fail  onnxruntime: .* both installed and overwrite each other's files; fix: " + way, line)
 
 
-def test_no_onnx_runtime_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_onnx_runtime_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, None, "")
     versions(monkeypatch, onnxruntime=None, onnxruntime_gpu=None)
     [line] = lines_of(doctor.onnxruntimes())
     assert re.fullmatch(r"fail  onnxruntime: is not installed; fix: " + ROOT_INSTALL.format(r"\[cpu\]"), line)
 
 
-def test_what_ships_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+def test_missing_shipped_files_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     from streamkit.models import card
 
     monkeypatch.setattr(card, "shipped_models", lambda: tmp_path / "models")
@@ -229,7 +229,7 @@ def test_what_ships_may_be_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: An
     assert network.endswith("fix: git checkout -- models samples")
 
 
-def test_a_network_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, root: Any) -> None:
+def test_a_broken_network_is_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Any, root: Any) -> None:
     from streamkit.models import card
 
     folder = tmp_path / "models"
@@ -243,7 +243,7 @@ def test_a_network_that_is_broken_is_a_failure(monkeypatch: pytest.MonkeyPatch, 
 # ------------------------------------------------------------------------------------------------------------- GPUs
 
 
-def test_an_old_driver_says_which_one_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_old_driver_is_reported_with_the_required_version(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, (12, 2), "535.104")
     last = lines_of(doctor.gpus())[-1]
     assert last == (
@@ -253,7 +253,7 @@ def test_an_old_driver_says_which_one_to_install(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(("cupy", "level"), [(None, "warn"), ("14.2.0", "fail")])
-def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
+def test_an_unusable_gpu_is_a_failure_only_with_its_packages(
     monkeypatch: pytest.MonkeyPatch, cupy: str | None, level: str
 ) -> None:
     machine(monkeypatch, (13, 0), "580.65")
@@ -264,7 +264,7 @@ def test_a_gpu_that_cannot_be_used_is_broken_only_where_its_packages_are(
     assert re.search(ROOT_INSTALL.format(r"\[gpu\]") + "$", last)
 
 
-def test_processes_on_a_gpu_take_turns_without_mps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_mps_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamkit.runtime.execution import cores
     from streamkit.runtime.multiprocess import mps
 
@@ -278,7 +278,7 @@ def test_processes_on_a_gpu_take_turns_without_mps(monkeypatch: pytest.MonkeyPat
     assert doctor.shared_gpu().text == "device: cuda runs up to 1 process on a GPU (5 CPU cores), which needs none"
 
 
-def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_is_described(monkeypatch: pytest.MonkeyPatch) -> None:
     from streamkit.media import encoders, nv_caps
     from streamkit.runtime.execution import cores
     from streamkit.runtime.multiprocess import mps
@@ -335,7 +335,7 @@ def test_a_gpu_s_lines(monkeypatch: pytest.MonkeyPatch) -> None:
         ("the driver has no library for NVDEC; a container needs it", "a container needs it"),
     ],
 )
-def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch, why, fix) -> None:
+def test_unreadable_decoder_capabilities_are_reported_with_the_fix(monkeypatch: pytest.MonkeyPatch, why, fix) -> None:
     from streamkit.media import nv_caps
 
     monkeypatch.setattr(nv_caps, "_caps", {})
@@ -347,7 +347,7 @@ def test_decoders_that_cannot_be_asked_are_said_with_the_way_out(monkeypatch: py
     )
 
 
-def test_what_eval_needs_comes_with_the_commands_that_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_packages_of_eval_are_listed_with_the_install_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     versions(monkeypatch, trackeval=None, opencv_python=None)
     (line,) = lines_of(doctor.accuracy())
     assert line.startswith("none  trackeval: is not installed; ")

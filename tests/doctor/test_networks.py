@@ -46,7 +46,7 @@ def test_plans_and_converted_networks_are_counted_with_their_size(cache):
     ]
 
 
-def test_a_damaged_choice_is_left_out(cache):
+def test_a_damaged_choice_is_skipped(cache):
     (cache / "arithmetic").mkdir(parents=True)
     (cache / "arithmetic" / "demo-1.json").write_text("{")
     assert lines(network_caches) == []
@@ -64,7 +64,7 @@ def test_a_damaged_choice_is_left_out(cache):
         (None, None, ["ok    networks: nvidia-cudnn-cu13 9.19, onnx 1.20"]),
     ],
 )
-def test_a_missing_package_is_a_warning_where_there_is_a_gpu(cuda, frontend, expected, monkeypatch):
+def test_a_missing_package_is_a_warning_with_a_gpu(cuda, frontend, expected, monkeypatch):
     versions = {"nvidia-cudnn-cu13": "9.19", "nvidia-cudnn-frontend": frontend, "onnx": "1.20"}
     monkeypatch.setattr(networks, "installed", versions.get)
     monkeypatch.setattr(networks, "driver", lambda: (cuda, ""))
@@ -76,7 +76,7 @@ def test_a_missing_package_is_a_warning_where_there_is_a_gpu(cuda, frontend, exp
     )
 
 
-def test_what_the_number_of_processes_follows_from_is_shown_with_its_origin():
+def test_figures_for_the_number_of_processes_are_shown_with_their_origin():
     gpu = "NVIDIA L4, CUDA 13.0"
     (guesses,) = lines(lambda: figures_of_gpu(gpu))
     assert guesses.startswith("ok    processes: first guesses, of an H200 with 16 CPU cores, 21 to 27 November 2026")

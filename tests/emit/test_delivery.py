@@ -17,7 +17,7 @@ from support.brokers import PLACES, place  # noqa: F401  a fixture
 from streamkit.core.stage import default_registry
 from streamkit.emit.broker import brokers
 
-LIFE = Path(__file__).parents[1] / "support" / "life.py"
+SPOOL_PROCESS = Path(__file__).parents[1] / "support" / "spool_process.py"
 BROKERS = brokers(default_registry())
 WITH_GATE = [kind for kind, place_class in PLACES.items() if place_class.server is not None and place_class.has_gate]
 WITH_PASSWORD = [kind for kind in WITH_GATE if kind != "webhook"]  # a webhook's requests are signed
@@ -36,7 +36,7 @@ class Life:
     def __init__(self, options, names, frames, rate):
         self.safe: dict[str, int] = {}
         self.process = subprocess.Popen(
-            [sys.executable, str(LIFE), json.dumps(options), ",".join(names), str(frames), str(rate)],
+            [sys.executable, str(SPOOL_PROCESS), json.dumps(options), ",".join(names), str(frames), str(rate)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         self._logged: list[str] = []

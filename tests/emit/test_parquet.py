@@ -16,8 +16,8 @@ from emit.test_delivery import Life, survive, with_spool
 from emit.test_emitter import REGISTRY, problems, run
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.given import GOOD
 from support.place import Place
+from support.record_samples import GOOD
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text

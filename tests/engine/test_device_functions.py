@@ -54,7 +54,7 @@ def test_a_convolution_without_functions_needs_a_plan_as_well():
         fused_functions(step, Plans(-1))
 
 
-def test_what_cannot_be_fused_is_logged(caplog):
+def test_unfused_functions_are_logged(caplog):
     step = convolution_of(two_functions)
     with caplog.at_level(logging.INFO, "streamkit.engine.device"):
         fused_functions(step, Plans(1))

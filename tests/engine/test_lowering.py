@@ -55,7 +55,7 @@ def test_a_program_computes_what_the_network_does(case, shape):
 
 
 @pytest.mark.parametrize(("case", "shape"), CASES)
-def test_f16_values_stay_close(case, shape):
+def test_f16_values_are_close_to_f32(case, shape):
     network = NetworkBuilder(shape)
     outputs = case(network)
     model = network.model(*outputs)
@@ -77,7 +77,7 @@ def counts(case: Callable[[NetworkBuilder], list[str]], shape: tuple[int, ...] =
 
 
 @pytest.mark.parametrize("case", [conv_silu, residual_after_activation, residual_before_activation, leaky_relu])
-def test_what_follows_a_convolution_is_part_of_it(case):
+def test_functions_after_a_convolution_are_fused_into_it(case):
     assert set(counts(case)) == {"Import", "Convolve", "Export"}
 
 
@@ -85,7 +85,7 @@ NOT_WHOLE = ("attention_between_convolutions", "attention_to_rows", *(case.__nam
 
 
 @pytest.mark.parametrize(("case", "shape"), [case for case in CASES if case.id not in NOT_WHOLE])
-def test_all_that_the_engine_knows_runs_in_it(case, shape):
+def test_all_supported_operators_run_in_the_engine(case, shape):
     assert counts(case, shape)["Delegate"] == 0
 
 
@@ -106,7 +106,7 @@ def test_products_on_pixels_of_images_run_in_the_engine(case, left):
     assert delegated <= left
 
 
-def test_rows_leave_the_engine_as_they_are_in_memory():
+def test_rows_leave_the_engine_in_their_memory_layout():
     network = NetworkBuilder(SHAPE)
     graph, program = program_of(network.model(*rows_of_two_images(network)), SHAPE)
     exports = {graph.shapes[step.name]: step.channels_last for step in program.steps if isinstance(step, Export)}
@@ -167,7 +167,7 @@ def test_a_tensor_stays_in_its_buffer_while_onnx_runtime_runs_a_part():
     assert steps["Import"] == 2  # the images, and what the part returns
 
 
-def test_padding_is_part_of_what_reads_it():
+def test_padding_is_fused_into_its_reader():
     assert counts(padding_before_a_pool_and_a_convolution)["Fill"] == 0
     assert counts(padding_that_others_read)["Fill"] == 1
 

@@ -51,14 +51,14 @@ def test_factors_of_as_many_pixels_as_channels_stay_factors_of_pixels():
 
 
 @pytest.mark.parametrize("attributes", [{"alpha": 2.0}, {"beta": 0.5}], ids=str)
-def test_a_product_that_is_no_convolution_is_left_as_it_is(attributes):
+def test_a_product_that_is_not_a_convolution_is_unchanged(attributes):
     network = NetworkBuilder(SHAPE)
     matrix = network.node("Reshape", rows_of(network), network.integers(240, 8))
     product = network.node("Gemm", matrix, network.random(8, 4), network.random(4), **attributes)
     assert "Gemm" in check_all(network, network.node("Softmax", product))
 
 
-def test_a_product_of_two_tensors_is_left_as_it_is():
+def test_a_product_of_two_tensors_is_unchanged():
     network = NetworkBuilder(SHAPE)
     rows = rows_of(network)
     turned = network.node("Transpose", rows, perm=[0, 2, 1])
@@ -73,20 +73,20 @@ def test_offsets_of_pixels_and_channels_are_added_outside():
     assert "MatMul" in check_all(network, network.node("Softmax", product))
 
 
-def test_an_activation_of_turned_images_is_right():
+def test_an_activation_of_transposed_images_is_correct():
     network = NetworkBuilder(SHAPE)
     turned = network.node("Transpose", network.convolution(network.images, 8, 8), perm=[0, 2, 3, 1])
     check_all(network, network.node("Relu", turned))
 
 
-def test_a_normalization_without_offsets_is_right():
+def test_a_normalization_without_offsets_is_correct():
     network = NetworkBuilder(SHAPE)
     scale = network.constant(np.linspace(0.5, 2, 8))
     normalized = network.node("LayerNormalization", rows_of(network), scale, axis=-1, epsilon=0.1)
     check_all(network, network.node("Softmax", network.node("MatMul", normalized, network.random(8, 4))))
 
 
-def test_a_sum_with_a_tensor_of_open_length_is_left_as_it_is():
+def test_a_sum_with_a_tensor_of_open_length_is_unchanged():
     network = NetworkBuilder(SHAPE)
     product = network.node("MatMul", rows_of(network), network.random(8, 4))
     positive = network.node("NonZero", network.node("ReduceMax", network.images, axes=[1, 2, 3], keepdims=0))

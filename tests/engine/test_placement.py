@@ -12,7 +12,7 @@ def lines(**channels: int) -> ChannelLines:
     return placed
 
 
-def test_parts_lie_behind_each_other_in_the_whole():
+def test_parts_are_placed_one_after_another_in_the_whole():
     placed = lines(first=8, second=16, joined=24)
     assert placed.join("first", "joined", 0)
     assert placed.join("second", "joined", 8)

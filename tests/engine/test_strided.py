@@ -50,15 +50,15 @@ def test_a_moved_tensor_is_a_view_of_its_base(name):
     np.testing.assert_array_equal(places.reshape(wanted.shape), wanted)
 
 
-def test_a_tensor_that_is_computed_is_its_own_base():
+def test_a_computed_tensor_is_its_base():
     network = NetworkBuilder(SHAPE)
     graph = simplify(network.model(network.node("Exp", network.images)), {"images": SHAPE})
     assert trace(graph, graph.outputs[0]).base == graph.outputs[0]
 
 
-def test_an_axis_that_would_be_cut_unevenly_is_no_view():
+def test_an_unevenly_split_axis_is_not_a_view():
     assert reshaped([[(6, 1)], [(4, 100)]], (4, 6)) is None
 
 
-def test_axes_behind_each_other_in_memory_are_one():
+def test_adjacent_axes_in_memory_are_merged():
     assert reshaped([[(6, 4)], [(4, 1)]], (4, 6)) == (((4, 6),), ((6, 1),))

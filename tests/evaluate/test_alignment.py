@@ -46,7 +46,7 @@ def checked(truth, *, inferred=range(COUNT), objects=4):
 
 
 @pytest.mark.parametrize("inferred", [range(COUNT), range(0, COUNT, 3)])
-def test_a_truth_that_fits_is_not_mentioned(tmp_path, inferred):
+def test_a_matching_truth_gives_no_note(tmp_path, inferred):
     assert checked(truth_of(tmp_path), inferred=inferred) == []
 
 
@@ -54,7 +54,7 @@ def test_a_truth_that_fits_is_not_mentioned(tmp_path, inferred):
     ("shift", "message"),
     [(1, "1 frame earlier"), (-2, "2 frames later"), (20, "20 frames earlier"), (-20, "20 frames later")],
 )
-def test_frames_that_are_counted_otherwise_are_told(tmp_path, shift, message):
+def test_another_frame_numbering_is_noted(tmp_path, shift, message):
     with pytest.raises(
         ConfigError, match=rf"truth.jsonl fits the source a better {message}: .* by 1.00 on average"
     ) as it:
@@ -62,7 +62,7 @@ def test_frames_that_are_counted_otherwise_are_told(tmp_path, shift, message):
     assert f"{'Add' if shift < 0 else 'Subtract'} {abs(shift)} " in str(it.value)
 
 
-def test_labels_of_yolo_that_count_from_0_have_their_option(tmp_path):
+def test_yolo_labels_from_0_are_noted_with_the_option(tmp_path):
     (tmp_path / "labels").mkdir()
     (tmp_path / "classes.txt").write_text("car\n")
     for frame in range(1, COUNT):  # the first has no file, so the names seem to count from 1
@@ -79,7 +79,7 @@ def test_labels_of_yolo_that_count_from_0_have_their_option(tmp_path):
     [(3.0, "times 1/3, "), (2.0, "times 1/2, "), (1.5, "times 2/3, "), (4 / 3, "times 3/4, "), (0.75, "times 4/3, "),
      (2 / 3, "times 3/2, "), (0.5, "times 2, "), (1 / 3, "times 3, ")],
 )  # fmt: skip
-def test_boxes_of_another_size_are_told(tmp_path, scale, message):
+def test_boxes_of_another_size_are_noted(tmp_path, scale, message):
     with pytest.raises(ConfigError, match=f"is of another size than the source a: {message}its boxes .* by 1.00"):
         checked(truth_of(tmp_path, scale=scale))
 

@@ -68,12 +68,12 @@ CAR = ("car", AT, 1, 1)
         ("every", {"inferred": (), "options": ", every: 2"}),
     ],
 )  # fmt: skip
-def test_the_cause_of_a_miss(cause, scene):
+def test_each_miss_has_its_cause(cause, scene):
     assert causes([CAR], **scene) == [(0, cause)]
 
 
 @pytest.mark.parametrize(("label", "other"), [("car", "bike"), ("bike", "car")])
-def test_a_box_of_a_class_before_or_after_is_a_wrong_class(label, other):
+def test_a_neighboring_class_number_is_a_wrong_class(label, other):
     assert causes([(label, AT, 1, 1)], detected=[(other, AT, 0.6, 1)]) == [(0, "wrong class")]
 
 
@@ -99,7 +99,7 @@ def test_a_region_in_pixels_is_scaled_with_the_frame(bottom, cause):
     assert causes([CAR], low=[("car", AT, 0.2, -1)], options=options, frames=frames) == [(0, cause)]
 
 
-def test_two_objects_with_one_box_are_merged():
+def test_two_objects_with_a_common_box_are_merged():
     box = ("car", BESIDE, 0.9, -1)
     scene = {"detected": [box], "low": [box], "raw": [box]}
     assert causes([CAR, ("car", BESIDE, 1, 2)], **scene) == [(0, "merged")]
@@ -110,7 +110,7 @@ def test_two_objects_with_one_box_are_merged():
     [(0.05, "bytetrack", "track.low_score"), (0.3, "bytetrack", "track.high_score"), (0.05, "sort", "track.high_score"),
      (0.45, "bytetrack", "track.new_score"), (0.7, "bytetrack", "track.confirm")],
 )  # fmt: skip
-def test_a_detected_object_without_a_track_has_the_threshold_of_the_tracker(score, method, cause):
+def test_a_detected_object_without_a_track_names_the_trackers_threshold(score, method, cause):
     assert causes([CAR], [("car", AT, score, -1)], track=f"{{method: {method}}}") == [(0, cause)]
 
 
@@ -128,6 +128,6 @@ def test_the_three_most_frequent_causes_suggest_what_to_change():
     ]
 
 
-def test_what_is_seldom_or_has_no_threshold_suggests_nothing():
+def test_rare_causes_or_those_without_a_threshold_suggest_nothing():
     misses = [*(Miss(row, "min_score", 0.2) for row in range(2)), *(Miss(row, "nms", 0.9) for row in range(9))]
     assert suggestions(None, misses) == []

@@ -22,7 +22,7 @@ def test_counts_are_compared_per_line_direction_and_class():
     assert [(error.kind, error.frame, error.track_id) for error in errors] == [("missed", 20, 2), ("extra", 90, 9)]
 
 
-def test_an_event_is_paired_with_the_nearest_one_within_a_second():
+def test_events_are_paired_with_the_nearest_within_a_second():
     truth = [crossed(10, 1), crossed(50, 2)]
     assert count_errors([crossed(34, 8), crossed(52, 9)], truth, ["car"]) == []
     errors = count_errors([crossed(37, 8), crossed(52, 9)], truth, ["car"])

@@ -100,7 +100,7 @@ def test_more_boxes_than_coco_keeps_are_all_counted():
     assert match(truth, detections, FRAMES, CLASSES).false.sum() == 150
 
 
-def test_nothing_found_has_no_precision_and_an_average_precision_of_zero():
+def test_without_detections_precision_is_undefined_and_ap_is_zero():
     truth, none = boxes((0, 0, 0, 0, 1, False)), boxes()
     assert average_precision(truth, none, FRAMES, CLASSES)["ap"] == 0
     overall_rates = rates(truth, none, match(truth, none, FRAMES, CLASSES), CLASSES)

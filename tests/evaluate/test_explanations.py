@@ -37,7 +37,7 @@ def why(*, misses=(), switches=(), kind="missed", track_id=7, frame=100):
     return module._why(SimpleNamespace(frames=FRAMES, truth=truth), error, lost, wrong)
 
 
-def test_an_event_that_is_not_in_the_truth_has_no_other_reason():
+def test_an_event_missing_in_the_truth_has_no_other_reason():
     for fields in ({"kind": "extra"}, {"track_id": None}):
         assert why(misses=[(100, 7, "nms")], **fields) == "no such event in the truth within a second"
 
@@ -57,17 +57,17 @@ def test_the_most_frequent_cause_is_the_reason_unless_the_track_switched():
     assert why(misses=misses, switches=[(101, 7)]) == "switch at frame 101: track 3 to 9"
 
 
-def test_at_the_beginning_of_a_source_the_frames_of_another_are_not_around():
+def test_frames_of_another_source_are_not_neighbors():
     assert why(misses=[(-1, 7, "nms")], switches=[(-2, 7)], frame=3).startswith("tracked")
     assert why(misses=[(0, 7, "nms")], frame=25).startswith("missed in 1")
     assert why(misses=[(0, 7, "nms")], frame=26).startswith("tracked")
 
 
-def test_a_frame_that_is_not_evaluated_has_nothing_around_it():
+def test_an_unevaluated_frame_has_no_neighbors():
     assert why(misses=[(0, 7, "nms"), (199, 7, "nms")], switches=[(5, 7)], frame=900).startswith("tracked")
 
 
-def test_eight_rows_of_a_list_are_in_the_text():
+def test_the_text_lists_at_most_eight_rows():
     switch = {"kind": "switch", "source": "a", "label": "car", "id": 7, "before": 3, "after": 9, "lost": 0}
     for count, more in ((8, []), (9, ["  and 1 more, in --json"]), (1_234, ["  and 1,226 more, in --json"])):
         lines = list(module._track_lines({"track_errors": [{**switch, "frame": number} for number in range(count)]}))
@@ -78,7 +78,7 @@ def test_eight_rows_of_a_list_are_in_the_text():
 
 @pytest.mark.parametrize(("lost", "text"), [(0, ""), (1, ", after 1 frame without a track"),
                                             (12, ", after 12 frames without a track")])  # fmt: skip
-def test_how_long_an_object_had_no_track_is_said(lost, text):
+def test_the_time_without_a_track_is_shown(lost, text):
     error = {"source": "a", "label": "car", "id": 7, "before": 3, "after": 9, "lost": lost, "frame": 5}
     for kind, what in (("switch", "track 3 to 9"), ("fragment", "track 9")):
         lines = list(module._track_lines({"track_errors": [{**error, "kind": kind}]}))

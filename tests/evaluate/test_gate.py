@@ -31,7 +31,7 @@ def test_a_metric_below_its_minimum_or_not_measured_fails_with_the_reason(name, 
     assert list(failures(report_of(), {name: minimum})) == messages
 
 
-def test_counts_without_an_event_in_the_truth_have_no_share():
+def test_counts_without_true_events_have_no_share():
     report = report_of(counts={"accuracy": None}, counts_missing=None)
     assert list(failures(report, {"counts": 1})) == [
         "counts is not measured (there is nothing to measure it on), minimum 1"

@@ -47,7 +47,7 @@ def test_frames_that_a_slow_pipeline_drops_are_counted(root, tmp_path):
     assert latency["p50_ms"] > 150
 
 
-def test_images_are_played_at_ten_a_second(tmp_path):
+def test_images_are_paced_at_ten_a_second(tmp_path):
     for number in range(3):
         cv2.imwrite(str(tmp_path / f"{number}.png"), np.zeros((64, 64, 3), np.uint8))
     latency = measured(tmp_path, f"sources: {{a: {tmp_path}}}\nstages: {{draw: {{}}}}", limit=2)

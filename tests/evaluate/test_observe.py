@@ -29,7 +29,7 @@ def observed(root, limit, *, detect="min_score: 0.4", device="cpu"):
     return observe(graph, truth, lambda _: contextlib.nullcontext(), limit=limit), truth
 
 
-def test_the_boxes_are_those_of_the_configured_run(root, run_pipeline):
+def test_observed_boxes_equal_those_of_the_run(root, run_pipeline):
     seen, _ = observed(root, 24)
     plain = run_pipeline(TEXT.format(device="cpu", detect="min_score: 0.4", last="collect"), limit=24)
     objects = [record["objects"] for record in plain.records["street"]]
@@ -50,7 +50,7 @@ def test_a_part_of_a_video_may_end_before_its_truth(root):
     assert [frame.index for frame in seen.frames] == list(range(5))
 
 
-def test_candidates_go_below_the_threshold_and_past_suppression(root):
+def test_candidates_include_those_below_threshold_and_suppressed(root):
     seen, _ = observed(root, 8, detect="min_score: 0.4, labels: [car]")
     assert seen.names[: seen.classes] == ("car",)
     assert LOW_SCORE <= seen.low.score.min() < 0.1
@@ -75,7 +75,7 @@ def test_lines_are_counted_on_the_truth_and_every_miss_has_a_cause(root, device)
     assert not any("evaluate" in name for name in report["speed"]["ms_per_frame"])
 
 
-def test_frames_without_inference_are_left_out_of_average_precision(root):
+def test_skipped_frames_are_excluded_from_average_precision(root):
     seen, truth = observed(root, 9, detect="every: 3")
     assert seen.inferred.tolist() == [0, 3, 6]
     assert any("3 frames on which the network ran" in note for note in seen.notes)

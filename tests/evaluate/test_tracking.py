@@ -95,7 +95,7 @@ def test_a_switch_and_a_fragment_are_named_with_their_frames():
     ]
 
 
-def test_objects_without_a_track_do_not_count_and_classes_are_apart():
+def test_untracked_objects_do_not_count_and_classes_are_separate():
     truth = of(*((frame, 7, 0) for frame in range(8)))
     tracks = of(*((frame, -1, 0) for frame in range(8)))
     scores = tracking_scores(truth, tracks, FRAMES, ["person", "car"])
@@ -104,7 +104,7 @@ def test_objects_without_a_track_do_not_count_and_classes_are_apart():
     assert scores["per_class"]["car"]["mota"] is None
 
 
-def test_a_track_on_an_ignored_region_is_no_false_positive():
+def test_a_track_on_an_ignored_region_is_not_a_false_positive():
     truth = of(*((frame, 7, 0) for frame in range(8)), *((frame, -1, 100) for frame in range(8)))
     truth.ignore = truth.track_id < 0
     tracks = of(*((frame, 1, 0) for frame in range(8)), *((frame, 2, 100) for frame in range(8)))
@@ -126,7 +126,7 @@ def test_a_track_in_a_large_ignored_region_does_not_count_although_it_touches_an
     assert tracking_scores(truth, beside, FRAMES, ["person"])["mota"] == 0  # missed, and no false positive
 
 
-def test_a_missing_trackeval_comes_with_the_commands_that_install_it(monkeypatch):
+def test_a_missing_trackeval_is_reported_with_the_install_commands(monkeypatch):
     import sys
 
     from streamkit.core.errors import MissingPackage

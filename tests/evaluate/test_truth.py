@@ -114,7 +114,7 @@ def renamed_images(path):
     return path
 
 
-def test_images_of_a_folder_are_found_by_their_names(tmp_path):
+def test_images_of_a_folder_are_matched_by_name(tmp_path):
     files = ["in/shot7.jpg", "in/shot9.jpg", "in/shot10.jpg", "in/shot11.jpg"]
     truth = read(renamed_images(coco(tmp_path)), images={"a": files})
     assert shown(truth) == [(2, *ROWS[2][1:])]
@@ -124,7 +124,7 @@ def test_images_of_a_folder_are_found_by_their_names(tmp_path):
         read(tmp_path / "truth.json", images={"a": ["in/x.jpg", "in/y.jpg"]})
 
 
-def test_yolo_labels_are_found_by_the_names_of_the_images_of_a_source(tmp_path):
+def test_yolo_labels_are_matched_by_image_name(tmp_path):
     folder = yolo(tmp_path)
     (folder / "labels").rename(folder / "val")
     (folder / "labels").mkdir()
@@ -140,7 +140,7 @@ def test_yolo_labels_are_found_by_the_names_of_the_images_of_a_source(tmp_path):
         read(folder / "labels" / "val", images={"a": ["in/x.jpg"]})
 
 
-def test_of_several_folders_of_label_files_the_first_three_are_named(tmp_path):
+def test_the_error_names_the_first_three_label_folders(tmp_path):
     for name in ("val", "train", "test", "more"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "a_1.txt").touch()
@@ -162,7 +162,7 @@ def test_a_class_is_renamed_and_the_others_are_noted(tmp_path):
     assert truth.notes == ["class person is not evaluated (1 boxes of the truth): the pipeline has no such class"]
 
 
-def test_crowds_and_hidden_objects_are_ignored_not_left_out(tmp_path):
+def test_crowds_and_hidden_objects_are_ignore_regions(tmp_path):
     path = coco(tmp_path)
     whole = json.loads(path.read_text())
     whole["annotations"][1] |= {"iscrowd": 1, "area": 700.5}
@@ -177,13 +177,13 @@ def test_crowds_and_hidden_objects_are_ignored_not_left_out(tmp_path):
     assert len(read(tmp_path / "v.jsonl", min_visible=0.3).table("a", 0, W, H)) == 1  # it still crosses lines
 
 
-def test_an_object_that_is_just_visible_enough_counts(tmp_path):
+def test_an_object_of_exactly_the_minimum_visibility_counts(tmp_path):
     objects = [{"id": i, "label": "car", "box": [0, 0, 9, 9], "visible": share} for i, share in enumerate((0.24, 0.25))]
     (tmp_path / "v.jsonl").write_text(json.dumps({"frame": 0, "objects": objects}))
     assert read(tmp_path / "v.jsonl", min_visible=0.25).of("a", 0, W, H).ignore.tolist() == [True, False]
 
 
-def test_frames_that_the_file_does_not_list_are_not_labeled(tmp_path):
+def test_unlisted_frames_are_unlabeled(tmp_path):
     truth = read(jsonl(tmp_path))
     assert [truth.is_labeled("a", frame) for frame in (0, 1, 2, 3)] == [True, True, True, False]
     only = read(jsonl(tmp_path), only_labeled=True)
@@ -269,6 +269,6 @@ def coco_with(**parts):
         (lambda folder: yolo(folder, names="nc: 2"), {}, "data.yaml must have names"),
     ],
 )  # fmt: skip
-def test_a_wrong_truth_is_one_message_with_the_fix(tmp_path, make, options, message):
+def test_an_invalid_truth_gives_a_single_message_with_the_fix(tmp_path, make, options, message):
     with pytest.raises(ConfigError, match=message):
         read(make(tmp_path), **options)

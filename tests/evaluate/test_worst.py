@@ -38,7 +38,7 @@ def evaluation(root, truth, objects, count=40):
     return SimpleNamespace(seen=seen, matches=match(seen.truth, seen.detections, frames, NAMES))
 
 
-def test_the_frames_with_the_most_errors_come_first_and_their_neighbors_not_at_all(root):
+def test_the_worst_frames_come_first_without_their_neighbors(root):
     truth = {3: [BOX], 8: [BOX], 20: [BOX, ELSEWHERE], 26: [BOX], 33: [BOX]}
     objects = {20: [(500, 10, 600, 60)], 8: [(500, 10, 600, 60)], 33: [BOX], 39: [(1, 1, 30, 30)]}
     evaluated = evaluation(root, truth, objects)
@@ -46,20 +46,20 @@ def test_the_frames_with_the_most_errors_come_first_and_their_neighbors_not_at_a
     assert worst_frames(evaluated, 2) == [20, 8]
 
 
-def test_no_more_than_six_frames_are_shown(root):
+def test_at_most_six_frames_are_shown(root):
     evaluated = evaluation(root, {number: [BOX] for number in range(0, 400, 8)}, {}, count=400)
     assert worst_frames(evaluated) == [0, 8, 16, 24, 32, 40]
 
 
 @pytest.mark.parametrize(("count", "columns", "rows"), [(1, 1, 1), (2, 2, 1), (3, 3, 1), (4, 3, 2)])
-def test_the_frames_stand_in_three_columns_below_a_legend(root, tmp_path, count, columns, rows):
+def test_frames_are_in_three_columns_below_a_legend(root, tmp_path, count, columns, rows):
     evaluated = evaluation(root, {8 * number: [BOX] for number in range(count)}, {})
     assert draw_worst(evaluated, tmp_path / "w.png", lambda _: contextlib.nullcontext()) == count
     image = cv2.imread(str(tmp_path / "w.png"))
     assert image.shape == (36 + rows * (36 + 360), columns * 640, 3)
 
 
-def test_misses_are_red_and_false_positives_orange_at_their_places(root, tmp_path):
+def test_misses_are_red_and_false_positives_orange(root, tmp_path):
     evaluated = evaluation(root, {0: [BOX]}, {0: [ELSEWHERE]})
     assert draw_worst(evaluated, tmp_path / "w.png", lambda _: contextlib.nullcontext()) == 1
     image = cv2.imread(str(tmp_path / "w.png"))[72:].astype(int)  # below the legend and the caption
@@ -70,7 +70,7 @@ def test_misses_are_red_and_false_positives_orange_at_their_places(root, tmp_pat
     assert false[2] > false[1] + 20 > false[0] + 50
 
 
-def test_without_an_error_there_is_no_file(root, tmp_path):
+def test_no_file_is_written_without_errors(root, tmp_path):
     evaluated = evaluation(root, {0: [BOX]}, {0: [BOX]})
     assert draw_worst(evaluated, tmp_path / "w.png", lambda _: contextlib.nullcontext()) == 0
     assert list(tmp_path.iterdir()) == []

@@ -59,7 +59,7 @@ def test_a_torn_line_is_removed_before_the_next(tmp_path):
         json.loads(line)
 
 
-def test_a_last_line_whose_end_an_editor_has_left_out_stays(tmp_path):
+def test_a_last_line_without_a_line_break_is_kept(tmp_path):
     folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
     put(folder, "a")
     put(folder, "b")
@@ -70,7 +70,7 @@ def test_a_last_line_whose_end_an_editor_has_left_out_stays(tmp_path):
     assert put(folder, "d") == ["images/c.jpg"]
 
 
-def test_a_file_that_is_replaced_removed_or_shortened_is_read_again(tmp_path):
+def test_a_replaced_removed_or_shortened_file_is_read_again(tmp_path):
     folder, lines = opened(tmp_path / "c"), tmp_path / "c" / "collected.jsonl"
     for name in "abc":
         put(folder, name)
@@ -99,7 +99,7 @@ def test_another_kind_of_folder_is_refused(tmp_path):
         opened(tmp_path / "snaps" / "a.jpg")
 
 
-def test_without_room_for_the_line_there_is_no_image(tmp_path, monkeypatch):
+def test_no_image_is_left_if_its_line_cannot_be_written(tmp_path, monkeypatch):
     folder = opened(tmp_path / "c")
     put(folder, "a")
     real = os.write
@@ -117,7 +117,7 @@ def test_without_room_for_the_line_there_is_no_image(tmp_path, monkeypatch):
     assert images(tmp_path / "c") == ["images/a.jpg", "images/c.jpg"]
 
 
-def test_classes_keep_their_places(tmp_path):
+def test_classes_keep_their_numbers(tmp_path):
     folder = opened(tmp_path / "c")
     with folder.locked():
         folder.keep_classes("detect", ["car", "person"], None)
@@ -147,7 +147,7 @@ for i in range(100000):
 """
 
 
-def test_killed_writers_leave_whole_lines_of_whole_images(tmp_path):
+def test_killed_writers_leave_complete_lines_and_images(tmp_path):
     here = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     writers = [
         subprocess.Popen(
@@ -190,7 +190,7 @@ def test_several_processes_may_create_the_folder_at_once(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("wrong", [{"objects": 5}, {"objects": [1]}, {"collected": 5}, {"width": "8"}, {"image": 1}])
-def test_a_line_with_a_value_of_another_type_is_none(tmp_path, wrong):
+def test_a_line_with_a_value_of_a_wrong_type_is_skipped(tmp_path, wrong):
     folder = opened(tmp_path / "c")
     put(folder, "a")
     lines = tmp_path / "c" / "collected.jsonl"

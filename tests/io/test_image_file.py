@@ -35,7 +35,7 @@ def error_text(path, *limit) -> str:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_the_limit_is_that_of_the_pixels(suffix, image):
+def test_the_limit_applies_to_pixels(suffix, image):
     path = image(suffix, 200, 50)
     assert read_rgb(path, 0.01).shape == (50, 200, 3)
     assert error_text(path, 0.009999) == (
@@ -76,7 +76,7 @@ def test_a_file_far_larger_than_its_pixels_is_refused(image):
         (b"hello", "this is not an image that OpenCV can read"),
     ],
 )
-def test_what_is_no_image_is_told(content, text, tmp_path):
+def test_a_file_that_is_not_an_image_is_refused(content, text, tmp_path):
     path = tmp_path / "a.png"
     path.write_bytes(content)
     assert error_text(str(path)).startswith(f"{path}: {text}")
@@ -86,7 +86,7 @@ def test_what_is_no_image_is_told(content, text, tmp_path):
 @pytest.mark.parametrize(
     "siting", [Color("bt601", True, 0.5, 0.5), Color("bt709"), Color("bt2020", False, 0.0, 1.0)], ids=str
 )
-def test_an_image_is_converted_in_bands_as_in_one(siting, monkeypatch):
+def test_converting_in_bands_equals_converting_at_once(siting, monkeypatch):
     generator = np.random.default_rng(3)
     for height, width in [(1, 1), (2, 5), (3, 2), (7, 8), (16, 31), (33, 6)]:
         rgb = generator.integers(0, 256, (height, width, 3), np.uint8)
@@ -108,14 +108,14 @@ def test_no_float_copy_of_an_image_is_made(monkeypatch):
         tracemalloc.stop()
 
 
-def test_ffmpeg_takes_no_image_above_the_limit(tmp_path):
+def test_an_image_above_the_limit_is_not_passed_to_ffmpeg(tmp_path):
     path = tmp_path / "bomb.mp4"  # FFmpeg goes by the content
     path.write_bytes(b"BM" + bytes(12) + np.array([40, 16_000, -16_000], "<i4").tobytes() + bytes(60))
     with pytest.raises(SourceError, match="16000x16000 is more than 100 megapixels a frame, and is not decoded"):
         Demuxer(str(path))
 
 
-def test_what_ffmpeg_decodes_is_bounded_frame_by_frame(image):
+def test_frames_decoded_by_ffmpeg_are_bounded(image):
     demuxer = Demuxer(image("png", 200, 50))
     assert demuxer.stream.codec_context.options == {"max_pixels": "100000000"}
     demuxer.close()
@@ -137,7 +137,7 @@ def noise(path, **options):
 
 @pytest.mark.parametrize("options", [{}, {"progressive": True}, {"restart_marker_blocks": 4}], ids=str)
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.97])
-def test_a_jpeg_that_ends_early_is_refused_although_it_has_an_end(tmp_path, options, share):
+def test_a_truncated_jpeg_with_an_end_marker_is_refused(tmp_path, options, share):
     """OpenCV fills the rest with one color and reports it on standard error only."""
     path = tmp_path / "a.jpg"
     whole = noise(path, **options)
@@ -146,5 +146,5 @@ def test_a_jpeg_that_ends_early_is_refused_although_it_has_an_end(tmp_path, opti
     assert error_text(str(path)) == f"{path}: the JPEG is truncated"
 
 
-def test_an_image_of_one_color_is_whole(image):
+def test_an_image_of_a_single_color_is_complete(image):
     assert read_rgb(image("jpg", 160, 120)).shape == (120, 160, 3)

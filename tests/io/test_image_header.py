@@ -35,7 +35,7 @@ def size_of(data):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("size", [(1, 1), (40, 30), (30, 41), (300, 257)])
-def test_the_header_tells_what_opencv_decodes(kind, channels, size):
+def test_the_header_gives_the_size_decoded_by_opencv(kind, channels, size):
     data = encoded(kind, *size, channels)
     assert cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).shape[1::-1] == size
     assert size_of(data) == size
@@ -73,7 +73,7 @@ def tiff(order, entries, big=False):
         (b"\xff\xd8\xff\xff\x01\xff\xc4\0\4ab\xff\xff\xff\xc2\0\x11\10\0\5\0\6\3", (6, 5)),
     ],
 )  # fmt: skip
-def test_headers_that_opencv_does_not_write(data, size):
+def test_headers_not_written_by_opencv_are_read(data, size):
     assert size_of(data) == size
 
 
@@ -92,12 +92,12 @@ def test_headers_that_opencv_does_not_write(data, size):
         b"RIFF\0\0\0\0WAVEVP8X" + bytes(20), vp8x(5, 5)[:-1], b"RIFF\0\0\0\0WEBPVP8L" + bytes(20),
     ],
 )  # fmt: skip
-def test_what_tells_no_size_has_none(data):
+def test_headers_without_a_size_give_none(data):
     assert size_of(data) is None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_header_that_is_cut_short_has_no_size_or_the_right_one(kind):
+def test_a_truncated_header_gives_no_size_or_the_right_one(kind):
     data = encoded(kind, 40, 30)
     assert {size_of(data[:end]) for end in range(min(len(data), 700))} <= {None, (40, 30)}
 
@@ -115,7 +115,7 @@ def test_a_jpeg_of_nothing_but_empty_segments_ends():
     assert size_of(b"\xff\xd8" + b"\xff\xe0\0\2" * 200_000) is None
 
 
-def test_a_bomb_is_known_by_its_header():
+def test_a_decompression_bomb_is_recognized_by_its_header():
     header = struct.pack(">IIBBBBB", 16_000, 16_000, 8, 2, 0, 0, 0)
     data = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + header + struct.pack(">I", zlib.crc32(header))
     assert size_of(data) == (16_000, 16_000)

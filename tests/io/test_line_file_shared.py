@@ -30,7 +30,7 @@ sys.stdin.read()
 
 
 @pytest.mark.parametrize("if_exists", [None, "append", "overwrite"])
-def test_a_file_that_another_run_lets_grow_is_refused_and_left_alone(tmp_path, if_exists):
+def test_a_file_written_by_another_run_is_refused_unchanged(tmp_path, if_exists):
     """Lines of two runs in one file would be whole, but what wrote them could not be told."""
     path = tmp_path / "a.jsonl"
     with growing(path) as running:
@@ -49,7 +49,7 @@ def test_a_file_that_another_run_lets_grow_is_refused_and_left_alone(tmp_path, i
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
 
-def test_a_process_that_was_forked_does_not_keep_a_file_that_grew(tmp_path):
+def test_a_forked_process_does_not_keep_an_appended_file_locked(tmp_path):
     path = tmp_path / "a.jsonl"
     with growing(path, "fork") as running:
         running.wait()
@@ -59,7 +59,7 @@ def test_a_process_that_was_forked_does_not_keep_a_file_that_grew(tmp_path):
     assert path.read_bytes() == b"theirs\nmine\n"
 
 
-def test_a_file_that_is_put_aside_as_it_is_locked_is_not_taken_for_the_new_one(tmp_path, monkeypatch):
+def test_a_file_rotated_while_locking_is_not_mistaken_for_the_new_one(tmp_path, monkeypatch):
     path = tmp_path / "a.txt"
     theirs = LineFile(str(path), rotate={"size": 10})
     begin(theirs)
@@ -97,7 +97,7 @@ def test_a_full_disk_at_the_end_leaves_no_lock(tmp_path):
     assert caught.value is not None, "what was raised may live on"
 
 
-def test_a_name_that_another_run_takes_as_a_file_is_put_aside_ends_the_output(tmp_path, monkeypatch):
+def test_a_name_taken_by_another_run_during_rotation_ends_the_output(tmp_path, monkeypatch):
     path, counters = tmp_path / "a.txt", Counters()
     out = LineFile(str(path), rotate={"size": 6}, counters=counters)
     begin(out)

@@ -31,7 +31,7 @@ from streamkit.io.outputs import (
 
 
 @pytest.mark.parametrize("path", ["a.jsonl", "out/{source}.mp4", "-", "/tmp/x"])
-def test_good_paths(path):
+def test_valid_paths_are_accepted(path):
     check_path(path)
 
 
@@ -45,7 +45,7 @@ def test_good_paths(path):
         ("a\0b", "a zero character"),
     ],
 )
-def test_bad_paths(path, message):
+def test_invalid_paths_are_refused(path, message):
     with pytest.raises(ValueError, match=message):
         check_path(path)
 
@@ -58,11 +58,11 @@ def test_a_source_id_may_be_a_folder_but_not_lead_out():
             fill_path("out/{source}.mp4", id_)
 
 
-def test_names_beside():
+def test_temporary_names_are_beside_the_output():
     assert tagged_path(Path("out/gate.mp4"), "2") == Path("out/gate-2.mp4")
 
 
-def test_fresh_names(tmp_path):
+def test_existing_names_get_a_number(tmp_path):
     path = tmp_path / "a.jsonl"
     assert unused_path(path) == path
     path.touch()
@@ -71,12 +71,12 @@ def test_fresh_names(tmp_path):
     assert unused_path(path, "x") == tmp_path / "a-x.jsonl"
 
 
-def test_a_name_that_no_disk_takes_is_told(tmp_path):
+def test_an_impossible_name_is_reported(tmp_path):
     with pytest.raises(OutputError, match=r"^cannot write .*x\.jsonl: the name is too long$"):
         unused_path(tmp_path / f"{'x' * 300}.jsonl")
 
 
-def test_a_part_file_that_the_disk_keeps_ends_nothing(tmp_path, monkeypatch):
+def test_a_part_file_that_cannot_be_removed_does_not_end_the_run(tmp_path, monkeypatch):
     file = AtomicFile(tmp_path / "a.jsonl")
     file.begin()
 
@@ -89,7 +89,7 @@ def test_a_part_file_that_the_disk_keeps_ends_nothing(tmp_path, monkeypatch):
     AtomicFile(tmp_path / "a.jsonl").begin()  # the name is free for another
 
 
-def test_a_whole_file_appears_when_finished(tmp_path):
+def test_a_complete_file_appears_when_finished(tmp_path):
     path = tmp_path / "deep" / "er" / "a.txt"
     file = AtomicFile(path)
     file.begin().write_bytes(b"half")
@@ -101,7 +101,7 @@ def test_a_whole_file_appears_when_finished(tmp_path):
 
 
 @pytest.mark.parametrize("name", [None, "b.txt"])
-def test_a_file_is_on_the_disk_before_it_has_its_name(tmp_path, monkeypatch, name):
+def test_a_file_is_synced_before_it_is_renamed(tmp_path, monkeypatch, name):
     """After a power cut a file that has its name must have its bytes, too."""
     calls, fsync, replace = [], os.fsync, os.replace
     synced = lambda handle: (calls.append(("fsync", os.readlink(f"/proc/self/fd/{handle}"))), fsync(handle))  # noqa: E731
@@ -143,7 +143,7 @@ def test_a_discarded_file_leaves_the_old_one(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_two_outputs_cannot_have_one_name(tmp_path):
+def test_two_outputs_cannot_share_a_name(tmp_path):
     first = AtomicFile(tmp_path / "a.txt")
     first.begin()
     with pytest.raises(OutputError, match="another output"):
@@ -178,7 +178,7 @@ def another_run(path: Path, *how: str) -> Iterator[subprocess.Popen[str]]:
         running.kill()
 
 
-def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
+def test_a_file_written_by_another_run_is_refused_unchanged(tmp_path):
     path = tmp_path / "a.txt"
     with another_run(path) as running:
         file = AtomicFile(path)
@@ -196,7 +196,7 @@ def test_what_another_run_is_writing_is_refused_and_left_alone(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
+def test_the_part_file_of_a_dead_run_is_taken_over(tmp_path):
     with another_run(tmp_path / "a.txt") as running:
         running.kill()
         running.wait()
@@ -206,7 +206,7 @@ def test_what_a_run_that_is_dead_has_left_is_taken_over(tmp_path):
         file.discard()
 
 
-def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
+def test_a_forked_process_does_not_keep_the_lock(tmp_path):
     with another_run(tmp_path / "a.txt", "fork") as running:
         running.wait()
         file = AtomicFile(tmp_path / "a.txt")
@@ -216,7 +216,7 @@ def test_a_process_that_was_forked_does_not_keep_it(tmp_path):
         running.stdin.close()  # and so the child ends
 
 
-def test_a_part_is_swept_when_its_run_is_dead_however_young_it_is(tmp_path):
+def test_a_part_file_of_a_dead_run_is_removed_at_any_age(tmp_path):
     part = tmp_path / ".a.txt.part"
     with another_run(tmp_path / "a.txt") as running:
         os.utime(part, (1, 1))
@@ -230,7 +230,7 @@ def test_a_part_is_swept_when_its_run_is_dead_however_young_it_is(tmp_path):
     assert not sweep(part)  # it is gone
 
 
-def test_a_part_of_this_run_is_not_swept(tmp_path):
+def test_a_part_file_of_this_run_is_not_removed(tmp_path):
     file = AtomicFile(tmp_path / "a.txt")
     file.begin().write_text("mine")
     assert not sweep(file.part)
@@ -238,7 +238,7 @@ def test_a_part_of_this_run_is_not_swept(tmp_path):
     assert (tmp_path / "a.txt").read_text() == "mine"
 
 
-def test_a_part_that_is_begun_while_another_is_looked_at_is_not_swept(tmp_path, monkeypatch):
+def test_a_part_file_created_during_the_cleanup_is_not_removed(tmp_path, monkeypatch):
     """Between opening a part and locking it, its run may finish it, and the next one begin."""
     part, locks = tmp_path / ".a.txt.part", outputs.lock
     part.write_text("first")
@@ -253,7 +253,7 @@ def test_a_part_that_is_begun_while_another_is_looked_at_is_not_swept(tmp_path, 
     assert (part.read_text(), (tmp_path / "a.txt").read_text()) == ("second", "first")
 
 
-def test_a_part_that_cannot_be_removed_is_an_error(tmp_path):
+def test_a_part_file_that_cannot_be_removed_is_an_error(tmp_path):
     (tmp_path / ".a.txt.part").mkdir()
     with pytest.raises(IsADirectoryError):
         sweep(tmp_path / ".a.txt.part")
@@ -261,7 +261,7 @@ def test_a_part_that_cannot_be_removed_is_an_error(tmp_path):
 
 @pytest.mark.parametrize("lacks", ["file system", "system"])
 @pytest.mark.parametrize(("age_s", "goes"), [(0.0, False), (50.0, False), (70.0, True)])
-def test_where_nothing_can_be_locked_only_what_is_old_is_swept(tmp_path, monkeypatch, lacks, age_s, goes):
+def test_without_locks_only_old_part_files_are_removed(tmp_path, monkeypatch, lacks, age_s, goes):
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -277,7 +277,7 @@ def test_where_nothing_can_be_locked_only_what_is_old_is_swept(tmp_path, monkeyp
 
 
 @pytest.mark.parametrize("number", [errno.EAGAIN, errno.EACCES])
-def test_what_a_system_says_of_a_file_that_is_locked(tmp_path, monkeypatch, number):
+def test_lock_errors_of_all_systems_are_recognized(tmp_path, monkeypatch, number):
     def refuse(*_: object) -> None:
         raise OSError(number, "locked")
 
@@ -289,7 +289,7 @@ def test_what_a_system_says_of_a_file_that_is_locked(tmp_path, monkeypatch, numb
 
 
 @pytest.mark.parametrize("lacks", ["file system", "system"])
-def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, monkeypatch, lacks):
+def test_files_are_written_without_lock_support(tmp_path, monkeypatch, lacks):
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -304,14 +304,14 @@ def test_where_nothing_can_be_locked_files_are_written_all_the_same(tmp_path, mo
     assert (tmp_path / "a.txt").read_text() == "mine"
 
 
-def test_must_be_new(tmp_path):
+def test_an_existing_file_is_refused_if_it_must_be_new(tmp_path):
     (tmp_path / "a.txt").touch()
     with pytest.raises(OutputError, match="it exists, and if_exists is fail"):
         AtomicFile(tmp_path / "a.txt", must_be_new=True).begin()
     AtomicFile(tmp_path / "b.txt", must_be_new=True).begin()
 
 
-def test_a_report_is_probed_and_then_whole(tmp_path):
+def test_a_report_is_probed_first_and_written_completely(tmp_path):
     path = tmp_path / "deep" / "r.json"
     write = ReportFile(path)
     assert os.listdir(path.parent) == [".r.json.part"]
@@ -325,7 +325,7 @@ def test_a_report_is_probed_and_then_whole(tmp_path):
     assert ReportFile(Path("/dev/null"))("x") is None
 
 
-def test_a_report_that_grows_is_whole_at_any_moment(tmp_path):
+def test_a_growing_report_is_complete_at_any_moment(tmp_path):
     path = tmp_path / "r.json"
     write = ReportFile(path)
     for number in range(3):
@@ -352,7 +352,7 @@ def test_a_pipe_gets_a_report_once(tmp_path):
     assert texts == ["all\n"]
 
 
-def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
+def test_a_failed_report_leaves_the_old_one(tmp_path):
     path = tmp_path / "r.json"
     path.write_text("old")
     write = ReportFile(path)
@@ -363,7 +363,7 @@ def test_a_report_that_cannot_be_written_later_leaves_the_old_one(tmp_path):
     assert path.read_text() == "old"
 
 
-def test_at_an_end_at_once_no_part_file_is_left(tmp_path):
+def test_an_immediate_end_leaves_no_part_file(tmp_path):
     whole, other, removed = (AtomicFile(tmp_path / name) for name in ("a.txt", "b.txt", "c.txt"))
     for file in (whole, other, removed):
         file.begin()
@@ -373,7 +373,7 @@ def test_at_an_end_at_once_no_part_file_is_left(tmp_path):
     assert os.listdir(tmp_path) == ["a.txt"]
 
 
-def test_paths_that_cannot_be(tmp_path):
+def test_impossible_paths_are_refused(tmp_path):
     (tmp_path / "file").touch()
     (tmp_path / "folder").mkdir()
     with pytest.raises(OutputError, match=r"file/a\.txt: a part of the path is a file"):
@@ -384,13 +384,13 @@ def test_paths_that_cannot_be(tmp_path):
         AtomicFile("/proc/nothing/a.txt").begin()
 
 
-def test_errors_say_the_path_and_the_reason():
+def test_errors_have_the_path_and_the_reason():
     assert str(output_error("a/b", OSError(errno.ENOSPC, "No space"))) == "cannot write a/b: the disk is full"
     assert str(output_error("a/b", OSError(errno.EIO, "Input/output error"))) == "cannot write a/b: Input/output error"
     assert str(output_error("a/b", ValueError("two\nlines"))) == "cannot write a/b: two lines"
 
 
-def test_a_file_may_get_its_name_at_its_end(tmp_path):
+def test_a_file_may_be_named_at_its_end(tmp_path):
     file = AtomicFile(tmp_path / "from-1.txt", unique=True)
     file.begin().write_text("x")
     file.finish("from-1-to-9.txt")
@@ -398,7 +398,7 @@ def test_a_file_may_get_its_name_at_its_end(tmp_path):
     AtomicFile(tmp_path / "from-1.txt").begin()  # nobody claims the first name any more
 
 
-def test_two_processes_may_write_one_part_file_each(tmp_path):
+def test_two_processes_may_each_write_a_part_file(tmp_path):
     first, other = AtomicFile(tmp_path / "a.txt", unique=True), AtomicFile(tmp_path / "a.txt", unique=True)
     assert first.part != other.part
     assert first.path == other.path
@@ -447,7 +447,7 @@ def test_numbered_files_are_listed(tmp_path, monkeypatch):
     assert outputs.paths(["v/{source}.mp4"], ["a", "b"]) == ["v/a.mp4", "v/a-3.mp4", "v/b-20260102T030405Z.mp4"]
 
 
-def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
+def test_a_file_has_the_permissions_of_the_umask(tmp_path):
     before = os.umask(0)
     try:
         file = AtomicFile(tmp_path / "a.txt")
@@ -458,7 +458,7 @@ def test_a_file_has_the_rights_that_the_user_gives_to_new_files(tmp_path):
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o666
 
 
-def test_what_is_locked_is_far_behind_all_data(tmp_path):
+def test_the_locked_byte_is_beyond_all_data(tmp_path):
     """Where locks are mandatory, as on SMB, what is locked cannot be written through another handle."""
     file = AtomicFile(tmp_path / "a.txt")
     with file.begin().open("r+b") as other:
@@ -468,7 +468,7 @@ def test_what_is_locked_is_far_behind_all_data(tmp_path):
     file.discard()
 
 
-def test_a_placeholder_that_is_not_known_is_named_with_those_that_are():
+def test_an_unknown_placeholder_is_reported_with_the_valid_ones():
     with pytest.raises(ValueError, match=r"^path knows the placeholder \{source\} only, got \{x\} in 'a\{x\}'$"):
         check_path("a{x}")
     with pytest.raises(ValueError, match=r"^path knows the placeholders \{a\}, \{b\}, got \{source\} in "):
@@ -501,13 +501,13 @@ def test_a_writer_has_its_file_once_it_is_finished(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
-def test_a_writer_that_nothing_was_written_to_makes_no_file(tmp_path):
+def test_an_unused_writer_creates_no_file(tmp_path):
     with AtomicWriter(tmp_path / "a.txt", Text):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_writer_that_an_error_has_broken_raises_it_again_and_leaves_nothing(tmp_path):
+def test_a_broken_writer_raises_its_error_again_and_leaves_no_file(tmp_path):
     writer = AtomicWriter(tmp_path / "a.txt", Text)
     with pytest.raises(OutputError, match="the disk is full"), writer.out():
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -17,7 +17,7 @@ def rows(*numbers):
     return pa.table({"source": ["gate"] * len(numbers), "n": numbers}, SCHEMA)
 
 
-def test_it_appears_when_it_is_whole(tmp_path):
+def test_a_parquet_file_appears_when_complete(tmp_path):
     file = TableFile(tmp_path / "a.parquet", SCHEMA)
     assert file.size_bytes == 0
     file.write(rows(1, 2))
@@ -31,14 +31,14 @@ def test_it_appears_when_it_is_whole(tmp_path):
     assert parquet_file.read().column("n").to_pylist() == [1, 2, 3]
 
 
-def test_it_may_get_another_name(tmp_path):
+def test_a_parquet_file_may_be_renamed(tmp_path):
     file = TableFile(tmp_path / "1.parquet", SCHEMA)
     file.write(rows(1))
     file.finish("1-9.parquet")
     assert os.listdir(tmp_path) == ["1-9.parquet"]
 
 
-def test_nothing_is_left_of_one_that_is_given_up(tmp_path):
+def test_a_discarded_parquet_file_leaves_nothing(tmp_path):
     def abandoned():
         with TableFile(tmp_path / "a.parquet", SCHEMA) as file:
             file.write(rows(1))
@@ -49,13 +49,13 @@ def test_nothing_is_left_of_one_that_is_given_up(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-def test_one_without_rows_is_not_made(tmp_path):
+def test_a_parquet_file_without_rows_is_not_created(tmp_path):
     with TableFile(tmp_path / "a.parquet", SCHEMA):
         pass
     assert os.listdir(tmp_path) == []
 
 
-def test_what_cannot_be_written_is_told_each_time(tmp_path):
+def test_each_failed_write_is_reported(tmp_path):
     (tmp_path / "a").write_text("a file")
     file = TableFile(tmp_path / "a" / "b.parquet", SCHEMA)
     with pytest.raises(OutputError, match=r"b\.parquet: a part of the path is a file where a folder is needed"):
@@ -63,7 +63,7 @@ def test_what_cannot_be_written_is_told_each_time(tmp_path):
     file.discard()
 
 
-def test_without_pyarrow_it_is_said_who_needs_it(monkeypatch):
+def test_missing_pyarrow_is_reported_with_the_stage_that_needs_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(MissingPackage, match=r"stage: parquet needs the package pyarrow"):
         arrow("stage: parquet")

@@ -46,13 +46,13 @@ def clip(source="gate", days=0.0, size=100, kind="crossed"):
         (TEMPLATE, ("gate", "x", "y", None, -1.0), "clips/gate/000000.000s-y.mp4"),
     ],
 )
-def test_names(template, about, path):
+def test_names_of_clips_are_filled_in(template, about, path):
     assert str(shelf(template=template).path(*about)) == path
 
 
 @pytest.mark.parametrize("template", ["s/{time}_{label}_{track_id}.jpg", "s/{label}/{kind}_{label}_{stage}_{time}.jpg"])
 @pytest.mark.parametrize("label", ["a" * 255, "é" * 200, "車" * 100], ids=["255 bytes", "two bytes", "three bytes"])
-def test_long_labels_are_cut_so_that_the_file_can_be_written(template, label):
+def test_long_labels_are_shortened_to_fit_the_file_name(template, label):
     retention = shelf({"size": 0}, template=template)
     kind, stage = "happened_" * 20, "stage" * 20
     paths = [retention.path("gate", stage, kind, NOON, 0.0, label=text, track_id="7") for text in (label, f"{label}b")]
@@ -64,11 +64,11 @@ def test_long_labels_are_cut_so_that_the_file_can_be_written(template, label):
     assert not [path for path in paths if path.exists()], "a cut name is removed like any other"
 
 
-def test_a_name_that_is_taken_gets_a_number():
+def test_an_existing_name_gets_a_number():
     assert [clip().name for _ in range(3)] == [f"20260801T120000.250Z-crossed{n}.mp4" for n in ("", "-2", "-3")]
 
 
-def test_old_clips_go():
+def test_old_clips_are_removed():
     old, new = clip(days=8), clip("other", days=6)
     retention = shelf({"age": 7 * 86400})
     retention.tidy(0.0)
@@ -76,7 +76,7 @@ def test_old_clips_go():
     assert retention.counts.values == {"clips removed: over age": 1}
 
 
-def test_the_oldest_go_where_all_are_too_large():
+def test_the_oldest_clips_are_removed_above_the_size():
     clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
     retention = shelf({"size": 250})
     retention.tidy(0.0)
@@ -85,7 +85,7 @@ def test_the_oldest_go_where_all_are_too_large():
 
 
 @pytest.mark.parametrize(("size", "left"), [(400, 4), (399, 3), (301, 3), (300, 3), (299, 2), (100, 1), (99, 0)])
-def test_what_is_kept_at_exactly_its_size(size, left):
+def test_clips_of_exactly_the_size_are_kept(size, left):
     clips = [clip(f"s{n}", days=4 - n, size=100) for n in range(4)]
     retention = shelf({"size": size})
     retention.tidy(0.0)
@@ -94,7 +94,7 @@ def test_what_is_kept_at_exactly_its_size(size, left):
 
 
 @pytest.mark.parametrize(("older_s", "stays"), [(-0.5, True), (0.0, True), (0.5, False)])
-def test_what_is_kept_at_exactly_its_age(monkeypatch, older_s, stays):
+def test_clips_of_exactly_the_age_are_kept(monkeypatch, older_s, stays):
     path = clip()
     os.utime(path, (1_000_000.0 - older_s,) * 2)
     monkeypatch.setattr(time, "time", lambda: 1_003_600.0)
@@ -102,7 +102,7 @@ def test_what_is_kept_at_exactly_its_age(monkeypatch, older_s, stays):
     assert path.exists() is stays
 
 
-def test_what_is_too_old_counts_no_more_toward_the_size():
+def test_expired_clips_do_not_count_toward_the_size():
     old, clips = clip("old", days=9, size=1000), [clip(f"s{n}", days=4 - n, size=100) for n in range(2)]
     retention = shelf({"age": 7 * 86400, "size": 200})
     retention.tidy(0.0)
@@ -110,7 +110,7 @@ def test_what_is_too_old_counts_no_more_toward_the_size():
     assert retention.counts.values == {"clips removed: over age": 1}
 
 
-def test_of_files_of_one_moment_the_first_by_name_goes():
+def test_of_simultaneous_files_the_first_by_name_is_removed():
     clips = [clip(f"s{n}", size=100) for n in (2, 0, 1)]
     for path in clips:
         os.utime(path, (1000, 1000))
@@ -119,21 +119,21 @@ def test_of_files_of_one_moment_the_first_by_name_goes():
 
 
 @pytest.mark.parametrize(("free", "there"), [(799, False), (800, True), (801, True)])
-def test_room_at_exactly_what_has_to_be_free(monkeypatch, free, there):
+def test_exactly_min_free_is_enough(monkeypatch, free, there):
     usage = shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
     assert shelf(min_free=800).room() is there
 
 
 @pytest.mark.parametrize(("free", "there"), [(99_999_999, False), (100_000_000, True)])
-def test_without_min_free_100_mb_have_to_be_free(monkeypatch, free, there):
+def test_the_default_min_free_is_100_mb(monkeypatch, free, there):
     path, usage = clip(days=9), shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=free))
     assert shelf().room() is there
     assert path.exists()
 
 
-def test_room_ends_as_soon_as_there_is_enough(monkeypatch):
+def test_removal_stops_as_soon_as_there_is_enough_space(monkeypatch):
     clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
     usage = shutil.disk_usage(".")
     monkeypatch.setattr(
@@ -145,7 +145,7 @@ def test_room_ends_as_soon_as_there_is_enough(monkeypatch):
     assert [path.exists() for path in clips] == [False, True, True, True]
 
 
-def test_it_looks_once_a_minute_or_when_there_is_a_new_clip():
+def test_retention_runs_once_a_minute_or_after_a_new_clip():
     retention = shelf({"size": 50})
     retention.tidy(0.0)
     path = clip()
@@ -159,7 +159,7 @@ def test_it_looks_once_a_minute_or_when_there_is_a_new_clip():
     assert not path.exists()
 
 
-def test_nothing_else_ever_goes():
+def test_other_files_are_never_removed():
     ours = clip(days=9)
     folder = ours.parent
     others = [
@@ -175,14 +175,14 @@ def test_nothing_else_ever_goes():
     assert all(path.exists() for path in others)
 
 
-def test_without_keep_nothing_goes():
+def test_nothing_is_removed_without_keep():
     path = clip(days=9999)
     shelf().tidy(0.0)
     assert path.exists()
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_room_is_made_where_it_may_be(monkeypatch, there):
+def test_clips_are_removed_to_free_space_if_allowed(monkeypatch, there):
     clips = [clip(f"s{n}", days=4 - n) for n in range(4)]
     usage = shutil.disk_usage(".")
 
@@ -197,7 +197,7 @@ def test_room_is_made_where_it_may_be(monkeypatch, there):
     assert "it resumes when there is room" in retention.full()
 
 
-def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
+def test_no_space_is_freed_without_the_option(monkeypatch):
     path = clip(days=9)
     usage = shutil.disk_usage(".")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage._replace(free=1))
@@ -206,7 +206,7 @@ def test_room_is_never_made_where_nobody_asked_for_it(monkeypatch):
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.EACCES])
-def test_a_share_that_does_not_answer_is_told_where_a_file_is_written(number, monkeypatch):
+def test_a_hanging_share_is_reported_when_a_file_is_written(number, monkeypatch):
     retention = shelf(keep={"age": 3600.0}, min_free=1000)
     clip(days=1)
 
@@ -223,7 +223,7 @@ def test_a_share_that_does_not_answer_is_told_where_a_file_is_written(number, mo
     assert dict(retention.counts.values) == {}
 
 
-def test_parts_of_clips():
+def test_partial_clips_are_removed():
     folder = clip().parent
     part = folder / ".20260801T120000.250Z-crossed-2.mp4.part"
     for path in (part, folder / ".x.mp4.part", folder / "20260801T120000.250Z-crossed-2.mp4.part"):
@@ -236,7 +236,7 @@ def test_parts_of_clips():
     assert len([name for name in os.listdir(folder) if name.endswith(".part")]) == 2
 
 
-def test_a_part_that_cannot_be_swept_is_said_and_ends_nothing(monkeypatch):
+def test_a_partial_clip_that_cannot_be_removed_is_reported(monkeypatch):
     folder = clip().parent
     parts = [folder / f".20260801T120000.250Z-crossed-{n}.mp4.part" for n in (2, 3)]
     for part in parts:
@@ -262,11 +262,11 @@ def test_a_part_that_cannot_be_swept_is_said_and_ends_nothing(monkeypatch):
     [(TEMPLATE, True), ("/data/{time}.mp4", True), ("{source}/{time}.mp4", False), ("./{time}.mp4", False),
      ("clips/{kind}.mp4", False)],
 )  # fmt: skip
-def test_which_templates_can_be_tidied(template, may):
+def test_templates_that_support_retention_are_recognized(template, may):
     assert removable(template) is may
 
 
-def test_a_clip_that_cannot_be_removed_is_said(monkeypatch):
+def test_a_clip_that_cannot_be_removed_is_reported(monkeypatch):
     clip(days=9)
     retention = shelf({"age": 1})
 
@@ -292,7 +292,7 @@ def test_snapshots_have_more_in_their_names():
     assert str(picture(source="yard/{date}")) == "snaps/yard/{date}/2026-08-01/20260801T120000.250Z_person_7.jpg"
 
 
-def test_a_folder_goes_with_its_last_picture():
+def test_a_folder_is_removed_with_its_last_image():
     old, other = picture(), picture(time_s=NOON + 86400)
     paths = [old, old.with_name("20260801T120001.250Z_person_8.jpg"), other, other.with_name("notes.txt")]
     for path in paths:
@@ -308,7 +308,7 @@ def test_a_folder_goes_with_its_last_picture():
     assert retention.counts["snapshots removed: over age"] == 3
 
 
-def test_the_folder_of_all_files_stays_without_one():
+def test_the_root_folder_is_not_removed():
     """A share may be mounted there."""
     retention = shelf({"age": 3600.0}, template="clips/{time}.mp4")
     path = retention.path("gate", "door", "crossed", NOON, 0.0)
@@ -328,11 +328,11 @@ def test_the_folder_of_all_files_stays_without_one():
         ("clips", 5_000_000_000, "recording stops: less than 5,000 MB are free under clips; it resumes when there"),
     ],
 )
-def test_the_message_that_there_is_no_room(what, min_free, text):
+def test_missing_space_is_reported(what, min_free, text):
     assert FileRetention(TEMPLATE, None, min_free, Counters(), what).full().startswith(text)
 
 
-def test_the_disk_is_asked_where_the_folder_will_be(monkeypatch):
+def test_free_space_is_measured_at_the_future_folder(monkeypatch):
     checked_paths, usage = [], shutil.disk_usage(".")
     monkeypatch.setattr(
         shutil, "disk_usage", lambda path: checked_paths.append(str(path)) or usage._replace(free=10**12)

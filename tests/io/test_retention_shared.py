@@ -69,7 +69,7 @@ def writers(folder: Path, size: int, count: int = 150) -> tuple[dict[str, int], 
     return written, counted, peak_count
 
 
-def test_two_processes_keep_a_folder_below_its_size_and_remove_the_oldest_of_both(tmp_path):
+def test_two_processes_remove_the_oldest_clips_of_both(tmp_path):
     written, counted, peak_count = writers(tmp_path, 2000)
     left = {str(path.relative_to(tmp_path)) for path in tmp_path.glob("clips/*/*.mp4")}
     assert len(written) == 300
@@ -82,7 +82,7 @@ def test_two_processes_keep_a_folder_below_its_size_and_remove_the_oldest_of_bot
     assert not list(tmp_path.rglob("*.part"))
 
 
-def test_a_process_waits_while_another_removes_and_counts_what_is_left(tmp_path, monkeypatch):
+def test_a_process_waits_while_another_removes_and_then_counts_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     first, other = (FileRetention("c/{source}/{time}.mp4", {"size": 300}, None, Counters()) for _ in range(2))
     for number in range(5):
@@ -100,7 +100,7 @@ def test_a_process_waits_while_another_removes_and_counts_what_is_left(tmp_path,
     assert not other._counters.values
 
 
-def test_room_that_another_process_made_costs_no_file(tmp_path, monkeypatch):
+def test_space_freed_by_another_process_removes_no_further_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     file_retention = FileRetention("c/{source}/{time}.mp4", None, 1000, Counters())
     AtomicFile(file_retention.path("gate", "s", "k", 1785585600, 0.0)).write(b"x" * 100)
@@ -110,7 +110,7 @@ def test_room_that_another_process_made_costs_no_file(tmp_path, monkeypatch):
     assert len(list(tmp_path.rglob("*.mp4"))) == 1
 
 
-def test_a_folder_that_is_removed_while_a_file_begins_is_made_again(tmp_path, monkeypatch):
+def test_a_folder_removed_while_a_file_is_created_is_recreated(tmp_path, monkeypatch):
     """Retention removes the folder of a source with its last file; the source's process may begin the next one."""
     from streamkit.io import outputs
 
@@ -128,7 +128,7 @@ def test_a_folder_that_is_removed_while_a_file_begins_is_made_again(tmp_path, mo
     assert len(times) == 3
 
 
-def test_a_folder_that_cannot_be_locked_is_tidied_all_the_same(tmp_path, monkeypatch):
+def test_retention_applies_without_lock_support(tmp_path, monkeypatch):
     from streamkit.io import retention
 
     def refuse(*_):

@@ -4,7 +4,7 @@ import av
 import numpy as np
 import pytest
 from support.clips import write
-from support.rights import without_rights
+from support.unprivileged import without_rights
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device

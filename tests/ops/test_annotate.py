@@ -48,7 +48,7 @@ def place(mark):
         ((0, 0, 0, 0), (0, 0, 2, 2)),
     ],
 )
-def test_outline_place(box, expected):
+def test_outlines_are_placed_around_boxes(box, expected):
     marks, ends = lay(objects(box))
     assert ends == [1]
     assert place(marks[0]) == expected
@@ -60,7 +60,7 @@ def test_outline_place(box, expected):
     "box",
     [(-50, 10, -1, 20), (650, 10, 700, 20), (10, -9, 20, -1), (10, 361, 20, 400), (30, 10, 20, 40), (np.nan, 1, 2, 3)],
 )
-def test_boxes_that_are_not_in_the_picture_are_left_out(box):
+def test_boxes_outside_the_image_are_skipped(box):
     marks, ends = lay(objects(box, (10, 10, 20, 20)))
     assert ends == [1]
     assert place(marks[0])[:2] == (10, 10)
@@ -84,14 +84,14 @@ def test_outline_is_never_further_than_a_pixel_and_half_a_line_from_the_box():
     ((360, 480), 2, 14), ((480, 640), 2, 16), ((1080, 1920), 4, 26), ((1920, 1080), 4, 26), ((2160, 3840), 8, 44),
     ((2, 2), 2, 8),
 ])  # fmt: skip
-def test_sizes_follow_the_picture(size, line, text):
+def test_sizes_scale_with_the_image(size, line, text):
     atlas = Atlas()
     marks, _ = lay(objects((0, 0, 2, 2)), Style(), [gray(*size)], atlas)
     assert marks[0]["border"] == line
     assert marks[1]["y2"] - marks[1]["y1"] == text
 
 
-def test_sizes_that_are_asked_for_are_made_even():
+def test_requested_sizes_are_rounded_to_even():
     marks, _ = lay(objects((100, 100, 200, 200)), Style(thickness=3, text_size=21))
     assert marks[0]["border"] == 4
     assert marks[1]["y2"] - marks[1]["y1"] == 22
@@ -107,7 +107,7 @@ def test_sizes_that_are_asked_for_are_made_even():
         (QUIET, []),
     ],
 )
-def test_label_text(style, pieces):
+def test_labels_have_name_score_and_track(style, pieces):
     atlas = Atlas()
     table = objects((100, 100, 200, 200), track_id=np.array([7]), labels=("car",))
     marks, _ = lay(table, style, atlas=atlas)
@@ -117,7 +117,7 @@ def test_label_text(style, pieces):
     assert marks["x1"][2:].tolist() == marks["x2"][1:-1].tolist(), "pieces stand side by side"
 
 
-def test_an_identity_is_named_in_place_of_the_track_and_may_give_the_color():
+def test_an_identity_replaces_the_track_in_label_and_color():
     atlas = Atlas()
     boxes = (100, 100, 200, 200), (300, 100, 400, 200)
     table = objects(*boxes, track_id=np.array([7, 8]), labels=("car",), extra={"identity": np.array([3, -1])})
@@ -130,7 +130,7 @@ def test_an_identity_is_named_in_place_of_the_track_and_may_give_the_color():
     assert len(lay(text, Style(color="identity"))[0])
 
 
-def test_a_row_without_track_name_or_score_is_labeled_with_what_it_has():
+def test_a_label_omits_missing_parts():
     atlas = Atlas()
     table = objects((100, 100, 200, 200), track_id=np.array([-1]), class_id=[33], labels=("car",))
     table = table.with_columns(score=np.full(1, np.nan, np.float32))
@@ -148,7 +148,7 @@ def test_a_row_without_track_name_or_score_is_labeled_with_what_it_has():
         ((100, 352, 200, 360), "left", 338),
     ],
 )
-def test_label_stays_in_the_picture(box, x, y):
+def test_a_label_stays_within_the_image(box, x, y):
     marks, _ = lay(objects(box, labels=("person",)), Style())
     outline, first, last = marks[0], marks[1], marks[-1]
     assert place(first)[1] == y
@@ -157,7 +157,7 @@ def test_label_stays_in_the_picture(box, x, y):
 
 
 @pytest.mark.parametrize("color", [Color("bt601", False), Color("bt709", True)])
-def test_colors_are_the_surfaces_own_and_stable(color):
+def test_colors_follow_the_surface_and_are_stable(color):
     fills, inks = palette_yuv(color)
     table = objects((10, 60, 20, 70), (30, 60, 40, 71), (50, 60, 60, 72), class_id=[0, 3, 23], labels=("a",))
     marks, _ = lay(table, Style(scores=False), [gray(color=color)])
@@ -206,7 +206,7 @@ def test_points_in_shares_are_those_of_the_frame():
         (((-9, -9), (101, 250)), False, (0, 0)),
     ],
 )
-def test_the_label_of_a_line_or_zone(points, closed, corner):
+def test_lines_and_zones_have_labels(points, closed, corner):
     marks = shown_marks(Shown(points, closed=closed, text="door 3"))
     label = marks[marks["sprite"] >= 0]
     assert len(label) > 0
@@ -226,7 +226,7 @@ def test_lines_and_trails_may_be_left_out():
     assert len(shown_marks(trail, Style(only=("car",)))) == 1
 
 
-def test_labels_of_each_frame_are_moved_apart_by_themselves():
+def test_labels_are_separated_within_each_frame():
     """The same crowded boxes in two frames: their labels have the same places."""
     boxes = [(100, 100, 160, 200), (104, 100, 164, 200), (108, 102, 168, 200)]
     frame = np.repeat(np.arange(2, dtype=np.int32), 3)
@@ -270,13 +270,13 @@ def test_keypoints_outside_or_unknown_are_left_out():
     assert [place(m) for m in marks[1:]] == [(48, 58, 52, 62), (-2, -2, 2, 2)]
 
 
-def test_only_selects_by_name_or_number():
+def test_objects_are_selected_by_name_or_number():
     table = objects(*[(10, 10 + i, 20, 20 + i) for i in range(4)], class_id=[0, 1, 2, 9], labels=("a", "b", "c"))
     marks, _ = lay(table, Style(False, False, False, only=("b", "9", "zebra")))
     assert marks["y1"].tolist() == [10, 12]
 
 
-def test_frames_keep_their_own_marks():
+def test_marks_stay_with_their_frame():
     surfaces = [gray(), None, gray(90, 120), gray()]
     table = Detections.concat(
         [objects((10, 10, 20, 20)), objects((1, 1, 9, 9)), objects((50, 50, 200, 60))], rows=[0, 1, 2]
@@ -286,14 +286,14 @@ def test_frames_keep_their_own_marks():
     assert place(marks[1]) == (50, 50, 120, 62)
 
 
-def test_nothing_to_draw():
+def test_nothing_is_drawn_without_objects():
     marks, ends = lay([Detections.empty(), Detections.empty()], Style(), [gray(), gray()])
     assert len(marks) == 0
     assert ends == [0, 0]
     assert lay([], Style())[1] == [0]
 
 
-def test_hundreds_of_boxes():
+def test_hundreds_of_boxes_are_drawn():
     rng = np.random.default_rng(0)
     start = rng.uniform(-50, 600, (500, 2))
     table = objects(*np.hstack([start, start + rng.uniform(0, 90, (500, 2))]), labels=("car",))
@@ -320,14 +320,14 @@ def covered(corner, sizes):
     return np.triu(both, 1)
 
 
-def test_labels_that_cover_none_stay():
+def test_non_overlapping_labels_are_not_moved():
     labels = rects([(10, 10), (100, 10), (10, 24)], [(90, 14)] * 3)
     boxes = rects([(10, 24), (100, 24), (10, 38)], [(50, 50)] * 3)
     assert separate_labels(labels, boxes, SIZE).tolist() == labels[:, :2].tolist()
     assert separate_labels(labels[:0], boxes[:0], SIZE).shape == (0, 2)
 
 
-def test_the_first_stays_and_the_next_takes_the_next_free_place():
+def test_an_overlapping_label_moves_to_the_next_free_place():
     """Two objects in one place: the second label goes to the box's right end, or else to the first free place."""
     wide, narrow = rects([(100, 100)], [(200, 80)]), rects([(100, 100)], [(60, 80)])
     two = rects([(100, 86)] * 2, [(80, 14)] * 2)
@@ -335,7 +335,7 @@ def test_the_first_stays_and_the_next_takes_the_next_free_place():
     assert separate_labels(two, np.concatenate([narrow, narrow]), SIZE).tolist() == [[100, 86], [100, 100]]
 
 
-def test_one_that_covers_none_is_not_moved_by_others_that_do():
+def test_overlapping_labels_do_not_move_others():
     labels = rects([(100, 86), (100, 86), (100, 100)], [(80, 14)] * 3)
     boxes = rects([(100, 100), (100, 100), (100, 114)], [(60, 80)] * 3)
     corner = separate_labels(labels, boxes, SIZE)
@@ -343,7 +343,7 @@ def test_one_that_covers_none_is_not_moved_by_others_that_do():
     assert not covered(corner, [(80, 14)] * 3).any()
 
 
-def test_where_there_is_no_room_the_least_is_covered():
+def test_without_space_the_overlap_is_minimal():
     labels = rects([(0, 0)] * 2, [(20, 14)] * 2)
     assert separate_labels(labels, labels, (20, 20))[1].tolist() == [0, 6]
 
@@ -353,7 +353,7 @@ places = st.tuples(st.integers(0, 250), st.integers(10, 120), st.integers(2, 100
 
 @settings(deadline=None)
 @given(st.lists(places, min_size=1, max_size=12))
-def test_labels_stay_even_and_in_the_frame_and_cover_no_more_than_before(label_places):
+def test_separated_labels_are_even_within_the_frame_and_overlap_no_more(label_places):
     boxes = 2 * rects([p[:2] for p in label_places], [p[2:] for p in label_places])
     sizes = np.array([(90, 14)] * len(label_places))
     wanted = np.clip(boxes[:, :2] - (0, 14), 0, np.array(SIZE) - sizes[0])
@@ -381,7 +381,7 @@ FITTING = Style(fit_labels=True)
         ((10, 100, 30, 160), {}, ["car"]),
     ],
 )
-def test_a_label_is_as_long_as_its_object_is_wide(box, columns, text):
+def test_a_label_is_shortened_to_the_width_of_its_object(box, columns, text):
     table = objects(box, labels=("car",), **{name: np.array(column) for name, column in columns.items()})
     atlas = Atlas()
     marks, _ = lay(table, FITTING, atlas=atlas)
@@ -390,6 +390,6 @@ def test_a_label_is_as_long_as_its_object_is_wide(box, columns, text):
     assert sprites == [atlas.text(piece, height)[0] for piece in text]
 
 
-def test_without_fit_labels_every_label_is_whole():
+def test_without_fit_labels_every_label_is_complete():
     marks, _ = lay(objects((10, 100, 16, 110), labels=("car",), track_id=np.array([7])), Style())
     assert len([mark for mark in marks if mark["sprite"] >= 0]) == 3

@@ -29,12 +29,12 @@ def f32(*rows):
         ((9, 9, 1, 1), (0, 0, 10, 10), 0.0),  # edges in the wrong order
     ],
 )
-def test_iou_of_known_boxes(a, b, iou):
+def test_the_iou_of_boxes_is_exact(a, b, iou):
     assert boxes.iou_matrix(f32(a), f32(b))[0, 0] == pytest.approx(iou, abs=1e-6)
     assert boxes.iou_matrix(f32(b), f32(a))[0, 0] == pytest.approx(iou, abs=1e-6)
 
 
-def test_iou_matrix_has_a_row_for_each_of_the_first():
+def test_the_iou_matrix_has_a_row_for_each_first_box():
     ious = boxes.iou_matrix(np.zeros((3, 4), np.float32), np.zeros((5, 4), np.float32))
     assert ious.shape == (3, 5)
     assert ious.dtype == np.float32
@@ -54,7 +54,7 @@ def test_to_source_inverts_the_geometry(scale_x, scale_y, offset_x, offset_y, ro
     np.testing.assert_allclose(back, source, atol=0.05)
 
 
-def test_to_source_by_hand():
+def test_to_source_equals_manual_results():
     # 640x360 letterboxed into 416x416, centerd: scale 0.65, 91 rows above.
     assert boxes.to_source(f32((65, 91, 416, 325)), f32(0.65, 0.65, 0, 91)).tolist() == [
         pytest.approx([100, 0, 640, 360], abs=1e-3)
@@ -73,7 +73,7 @@ def test_clip_cuts_at_the_border():
 
 
 @pytest.mark.parametrize("rect", [(0, 0, 40, 30), (2, 4, 3, 5), (38, 28, 40, 30)])
-def test_a_rect_may_be_any_part_of_its_frame(rect):
+def test_a_rect_may_be_any_region_of_its_frame(rect):
     boxes.check_rects([rect], [(40, 30)])
 
 
@@ -84,7 +84,7 @@ def test_a_rect_may_be_any_part_of_its_frame(rect):
         (4, 0, 4, 30), (0, 4, 40, 4),
     ],
 )  # fmt: skip
-def test_a_rect_that_is_no_part_of_its_frame_is_refused(rect):
+def test_a_rect_outside_its_frame_is_refused(rect):
     with pytest.raises(ValueError, match="a rect is left, top, right, bottom within the frame"):
         boxes.check_rects([rect], [(40, 30)])
 
@@ -107,7 +107,7 @@ SPECS = {
 
 
 @given(st.tuples(NUMBERS, NUMBERS, NUMBERS, NUMBERS), st.integers(1, 700), st.integers(1, 500), st.floats(0, 1))
-def test_a_rect_is_the_box_in_whole_pixels_within_the_picture(box, width, height, pad):
+def test_a_rect_is_the_box_in_whole_pixels_within_the_image(box, width, height, pad):
     x1, y1, x2, y2 = min(box[0], box[2]), min(box[1], box[3]), max(box[0], box[2]), max(box[1], box[3])
     ((left, top, right, bottom),) = crop_rects([[x1, y1, x2, y2]], [[width, height]], pad).tolist()
     assert left % 2 == top % 2 == 0
@@ -128,7 +128,7 @@ def test_a_rect_is_the_box_in_whole_pixels_within_the_picture(box, width, height
 
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_a_box_that_is_no_box_gives_nothing(wrong):
+def test_an_invalid_box_gives_no_rect(wrong):
     rects = crop_rects([[10, 10, wrong, 30], [10, 10, 20, 30], [30, 10, 20, 30]], [[64, 48]] * 3)
     assert rects.tolist() == [[0, 0, 0, 0], [10, 10, 20, 30], [0, 0, 0, 0]]
     assert rects.dtype == np.int32
@@ -136,7 +136,7 @@ def test_a_box_that_is_no_box_gives_nothing(wrong):
 
 
 @given(st.integers(1, 4000), st.integers(1, 4000), st.sampled_from(list(SPECS)))
-def test_many_placements_are_those_of_each(width, height, name):
+def test_many_placements_equal_single_ones(width, height, name):
     spec = SPECS[name]
     sizes = np.array([[width, height], [height, width], [width, width]])
     placed = placements(spec, sizes[:, 0], sizes[:, 1])
@@ -154,7 +154,7 @@ RECTS = [(0, 0, 200, 150), (10, 20, 61, 99), (120, 0, 200, 31), (198, 148, 200, 
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_crops_are_what_opencv_makes_of_slices(name):
+def test_crops_equal_opencv_on_slices(name):
     import cv2
 
     spec = SPECS[name]
@@ -172,7 +172,7 @@ def test_crops_are_what_opencv_makes_of_slices(name):
             assert np.abs(ours - theirs)[2:-2, 2:-2].max() <= 6
 
 
-def test_what_the_kernel_is_told_of_parts_is_what_it_would_be_told_of_each():
+def test_kernel_arguments_of_parts_equal_those_of_each():
     from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
 
     surfaces = [scene(), scene(1, 64, 48, Color()), scene(2)]
@@ -194,7 +194,7 @@ def test_what_the_kernel_is_told_of_parts_is_what_it_would_be_told_of_each():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", SPECS)
-def test_the_gpu_cuts_what_the_reference_cuts(name):
+def test_gpu_and_reference_crop_equally(name):
     import cupy
 
     spec = SPECS[name]

@@ -61,7 +61,7 @@ def plainly(data: np.ndarray, color: Color, width: int, height: int) -> np.ndarr
 
 @pytest.mark.parametrize("color", COLORS, ids=str)
 @pytest.mark.parametrize(("width", "height"), [(12, 8), (7, 5), (1, 1), (2, 3)])
-def test_to_rgb_is_the_standards_formula(color: Color, width: int, height: int) -> None:
+def test_to_rgb_equals_the_formula_of_the_standard(color: Color, width: int, height: int) -> None:
     data = noise(width, height)
     rgb = to_rgb(Surface(data, color), width, height)
     assert rgb.shape == (height, width, 3)
@@ -84,7 +84,7 @@ def test_to_rgb_is_the_standards_formula(color: Color, width: int, height: int) 
         ("bt2020", True, (255, 255, 255), (255, 128, 128)),
     ],
 )
-def test_known_colors(matrix, full_range, rgb, yuv) -> None:
+def test_primary_colors_are_exact(matrix, full_range, rgb, yuv) -> None:
     color = Color(matrix, full_range)
     data = from_rgb(np.full((2, 2, 3), rgb, np.uint8), color)
     assert (data[0, 0], data[2, 0], data[2, 1]) == yuv
@@ -92,7 +92,7 @@ def test_known_colors(matrix, full_range, rgb, yuv) -> None:
 
 
 @pytest.mark.parametrize("color", COLORS, ids=str)
-def test_there_and_back(color: Color) -> None:
+def test_conversion_and_back_preserves_colors(color: Color) -> None:
     np.testing.assert_allclose(yuv_to_rgb(color)[:, :3] @ rgb_to_yuv(color)[:, :3], np.eye(3), atol=1e-12)
     rgb = smooth(65, 47)
     data = from_rgb(rgb, color)
@@ -115,7 +115,7 @@ def test_odd_sizes_repeat_the_edge() -> None:
     ("siting", "weights"),
     [(0.0, {1: 0.25, 2: 0.5, 3: 0.25}), (0.5, {2: 0.5, 3: 0.5}), (1.0, {2: 0.25, 3: 0.5, 4: 0.25})],
 )
-def test_chroma_is_averaged_around_its_place(siting: float, weights: dict[int, float]) -> None:
+def test_chroma_is_averaged_around_its_position(siting: float, weights: dict[int, float]) -> None:
     for axis in (0, 1):
         color = Color("bt601", True, *((siting, 0.5) if axis == 1 else (0.5, siting)))
         for at in range(8):
@@ -126,7 +126,7 @@ def test_chroma_is_averaged_around_its_place(siting: float, weights: dict[int, f
 
 
 @pytest.mark.parametrize("color", [c for c in COLORS if (c.chroma_x, c.chroma_y) == (0.0, 0.5)], ids=str)
-def test_as_ffmpeg(color: Color) -> None:
+def test_conversion_equals_ffmpeg(color: Color) -> None:
     av = pytest.importorskip("av")
     from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
@@ -166,12 +166,12 @@ def test_a_tall_image_has_no_seams_in_its_chroma(chroma_y: float) -> None:
 @pytest.mark.parametrize(
     "rgb", [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 3), np.float32), np.zeros((0, 4, 3), np.uint8)]
 )
-def test_from_rgb_refuses_what_is_no_picture(rgb: np.ndarray) -> None:
+def test_from_rgb_refuses_arrays_that_are_not_images(rgb: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"needs an image of shape \(h, w, 3\), uint8, got"):
         from_rgb(rgb, Color())
 
 
-def test_a_surface_must_hold_the_picture() -> None:
+def test_a_surface_must_fit_the_image() -> None:
     surface = Surface(noise(8, 6), Color())
     with pytest.raises(ValueError, match="a surface of 8x6 pixels cannot hold a frame of 10x6"):
         to_rgb(surface, 10, 6)
@@ -211,7 +211,7 @@ def test_a_copy_from_the_device_is_counted() -> None:
 @pytest.mark.parametrize("xp", ["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
 @pytest.mark.parametrize("color", COLORS, ids=str)
 @pytest.mark.parametrize(("width", "height"), [(64, 48), (33, 21), (2, 3)])
-def test_write_nv12_is_from_rgb_where_the_image_is(color: Color, width: int, height: int, xp: str) -> None:
+def test_write_nv12_equals_from_rgb_within_the_image(color: Color, width: int, height: int, xp: str) -> None:
     arrays = pytest.importorskip(xp)
     rgb = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     wanted = from_rgb(rgb, color).astype(int)

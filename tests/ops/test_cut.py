@@ -49,7 +49,7 @@ def plain(data, rect, step):
     return out
 
 
-def test_a_part_is_what_the_plain_loop_cuts():
+def test_a_region_equals_that_of_a_plain_loop():
     surfaces = [noise(*size, seed) for seed, size in enumerate(SIZES)]
     parts = cut([surfaces[i] for i in OF], [SIZES[i] for i in OF], RECTS, STEPS)
     for part, i, rect, step in zip(parts, OF, RECTS, STEPS, strict=True):
@@ -58,14 +58,14 @@ def test_a_part_is_what_the_plain_loop_cuts():
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 5), st.integers(0, 5), st.integers(1, 9))
-def test_any_part_and_step(width, height, left, top, step):
+def test_any_region_and_step_is_cut(width, height, left, top, step):
     surface = noise(52, 54, width)
     rect = 2 * left, 2 * top, 2 * left + width, 2 * top + height
     (part,) = cut([surface], [(52, 54)], [rect], [step])
     assert np.array_equal(part.data, plain(surface.data, rect, step))
 
 
-def test_a_part_does_not_share_memory_with_its_picture():
+def test_a_region_does_not_share_memory_with_its_image():
     surface = noise(64, 48)
     (part,) = cut([surface], [(64, 48)], [(0, 0, 64, 48)], [1])
     assert not np.shares_memory(part.data, surface.data)
@@ -73,7 +73,7 @@ def test_a_part_does_not_share_memory_with_its_picture():
 
 @pytest.mark.parametrize("color", [Color(), Color("bt601", True, 0.5, 0.5), Color(chroma_y=0.0)])
 @pytest.mark.parametrize("step", [1, 2, 3, 5])
-def test_colors_stay_where_they_are(color, step):
+def test_colors_stay_at_their_position(color, step):
     """The mean of the frame in RGB is what the small one shows: its chroma is read where it sits."""
     y, x = np.mgrid[:240, :300]
     rgb = np.stack([128 + 90 * np.sin(x / 40), 128 + 90 * np.cos(y / 35), 128 + 60 * np.sin((x + y) / 50)], -1)
@@ -85,12 +85,12 @@ def test_colors_stay_where_they_are(color, step):
     assert np.abs(cut_rgb - expected)[2:-2, 2:-2].max() < 3.5
 
 
-def test_the_step_leaves_at_least_what_is_asked_for():
+def test_the_step_leaves_at_least_the_requested_size():
     assert [step_for((w, 100), 640) for w in (10, 640, 1279, 1280, 3840)] == [1, 1, 1, 2, 6]
     assert cut_size((0, 0, 3840, 2160), 6) == (640, 360)
 
 
-def test_what_does_not_fit_is_refused():
+def test_invalid_regions_are_refused():
     surface = noise(64, 48)
     with pytest.raises(ValueError, match="within the frame"):
         cut([surface], [(63, 48)], [(0, 0, 64, 48)], [1])
@@ -120,7 +120,7 @@ def test_device_equals_host():
 
 
 @pytest.mark.gpu
-def test_the_device_waits_for_a_picture_that_is_not_ready():
+def test_the_device_waits_for_an_unfinished_image():
     import cupy
 
     frame = noise(1280, 720)
@@ -145,7 +145,7 @@ def plain_sharpness(surface, rect):
     return float(edges.var())
 
 
-def test_it_is_the_variance_of_the_laplacian():
+def test_sharpness_is_the_variance_of_the_laplacian():
     surface = noise()
     values = sharpness([surface] * 5, [(64, 48)] * 5, SHARP_RECTS)
     assert values.tolist() == pytest.approx([plain_sharpness(surface, rect) for rect in SHARP_RECTS], rel=1e-9)
@@ -153,7 +153,7 @@ def test_it_is_the_variance_of_the_laplacian():
     assert values[3] > 0 or plain_sharpness(surface, SHARP_RECTS[3]) == 0
 
 
-def test_blur_makes_it_less():
+def test_blurring_reduces_sharpness():
     import cv2
 
     sharp = noise(128, 96)
@@ -166,7 +166,7 @@ def test_blur_makes_it_less():
     assert values[-1] < values[0] / 50
 
 
-def test_what_lies_beside_the_part_does_not_matter():
+def test_sharpness_ignores_pixels_outside_the_region():
     surface, rect = noise(), (10, 10, 40, 40)
     other = Surface(surface.data.copy(), surface.color)
     other.data[:10] = other.data[40:] = 0
@@ -174,7 +174,7 @@ def test_what_lies_beside_the_part_does_not_matter():
     assert sharpness([surface], [(64, 48)], [rect]) == sharpness([other], [(64, 48)], [rect])
 
 
-def test_none_and_nonsense():
+def test_sharpness_of_no_region_is_empty_and_invalid_regions_are_refused():
     assert sharpness([], [], []).shape == (0,)
     with pytest.raises(ValueError, match="within the frame"):
         sharpness([noise()], [(64, 48)], [(0, 0, 65, 48)])

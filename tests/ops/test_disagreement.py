@@ -33,11 +33,11 @@ def table(*objects, labels=LABELS):
         ([], [], ([], [])),
     ],
 )
-def test_disagreements(first, second, expected):
+def test_disagreements_of_two_detectors_are_listed(first, second, expected):
     assert disagreements(table(*first), table(*second), 0.5, 0.5) == expected
 
 
-def test_a_label_that_the_other_does_not_know_is_no_disagreement():
+def test_a_label_unknown_to_the_other_detector_is_not_a_disagreement():
     first, second = table((A, "car", 0.9), (B, "person", 0.9)), table(labels=("person", "bus"))
     assert disagreements(first, second, 0.5, 0.5) == ([1], [])
     assert disagreements(first, detections(), 0.5, 0.5) == ([0, 1], []), "its labels are unknown"

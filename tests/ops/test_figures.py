@@ -40,7 +40,7 @@ def changed(marks, ends, atlas, surface=None):
     return after.data[: after.height] != before.data[: before.height]
 
 
-def test_a_skeleton_is_lines_between_the_points_that_are_shown():
+def test_a_skeleton_is_drawn_between_visible_keypoints():
     person = table(
         keypoints=points([100, 100, 0.9], [200, 100, 0.9], [200, 50, 0.2], [900, 9, 0.9], [np.nan, 9, 0.9]),
         skeleton=Skeleton(edges=((0, 1), (1, 2), (0, 3), (0, 4), (0, 9))),
@@ -65,7 +65,7 @@ def test_a_skeleton_is_lines_between_the_points_that_are_shown():
     ],
 )
 @pytest.mark.parametrize("thickness", [2, 4, 6, 8])
-def test_a_line_covers_what_is_near_it(a, b, thickness):
+def test_a_line_covers_the_pixels_near_it(a, b, thickness):
     person = table(keypoints=points([*a, 1], [*b, 1]), skeleton=Skeleton(edges=((0, 1),)))
     atlas = Atlas()
     marks, _ = laid(person, Style(**QUIET, thickness=thickness), atlas=atlas)
@@ -89,7 +89,7 @@ def test_a_line_has_no_holes():
     assert seen[:, 20:320].any(axis=0).all()
 
 
-def test_a_mask_is_drawn_on_its_blocks_over_a_share():
+def test_a_mask_is_drawn_on_blocks_above_a_share():
     mask = np.zeros((360, 640), bool)
     mask[101:140, 51:90] = True
     mask[110:120, 60:70] = False
@@ -123,7 +123,7 @@ def test_masks_may_be_left_out_and_empty_ones_draw_nothing():
     assert not (laid(table(2, mask=column), Style(**QUIET, masks=0))[0]["sprite"] == STENCIL).any()
 
 
-def test_classes_of_places_are_drawn_below_everything():
+def test_class_maps_are_drawn_below_everything():
     atlas = Atlas()
     road, sky = (rle.encode(np.ones((90, 640), bool), 640, 360, 0, top) for top in (270, 0))
     facts = [{"segmentation": {"road": road, "sky": sky}}]
@@ -139,7 +139,7 @@ def test_classes_of_places_are_drawn_below_everything():
     assert other[0]["color"] == only[0]["color"], "whatever else there is"
 
 
-def test_stencils_that_reach_over_the_sides():
+def test_stencils_beyond_the_border_are_clipped():
     atlas = Atlas()
     blocks = np.ones((40, 40), bool)
     marks = np.zeros(2, MARK)
@@ -238,7 +238,7 @@ def test_only_rows_with_corners_are_rotated_boxes():
     ],
 )
 @pytest.mark.parametrize("thickness", [2, 4, 6])
-def test_lines_and_zones_cover_what_is_near_them(points, closed, thickness):
+def test_lines_and_zones_cover_the_pixels_near_them(points, closed, thickness):
     shown = [({"a": Shown(points, closed=closed)}, 640, 360)]
     seen, _ = seen_of(Style(**QUIET, thickness=thickness), shown=shown)
     pairs = list(zip(points, (*points[1:], points[0]), strict=True))[: len(points) - (not closed)]

@@ -53,7 +53,7 @@ def test_any_text_at_any_size_has_a_sprite(text, height):
 
 
 @pytest.mark.parametrize(("text", "same"), [("Straße", "Stra?e"), ("猫", "?"), ("a\nb", "a?b"), ("🚗 2", "? 2")])
-def test_what_ascii_lacks_becomes_a_question_mark(text, same):
+def test_non_ascii_characters_become_question_marks(text, same):
     atlas = Atlas()
     a, width = atlas.text(text, 14)
     b, other = atlas.text(same, 14)
@@ -61,7 +61,7 @@ def test_what_ascii_lacks_becomes_a_question_mark(text, same):
     assert np.array_equal(atlas.masks(a, width, 14)[0], atlas.masks(b, other, 14)[0])
 
 
-def test_endless_names_are_cut():
+def test_overlong_names_are_shortened():
     atlas = Atlas()
     assert atlas.text("n" * 5000, 14)[1] == atlas.text("n" * 64, 14)[1]
 
@@ -76,7 +76,7 @@ def test_dot_is_round(diameter):
     assert luma[diameter // 2, diameter // 2] == 255
 
 
-def test_growing_keeps_what_was_there():
+def test_growing_the_atlas_keeps_its_sprites():
     atlas = Atlas()
     start, width = atlas.text("first", 40)
     before = atlas.masks(start, width, 40)[0].copy()
@@ -98,7 +98,7 @@ def test_memory_is_bounded_over_many_batches(monkeypatch):
 
 
 @pytest.mark.gpu
-def test_device_has_the_same_bytes_as_it_grows():
+def test_the_atlas_on_the_device_equals_the_host_while_growing():
     atlas = Atlas()
     for i in range(80):
         atlas.text(f"number {i}", 40)

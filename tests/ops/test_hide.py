@@ -74,14 +74,14 @@ def plain(surface, regions, masks):
 @pytest.mark.parametrize(
     "box", [(4, 6, 40, 38, 8), (0, 0, 64, 48, 16), (10, 2, 12, 4, 8), (2, 2, 62, 8, 20), (0, 40, 30, 48, 2)]
 )
-def test_a_region_equals_sample_by_sample(box, smooth):
+def test_a_hidden_region_equals_a_plain_loop(box, smooth):
     surface = noise(48, 64)
     regions = region(*box, smooth=smooth)
     for plane, expected in zip(planes(hide([surface], regions, NONE)[0]), plain(surface, regions, NONE), strict=True):
         assert np.array_equal(plane, expected)
 
 
-def test_regions_that_overlap_and_masks():
+def test_overlapping_regions_and_masks_are_hidden():
     surface = noise(48, 64)
     masks = np.array([1, 0, 1, 1, 0, 1, 0, 0, 1], np.uint8)
     regions = together(
@@ -92,7 +92,7 @@ def test_regions_that_overlap_and_masks():
 
 
 @pytest.mark.parametrize("smooth", [0, 1])
-def test_nothing_finer_than_a_cell_is_left(smooth):
+def test_no_detail_below_the_cell_size_is_left(smooth):
     """Two frames whose cells have the same means cannot be told apart afterwards."""
     first, second = noise(64, 64, 1), noise(64, 64, 1)
     y, uv = second.data[:64], second.data[64:]
@@ -110,7 +110,7 @@ def test_nothing_finer_than_a_cell_is_left(smooth):
     assert np.array_equal(hide([first], regions, NONE)[0].data, hide([second], regions, NONE)[0].data)
 
 
-def test_outside_of_regions_nothing_changes_and_what_was_given_is_as_it_was():
+def test_pixels_outside_regions_and_the_input_are_unchanged():
     surface = noise(48, 64)
     before = surface.data.copy()
     hidden = hide([surface], region(8, 8, 24, 24, 8), NONE)[0]
@@ -122,7 +122,7 @@ def test_outside_of_regions_nothing_changes_and_what_was_given_is_as_it_was():
     assert not changed.any()
 
 
-def test_in_place():
+def test_hiding_in_place_changes_the_surface():
     surface, copy = noise(48, 64), noise(48, 64)
     regions = together(region(0, 0, 40, 40, 8), region(20, 20, 64, 48, 12, smooth=1))
     expected = hide([copy], regions, NONE)[0]
@@ -132,7 +132,7 @@ def test_in_place():
     assert hide([surface], regions, NONE, in_place=True)[0] is not surface
 
 
-def test_only_pictures_with_regions_are_new():
+def test_only_images_with_regions_are_copied():
     surfaces = [noise(48, 64, i) for i in range(3)]
     hidden = hide(surfaces, region(0, 0, 8, 8, 8, frame=1), NONE)
     assert [a is b for a, b in zip(hidden, surfaces, strict=True)] == [True, False, True]
@@ -142,7 +142,7 @@ def test_only_pictures_with_regions_are_new():
 @pytest.mark.parametrize(
     "box", [(1, 0, 8, 8, 8), (0, 0, 8, 8, 7), (0, 0, 66, 8, 8), (8, 8, 8, 16, 8), (-2, 0, 8, 8, 8)]
 )
-def test_regions_that_cannot_be(box):
+def test_invalid_regions_are_refused(box):
     with pytest.raises(ValueError, match="a region"):
         hide([noise(48, 64)], region(*box), NONE)
 
@@ -189,7 +189,7 @@ def test_device_equals_host(frames, max_regions, in_place):
             assert (device.data == was).all(), "what was given is not changed"
 
 
-def test_the_crowd_is_one():
+def test_many_regions_equal_a_plain_loop_on_the_host():
     """What the device is tested with is well on the host, too: every region lies in its frame."""
     surfaces, regions, masks = crowd(6, 4)
     hidden = hide(surfaces, regions, masks)
@@ -227,7 +227,7 @@ def test_every_pixel_of_a_box_is_in_its_region(box, grow):
     assert max(record["columns"], record["rows"]) <= 10
 
 
-def test_who_is_hidden():
+def test_hidden_objects_are_selected_by_options():
     table = detections([[0, 0, 40, 80], [100, 0, 140, 80], [200, 0, 240, 80]], label=["person", "car", "dog"])
     assert len(laid(table, HideSpec(True)).table) == 3
     assert len(laid(table, HideSpec(True, frozenset(["person", "dog"]))).table) == 2
@@ -238,14 +238,14 @@ def test_who_is_hidden():
     assert kinds["smooth"].tolist() == [0, 1]
 
 
-def test_boxes_that_are_none_and_those_out_of_sight():
+def test_invalid_boxes_and_those_outside_the_image_are_skipped():
     none = [[np.nan, 0, 5, 5], [0, np.nan, 5, 5], [50, 50, 20, 60], [50, 60, 60, 50]]
     table = detections([*none, [700, 10, 800, 50], [10, 10, 20, 20]])
     for grow in (0.0, 0.1):
         assert laid(table, HideSpec(True, grow=grow)).table["x1"].tolist() == [10 if not grow else 8]
 
 
-def test_regions_come_by_picture_with_their_cells_one_behind_the_other():
+def test_regions_are_ordered_by_image_with_consecutive_cells():
     table = detections([[0, 0, 40, 80]] * 4)
     table = table.with_columns(batch_row=np.array([0, 0, 1, 3], np.int32))
     records = regions([gray(640, 360)] * 4, [(640, 360)] * 4, [table, table], [HideSpec(True), HideSpec(False)]).table
@@ -256,7 +256,7 @@ def test_regions_come_by_picture_with_their_cells_one_behind_the_other():
 
 @pytest.mark.parametrize("share", [False, True])
 @pytest.mark.parametrize(("width", "height"), [(640, 360), (1920, 1080), (160, 90)])
-def test_no_pixel_of_a_zone_stays_clear(width, height, share):
+def test_no_pixel_of_a_zone_is_clear(width, height, share):
     import cv2
 
     rng = np.random.default_rng(0)
@@ -315,7 +315,7 @@ def test_a_zone_in_pixels_is_scaled_with_the_frame(labels):
     assert scaled.masks.tolist() == expected.masks.tolist()
 
 
-def test_a_zone_out_of_the_picture_hides_nothing():
+def test_a_zone_outside_the_image_hides_nothing():
     zone = ((700.0, 10.0), (800.0, 10.0), (750.0, 90.0))
     assert len(laid(detections(), HideSpec(True, objects=False, zones=(zone,))).table) == 0
 
@@ -345,7 +345,7 @@ def laid_region(box, *, width=640, height=360, **options):
         ((-50, 10, 0, 50), {"grow": 0.4}, (0, 2, 10, 58, 10, 1, 6)),  # grown into sight
     ],
 )
-def test_where_a_region_lies_exactly(box, options, expected):
+def test_the_position_of_a_region_is_exact(box, options, expected):
     assert laid_region(box, **options) == expected
 
 
@@ -353,7 +353,7 @@ def test_a_cell_has_at_most_4096_pixels():
     assert laid_region((0, 0, 70_000, 20), grow=0.0)[4] == 4096
 
 
-def test_the_margin_is_hidden_in_the_pixels_and_nothing_beyond_it():
+def test_the_margin_is_hidden_and_nothing_beyond_it():
     rng = np.random.default_rng(0)
     surface = Surface(rng.integers(0, 256, (540, 640), dtype=np.uint8), Color())
     laid_regions = regions([surface], [(640, 360)], [detections([[100, 100, 200, 300]])], [HideSpec(False)])
@@ -363,7 +363,7 @@ def test_the_margin_is_hidden_in_the_pixels_and_nothing_beyond_it():
     assert len(changed) > 0.97 * 120 * 240
 
 
-def test_the_middle_is_of_what_can_be_seen():
+def test_the_center_is_that_of_the_visible_part():
     seen = ((40.0, 0.0), (60.0, 0.0), (60.0, 80.0), (40.0, 80.0))
     table = detections([[-100, 0, 100, 80]])
     assert len(laid(table, HideSpec(True, zones=(seen,))).table) == 1
@@ -373,7 +373,7 @@ def test_the_middle_is_of_what_can_be_seen():
     assert len(laid(detections([[540, 0, 740, 80]]), HideSpec(True, zones=(right,))).table) == 1
 
 
-def test_the_middle_of_what_lies_outside_is_on_the_edge():
+def test_the_center_of_an_outside_box_is_on_the_edge():
     """Its margin is in sight."""
     left, top = ((0.0, 0.0), (60.0, 0.0), (60.0, 80.0), (0.0, 80.0)), detections([[20, -20, 40, -1]])
     for table in (detections([[-20, 20, -1, 40]]), top):
@@ -400,7 +400,7 @@ def test_an_object_in_one_of_several_zones_is_hidden():
     assert laid(table, HideSpec(True, zones=shares, share=True, grow=0.0)).table["x1"].tolist() == [90, 490]
 
 
-def test_a_zone_lies_where_it_is_said():
+def test_a_zone_is_at_its_position():
     zone = ((101.0, 51.0), (300.0, 51.0), (300.0, 200.0), (101.0, 200.0))
     laid_regions = laid(detections(), HideSpec(False, objects=False, zones=(zone,)))
     (record,) = laid_regions.table
@@ -411,7 +411,7 @@ def test_a_zone_lies_where_it_is_said():
     assert int(large["cell"]) == 44  # a 24th of the height
 
 
-def test_masks_of_zones_come_one_behind_the_other():
+def test_masks_of_zones_are_consecutive():
     zones = tuple(((x, 0.0), (x + 15.0, 0.0), (x + 15.0, 15.0), (x, 15.0)) for x in (0.0, 100.0))
     surfaces = [gray(640, 360)] * 2
     laid_regions = regions(surfaces, [(640, 360)] * 2, [], [HideSpec(True, objects=False, zones=zones)])
@@ -422,7 +422,7 @@ def test_masks_of_zones_come_one_behind_the_other():
     assert laid_regions.table["smooth"].tolist() == [1] * 4
 
 
-def test_nothing_to_hide():
+def test_nothing_is_hidden_without_regions():
     laid_regions = laid(detections(), HideSpec(True))
     assert (len(laid_regions.table), len(laid_regions.masks)) == (0, 0)
     objects = laid(detections([[10, 10, 50, 50]]), HideSpec(True))

@@ -28,7 +28,7 @@ from streamkit.ops.letterbox import InputSpec, geometry, placement
         ({"size": (224, 224), "resize": "crop", "resize_to": 200}, (200, 200), (12, 12, 200, 200)),
     ],
 )
-def test_placement(options, picture, expected) -> None:
+def test_letterbox_placement_is_computed(options, picture, expected) -> None:
     spec = InputSpec(**options)
     assert placement(spec, *picture) == expected
     left, top, width, height = expected
@@ -43,7 +43,7 @@ inputs = st.integers(1, 1500)
     sides, sides, st.tuples(inputs, inputs), st.sampled_from(["letterbox", "stretch", "crop"]),
     st.sampled_from(["center", "top_left"]),
 )  # fmt: skip
-def test_every_picture_has_its_place(width, height, size, resize, anchor) -> None:
+def test_every_image_has_its_placement(width, height, size, resize, anchor) -> None:
     spec = InputSpec(size, resize=resize, anchor=anchor)
     left, top, new_width, new_height = placement(spec, width, height)
     assert new_width >= 1
@@ -64,7 +64,7 @@ def test_every_picture_has_its_place(width, height, size, resize, anchor) -> Non
 
 
 @given(sides, sides, st.sampled_from(["letterbox", "stretch", "crop"]), st.data())
-def test_boxes_come_back(width, height, resize, data) -> None:
+def test_boxes_are_mapped_back_to_the_source(width, height, resize, data) -> None:
     spec = InputSpec((416, 320), resize=resize)
     scale_x, scale_y, offset_x, offset_y = np.array(geometry(spec, width, height), np.float32).tolist()
     x, y = data.draw(st.floats(0, width)), data.draw(st.floats(0, height))
@@ -86,17 +86,17 @@ def test_boxes_come_back(width, height, resize, data) -> None:
         ({"std": (1, 0, 1)}, "scale and std must be above 0"),
     ],
 )
-def test_a_wrong_spec_says_so(options, message) -> None:
+def test_an_invalid_spec_is_refused(options, message) -> None:
     with pytest.raises(ValueError, match=message):
         InputSpec(**{"size": (8, 8), **options})
 
 
-def test_a_picture_has_pixels() -> None:
+def test_an_image_must_have_pixels() -> None:
     with pytest.raises(ValueError, match="at least 1x1 pixels, got 0x5"):
         geometry(InputSpec((8, 8)), 0, 5)
 
 
-def test_shape_and_affine() -> None:
+def test_the_spec_has_shape_and_affine_map() -> None:
     spec = InputSpec((8, 4), scale=1 / 255, mean=(0.5, 0, 0), std=(0.5, 1, 2), pad=51, layout="nhwc")
     assert spec.shape(5) == (5, 4, 8, 3)
     assert InputSpec((8, 4)).shape(5) == (5, 3, 4, 8)

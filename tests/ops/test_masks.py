@@ -85,7 +85,7 @@ def test_instance_masks_equal_plain_loops():
     assert pixels > 5000
 
 
-def test_rows_that_are_not_in_use_have_no_piece():
+def test_unused_rows_have_no_piece():
     rows, counts, prototypes = random_outputs()
     crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
     counts[0, 0] -= 1
@@ -94,7 +94,7 @@ def test_rows_that_are_not_in_use_have_no_piece():
     assert np.count_nonzero(crops[0]) - np.count_nonzero(fewer[0]) == pytest.approx(last, rel=0.1)
 
 
-def test_what_has_no_room_has_no_mask(monkeypatch):
+def test_objects_beyond_the_mask_buffer_have_no_mask(monkeypatch):
     monkeypatch.setattr(masks, "FULL_MAPS", 1)
     rows, counts, prototypes = random_outputs()
     crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
@@ -110,7 +110,7 @@ def test_what_has_no_room_has_no_mask(monkeypatch):
     assert all(few == many for few, many in zip(done, roomy, strict=True) if few is not None)
 
 
-def test_logits_that_are_no_numbers_are_no_part_of_the_object():
+def test_non_finite_logits_are_outside_the_mask():
     rows, counts, prototypes = random_outputs()
     prototypes[0, :, :8] = np.nan
     crops = masks.crop_logits(rows, counts, prototypes, GEOMETRY, INPUT)
@@ -183,7 +183,7 @@ def test_an_object_without_pixels_has_an_empty_mask():
     assert of.rows(np.array([], np.intp)).shape == (0,)
 
 
-def test_a_mask_is_made_once_and_only_if_it_is_asked_for(monkeypatch):
+def test_a_mask_is_computed_once_on_access(monkeypatch):
     boxes, frame, logits, geometry, sizes = several(1)
     of = masks.InstanceMasks(boxes, frame, LateArray(logits), MAP, geometry, sizes, INPUT)
     counts = []
@@ -206,7 +206,7 @@ def test_a_mask_is_made_once_and_only_if_it_is_asked_for(monkeypatch):
 @pytest.mark.gpu
 @pytest.mark.parametrize("ends", [1, 4])
 @pytest.mark.parametrize("seed", range(6))
-def test_the_device_makes_the_same_masks_of_the_same_logits(seed, ends, monkeypatch):
+def test_device_and_host_compute_equal_masks(seed, ends, monkeypatch):
     import cupy
 
     monkeypatch.setattr(masks, "_ENDS", ends)  # 1: too little room for the ends, so a second launch follows
@@ -295,7 +295,7 @@ def test_best_classes_take_the_first_of_equal_ones(axis):
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 @pytest.mark.parametrize("full", [1, 8])
-def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
+def test_device_and_host_compute_equal_pieces(dtype, full, monkeypatch):
     import cupy
 
     monkeypatch.setattr(masks, "FULL_MAPS", full)
@@ -316,7 +316,7 @@ def test_the_device_makes_the_same_pieces(dtype, full, monkeypatch):
 
 
 @pytest.mark.gpu
-def test_the_device_takes_the_same_classes():
+def test_device_and_host_select_equal_classes():
     import cupy
 
     scores = np.random.default_rng(0).integers(0, 4, (2, 9, 11, 21)).astype(np.float32)

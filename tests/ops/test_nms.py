@@ -51,7 +51,7 @@ def boxes_of(rng, n, size=100.0):
 
 @given(st.integers(0, 300), st.integers(1, 4), st.sampled_from([0.0, 0.3, 0.5, 0.9, 1.0]), st.booleans(), st.integers())
 @settings(max_examples=25, deadline=None)
-def test_equals_brute_force(n, classes, iou, ties, seed):
+def test_nms_equals_brute_force(n, classes, iou, ties, seed):
     rng = np.random.default_rng(abs(seed))
     xyxy = boxes_of(rng, n)
     score = rng.integers(0, 4, n).astype(np.float32) if ties else rng.random(n, np.float32)
@@ -60,19 +60,19 @@ def test_equals_brute_force(n, classes, iou, ties, seed):
     assert nms(xyxy, score, None, iou).tolist() == slow_nms(xyxy, score, None, iou)
 
 
-def test_a_box_exactly_at_the_threshold_stays():
+def test_a_box_exactly_at_the_threshold_is_kept():
     xyxy = np.array([[0, 0, 10, 10], [0, 0, 10, 5]], np.float32)  # IoU 0.5
     score = np.array([0.9, 0.8], np.float32)
     assert nms(xyxy, score, iou=0.5).tolist() == [0, 1]
     assert nms(xyxy, score, iou=0.49).tolist() == [0]
 
 
-def test_equal_boxes_and_scores_leave_the_first():
+def test_of_equal_boxes_and_scores_the_first_is_kept():
     xyxy = np.tile(np.array([[5, 5, 20, 20]], np.float32), (500, 1))
     assert nms(xyxy, np.full(500, 0.5, np.float32), iou=0.5).tolist() == [0]
 
 
-def test_a_box_taken_out_takes_nothing_out():
+def test_a_suppressed_box_suppresses_nothing():
     # b overlaps a and c; a takes b out, so c stays.
     xyxy = np.array([[0, 0, 10, 10], [4, 0, 14, 10], [8, 0, 18, 10]], np.float32)
     assert nms(xyxy, np.array([0.9, 0.8, 0.7], np.float32), iou=0.3).tolist() == [0, 2]
@@ -111,7 +111,7 @@ def test_size_limits_count_after_clipping_in_source_pixels():
     assert causes(packed) == {"kept": 1, "size": 3}
 
 
-def test_top_k_counts_what_it_leaves():
+def test_top_k_counts_the_dropped_boxes():
     xyxy = [[x, 0, x + 8, 8] for x in range(0, 100, 10)] + [[1, 0, 9, 8]]
     packed = choose(xyxy, [[0.9 - i / 20] for i in range(11)], top_k=4)
     assert packed.rows.shape == (1, 4, 6)
@@ -139,7 +139,7 @@ def test_without_nms_rows_are_sorted_only():
     assert causes(choose([[0, 0, 10, 10]] * 3, [[0.3], [0.9], [0.3]], iou=None, top_k=2)) == {"kept": 2, "top_k": 1}
 
 
-def test_no_candidates_and_no_anchors():
+def test_empty_inputs_give_empty_outputs():
     packed = choose([[0, 0, 1, 1]] * 2, [[0.0], [0.05]], frames=3)
     assert packed.counts[:, 0].tolist() == [0, 0, 0]
     assert not packed.rows.any()
@@ -158,7 +158,7 @@ def test_every_anchor_is_accounted_for():
     assert packed.counts[0, 0] == 20
 
 
-def test_one_buffer_holds_both_tables():
+def test_a_single_buffer_holds_both_tables():
     packed = choose([[0, 0, 10, 10]], [[0.5]], frames=2)
     again = Packed.over(packed.buffer.copy(), packed.rows.shape)
     assert isinstance(again, Packed)

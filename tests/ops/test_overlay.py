@@ -139,7 +139,7 @@ def on_blocks(surface, x1, y1, blocks, ycc, opacity):
         ((-90, 4), (60, 20), 4),
     ],
 )
-def test_a_line_is_the_blocks_near_it(place, size, border, rises, opacity):
+def test_a_line_is_drawn_as_the_blocks_near_it(place, size, border, rises, opacity):
     surface = noise(48, 64)
     box = (*place, place[0] + size[0], place[1] + size[1])
     marks = mark(*box, border=border, opacity=opacity, ink=rises, sprite=LINE)
@@ -149,7 +149,7 @@ def test_a_line_is_the_blocks_near_it(place, size, border, rises, opacity):
 
 @pytest.mark.parametrize("opacity", [255, 90, 0])
 @pytest.mark.parametrize("place", [(6, 4), (-10, -6), (50, 40), (-200, 4), (4, 400)])
-def test_a_stencil_is_the_blocks_that_are_set(place, opacity):
+def test_a_stencil_is_drawn_as_its_set_blocks(place, opacity):
     """The second of two stencils, whose rows are not whole bytes."""
     rng = np.random.default_rng(3)
     atlas = Atlas()
@@ -162,7 +162,7 @@ def test_a_stencil_is_the_blocks_that_are_set(place, opacity):
     assert np.array_equal(channels(draw_single(surface, marks, atlas)), expected)
 
 
-def test_outside_of_a_mark_nothing_changes():
+def test_pixels_outside_a_mark_are_unchanged():
     surface = noise(48, 64)
     drawn = channels(draw_single(surface, mark(10, 8, 30, 28, border=2)))
     changed = (drawn != channels(surface)).any(axis=2)
@@ -173,14 +173,14 @@ def test_outside_of_a_mark_nothing_changes():
     assert (drawn[rim] == RED).all()
 
 
-def test_later_marks_lie_on_top():
+def test_later_marks_are_on_top():
     marks = np.concatenate([mark(0, 0, 20, 20), mark(10, 10, 30, 30, BLUE)])
     drawn = channels(draw_single(noise(48, 64), marks))
     assert (drawn[15, 15] == BLUE).all()
     assert (drawn[5, 5] == RED).all()
 
 
-def test_what_was_given_is_not_changed():
+def test_the_input_is_not_changed():
     surface = noise(48, 64)
     before = surface.data.copy()
     drawn = draw_single(surface, mark(0, 0, 20, 20))
@@ -201,7 +201,7 @@ def test_in_place_on_a_read_only_array_makes_a_copy():
     assert draw_single(surface, mark(0, 0, 20, 20), in_place=True).data[0, 0] == RED[0]
 
 
-def test_pictures_without_marks_are_handed_through():
+def test_images_without_marks_are_returned_unchanged():
     surfaces = [noise(48, 64, i) for i in range(3)]
     drawn = draw(surfaces, mark(0, 0, 8, 8), [0, 1, 1], Atlas())
     assert drawn[0] is surfaces[0]
@@ -212,13 +212,13 @@ def test_pictures_without_marks_are_handed_through():
 
 
 @pytest.mark.parametrize("odd", [{"box": (1, 0, 4, 4)}, {"box": (0, 0, 4, 5)}, {"border": 1}])
-def test_odd_places_are_refused(odd):
+def test_odd_positions_are_refused(odd):
     with pytest.raises(ValueError, match="must be even"):
         draw_single(noise(48, 64), mark(*odd.get("box", (0, 0, 8, 8)), border=odd.get("border", 0)))
 
 
 @pytest.mark.parametrize("ends", [[], [0], [1, 1]])
-def test_ends_that_do_not_fit_are_refused(ends):
+def test_mismatching_ends_are_refused(ends):
     with pytest.raises(ValueError, match="one end per surface, the last 1"):
         draw([noise(48, 64)], mark(0, 0, 4, 4), ends, Atlas())
 

@@ -26,7 +26,7 @@ def turned(data, width, height, rotation, **how):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("rotation", [90, 180, 270])
-def test_turning_there_and_back_changes_nothing(size, rotation):
+def test_rotating_and_back_changes_nothing(size, rotation):
     data = nv12(*size)
     there = turned(data, *size, rotation)
     back = turned(there, *planes.rotated_size(*size, rotation), 360 - rotation)
@@ -35,14 +35,14 @@ def test_turning_there_and_back_changes_nothing(size, rotation):
 
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
-def test_mirroring_there_and_back_changes_nothing(size, rotation):
+def test_mirroring_twice_changes_nothing(size, rotation):
     data = nv12(*size)
     there = turned(data, *size, rotation, mirrored=True)
     back = turned(there, *planes.rotated_size(*size, rotation), -rotation % 360)
     np.testing.assert_array_equal(turned(back, *size, 0, mirrored=True), data)
 
 
-def test_a_frame_is_mirrored_before_it_is_turned():
+def test_a_frame_is_mirrored_before_rotation():
     data = np.zeros((9, 4), np.uint8)  # 4 wide, 6 high
     data[0] = [1, 2, 3, 4]
     data[6] = [10, 20, 30, 40]
@@ -69,7 +69,7 @@ def test_a_quarter_turn_is_clockwise():
 @pytest.mark.parametrize("size", [(64, 48), (63, 48), (64, 47), (63, 47)])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_the_colors_stay_at_their_places(size, rotation, mirrored):
+def test_colors_stay_at_their_positions(size, rotation, mirrored):
     from streamkit.core.data import Surface
     from streamkit.ops.color import to_rgb
 
@@ -169,7 +169,7 @@ def test_wrong_shapes_are_refused():
 @pytest.mark.parametrize("size", [(8, 6), (2, 2), (640, 360), (626, 360), (66, 18)])
 @pytest.mark.parametrize("rotation", [0, 90, 180, 270])
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_the_device_turns_alike(size, rotation, mirrored):
+def test_device_and_host_rotate_equally(size, rotation, mirrored):
     import cupy
 
     data = nv12(*size)
@@ -181,7 +181,7 @@ def test_the_device_turns_alike(size, rotation, mirrored):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("shape", [(3, 2), (540, 640), (3, 34), (540, 626)])
-def test_the_device_narrows_alike(shape):
+def test_device_and_host_narrow_equally(shape):
     import cupy
 
     data = np.random.default_rng(2).integers(0, 65536, shape, np.uint16)

@@ -61,7 +61,7 @@ def test_host_equals_reference(spec: InputSpec, color: Color) -> None:
 
 
 @pytest.mark.parametrize(("size", "side"), [((1920, 1080), 640), ((1920, 1080), 256), ((1919, 1079), 416)])
-def test_large_pictures(size: tuple[int, int], side: int) -> None:
+def test_large_images_are_preprocessed(size: tuple[int, int], side: int) -> None:
     frame, spec = surface(*size), InputSpec((side, side))
     error = np.abs(preprocess([frame], [size], spec)[0] - preprocess_reference([frame], [size], spec))
     assert error.max() < 0.1
@@ -102,7 +102,7 @@ def test_padding_is_normalized_and_in_the_order_of_color() -> None:
 
 @pytest.mark.parametrize("color", ["rgb", "bgr"])
 @pytest.mark.parametrize(("size", "side"), [((480, 360), 416), ((640, 427), 320), ((200, 150), 416)])
-def test_as_users_do_it_with_opencv(size: tuple[int, int], side: int, color: str) -> None:
+def test_preprocess_is_close_to_opencv(size: tuple[int, int], side: int, color: str) -> None:
     import cv2
 
     (width, height), stated = size, Color("bt601")  # OpenCV's one matrix
@@ -123,7 +123,7 @@ def test_as_users_do_it_with_opencv(size: tuple[int, int], side: int, color: str
     assert error.mean() <= 1
 
 
-def test_a_box_drawn_in_the_source_is_found_in_the_tensor() -> None:
+def test_a_box_of_the_source_is_at_its_position_in_the_tensor() -> None:
     rgb = np.zeros((120, 200, 3), np.uint8)
     rgb[40:80, 60:160] = 255
     spec = InputSpec((160, 128))
@@ -135,7 +135,7 @@ def test_a_box_drawn_in_the_source_is_found_in_the_tensor() -> None:
     np.testing.assert_allclose(box, expected, atol=0.51)
 
 
-def test_the_padded_column_and_row_are_never_seen() -> None:
+def test_padding_of_odd_sizes_has_no_effect() -> None:
     size, spec = (63, 47), InputSpec((64, 64))
     clean = Surface(np.full((72, 64), 100, np.uint8), LEFT)
     data = clean.data.copy()
@@ -172,12 +172,12 @@ def test_threads_do_not_disturb_each_other() -> None:
         ([(64, 48), (64, 50)], {}, "a surface of 64x48 pixels cannot hold a frame of 64x50"),
     ],
 )
-def test_what_does_not_fit_is_refused(sizes, options, message) -> None:
+def test_mismatching_arguments_are_refused(sizes, options, message) -> None:
     with pytest.raises(ValueError, match=message):
         preprocess([surface(64, 48)] * 2, sizes, InputSpec((32, 32)), **options)
 
 
-def test_what_the_kernel_is_told() -> None:
+def test_kernel_arguments_are_computed() -> None:
     from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
 
     spec = InputSpec((416, 320), color="bgr", **IMAGENET)
@@ -213,7 +213,7 @@ def cut(whole: Surface, rect: tuple[int, int, int, int]) -> Surface:
 
 @pytest.mark.parametrize("color", [LEFT, CENTER, TOP_LEFT], ids=str)
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_a_part_is_seen_as_a_picture_of_its_own(spec: InputSpec, color: Color) -> None:
+def test_a_region_is_preprocessed_like_an_image(spec: InputSpec, color: Color) -> None:
     whole = surface(101, 77, color)
     parts = [cut(whole, rect) for rect in RECTS]
     sizes = [(right - left, bottom - top) for left, top, right, bottom in RECTS]
@@ -235,17 +235,17 @@ def test_a_part_is_seen_as_a_picture_of_its_own(spec: InputSpec, color: Color) -
 @pytest.mark.parametrize(
     "rect", [(1, 0, 9, 9), (0, 3, 9, 9), (0, 0, 65, 48), (0, 0, 64, 49), (8, 8, 8, 20), (-2, 0, 9, 9)]
 )
-def test_a_part_that_is_none_is_refused(rect) -> None:
+def test_an_invalid_region_is_refused(rect) -> None:
     with pytest.raises(ValueError, match=r"left and top even; got \(.* in 64x48"):
         preprocess([surface(64, 48)], [(64, 48)], InputSpec((32, 32)), rects=[rect])
 
 
-def test_one_part_a_row() -> None:
+def test_each_row_has_a_region() -> None:
     with pytest.raises(ValueError, match="one rect per surface, got 1 rects and 2 surfaces"):
         preprocess([surface(64, 48)] * 2, [(64, 48)] * 2, InputSpec((32, 32)), rects=[(0, 0, 8, 8)])
 
 
-def test_what_the_kernel_is_told_of_a_part() -> None:
+def test_kernel_arguments_of_a_region_are_computed() -> None:
     from streamkit.ops.preprocess_cuda import FRAME, SPEC, Plan
 
     whole, spec = surface(101, 77), InputSpec((64, 64))
@@ -338,7 +338,7 @@ def test_gpu_refuses_a_mix_of_host_and_device() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("spec", SPECS.values(), ids=SPECS)
-def test_gpu_sees_the_same_parts(spec: InputSpec) -> None:
+def test_gpu_and_host_preprocess_equal_regions(spec: InputSpec) -> None:
     whole = surface(101, 77, CENTER)
     many, sizes = [whole] * len(RECTS), [(101, 77)] * len(RECTS)
     tensor, scales = preprocess(on_device([whole]) * len(RECTS), sizes, spec, rects=RECTS)

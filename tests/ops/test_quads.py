@@ -36,7 +36,7 @@ def plain(rgb, corners, size):
 
 
 @pytest.mark.parametrize("color", [{}, {"matrix": "bt709", "full_range": True, "chroma_x": 0.5}])
-def test_a_quadrilateral_is_straightened_as_by_opencv(color):
+def test_a_quadrilateral_is_rectified_as_by_opencv(color):
     frame = surface(smooth_picture(), **color)
     tensor, _ = preprocess([frame], [(128, 80)], SPEC, rects=[(26, 20, 96, 58)], corners=QUAD[None])
     expected = plain(to_rgb(frame, 128, 80), QUAD, (64, 24))
@@ -46,7 +46,7 @@ def test_a_quadrilateral_is_straightened_as_by_opencv(color):
 
 @pytest.mark.parametrize("move", [(60, 0), (-50, 0), (0, 45), (0, -40), (70, 40)])
 @pytest.mark.parametrize("size", [(128, 80), (127, 79)])
-def test_beyond_the_frame_its_edge_goes_on_without_the_padding_of_odd_sizes(move, size):
+def test_beyond_the_frame_the_edge_is_repeated_without_padding(move, size):
     width, height = size
     rgb = smooth_picture()[:height, :width]
     picture = surface(rgb)
@@ -79,7 +79,7 @@ def test_rows_without_corners_are_cut_by_their_rect():
     assert np.array_equal(geometry, boxes)
 
 
-def test_with_antialias_a_pixel_is_the_mean_of_what_it_covers():
+def test_with_antialias_a_pixel_is_the_mean_of_its_area():
     rgb = np.zeros((80, 128, 3), np.uint8)
     rgb[:, ::3] = 255
     corners = np.array([[[0, 0], [128, 0], [128, 80], [0, 80]]], np.float64)
@@ -92,7 +92,7 @@ def test_with_antialias_a_pixel_is_the_mean_of_what_it_covers():
     assert np.abs(single - 85).max() > 40
 
 
-def test_antialias_changes_nothing_where_nothing_shrinks():
+def test_antialias_has_no_effect_without_downscaling():
     frame = surface(smooth_picture())
     spec = InputSpec((128, 80), "stretch", layout="nhwc")
     rects = [(26, 20, 96, 58)]
@@ -111,7 +111,7 @@ def test_a_letterbox_keeps_the_shape_of_the_quadrilateral():
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [2, 3, 0, 1], [1, 2, 3, 0], [3, 2, 1, 0], [0, 2, 1, 3]])
-def test_corners_come_in_any_order(order):
+def test_corners_may_be_in_any_order(order):
     assert reading_order(QUAD[order][None])[0].tolist() == QUAD.tolist()
 
 
@@ -146,7 +146,7 @@ def test_corners_on_one_line_leave_the_row_as_its_rect():
         InputSpec((16, 8), "stretch", antialias=True, dtype="f16", scale=1 / 255),
     ],
 )
-def test_the_device_makes_the_same(spec):
+def test_device_and_host_rectify_equally(spec):
     import cupy
 
     frame = surface(smooth_picture())

@@ -22,7 +22,7 @@ def at(plane: np.ndarray, positions: np.ndarray, axis: int) -> np.ndarray:
 
 @pytest.mark.parametrize("siting", [0.0, 0.25, 0.5, 1.0])
 @pytest.mark.parametrize(("size", "new_size"), [(1, 1), (1, 7), (2, 3), (9, 4), (10, 10), (11, 30), (64, 20), (65, 64)])
-def test_chroma(size: int, new_size: int, siting: float) -> None:
+def test_chroma_is_resampled(size: int, new_size: int, siting: float) -> None:
     samples, other = (size + 1) // 2, 6
     luma = np.clip((np.arange(new_size) + 0.5) * size / new_size - 0.5, 0, size - 1)
     for axis in (0, 1):
@@ -36,7 +36,7 @@ def test_chroma(size: int, new_size: int, siting: float) -> None:
 
 
 @pytest.mark.parametrize("way", ["double", "gather"])
-def test_the_ways_agree(way: str) -> None:
+def test_all_methods_agree(way: str) -> None:
     assert chroma_axis(100, 80, 0.0).method == "double"
     assert chroma_axis(100, 30, 0.0).method == "gather"
     assert chroma_axis(100, 30, 0.5).method == "direct"
@@ -89,13 +89,13 @@ PLANE = np.array([[0, 10, 40], [100, 130, 250]], np.uint8)
         (9, 9, 250),
     ],
 )
-def test_a_place_between_samples_is_their_mean_by_distance(x, y, value) -> None:
+def test_interpolation_is_linear_between_samples(x, y, value) -> None:
     plane = PLANE.astype(np.float64)
     assert bilinear(plane, np.array([x]), np.array([y]))[0, 0] == pytest.approx(value)
     assert bilinear_at(PLANE, np.array([x]), np.array([y]))[0] == pytest.approx(value)
 
 
-def test_places_of_a_grid_and_places_one_by_one() -> None:
+def test_grid_and_single_positions_agree() -> None:
     x, y = np.array([0.5, 1.25, 2.0]), np.array([0.0, 0.5])
     grid = bilinear(PLANE.astype(np.float64), x, y)
     assert grid.shape == (2, 3)

@@ -21,7 +21,7 @@ def theirs(mask):
 
 
 @given(masks)
-def test_it_is_cocos_and_comes_back(size_seed_share):
+def test_encoding_equals_coco_and_is_inverted_by_decoding(size_seed_share):
     mask = random_mask(*size_seed_share)
     encoded = rle.encode(mask, mask.shape[1], mask.shape[0])
     assert encoded == theirs(mask)
@@ -58,11 +58,11 @@ def test_large_counts_and_falling_ones():
 
 
 @given(st.lists(st.integers(0, 2**40), min_size=1, max_size=30))
-def test_any_counts_come_back(counts):
+def test_any_counts_survive_a_round_trip(counts):
     assert rle.decompress(rle.compress(np.array(counts, np.int64))).tolist() == counts
 
 
-def test_overlap():
+def test_iou_of_masks():
     left_mask, right_mask = np.zeros((2, 8, 9), bool)
     left_mask[:, :4] = True
     right_mask[:, 2:6] = True

@@ -39,7 +39,7 @@ def test_memory_grows_to_the_largest_need() -> None:
     assert [new((1000,), np.uint8).base is None, new((500,), np.uint8).base is None] == [False, False]
 
 
-def test_memory_is_used_again() -> None:
+def test_memory_is_reused() -> None:
     new = Scratch()
     new((100,))
     new.reset()
@@ -48,14 +48,14 @@ def test_memory_is_used_again() -> None:
     assert np.shares_memory(first, new((100,)))
 
 
-def test_two_at_once_are_two() -> None:
+def test_concurrent_tensors_are_distinct() -> None:
     with scratch() as first, scratch() as second:
         assert first is not second
     with scratch() as again:
         assert again in (first, second)
 
 
-def test_a_tensor_is_used_again_only_when_nobody_holds_it() -> None:
+def test_a_tensor_is_reused_only_once_released() -> None:
     shape, dtype = (3, 12345), np.dtype(np.float32)
     first = tensor(shape, dtype)
     view = first[1:, 5:]
@@ -68,7 +68,7 @@ def test_a_tensor_is_used_again_only_when_nobody_holds_it() -> None:
     assert address in [t.ctypes.data for t in [tensor(shape, dtype) for _ in range(4)]]
 
 
-def test_tensors_of_other_shapes_are_others() -> None:
+def test_tensors_of_other_shapes_are_distinct() -> None:
     assert tensor((2, 3), np.dtype(np.float32)).shape == (2, 3)
     assert tensor((2, 3), np.dtype(np.float16)).dtype == np.float16
     assert tensor((3, 2), np.dtype(np.float32)).shape == (3, 2)

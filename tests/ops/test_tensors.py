@@ -89,7 +89,7 @@ def test_numpy_cannot_write_to_a_surface():
             array[0, 0] = 1
 
 
-def test_a_consumer_that_knows_no_read_only_flag_reads_the_same_memory():
+def test_a_consumer_without_read_only_support_reads_the_same_memory():
     frame = frame_of()
     old = np.from_dlpack(OldConsumer(frame.nv12().uv))
     assert old.ctypes.data == frame.surface.data[6:].ctypes.data
@@ -140,7 +140,7 @@ def test_another_device_is_refused():
 
 
 @pytest.mark.parametrize("method", ["image", "rgb", "nv12"])
-def test_a_frame_without_pixels_says_so(method):
+def test_a_frame_without_pixels_is_refused(method):
     with pytest.raises(ValueError, match="frame 0 of cam has no pixels: its source makes none, or a stage removed"):
         getattr(Frame("cam", 0, 0.0, 64, 48), method)()
 
@@ -160,7 +160,7 @@ def libraries():
 
 
 @pytest.mark.gpu
-def test_device_tensors_have_the_pixels_and_no_byte_goes_to_the_host():
+def test_device_tensors_have_the_pixels_without_a_copy_to_the_host():
     pool = SurfacePool(Device("cuda"))
     frame, data = pooled(pool, 63, 47)
     counters = frame._state.counters = Counters()

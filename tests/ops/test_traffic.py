@@ -22,14 +22,14 @@ def test_both_directions_are_counted():
     assert crossed(lambda: (traffic.sent(10), traffic.sent(5), traffic.fetched(7))) == (15, 7)
 
 
-def test_on_the_host_nothing_crosses():
+def test_nothing_is_counted_on_the_host():
     surface = Surface(np.zeros(nv12_shape(64, 48), np.uint8), Color())
     assert crossed(lambda: preprocess([surface], [(64, 48)], InputSpec((32, 32)))) == (0, 0)
     assert crossed(lambda: fetch([np.zeros(9)])()) == (0, 0)
 
 
 @pytest.mark.gpu
-def test_a_fetch_counts_what_it_brings():
+def test_a_fetch_counts_its_bytes():
     import cupy
 
     arrays = [cupy.zeros((3, 4), np.float32), cupy.zeros(5, np.uint8)]

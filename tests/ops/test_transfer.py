@@ -16,7 +16,7 @@ def arrays():
     ]
 
 
-def test_arrays_of_the_host_are_given_as_they_are():
+def test_host_arrays_are_returned_unchanged():
     host_arrays = arrays()
     wait = fetch(host_arrays)
     assert all(fetched is other for fetched, other in zip(wait(), host_arrays, strict=True))
@@ -25,7 +25,7 @@ def test_arrays_of_the_host_are_given_as_they_are():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("pick", [slice(None), slice(0, 1), slice(1, 4)])
-def test_arrays_of_the_device_come_in_one_copy(pick):
+def test_device_arrays_are_fetched_with_a_single_copy(pick):
     import cupy
 
     # 8-byte dtypes first: behind odd sizes their views would not be aligned
@@ -40,7 +40,7 @@ def test_arrays_of_the_device_come_in_one_copy(pick):
 
 
 @pytest.mark.gpu
-def test_the_copy_is_of_what_was_there_when_it_began():
+def test_the_copy_has_the_values_of_its_start():
     import cupy
 
     with cupy.cuda.Stream(non_blocking=True):

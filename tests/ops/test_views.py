@@ -38,11 +38,11 @@ def test_tiles_cover_the_part_and_overlap(width, height, wide, high, overlap, x,
     ("length", "tile", "overlap", "count"),
     [(1920, 640, 0.0, 3), (1920, 640, 0.2, 4), (640, 640, 0.5, 1), (641, 640, 0, 1), (642, 640, 0, 2)],
 )
-def test_how_many_tiles(length, tile, overlap, count):
+def test_the_number_of_tiles_is_computed(length, tile, overlap, count):
     assert len(views.tiles((0, 0, length, 10), (tile, 64), overlap)) == count
 
 
-def test_too_many_tiles():
+def test_too_many_tiles_are_refused():
     with pytest.raises(ValueError, match=r"tiles of 32x32 with an overlap of 0\.5 would be 32026 in 3840x2160 pixels"):
         views.tiles((0, 0, 3840, 2160), (32, 32), 0.5)
 
@@ -62,7 +62,7 @@ def test_too_many_tiles():
         ([(11.5, 7.5), (20, 9), (12, 8)], (10, 6, 20, 9)),
     ],
 )
-def test_what_is_around_a_polygon(corners, rect):
+def test_a_polygon_has_its_bounding_region(corners, rect):
     assert views.bounding_rect(np.array(corners, float), 640, 360) == rect
 
 
@@ -89,30 +89,30 @@ def merged(
 A, B, FAR, PART = [0, 0, 10, 20], [1, 0, 11, 20], [50, 0, 60, 20], [0, 12, 10, 20]
 
 
-def test_the_better_of_two_views_stays():
+def test_the_better_of_two_views_is_kept():
     assert merged([A, B, FAR], [0.5, 0.9, 0.3]) == ([1, 2], 1, 0)
 
 
-def test_classes_and_frames_are_apart_unless_asked_for():
+def test_classes_and_frames_are_separate_by_default():
     assert merged([A, B], [0.5, 0.9], classes=[0, 1]) == ([1, 0], 0, 0)
     assert merged([A, B], [0.5, 0.9], classes=[0, 1], agnostic=True) == ([1], 1, 0)
     assert merged([A, B], [0.5, 0.9], frame=[0, 1]) == ([0, 1], 0, 0)
 
 
-def test_a_part_gives_way_to_the_whole_even_where_it_is_surer():
+def test_a_part_is_dropped_for_the_whole_object_at_any_score():
     assert merged([A, PART], [0.5, 0.9], cut=[False, True]) == ([0], 1, 0)
     # Not where it was seen whole, or by the same view: then it is another object.
     assert merged([A, PART], [0.5, 0.9], cut=[False, False]) == ([1, 0], 0, 0)
     assert merged([A, PART], [0.5, 0.9], cut=[False, True], view=[3, 3]) == ([1, 0], 0, 0)
 
 
-def test_two_views_tell_an_object_by_looser_boxes_than_one_does():
+def test_two_views_match_boxes_more_loosely_than_a_single_view():
     close = [3, 0, 13, 20]  # an IoU of 0.54
     assert merged([A, close], [0.5, 0.9], iou=0.7) == ([1], 1, 0)
     assert merged([A, close], [0.5, 0.9], iou=0.7, view=[0, 0]) == ([1, 0], 0, 0)
 
 
-def test_two_parts_that_share_little_both_stay():
+def test_two_parts_with_little_overlap_are_both_kept():
     assert merged([[0, 0, 10, 12], [0, 10, 10, 20]], [0.5, 0.9], cut=[True, True]) == ([1, 0], 0, 0)
 
 
@@ -128,7 +128,7 @@ def test_two_parts_that_share_little_both_stay():
     ],
 )
 @pytest.mark.parametrize("degrees", [0.0, 30.0])
-def test_rotated_parts_give_way_as_upright_ones_do(other, cut, view, remaining, degrees):
+def test_rotated_parts_are_dropped_like_upright_ones(other, cut, view, remaining, degrees):
     boxes = np.array([A, other], np.float32)
     turned = np.deg2rad(degrees)
     upright = np.stack([boxes[:, [0, 1]], boxes[:, [2, 1]], boxes[:, [2, 3]], boxes[:, [0, 3]]], axis=1)
@@ -138,7 +138,7 @@ def test_rotated_parts_give_way_as_upright_ones_do(other, cut, view, remaining, 
     assert merged(boxes, [0.5, 0.9], cut=cut, view=view)[0] == remaining
 
 
-def test_the_best_of_each_frame():
+def test_the_best_objects_of_each_frame_are_kept():
     boxes = [[100 * i, 0, 100 * i + 10, 9] for i in range(4)]
     assert merged(boxes, [0.1, 0.4, 0.3, 0.2], frame=[0, 0, 0, 1], top_k=2) == ([1, 2, 3], 0, 1)
     many = [[100 * i, 0, 100 * i + 10, 9] for i in range(8)]
@@ -147,7 +147,7 @@ def test_the_best_of_each_frame():
     assert merged([], []) == ([], 0, 0)
 
 
-def test_where_a_box_is_cut_off():
+def test_cut_off_sides_of_a_box_are_recognized():
     rects = np.array([[0, 0, 320, 360], [0, 0, 320, 360], [300, 0, 640, 360], [300, 0, 640, 360]])
     within = np.tile([0, 0, 640, 360], (4, 1))
     boxes = np.array([[10, 0, 60, 360], [250, 50, 319, 90], [303, 50, 340, 90], [310, 50, 640, 90]], np.float32)

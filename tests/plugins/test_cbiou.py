@@ -21,12 +21,12 @@ def test_objects_keep_their_ids():
     assert track(walkers(20, [(0, 0), (0, 200), (300, 100)]), confirm=0.0) == [[1, 2, 3]] * 20
 
 
-def test_an_object_is_confirmed_after_a_while():
+def test_an_object_is_confirmed_after_the_minimum_time():
     shown = track(walkers(10, [(0, 0)]), confirm=0.1)
     assert shown == [[-1]] * 3 + [[1]] * 7
 
 
-def test_a_flicker_gets_no_id():
+def test_a_brief_detection_gets_no_id():
     video_frames = walkers(20, [(0, 0), (0, 200)])
     for frame in video_frames:
         if frame.index not in (7, 8):
@@ -49,7 +49,7 @@ def test_the_margin_matches_boxes_that_do_not_overlap():
     assert ids(run_stage(Track(method="iou", confirm=0.0), video_frames)) == [[1], [2]]
 
 
-def test_classes_are_tracks_of_their_own_unless_they_do_not_count():
+def test_classes_have_separate_tracks_unless_ignored():
     video_frames = walkers(4, [(0, 0)])
     for frame in video_frames[2:]:
         frame.detections = frame.detections.with_columns(class_id=frame.detections.class_id + 1)

@@ -46,11 +46,11 @@ ACROSS = ((0, 150), (300, 150))  # from left to right: below is on its right
         (UP, [], []),
     ],
 )
-def test_who_crosses_and_which_way(line, feet, expected):
+def test_crossings_and_their_direction_are_counted(line, feet, expected):
     assert crossings(line, walk(*feet)) == expected
 
 
-def test_tracks_and_sources_do_not_mix():
+def test_tracks_and_sources_are_separate():
     video = frames(2)
     video[0].detections = detections([[75, 120, 85, 150], [115, 120, 125, 150]], track_id=[1, 2])
     video[1].detections = detections([[115, 120, 125, 150], [75, 120, 85, 150]], track_id=[2, 1])
@@ -59,11 +59,11 @@ def test_tracks_and_sources_do_not_mix():
     assert crossings(UP, [*walk((80, 150)), *other]) == []
 
 
-def test_rows_without_a_track_are_passed_by():
+def test_untracked_rows_are_ignored():
     assert crossings(UP, walk((80, 150), (120, 150), track=-1)) == []
 
 
-def test_tracks_long_unseen_are_forgotten():
+def test_long_unseen_tracks_are_forgotten():
     counter = Tripwire(line=UP)
     video = frames(3)
     for i, frame in enumerate(video):
@@ -84,7 +84,7 @@ def test_the_tracker_follows_moving_boxes():
 
 
 @pytest.mark.parametrize(("gap", "expected"), [(2, 0), (3, 0), (4, 1)])
-def test_a_track_is_remembered_for_as_long_as_asked(gap, expected):
+def test_a_track_is_remembered_for_the_configured_time(gap, expected):
     video = frames(gap + 2)
     for i in (0, gap + 1):
         video[i].detections = detections([[10, 10, 50, 50]])
@@ -92,7 +92,7 @@ def test_a_track_is_remembered_for_as_long_as_asked(gap, expected):
     assert done[-1].detections.track_id.tolist() == [expected]
 
 
-def test_sources_have_tracks_of_their_own_and_empty_frames_are_no_trouble():
+def test_sources_have_separate_tracks_and_frames_may_be_empty():
     video = [*frames(2, "a"), *frames(1, "b")]
     video[1].detections = detections([[10, 10, 50, 50]])
     video[2].detections = detections([[10, 10, 50, 50], [90, 90, 99, 99]])
@@ -100,7 +100,7 @@ def test_sources_have_tracks_of_their_own_and_empty_frames_are_no_trouble():
     assert [f.detections.track_id.tolist() for f in done] == [[], [0], [0, 1]]
 
 
-def test_boxes_that_overlap_too_little_are_new():
+def test_boxes_with_little_overlap_start_new_tracks():
     video = frames(2)
     video[0].detections = detections([[0, 0, 10, 10]])
     video[1].detections = detections([[6, 0, 16, 10]])  # IoU 4 / 16
@@ -110,7 +110,7 @@ def test_boxes_that_overlap_too_little_are_new():
     assert done[1].detections.track_id.tolist() == [0]
 
 
-def test_a_crowd_is_told_once():
+def test_a_crowd_is_reported_once():
     video = frames(6)
     for frame, n in zip(video, [1, 3, 4, 3, 2, 3], strict=True):
         frame.detections = detections([[0, 0, 9, 9]] * n + [[0, 0, 5, 5]], label=["person"] * n + ["car"])

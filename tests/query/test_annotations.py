@@ -54,7 +54,7 @@ POINTS = np.array([[[12, 22, 0.9], [50, 40, 0.0], [np.nan] * 3], [[np.nan] * 3] 
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of pycocotools
-def test_coco_is_what_pycocotools_loads_and_evaluates(tmp_path):
+def test_pycocotools_loads_and_evaluates_coco(tmp_path):
     coco_module = pytest.importorskip("pycocotools.coco")
     evaluator = pytest.importorskip("pycocotools.cocoeval").COCOeval
     written(CocoAnnotations(tmp_path, LABELS), selected(3, mask=masks()), selected(8, [], ()), selected(9))
@@ -123,7 +123,7 @@ def test_yolo_outlines_are_those_of_masks(tmp_path):
 
 
 @pytest.mark.parametrize("large", [(10, 10, 60, 50), (10, 60, 60, 110)], ids=["above", "below"])
-def test_yolo_takes_the_largest_part_of_a_mask(tmp_path, large):
+def test_yolo_uses_the_largest_part_of_a_mask(tmp_path, large):
     """An object behind a pole has several parts; the order in which they are found does not matter."""
     canvas = np.zeros((120, 200), np.uint8)
     x1, y1, x2, y2 = large
@@ -138,14 +138,14 @@ def test_yolo_takes_the_largest_part_of_a_mask(tmp_path, large):
     assert points.max(axis=0) == pytest.approx([x2 - 0.5, y2 - 0.5], abs=0.01)
 
 
-def test_yolo_rotated_boxes(tmp_path):
+def test_yolo_has_rotated_boxes(tmp_path):
     written(YoloAnnotations(tmp_path, LABELS, ["keypoints", "corners"], 0), selected(corners=CORNERS))
     first, other = lines(tmp_path)
     np.testing.assert_allclose(np.array(first[1:]).reshape(4, 2) * [200, 120], CORNERS[0], atol=1e-3)
     assert (len(other), other[0]) == (9, 2)
 
 
-def test_yolo_keypoints(tmp_path):
+def test_yolo_has_keypoints(tmp_path):
     written(YoloAnnotations(tmp_path, LABELS, ["keypoints"], 3), selected(0, keypoints=POINTS), selected(1))
     first, other = lines(tmp_path)
     assert first[5:] == pytest.approx([12 / 200, 22 / 120, 2, 0, 0, 0, 0, 0, 0], abs=1e-6)
@@ -184,7 +184,7 @@ def test_cvat_has_the_elements_of_its_schema(tmp_path):
 
 
 @pytest.mark.parametrize("filled", [False, True])
-def test_cvat_masks_are_rows_of_runs(tmp_path, filled):
+def test_cvat_masks_are_run_lengths(tmp_path, filled):
     mask = np.zeros((120, 200), bool)
     mask[30:40, 50:70] = True
     mask = mask if filled else blob()
@@ -202,7 +202,7 @@ def test_cvat_masks_are_rows_of_runs(tmp_path, filled):
     assert len(root.findall("image/box")) == 1, "an empty mask is no object's outline"
 
 
-def test_cvat_polygons_and_points(tmp_path):
+def test_cvat_has_polygons_and_points(tmp_path):
     root = cvat(tmp_path, selected(corners=CORNERS, keypoints=POINTS))
     assert root.find("image/polygon").get("points") == "20.00,10.00;60.00,30.00;50.00,50.00;10.00,30.00"
     assert [points.get("points") for points in root.findall("image/points")] == ["12.00,22.00"]

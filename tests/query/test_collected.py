@@ -101,7 +101,7 @@ def test_a_condition_selects_images(lines):
         images.keep("image IN (SELECT content FROM read_text('/etc/hostname'))")
 
 
-def test_images_that_were_removed_are_left_out(lines):
+def test_removed_images_are_skipped(lines):
     os.unlink(Path("collected", lines[1]["image"]))
     assert exported("coco").left_out.images == 1
     coco = json.loads(Path("coco/annotations/instances_default.json").read_text())
@@ -113,7 +113,7 @@ def test_images_that_were_removed_are_left_out(lines):
     assert not Path("yolo").exists()
 
 
-def test_what_is_wrong_with_a_folder_is_told(lines):
+def test_problems_of_a_folder_are_reported(lines):
     with pytest.raises(ConfigError, match="--of second: no objects come from it; there are detect, seg"):
         CollectedImages(Path("collected"), "second")
     path = Path("collected/collected.jsonl")
@@ -131,7 +131,7 @@ def test_what_is_wrong_with_a_folder_is_told(lines):
         CollectedImages(Path("collected"))
 
 
-def test_the_command(lines, here, tmp_path):
+def test_the_command_exports_a_collected_folder(lines, here, tmp_path):
     done = here("export", "collected", "--format", "yolo", "--out", "out", "--limit", "2", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
     assert done.stderr.splitlines() == [

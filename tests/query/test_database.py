@@ -27,7 +27,7 @@ def frames_of(rows):
     return [row[rows.columns.index("frame")] for row in rows]
 
 
-def test_frames_are_found_by_the_number_of_their_objects(archive, database):
+def test_frames_are_selected_by_their_number_of_objects(archive, database):
     counts = {frame: Counter(label for label, _ in objects) for frame, objects in objects_of(archive).items()}
     expected = [frame for frame, count in sorted(counts.items()) if count["person"] >= 9 and count["bike"] == 3]
     assert 0 < len(expected) < 40
@@ -40,7 +40,7 @@ def test_frames_are_found_by_the_number_of_their_objects(archive, database):
     assert [row[3] for row in matches] == [dict(counts[frame]) for frame in expected]
 
 
-def test_a_minimum_score_counts_surer_objects_only(archive, database):
+def test_a_minimum_score_counts_only_more_certain_objects(archive, database):
     scores = {frame: [s for label, s in objects if label == "person"] for frame, objects in objects_of(archive).items()}
     middle = sorted(score for frame_scores in scores.values() for score in frame_scores)[len(scores) * 4]
     expected = [
@@ -50,7 +50,7 @@ def test_a_minimum_score_counts_surer_objects_only(archive, database):
     assert 0 < len(expected) < 40
 
 
-def test_a_minimum_score_counts_an_object_of_this_very_score(archive, database):
+def test_a_minimum_score_includes_equal_scores(archive, database):
     frame, scores = next(
         (frame, [score for label, score in objects if label == "person"])
         for frame, objects in sorted(objects_of(archive).items())
@@ -61,12 +61,12 @@ def test_a_minimum_score_counts_an_object_of_this_very_score(archive, database):
         assert list(rows) == [(number,)]
 
 
-def test_frames_have_another_name_in_a_query_and_join_with_other_tables(database):
+def test_frames_can_be_aliased_and_joined(database):
     sql = "SELECT f.frame, o.label FROM frames f JOIN objects o USING (key, frame) WHERE count_of('car', 0) > 0 LIMIT 1"
     assert len(list(database.query(sql))) == 1
 
 
-def test_a_name_that_a_query_gives_to_a_number_of_objects_is_kept(database):
+def test_an_alias_of_a_number_of_objects_is_kept(database):
     rows = database.query("SELECT count_of('car') AS cars, count_of('car', 0.5) sure, frame AS number FROM frames")
     assert rows.columns == ["cars", "sure", "number"]
     ordered = database.query("SELECT frame, count_of('car') AS cars FROM frames ORDER BY cars DESC, frame LIMIT 1")
@@ -78,7 +78,7 @@ def test_every_processed_frame_has_a_row(archive, database):
     assert list(database.query("SELECT count(*) FROM events")) == [(pq.read_table(archive / "events").num_rows,)]
 
 
-def test_a_frame_without_objects_is_found(archive):
+def test_a_frame_without_objects_can_be_selected(archive):
     for path in (archive / "objects").glob("street-*.parquet"):
         table = pq.read_table(path)
         pq.write_table(table.filter([frame != 7 for frame in table["frame"].to_pylist()]), path)
@@ -98,7 +98,7 @@ def test_a_frame_without_objects_is_found(archive):
         "SELECT count(*) FILTER (label = 'persn') FROM objects",
     ],
 )
-def test_a_label_that_does_not_exist_is_refused_with_those_that_do(database, sql):
+def test_an_unknown_label_is_refused_with_the_existing_ones(database, sql):
     with pytest.raises(ConfigError) as caught:
         database.query(sql)
     assert str(caught.value) == (
@@ -106,7 +106,7 @@ def test_a_label_that_does_not_exist_is_refused_with_those_that_do(database, sql
     )
 
 
-def test_a_label_that_the_model_knows_and_no_frame_has_is_none_of_them(archive):
+def test_a_label_of_the_model_without_objects_matches_nothing(archive):
     for path in (archive / "objects").glob("street-*.parquet"):
         table = pq.read_table(path)
         pq.write_table(table.filter([label != "bike" for label in table["label"].to_pylist()]), path)
@@ -119,7 +119,7 @@ def test_a_label_that_the_model_knows_and_no_frame_has_is_none_of_them(archive):
             database.where("count_of('zebra') > 0")
 
 
-def test_other_texts_are_no_labels(database):
+def test_other_texts_are_not_checked_as_labels(database):
     assert list(database.query("SELECT count(*) FROM events WHERE kind = 'nothing' OR source = 'persn'")) == [(0,)]
 
 
@@ -147,7 +147,7 @@ def test_other_texts_are_no_labels(database):
         ("SELEC 1", "the query is wrong: Parser Error: syntax error"),
     ],
 )
-def test_a_query_reads_the_data_set_and_nothing_else(database, archive, tmp_path, sql, message):
+def test_a_query_cannot_read_other_files(database, archive, tmp_path, sql, message):
     secret = pq.read_table(archive / "files")
     assert secret.num_rows
     file = tmp_path / "secret.csv"
@@ -164,12 +164,12 @@ def test_long_queries_print_no_progress(database):
     assert list(database.query("SELECT current_setting('enable_progress_bar')")) == [(False,)]
 
 
-def test_an_error_of_a_value_is_one_line(database):
+def test_an_error_of_a_value_is_a_single_line(database):
     with pytest.raises(ConfigError, match=r"the query (failed|is wrong): .*Could not convert string"):
         list(database.query("SELECT CAST(source AS INTEGER) FROM files"))
 
 
-def test_values_are_those_of_python(database):
+def test_values_are_python_objects(database):
     (row,) = database.query("SELECT finished_at, counts, models FROM files, (SELECT counts FROM frames LIMIT 1)")
     assert row[0].utcoffset().total_seconds() == 0
     assert isinstance(row[1], dict)
@@ -187,7 +187,7 @@ def test_values_are_those_of_python(database):
         "MAP {DATE '20000-01-01': 1}",
     ],
 )
-def test_a_date_that_python_does_not_have_is_named_with_the_way_out(database, value):
+def test_a_date_out_of_pythons_range_is_reported_with_the_fix(database, value):
     with pytest.raises(ConfigError, match=r"^the column day has a date before .* select it as text: day::TEXT$"):
         list(database.query(f"SELECT {value} AS day"))
     assert len(list(database.query(f"SELECT ({value})::TEXT AS day"))) == 1
@@ -197,7 +197,7 @@ ENDLESS = "SELECT count(*) FROM range(1000000) a, range(1000000) b, range(100000
 
 
 @pytest.mark.parametrize("sql", [ENDLESS, f"SELECT 1 WHERE ({ENDLESS}) > 0"])
-def test_a_question_has_a_time_limit(archive, sql):
+def test_a_query_has_a_time_limit(archive, sql):
     location = DatasetLocation(str(archive))
     with Database(index_of(location), labels_of(location), timeout_s=0.3) as database:
         with pytest.raises(ConfigError, match=r"^the query took longer than 0\.3 s: select less, or .* --timeout 1h$"):
@@ -205,7 +205,7 @@ def test_a_question_has_a_time_limit(archive, sql):
         assert list(database.query("SELECT 1")) == [(1,)]  # the next question has its own time
 
 
-def test_the_time_between_the_rows_does_not_count(archive):
+def test_the_time_between_rows_does_not_count_toward_the_limit(archive):
     location = DatasetLocation(str(archive))
     with Database(index_of(location), labels_of(location), timeout_s=0.5) as database:
         rows = iter(database.query("SELECT * FROM range(10000)"))

@@ -42,7 +42,7 @@ def test_an_index_has_all_rows_of_all_tables(small):
     assert [path.name for path in small.iterdir() if path.name.startswith((".", "index"))] == [NAME]
 
 
-def test_an_index_that_is_up_to_date_is_used_without_reading_a_table(small, monkeypatch):
+def test_an_up_to_date_index_is_used_without_reading_tables(small, monkeypatch):
     path = index_of(DatasetLocation(str(small)))
     before = path.stat()
 
@@ -55,7 +55,7 @@ def test_an_index_that_is_up_to_date_is_used_without_reading_a_table(small, monk
     assert (path.stat().st_ino, path.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
-def test_it_follows_the_data_set(small, monkeypatch):
+def test_the_index_follows_the_data_set(small, monkeypatch):
     first = [name(number) for number in range(5)]
     assert keys(small) == dict.fromkeys(("files", "frames", "objects"), first)
     make(small, 2, 10, 30, first=5)
@@ -82,7 +82,7 @@ def test_hidden_files_in_a_table_are_not_read(small):
     assert keys(small)["files"] == [name(number) for number in range(5)]
 
 
-def test_a_data_set_may_begin_empty(small, tmp_path):
+def test_a_data_set_may_start_empty(small, tmp_path):
     empty = tmp_path / "empty"
     make(empty, 0, 1, 1)
     assert count(empty, "SELECT count(*) FROM files") == 0
@@ -90,7 +90,7 @@ def test_a_data_set_may_begin_empty(small, tmp_path):
     assert keys(empty)["objects"] == [name(0)]
 
 
-def test_an_index_of_another_pipeline_or_one_that_is_damaged_is_made_again(small):
+def test_a_foreign_or_damaged_index_is_rebuilt(small):
     keys(small)
     text = (small / "streamkit.json").read_text()
     (small / "streamkit.json").write_text(text.replace("0123456789abcdef", "fedcba9876543210"))
@@ -118,7 +118,7 @@ def test_an_index_of_another_pipeline_or_format_is_not_used(small, changed):
     assert (sources == ["stale"]) == (changed == "nothing")
 
 
-def test_a_query_that_was_killed_leaves_the_old_index_and_its_rest_is_swept(small, monkeypatch):
+def test_a_killed_query_leaves_the_old_index_and_its_leftovers_are_removed(small, monkeypatch):
     index_of(DatasetLocation(str(small)))
     make(small, 1, 10, 30, first=5)
 
@@ -151,7 +151,7 @@ def limit_file_size():
 
 
 @pytest.mark.parametrize("limit", [1_000, 8_000, 100_000], ids=["opening", "commit", "checkpoint"])
-def test_a_full_disk_names_the_index_and_leaves_no_part(small, limit_file_size, limit):
+def test_a_full_disk_is_reported_with_the_index_and_leaves_no_partial_file(small, limit_file_size, limit):
     limit_file_size(limit)
     with pytest.raises(OutputError, match=f"cannot write {small / NAME}: .*File too large"):
         index_of(DatasetLocation(str(small)))
@@ -166,7 +166,7 @@ def test_frames_of_a_data_set_without_a_table_of_frames_are_those_with_objects(s
     assert count(small, "SELECT count(*) FROM frames WHERE width = 1920 AND pts_s = frame / 25") == len(frames)
 
 
-def test_what_is_no_data_set_is_refused(small, tmp_path):
+def test_a_folder_without_a_data_set_is_refused(small, tmp_path):
     for location, message in (
         (str(tmp_path / "gone"), "there is no such folder; give the --out of a batch run"),
         (str(tmp_path), "is no data set: it has no streamkit.json"),

@@ -8,7 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from support.archives import opened
-from support.made import STREET, do, settings
+from support.dataset_runs import STREET, do, settings
 
 from samples.scene import box_iou
 from streamkit.batch.identity import network_sum
@@ -105,7 +105,7 @@ def test_an_image_of_an_object_ranks_its_track_first(dataset_path, tmp_path):
     assert first["likeness"] > 0.95
 
 
-def test_conditions_and_statements_go_with_it(dataset_path):
+def test_likeness_can_be_combined_with_conditions_and_statements(dataset_path):
     every = rows_of(dataset_path, "car", limit=0)
     late = rows_of(dataset_path, "car", where="frame > 5", limit=0)
     assert late == [row for row in every if row["frame"] > 5]
@@ -116,7 +116,7 @@ def test_conditions_and_statements_go_with_it(dataset_path):
     assert rows_of(dataset_path, "car", sql) == cars[:2]
 
 
-def test_the_command(dataset_path, tmp_path, here):
+def test_the_command_searches_by_likeness(dataset_path, tmp_path, here):
     done = here(
         "query",
         dataset_path,
@@ -144,7 +144,7 @@ def test_the_command(dataset_path, tmp_path, here):
         ("car", "gone", ModelError, "there is no model card gone.yaml"),
     ],
 )
-def test_what_cannot_be_searched_is_refused(dataset_path, like, model, error, message):
+def test_unsearchable_inputs_are_refused(dataset_path, like, model, error, message):
     with pytest.raises(error) as caught:
         vector_of(DatasetLocation(str(dataset_path)), like, model)
     assert message in str(caught.value)
@@ -162,7 +162,7 @@ def embedded_by(dataset_path, *stages):
     return dataset
 
 
-def test_the_last_of_several_networks_has_made_the_vectors(dataset_path):
+def test_vectors_come_from_the_last_of_several_networks(dataset_path):
     alone = vector_of(DatasetLocation(str(dataset_path)), "car")
     last = embedded_by(dataset_path, ("look", "detect"), ("demo-words-crop", "detect"))
     assert np.array_equal(vector_of(last, "car"), alone)
@@ -189,7 +189,7 @@ def test_a_card_without_a_text_encoder_is_refused(dataset_path, tmp_path):
         (EMBEDDED.replace("  track: {}\n", "") % "true", "embeddings, but no tracks: put embed below a tracker"),
     ],
 )
-def test_a_data_set_without_vectors_of_tracks_says_what_to_do(text, message, tmp_path):
+def test_a_data_set_without_vectors_is_reported_with_the_fix(text, message, tmp_path):
     run = settings(tmp_path, text)
     do(run, *find([str(STREET)]), limit=2)
     with pytest.raises(ConfigError) as caught:

@@ -38,7 +38,7 @@ def write(form, rows=ROWS, *, out=None, limit=None, schema=SCHEMA):
         ("csv", "a.table", "csv"),
     ],
 )
-def test_a_format_is_the_option_or_that_of_the_file(option, out, form):
+def test_the_format_is_the_option_or_the_file_suffix(option, out, form):
     assert format_of(option, None if out is None else Path(out)) == form
 
 
@@ -52,7 +52,7 @@ def test_a_format_is_the_option_or_that_of_the_file(option, out, form):
         ("parquet", None, "--format parquet needs a file"),
     ],
 )
-def test_formats_that_do_not_fit(option, out, text):
+def test_conflicting_formats_are_refused(option, out, text):
     with pytest.raises(ConfigError, match=text):
         format_of(option, None if out is None else Path(out))
 
@@ -62,7 +62,7 @@ def cells(text):
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
 
 
-def test_a_table_shows_values_for_a_person(capsys):
+def test_a_table_formats_values_for_people(capsys):
     write("table")
     text = capsys.readouterr().out
     assert cells(text) == [["gate", "car 2, bus 1,200", "0.3", "2026-01-02 12:30:00"], ["", "", "", ""]]
@@ -82,7 +82,7 @@ def test_a_table_shows_values_for_a_person(capsys):
         (1200, 0, 1200, "1,200 rows"),
     ],
 )
-def test_how_many_rows_a_table_shows(capsys, rows, limit, shown_rows, line):
+def test_a_table_shows_a_limited_number_of_rows(capsys, rows, limit, shown_rows, line):
     write("table", [(n,) for n in range(rows)], limit=limit, schema=pa.schema([("n", pa.int64())]))
     text = capsys.readouterr().out
     assert [int(cell) for (cell,) in cells(text)] == list(range(shown_rows))
@@ -96,7 +96,7 @@ def test_control_characters_do_not_reach_the_terminal(capsys):
     assert "na\\x07me" in text
 
 
-def test_a_wide_table_is_not_folded_where_it_is_piped(capsys):
+def test_a_piped_wide_table_is_not_folded(capsys):
     write("table", [("x" * 900,)], schema=pa.schema([("name", pa.string())]))
     assert "x" * 900 in capsys.readouterr().out
 
@@ -111,7 +111,7 @@ def test_csv_has_nested_values_as_json(tmp_path, capfdbinary, piped):
     )
 
 
-def test_a_long_csv_is_whole(tmp_path):
+def test_a_long_csv_is_complete(tmp_path):
     rows = [(f"{n:05}", {}, float(n), NOON) for n in range(5000)]
     write("csv", rows, out=tmp_path / "a.csv")
     with (tmp_path / "a.csv").open(newline="") as file:
@@ -125,7 +125,7 @@ def test_text_that_utf_8_does_not_have_is_escaped_in_csv(tmp_path):
 
 
 @pytest.mark.parametrize("piped", [True, False])
-def test_json_has_an_object_a_line(tmp_path, capfdbinary, piped):
+def test_json_has_an_object_per_line(tmp_path, capfdbinary, piped):
     out = None if piped else tmp_path / "a.json"
     write("json", out=out)
     data = capfdbinary.readouterr().out if piped else out.read_bytes()
@@ -151,7 +151,7 @@ def test_parquet_has_the_types_of_the_result(tmp_path):
     assert pq.ParquetFile(tmp_path / "a.parquet").metadata.num_row_groups == 3  # of 4,096 rows at most
 
 
-def test_a_struct_in_parquet_stays_one(tmp_path):
+def test_a_struct_stays_a_struct_in_parquet(tmp_path):
     schema = pa.schema([("point", pa.struct([("x", pa.int32())]))])
     write("parquet", [({"x": 3},)], out=tmp_path / "a.parquet", schema=schema)
     assert pq.read_table(tmp_path / "a.parquet").to_pylist() == [{"point": {"x": 3}}]
@@ -181,7 +181,7 @@ def test_a_file_appears_only_if_the_query_succeeds(tmp_path):
         ("text", "text"),
     ],
 )
-def test_a_cell_for_a_person(cell, text):
+def test_cells_are_formatted_for_people(cell, text):
     assert shown(cell) == text
 
 

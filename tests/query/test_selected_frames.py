@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from support.archives import opened
-from support.made import STREET, TRACKED, do, settings
+from support.dataset_runs import STREET, TRACKED, do, settings
 
 from streamkit.batch.inputs import find
 from streamkit.core.data import Skeleton
@@ -33,7 +33,7 @@ def chosen(database, *frames):
     return SelectedFrames(database, database.labels, None, [(key, frame) for frame in frames])
 
 
-def test_frames_are_those_that_were_processed(database, archive, street):
+def test_exported_frames_are_the_processed_ones(database, archive, street):
     frames = chosen(database, 31, 3, 30, 3)
     selection = list(frames)
     assert frames.count == 3
@@ -75,7 +75,7 @@ def test_missing_videos_are_counted_and_named(archive, shared_archive, tmp_path)
 
 
 @pytest.mark.parametrize("key", ["{folder}/pwned", "../pwned", "..", "a/b", "a\\b", "", "a\nb", "a.b"])
-def test_no_image_is_named_after_a_key_that_leads_elsewhere(archive, tmp_path, key):
+def test_keys_that_leave_the_folder_are_refused_as_image_names(archive, tmp_path, key):
     """The tables of a data set from elsewhere may say anything."""
     key = key.format(folder=tmp_path)
     for path in archive.glob("*/street-*.parquet"):
@@ -94,14 +94,14 @@ def test_no_image_is_named_after_a_key_that_leads_elsewhere(archive, tmp_path, k
     assert set(tmp_path.rglob("*")) - before <= {*index, tmp_path / "out"}
 
 
-def test_a_frame_that_the_video_does_not_have(database):
+def test_a_frame_missing_in_the_video_is_reported(database):
     frames = chosen(database, 5, 100_000)
     assert [selected_frame.frame.index for selected_frame in frames] == [5]
     assert frames.missing.frames == 1
     assert frames.missing.causes == {"street.mp4": "the video has fewer frames than when it was processed"}
 
 
-def test_a_video_whose_name_is_no_utf_8(tmp_path):
+def test_a_video_whose_name_is_not_utf_8_is_exported(tmp_path):
     video = tmp_path / os.fsdecode(b"caf\xe9.mp4")
     video.write_bytes(STREET.read_bytes())
     dataset_settings = settings(tmp_path / "set", TRACKED)
@@ -110,7 +110,7 @@ def test_a_video_whose_name_is_no_utf_8(tmp_path):
         assert [selected_frame.frame.index for selected_frame in chosen(database, 1)] == [1]
 
 
-def test_videos_on_s3(s3, bucket, tmp_path, street):
+def test_videos_on_s3_are_read(s3, bucket, tmp_path, street):
     s3.put_object(Bucket=bucket, Key="street.mp4", Body=STREET.read_bytes())
     dataset_settings = settings(tmp_path / "set", TRACKED)
     do(dataset_settings, *find(["s3://gates/street.mp4"]), limit=4)
@@ -123,7 +123,7 @@ def test_videos_on_s3(s3, bucket, tmp_path, street):
         assert "it has changed" in frames.missing.causes["street.mp4"]
 
 
-def test_columns_of_all_kinds_come_back(tmp_path):
+def test_columns_of_all_kinds_are_exported(tmp_path):
     import pyarrow as pa
 
     mask = {"size": [4, 6], "counts": "5d0"}
@@ -143,7 +143,7 @@ def test_columns_of_all_kinds_come_back(tmp_path):
     assert len(detections(pa.Table.from_pylist(rows).slice(0, 0), ["car"])) == len(table_of([])) == 0
 
 
-def test_which_columns_name_a_frame():
+def test_the_columns_that_identify_a_frame_are_recognized():
     assert frame_columns(["frame", "x", "key"]) == (2, 0)
     with pytest.raises(ConfigError, match="got source, frame; add key to the SELECT"):
         frame_columns(["source", "frame"])

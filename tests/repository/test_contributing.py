@@ -35,7 +35,7 @@ def test_every_path_exists(page):
     assert [path for path in sorted(named) if not (ROOT / path).exists()] == []
 
 
-def test_paths_are_found():
+def test_paths_in_text_are_recognized():
     assert len(re.findall(rf"`{FOLDERS}/[\w./-]+`", TEXT)) > 60
 
 

@@ -138,7 +138,7 @@ SHARED = {  # with other emitters: emitters.md and emitters-delivery.md have the
 }  # fmt: skip
 
 
-def test_pages_and_snippets_are_found():
+def test_pages_and_snippets_are_collected():
     assert {"README.md", "CONTRIBUTING.md", "docs/index.md", "docs/rules.md"} <= set(NAMES)
     assert len(PIPELINES) > 5
     assert len(YAML) > 20
@@ -272,7 +272,7 @@ def parse(words):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_command_is_one_that_the_command_line_takes(name):
+def test_every_command_is_accepted_by_the_command_line(name):
     wrong = []
     for line, words in commands_of(name):
         try:
@@ -285,7 +285,7 @@ def test_every_command_is_one_that_the_command_line_takes(name):
     assert wrong == []
 
 
-def test_a_wrong_command_is_found():
+def test_an_invalid_command_is_detected():
     assert sum(len(list(commands_of(name))) for name in NAMES) > 60
     parse(["serve", "pipeline.yaml", "--port", "0"])
     for words in (["srve", "a.yaml"], ["serve", "a.yaml", "--prt", "0"], ["serve", "a.yaml", "--port", "x"], ["check"]):

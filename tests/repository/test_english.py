@@ -123,7 +123,7 @@ def test_spelling_is_american():
         ('aria-labelledby="title" of labelled boxes', "labell"),
     ],
 )
-def test_a_british_word_is_found(line, word):
+def test_a_british_word_is_reported(line, word):
     assert f"a.md:1: {word!r}" in british_words({"a.md": line})[0]
 
 
@@ -137,5 +137,5 @@ def test_other_words_are_not_british(line):
 @pytest.mark.parametrize(
     "line", ["copied over, and that is said", "The user is told.", "It begins anew.", "Nobody waits."]
 )
-def test_a_phrase_is_found(line):
+def test_a_phrase_is_reported(line):
     assert len(offenders({"a.md": line})) == 1

@@ -64,7 +64,7 @@ def test_an_image_has_the_extras_of_its_device(stages, dockerfile, project, imag
     assert copied == [f"packages-{image}", "wheel"]
 
 
-def test_the_build_gets_what_the_wheel_is_made_of(root, project, patterns):
+def test_the_build_context_has_the_files_of_the_wheel(root, project, patterns):
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
     version = project["tool"]["hatch"]["version"]["path"]
     needed = ["pyproject.toml", "constraints.txt", "LICENSE", project["project"]["readme"], version, "models/demo.onnx"]

@@ -138,7 +138,7 @@ def test_no_layer_names_a_module_of_a_higher_one():
     assert upward == set()
 
 
-def test_the_package_knows_no_benchmark_and_no_test():
+def test_the_package_imports_no_benchmark_and_no_test():
     assert offenders({"benchmarks", "tests", "support", "samples"}, lambda name: imported(parse(name), False)) == {}
 
 
@@ -168,7 +168,7 @@ def offenders(forbidden: set[str], of: Callable[[str], Iterator[str]], *places: 
     return {name: those for name, those in uses.items() if those}
 
 
-def test_who_names_cupy():
+def test_only_listed_modules_name_cupy():
     places = (
         "ops/",
         "core/data.py",
@@ -186,7 +186,7 @@ def test_who_names_cupy():
     assert offenders({"cupy", "cupyx"}, lambda name: imported(parse(name), False), *places, *diagnosis) == {}
 
 
-def test_only_the_runtime_knows_threads():
+def test_only_the_runtime_imports_threads():
     # the spool is where a stage's thread and a sender's meet; nats-py knows asyncio only, which runs on the sender's
     threads = {"threading", "queue", "concurrent", "multiprocessing", "asyncio"}
     # locks, no threads: any thread calls the methods of streamkit.Pipeline; the driver creates one decoder at a time,

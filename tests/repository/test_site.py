@@ -79,7 +79,7 @@ def test_a_chain_of_boxes_is_a_list_and_other_diagrams_stay_text(hooks):
         ('<pre class="mermaid"><code>', "mermaid"),
     ],
 )
-def test_what_a_page_loads_from_another_host_is_found(hooks, html, expected):
+def test_resources_of_other_hosts_are_detected(hooks, html, expected):
     assert hooks.foreign(html) == expected
 
 

@@ -24,25 +24,25 @@ stages:
 """
 
 
-def test_its_pipeline_passes_check():
+def test_the_pipeline_of_the_page_passes_check():
     assert len(check(read_text(PIPELINE, folder=ROOT)).nodes) == 9
 
 
 @pytest.mark.parametrize("stage", [NIGHT, SEVERAL])
-def test_its_stages_pass_check(stage):
+def test_the_stages_of_the_page_pass_check(stage):
     assert len(check(read_text(ABOVE + stage, folder=ROOT)).nodes) == 6
 
 
-def test_its_tests_pass():
+def test_the_tests_of_the_page_pass():
     messages = []
     assert run_tests(read_text(f"{ABOVE}{NIGHT}{TESTS}", folder=ROOT), messages.append) == 0, messages
 
 
 @pytest.mark.parametrize("name", [*OBJECT, *ALIASES, *MEASURED, "source"])
-def test_every_name_is_there(name):
+def test_the_page_has_every_name(name):
     assert re.search(rf"^\|.*`{name}`", LANGUAGE, re.MULTILINE)
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_function_is_there(name):
+def test_the_page_has_every_function(name):
     assert re.search(rf"^\| `{name}\(", LANGUAGE, re.MULTILINE)

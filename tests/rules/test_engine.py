@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.expressions import TEXTS, cel, conditions
-from support.plain import Plain
+from support.reference_debounce import ReferenceDebounce
 
 from streamkit.core.data import Batch, Frame
 from streamkit.core.detections import Detections
@@ -124,7 +124,7 @@ def plainly(rule_specs, per_object, frames):
             for track, facts in each.items() if per_object[number] else [(None, frame)]:
                 true = cel(when, facts) is True
                 over = not true if clear is None else cel(clear[1], facts) is True
-                plain = states.setdefault((number, source, track), Plain(*lengths, gap_s=MAX_PAUSE))
+                plain = states.setdefault((number, source, track), ReferenceDebounce(*lengths, gap_s=MAX_PAUSE))
                 if what := plain.step(now, true, over, True):
                     events.append((now, source, f"r{number}", what, track))
     return sorted(events, key=str)
@@ -171,7 +171,7 @@ def run(fact_rules, facts, frames, size):
     FRAMES,
     st.integers(1, 6),
 )
-def test_against_plain_loops(of_frames, of_objects, frames, size):
+def test_the_engine_equals_plain_loops(of_frames, of_objects, frames, size):
     rule_specs = of_frames + of_objects
     facts, fact_rules = Facts(), []
     for number, ((when, _), clear, (for_s, clear_s, cooldown_s)) in enumerate(rule_specs):
@@ -190,7 +190,7 @@ def test_against_plain_loops(of_frames, of_objects, frames, size):
         assert run(fact_rules, facts, frames, size) == expected
 
 
-def test_an_area_whose_shape_changes_begins_without_tracks_of_the_others():
+def test_an_area_that_changes_its_shape_starts_without_tracks():
     gate = ((10.0, 0.0), (12.0, 0.0), (12.0, 360.0), (10.0, 360.0))
     before, after = (
         Scope(labels=TEXTS, zones={"zone": ZoneScope({"door": DOOR, "gate": shape}, margin=0.0, track_ttl_s=9.0)})

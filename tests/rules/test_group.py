@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
-from support.plain import Plain
+from support.reference_debounce import ReferenceDebounce
 
 from streamkit.rules.group import FactRule
 from streamkit.rules.language import BOOL, Vocabulary, compile_rule
@@ -36,31 +36,31 @@ def changes_of(group, steps):
     return changes
 
 
-def test_at_once():
+def test_a_rule_without_duration_is_raised_at_once():
     assert changes_of(rule(), [(0, False), (1, True), (2, True), (3, False)]) == {1: "raised", 3: "cleared"}
 
 
-def test_only_what_lasts_is_raised():
+def test_a_rule_is_raised_after_its_duration():
     steps = [(0, True), (4, True), (9, True), (9.5, False), (10, True), (19.9, True), (20, True)]
     assert changes_of(rule(for_s=10), steps) == {20: "raised"}
 
 
-def test_it_must_be_over_for_some_time():
+def test_a_rule_is_cleared_after_its_clear_time():
     steps = [(0, True), (1, False), (4, False), (5, True), (6, False), (10, False), (11, False)]
     assert changes_of(rule(clear_s=5), steps) == {0: "raised", 11: "cleared"}
 
 
-def test_its_own_end():
+def test_a_rule_may_have_a_separate_clear_condition():
     steps = [(0, True, False), (1, False, False), (2, False, True), (3, True, True), (4, True, False)]
     assert changes_of(rule(clear=OVER), steps) == {0: "raised", 2: "cleared", 4: "raised"}
 
 
-def test_cooling_down():
+def test_a_cool_down_delays_the_next_raise():
     steps = [(0, True), (1, False), (2, True), (30, True), (60.9, True), (61, True), (62, False)]
     assert changes_of(rule(cooldown_s=60), steps) == {0: "raised", 1: "cleared", 61: "raised", 62: "cleared"}
 
 
-def test_what_is_not_known_is_not_true():
+def test_an_unknown_condition_is_not_true():
     assert changes_of(rule(), [(0, None), (1, True), (2, None)]) == {1: "raised", 2: "cleared"}
     assert changes_of(rule(clear=OVER), [(0, True, None), (1, None, None), (2, None, True)]) == {
         0: "raised",
@@ -68,7 +68,7 @@ def test_what_is_not_known_is_not_true():
     }
 
 
-def test_how_long_it_lasted():
+def test_a_cleared_rule_has_its_duration():
     group = rule(clear_s=5)
     changes = [
         group.step({"it": {"up": true}}, now_s) for now_s, true in [(1, True), (8, True), (9, False), (14, False)]
@@ -78,7 +78,7 @@ def test_how_long_it_lasted():
     ]  # fmt: skip
 
 
-def test_outside_the_schedule_nothing_is_true():
+def test_no_rule_is_true_outside_its_schedule():
     group = rule(schedule=TypeAdapter(Schedule).validate_python({"hours": "10:00-12:00"}))
     changes = {}
     for hour in range(8, 14):
@@ -88,7 +88,7 @@ def test_outside_the_schedule_nothing_is_true():
     assert changes == {10: "raised", 12: "cleared"}
 
 
-def test_each_item_has_its_own_state():
+def test_each_item_has_a_separate_state():
     group = rule(for_s=2)
     up = {"up": True}
     assert [[change.item for change in group.step({"a": up, "b": up}, now_s)] for now_s in (0, 2)] == [[], ["a", "b"]]
@@ -110,10 +110,10 @@ LENGTHS = st.sampled_from([0, 1, 3, 8])
 @settings(max_examples=120, deadline=None)
 @given(LENGTHS, LENGTHS, LENGTHS, st.booleans(), STEPS)
 @example(0, 0, 0, True, [(1, True, True, True)])
-def test_against_the_whole_history(for_s, clear_s, cooldown_s, has_clear, steps):
+def test_states_equal_those_of_the_whole_history(for_s, clear_s, cooldown_s, has_clear, steps):
     schedule = TypeAdapter(Schedule).validate_python({"hours": "00:00-12:00"})
     group = rule(for_s, clear_s, cooldown_s, schedule, OVER if has_clear else None)
-    plain = Plain(for_s, clear_s, cooldown_s, float("inf"))
+    plain = ReferenceDebounce(for_s, clear_s, cooldown_s, float("inf"))
     now_s = 0
     for step_s, true, over, opened in steps:
         now_s += step_s

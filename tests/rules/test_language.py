@@ -67,7 +67,7 @@ def holds(text, words, facts):
         ("down_s == 0x28", True),
     ],
 )
-def test_conditions(text, true):
+def test_conditions_are_evaluated(text, true):
     assert value(text, down_s=40, drop_rate=0.2, live=True, state="lost") is true
 
 
@@ -75,11 +75,11 @@ def test_conditions(text, true):
     ("text", "for_s"),
     [("live", 0), ("live for 10s", 10), ("live for 200ms", 0.2), ("live for 1.5min", 90), ("(live)for 2 h", 7200)],
 )
-def test_for_how_long(text, for_s):
+def test_durations_are_parsed(text, for_s):
     assert compile_rule(text, WORDS)[1] == pytest.approx(for_s)
 
 
-def test_what_is_not_known_decides_nothing():
+def test_unknown_operands_do_not_decide():
     for facts in ({}, {"down_s": math.nan}, {"down_s": None}, {"down_s": "text"}, {"down_s": True}):
         assert not value("down_s > 3", **facts)
         assert not value("not (down_s > 3)", **facts)
@@ -89,7 +89,7 @@ def test_what_is_not_known_decides_nothing():
         assert not value("down_s > 3 and live", **facts, live=True)
 
 
-def test_names_within_a_text_are_no_operators():
+def test_names_within_a_text_are_not_operators():
     words = Vocabulary({"name": TEXT})
     for written, text in (
         ('"this and that for 10s // or (not"', "this and that for 10s // or (not"),
@@ -100,12 +100,12 @@ def test_names_within_a_text_are_no_operators():
         assert not holds(f"name == {written}", words, {"name": f"{text}!"})
 
 
-def test_several_parts():
+def test_names_with_dots_and_subscripts_are_equal():
     assert value("disk.free < 5e9", **{"disk.free": 1e9})
     assert value('disk["free"] < 5e9', **{"disk.free": 1e9})
 
 
-def test_what_a_rule_looks_up():
+def test_the_names_used_by_a_rule_are_listed():
     condition, _ = compile_rule("down_s > 3 and (live or down_s < 1) and state == 'lost'", WORDS)
     assert [fact.key for fact in facts_of(condition)] == ["down_s", "live", "state"]
 
@@ -162,7 +162,7 @@ def test_what_a_rule_looks_up():
         (" or ".join(["live"] * 400), 2001, "a rule must have at most 2000 characters"),
     ],
 )
-def test_what_is_refused(text, column, message):
+def test_invalid_conditions_are_refused(text, column, message):
     with pytest.raises(RuleError) as error:
         compile_rule(text, WORDS)
     assert (error.value.line, error.value.column) == (1, column)
@@ -170,7 +170,7 @@ def test_what_is_refused(text, column, message):
     assert str(error.value) == f"column {column}: {error.value.reason}"
 
 
-def test_the_line_is_told_too():
+def test_the_line_of_an_error_is_reported():
     with pytest.raises(
         RuleError, match=r"^line 2, column 5: alarms know no name 'lve'; did you mean 'live'\?"
     ) as error:
@@ -178,13 +178,13 @@ def test_the_line_is_told_too():
     assert (error.value.line, error.value.column, error.value.offset) == (2, 5, 13)
 
 
-def test_a_long_chain_is_no_deep_one():
+def test_a_long_chain_does_not_exceed_the_depth():
     assert value(" or ".join(["live"] * 240), live=True)
 
 
 @settings(max_examples=120, deadline=None)
 @given(st.text(alphabet="abs_l ive()[]\"'!&|<>=+-*/?:.,0123 \n\\", max_size=40))
-def test_no_text_makes_it_fall_over(text):
+def test_no_text_crashes_the_parser(text):
     try:
         compile_rule(text, WORDS)
     except RuleError as error:
@@ -208,7 +208,7 @@ def test_no_text_makes_it_fall_over(text):
         }
     ),
 )
-def test_it_means_what_cel_says(condition, facts):
+def test_conditions_equal_those_of_cel(condition, facts):
     ours, theirs = condition
     words = Vocabulary({"a": NUMBER, "b": NUMBER, "t": TEXT, "u": TEXT, "p": BOOL})
     assert holds(ours, words, facts) is (cel(theirs, facts) is True)

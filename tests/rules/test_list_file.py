@@ -42,14 +42,14 @@ def events_of(when, folder, film_frames):
     return [[event.kind for event in frame.events] for frame in done]
 
 
-def test_case_spaces_and_hyphens_do_not_count(list_path):
+def test_case_spaces_and_hyphens_are_ignored(list_path):
     entries = ListFile(list_path)
     assert [text in entries for text in ("BAB1234", "b-ab 1234", "HHZZ99", "known cars", "BAB123", "")] == [
         True, True, True, False, False, False,
     ]  # fmt: skip
 
 
-def test_a_rule_about_objects(list_path):
+def test_a_list_can_be_used_for_objects(list_path):
     film_frames = film("BAB1234", "XX1", None, "HHZZ99")
     assert events_of('plate in file("known.txt")', list_path.parent, film_frames) == [
         ["raised"],
@@ -59,11 +59,11 @@ def test_a_rule_about_objects(list_path):
     ]
 
 
-def test_an_unknown_text_makes_neither_the_rule_nor_its_opposite_true(list_path):
+def test_an_unknown_text_satisfies_neither_a_rule_nor_its_negation(list_path):
     assert events_of('not (plate in file("known.txt"))', list_path.parent, film(None, "XX1")) == [[], ["raised"]]
 
 
-def test_counts_and_values(list_path):
+def test_a_list_can_be_used_in_counts_and_values(list_path):
     rule = RuleStage(when='count(plate in file("known.txt")) > 0', above=scope(list_path.parent))
     (frame,) = run_stage(rule, film("BAB1234"))
     assert frame.events[0].data["values"] == {'count(plate in file("known.txt"))': 1}
@@ -72,7 +72,7 @@ def test_counts_and_values(list_path):
     assert frame.events[0].data["values"] == {"plate": "BAB1234", 'file("known.txt")': True}
 
 
-def test_facts_of_frames_and_data_of_events(list_path):
+def test_a_list_can_be_used_with_frame_facts_and_event_data(list_path):
     film_frames = film(None, None, None)
     film_frames[1].facts["attributes"] = {"sign": {"label": "hh-zz 99", "score": 0.9}}
     assert events_of('frame.sign in file("known.txt")', list_path.parent, film_frames) == [[], ["raised"], ["cleared"]]
@@ -85,7 +85,7 @@ def test_facts_of_frames_and_data_of_events(list_path):
     assert events_of('source in file("sources.txt")', list_path.parent, film(None)) == [["raised"]]
 
 
-def test_the_file_is_read_again_when_it_changes(list_path, monkeypatch, caplog):
+def test_a_changed_file_is_reloaded(list_path, monkeypatch, caplog):
     monkeypatch.setattr(list_file, "_CHECK_EVERY_S", 0.0)
     entries = ListFile(list_path)
     assert "NEW1" not in entries
@@ -114,13 +114,13 @@ def test_the_file_is_read_again_when_it_changes(list_path, monkeypatch, caplog):
         ('event(plate.read, value in file("none.txt"))', "there is no file none.txt"),
     ],
 )
-def test_mistakes(list_path, when, message):
+def test_invalid_lists_are_refused(list_path, when, message):
     with pytest.raises(OptionError) as caught:
         make_rule("", {"when": when}, scope(list_path.parent), Facts())
     assert message in str(caught.value)
 
 
-def test_a_file_that_is_no_text(tmp_path):
+def test_a_binary_file_is_refused(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(ValueError, match="cannot be read: it is no UTF-8 text"):
         ListFile(tmp_path / "a.txt")

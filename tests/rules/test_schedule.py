@@ -37,13 +37,13 @@ def at(day, time, zone=UTC):
         ({"days": ["sun"], "hours": "22:00-06:00"}, [(6, "23:00"), (0, "05:59")], [(0, "22:00"), (6, "05:00")]),
     ],
 )
-def test_when_it_is_open(options, opened, closed):
+def test_a_schedule_is_active_at_its_times(options, opened, closed):
     schedule = PARSE({**options, "zone": "UTC"})
     assert [schedule.open(at(*moment)) for moment in opened] == [True] * len(opened)
     assert [schedule.open(at(*moment)) for moment in closed] == [False] * len(closed)
 
 
-def test_the_time_zone_counts_and_its_summer_time():
+def test_time_zone_and_daylight_saving_time_are_applied():
     schedule = PARSE({"hours": "09:00-17:00", "zone": "Europe/Berlin"})
     assert schedule.open(at(0, "08:00")) and not schedule.open(at(0, "07:59"))  # noqa: PT018  09:00 in winter
     summer = datetime(2026, 7, 6, 7, 0, tzinfo=UTC)
@@ -51,7 +51,7 @@ def test_the_time_zone_counts_and_its_summer_time():
     assert schedule.open(at(0, "12:00", BERLIN))
 
 
-def test_without_a_zone_it_is_the_machine_s():
+def test_the_default_time_zone_is_the_machines():
     here = datetime(2026, 3, 2, 10, 30).astimezone()
     schedule = PARSE({"hours": "10:00-11:00"})
     assert schedule.open(here)
@@ -80,7 +80,7 @@ def test_without_a_zone_it_is_the_machine_s():
         ({"zone": 3}, "zone must be a time zone"),
     ],
 )
-def test_what_is_refused(options, message):
+def test_invalid_schedules_are_refused(options, message):
     problems = []
     OptionValidator(Path(), problems)(Alarm, tree({"when": "down_s > 3", "schedule": options}, "p.yaml"), "a")
     assert [problem.text.startswith("a.schedule") and message in problem.text for problem in problems] == [True]

@@ -48,14 +48,14 @@ def test_an_object_has_the_measures_of_its_box(is_raised, measure, number):
 @pytest.mark.parametrize(
     ("speed_kmh", "same", "other"), [(9.0, True, False), (1.0, False, True), (np.nan, False, False)]
 )
-def test_an_unknown_truth_is_neither_the_same_nor_another(is_raised, speed_kmh, same, other):
+def test_an_unknown_value_is_neither_equal_nor_different(is_raised, speed_kmh, same, other):
     for left, right in (("speed > 2", "score > 0.1"), ("score > 0.1", "speed > 2")):
         assert is_raised(f"({left}) == ({right})", speed_kmh) is same
         assert is_raised(f"({left}) != ({right})", speed_kmh) is other
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5, 12])
-def test_an_expression_may_be_as_deep_as_it_likes(is_raised, depth):
+def test_an_expression_may_be_arbitrarily_deep(is_raised, depth):
     total = "x1"
     for number in range(depth):
         total = f"({number} + {total})"

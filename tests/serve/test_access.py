@@ -206,7 +206,7 @@ def test_tokens_are_listed_without_their_texts(server, create, browser):
         ({"name": "x", "role": "viewer", "token": "mine"}, 422, "token"),
     ],
 )
-def test_a_token_that_cannot_be_created_says_why(server, body, status, words):
+def test_a_failed_creation_of_a_token_names_the_reason(server, body, status, words):
     answer = server.client.post("/api/v1/tokens", json=body)
     assert answer.status_code == status
     assert words in answer.json()["error"]

@@ -9,12 +9,12 @@ from streamkit.query.database import Database
 from streamkit.query.dataset_location import DatasetLocation
 from streamkit.query.index import index_of
 from streamkit.query.selected_frames import labels_of
-from support.made import STREET, TRACKED, do, settings
+from support.dataset_runs import STREET, TRACKED, do, settings
 
 
 @pytest.fixture(scope="session")
 def shared_archive(tmp_path_factory):
-    """Its folder, and that of its video; not to be changed."""
+    """Return the folder of the data set and its video; tests must not change them."""
     folder = tmp_path_factory.mktemp("archive")
     video = folder / "videos" / "street.mp4"
     video.parent.mkdir()
@@ -26,12 +26,12 @@ def shared_archive(tmp_path_factory):
 
 @pytest.fixture
 def archive(shared_archive, tmp_path):
-    """A copy of the data set, whose index may be made."""
+    """Copy the data set, so that a test may build its index."""
     return shutil.copytree(shared_archive[0], tmp_path / "archive")
 
 
 def opened(folder):
-    """The tables of a data set."""
+    """Open the tables of a data set."""
     location = DatasetLocation(str(folder))
     return Database(index_of(location), labels_of(location))
 

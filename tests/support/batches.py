@@ -1,4 +1,4 @@
-"""Batchers with sources that have begun, and what comes out of them."""
+"""Batchers with started sources, and helpers to read their batches."""
 
 import threading
 

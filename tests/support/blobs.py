@@ -1,4 +1,4 @@
-"""Networks that find red and blue rectangles, in the forms of families of the plugins, and pictures of such rectangles.
+"""Networks that detect red and blue rectangles, with the outputs of plugin families, and images of such rectangles.
 
 They measure: for each place, how many pixels of a color there are to its left, right, above and below. Within a
 rectangle these are the distances to its sides, so that every box is exact.
@@ -27,7 +27,7 @@ def picture(*objects):
 
 
 class _Builder:
-    """Nodes of a network, each named after what it makes."""
+    """Collect the nodes of a network."""
 
     def __init__(self):
         self.onnx = pytest.importorskip("onnx")
@@ -86,13 +86,13 @@ class _Builder:
         return distances
 
     def unbalance(self, left, top, right, bottom):
-        """How far a place is from the center, in pixels, 0 there."""
+        """Return the distance of each position from the center, in pixels."""
         return self.add(
             "Add", self.add("Abs", self.add("Sub", right, left)), self.add("Abs", self.add("Sub", bottom, top))
         )
 
     def over_classes(self, value, colored):
-        """Of the class that a place has; (N, 1, h, w)."""
+        """Select by the class of each position, (N, 1, h, w)."""
         return self.add("ReduceSum", self.add("Mul", value, colored), np.array([1]), keepdims=1)
 
 

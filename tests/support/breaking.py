@@ -1,4 +1,4 @@
-"""Ways in which the files of an archive are broken, and the kind of cause that each is to be listed with."""
+"""Ways to damage the files of an archive, each with its expected kind of cause."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Tools:
-    """What a way may use: the scenes by codec and name, a source of chance, and its number."""
+    """What a way may use: scenes by codec and name, a random generator, and its number."""
 
     scenes: dict[tuple[str, str], Any]
     chance: random.Random
     number: int
 
     def whole(self, path: Path, codec: str = "h264", length: int = 4, **options: Any) -> bytearray:
-        """The bytes of a good clip; written by `path`'s ending."""
+        """Write a valid clip in the format of the suffix of `path`; return its bytes."""
         scenes = [scene for (name, _), scene in self.scenes.items() if name == codec]
         scenes[self.number % len(scenes)].write(path, self.chance.randint(0, 10), length, **options)
         return bytearray(path.read_bytes())
@@ -31,7 +31,7 @@ class Tools:
 
 @dataclass(frozen=True)
 class Way:
-    """One way: what it is called, how its file ends, its cause_kind, and what makes it."""
+    """A way to damage a file: its name, file suffix, kind of cause and function."""
 
     name: str
     ending: str
@@ -49,7 +49,7 @@ def way(kind: str, ending: str = ".mp4") -> Callable[[Callable[[Path, Tools], No
 
 
 def _media(data: bytes) -> int:
-    """Where an mp4's pictures begin."""
+    """Return the offset of the media data of an MP4."""
     return data.index(b"mdat") + 4
 
 

@@ -1,4 +1,4 @@
-"""Brokers for measuring and testing: real ones, each a process of its own on a free port, with its files in a folder.
+"""Real brokers for measuring and testing: each is a separate process on a free port, with its files in a folder.
 
 Faults are real as well: a broker can be killed, frozen and started again on its port.
 """
@@ -23,14 +23,14 @@ def free_port() -> int:
 
 
 def listens(port: int) -> bool:
-    """Whether something takes connections on this TCP port."""
+    """Return whether something accepts connections on this TCP port."""
     with socket.socket() as client:
         client.settimeout(0.2)
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
 class BrokerServer:
-    """One broker. What it has acknowledged is there after a kill, as far as that broker can do so.
+    """A broker. Acknowledged records survive a kill, as far as the broker supports it.
 
     Args:
         folder: for its files.
@@ -54,16 +54,16 @@ class BrokerServer:
 
     @classmethod
     def missing(cls) -> str | None:
-        """Why it cannot run here, or None."""
+        """Return why it cannot run here, or None."""
         return None if cls.path() else f"no {cls.binary} on this machine"
 
     @classmethod
     def path(cls) -> str | None:
-        """Its binary; servers are often in a folder that only root's PATH has."""
+        """Return its binary; servers are often in a folder that is only in root's PATH."""
         return shutil.which(cls.binary, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
     def command(self) -> list[str]:
-        """What starts it."""
+        """Return the command that starts it."""
         raise NotImplementedError
 
     def start(self) -> None:
@@ -80,22 +80,22 @@ class BrokerServer:
             time.sleep(0.02)
 
     def make_room(self) -> None:
-        """Make what keeps the records of `streamkit` until somebody takes them, where that must be made."""
+        """Create the queue or stream that stores the records of `streamkit`, if the broker needs one."""
 
     def kill(self) -> None:
-        """End it at once, with no time to write anything."""
+        """Kill it, with no time to write anything."""
         if self.process is not None and self.process.poll() is None:
             self.thaw()
             self.process.kill()
             self.process.wait()
 
     def freeze(self) -> None:
-        """Let it stand still: it takes connections and answers nothing."""
+        """Freeze it: it accepts connections and answers nothing."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume it after `freeze`."""
         assert self.process is not None
         os.killpg(self.process.pid, signal.SIGCONT)
 
@@ -103,5 +103,5 @@ class BrokerServer:
         return listens(self.port)
 
     def _as(self) -> dict[str, Any]:
-        """How its process is made: the user that it runs as, where that must not be root, or its environment."""
+        """Return how its process starts: the user if it must not be root, or its environment."""
         return {}

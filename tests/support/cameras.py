@@ -1,4 +1,4 @@
-"""Pipelines of made-up cameras that run on a thread, for tests of what others do to them meanwhile."""
+"""Pipelines of fake cameras that run on a thread while a test controls them."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ with Collecting(REGISTRY):
 
     @stage("camera", writes="pixels")
     class Camera(Source):
-        """Gray frames that come at times of their own, without an end; it may hang or fail."""
+        """Endless gray frames at given times; it may hang or fail."""
 
         rate: float = 50.0
         frames_: int = 1_000_000_000
@@ -63,7 +63,7 @@ with Collecting(REGISTRY):
 
     @stage("slow", reads="pixels", changeable=("pause_s",))
     class Slow(BatchStage):
-        """Takes its time."""
+        """Takes a while for each frame."""
 
         pause_s: float = 0.0
         hangs: bool = False
@@ -80,7 +80,7 @@ with Collecting(REGISTRY):
 
     @stage("note")
     class Note(Sink):
-        """Keeps each frame's index by source."""
+        """Collects the frame indices of each source."""
 
         def write(self, frame: Frame) -> None:
             WRITTEN.setdefault(frame.source, []).append(frame.index)
@@ -108,7 +108,7 @@ def source(running: PipelineRun, id_: str, **options: Any) -> SourceConfig:
 
 @contextmanager
 def going(running: PipelineRun) -> Iterator[list[int]]:
-    """Run it on a thread; at the end stop it and wait; the exit code is in the list."""
+    """Run a pipeline on a thread and stop it at the end; the list gets the exit code."""
     codes: list[int] = []
     thread = threading.Thread(target=lambda: codes.append(running.run()), daemon=True)
     thread.start()
@@ -122,7 +122,7 @@ def going(running: PipelineRun) -> Iterator[list[int]]:
 
 
 def until(true: Callable[[], Any]) -> None:
-    """Wait until it holds."""
+    """Wait until a condition holds."""
     end_s = time.monotonic() + WAIT_S
     while not true():
         assert time.monotonic() < end_s, "it does not come"

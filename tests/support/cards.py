@@ -1,4 +1,4 @@
-"""Cards for the networks of the test data, and tiny networks for families that it has none of."""
+"""Cards for the networks of the test data, and tiny networks for the other families."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ CARDS = {
 
 
 def card_of(name: str, data: Path, folder: Path) -> Card:
-    """A card in `folder` for a network of the test data."""
+    """Write a card in `folder` for a network of the test data."""
     task, family, file, input_spec, rest = CARDS[name]
     path = folder / f"{name}.yaml"
     path.write_text(f"task: {task}\nfamily: {family}\nfile: {data}/models/{file}\ninput: {{{input_spec}}}\n{rest}\n")
@@ -39,7 +39,7 @@ def card_of(name: str, data: Path, folder: Path) -> Card:
 
 
 def tiny_pose(folder: Path, points: int = 4) -> Card:
-    """A network of the form of YOLOv8-pose that finds one object in every picture: the brighter, the surer.
+    """Write a YOLOv8-pose network that detects an object in every image; brighter images give higher scores.
 
     Its box is 10, 20, 50, 60 in network pixels, its points lie on the diagonal, and their scores rise from 0.2 on.
     """

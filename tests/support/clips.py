@@ -15,7 +15,7 @@ REFRESH = {"preset": "medium", "x264-params": "keyint=16:intra-refresh=1"}
 
 
 def scene(index: int, width: int, height: int) -> np.ndarray:
-    """A smooth RGB picture that differs from index to index and has no symmetry."""
+    """Return a smooth RGB image that differs by index and has no symmetry."""
     y, x = np.mgrid[0:height, 0:width]
     red = 255 * x / max(1, width - 1)
     green = 255 * y / max(1, height - 1)
@@ -63,7 +63,7 @@ def write(
 
 
 def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> Path:
-    """A file with a video stream of each size, all of the same frames."""
+    """Write a file with a video stream of each size, all of the same frames."""
     with av.open(str(path), "w") as output:
         streams = []
         for width, height in sizes:
@@ -83,7 +83,7 @@ def two_streams(path: Path, sizes: list[tuple[int, int]], frames: int = 10) -> P
 
 
 def shifted(path: Path, original: Path, shift_s: float, **options: str) -> Path:
-    """The packets of a video in another container, with times that begin later."""
+    """Copy the packets of a video into another container, with later times."""
     with av.open(str(original)) as source, av.open(str(path), "w", options=options) as output:
         stream = output.add_stream_from_template(source.streams.video[0])
         for packet in source.demux(video=0):

@@ -1,4 +1,4 @@
-"""Clips in which a box moves and each picture shows its number as light and dark cells; a stage that finds the box."""
+"""Clips with a moving box whose frames show their number as light and dark cells; a stage that detects the box."""
 
 from pathlib import Path
 
@@ -31,7 +31,7 @@ class White(FrameStage):
 
 
 def picture(number: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray:
-    """Picture `number`, (height, width, 3) uint8."""
+    """Return frame `number`, (height, width, 3) uint8."""
     image = np.full((height, width, 3), 40, np.uint8)
     for bit in range(BITS):
         image[:CELL, bit * CELL : (bit + 1) * CELL] = 230 if number >> bit & 1 else 10
@@ -41,7 +41,7 @@ def picture(number: int, width: int = WIDTH, height: int = HEIGHT) -> np.ndarray
 
 
 def number_of(image: np.ndarray) -> int:
-    """The number that a picture of (height, width, 3) uint8 shows."""
+    """Return the number that a frame of (height, width, 3) uint8 shows."""
     middle = CELL // 2
     return sum(int(image[middle, bit * CELL + middle, 0] > 128) << bit for bit in range(BITS))
 

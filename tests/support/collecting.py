@@ -1,4 +1,4 @@
-"""Runs `collect` on frames, and reads what it has written."""
+"""Runs `collect` on frames, and reads its output."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,14 +14,14 @@ from streamkit.testing.kit import detections, frames, run_stage
 
 
 def collect(input_frames, batch=4, **options):
-    """The frames, the counts, and the lines of the folder."""
+    """Run `collect`; return the frames, the counts, and the lines of the folder."""
     stage = Collect(**{"path": "collected", **options})
     output_frames = run_stage(stage, input_frames, batch=batch)
     return output_frames, dict(stage.context.counters.values), lines(options.get("path", "collected"))
 
 
 def lines(folder="collected"):
-    """The lines, each of an image that opens."""
+    """Return the lines, and check that their images open."""
     records = [line for _, line in read_lines(Path(folder)) if line is not None]
     for record in records:
         height, width = cv2.imread(str(Path(folder) / record["image"])).shape[:2]
@@ -30,7 +30,7 @@ def lines(folder="collected"):
 
 
 def reasons(records):
-    """Frame and reason of each line."""
+    """Return frame and reason of each line."""
     return [(record["frame"], record["reason"]) for record in records]
 
 
@@ -39,7 +39,7 @@ POINTS = ("head", "left foot", "right foot")
 
 
 def labeled_folder(folder, images=3):
-    """Images of two detectors: `detect` finds boxes, `seg` masks and keypoints; some of the same objects."""
+    """Collect images of two detectors: boxes of `detect`, masks and keypoints of `seg`; some of the same objects."""
     random = np.random.default_rng(0)
     labeled_frames = []
     for i in range(images):

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 @dataclass
 class Span:
-    """A span as it was received."""
+    """A received span."""
 
     name: str
     id: bytes
@@ -31,7 +31,7 @@ class Span:
 
 @dataclass
 class Collector:
-    """What was received: spans, and each export of metrics with its resource."""
+    """The received spans, and each export of metrics with its resource."""
 
     endpoint: str = ""
     spans: list[Span] = field(default_factory=list)
@@ -82,7 +82,7 @@ def points(metric: Any) -> Any:
 
 
 def samples(text: str) -> dict[Any, float]:
-    """What Prometheus scrapes: the value of each sample, by its name and labels."""
+    """Return the value of each Prometheus sample, by name and labels."""
     families = text_string_to_metric_families(text)
     return {
         (sample.name, *sorted(sample.labels.items())): sample.value for family in families for sample in family.samples
@@ -90,7 +90,7 @@ def samples(text: str) -> dict[Any, float]:
 
 
 def twins(metrics: dict[str, Any]) -> dict[Any, float]:
-    """What OTLP carries, as Prometheus' samples."""
+    """Convert OTLP metrics to Prometheus samples."""
     values = {}
     for name, metric in metrics.items():
         prometheus_name, kind = name.replace(".", "_", 1), metric.WhichOneof("data")
@@ -116,7 +116,7 @@ def number(point: Any) -> float:
 
 
 def still(readings: dict[Any, float]) -> dict[Any, float]:
-    """Without what changes from one reading to the next."""
+    """Drop metrics that change between readings."""
     return {key: value for key, value in readings.items() if not key[0].startswith("process_")}
 
 

@@ -1,4 +1,4 @@
-"""The command in a process of its own, a pipeline for it, and what it has written."""
+"""Runs the command in a separate process, with a pipeline for it, and reads its output."""
 
 import json
 import os

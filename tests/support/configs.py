@@ -1,4 +1,4 @@
-"""Pipelines given as text, read in the checkout, and what is wrong with them."""
+"""Reads pipelines given as text in the checkout, and lists their problems."""
 
 from pathlib import Path
 
@@ -22,7 +22,7 @@ def config(text, folder=ROOT):
 
 
 def problems(text, folder=ROOT):
-    """Every problem of the file and of its graph, without the file's name."""
+    """Return every problem of the file and its graph, without the file name."""
     pipeline = config(text, folder)
     try:
         build(pipeline)

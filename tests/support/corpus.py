@@ -1,4 +1,4 @@
-"""An archive for tests: short clips of six codecs in seven containers, some of them broken in different ways.
+"""An archive for tests: short clips of six codecs in seven containers, some of them damaged.
 
 The scenes are encoded once, small and with a keyframe a second, and kept in the temporary folder; clips are cut from
 them at keyframes without encoding. The same arguments give the same files, byte for byte, on one machine.
@@ -52,7 +52,7 @@ FORMS = {
 
 @dataclass
 class Corpus:
-    """What was made.
+    """The created archive.
 
     Attributes:
         folder: all files lie below it.
@@ -90,7 +90,7 @@ class Scene:
 
 
 def make(folder: Path, videos: Path, files: int = 500, broken: int = 20, seed: int = 0) -> Corpus:
-    """Fill a folder.
+    """Fill a folder with clips.
 
     Args:
         folder: made if need be.
@@ -127,7 +127,7 @@ def _place(chance: random.Random, number: int, ending: str) -> str:
 
 
 def _scenes(videos: Path) -> dict[tuple[str, str], Scene]:
-    """Every scene in every codec, by the codec's name and the scene's."""
+    """Return every scene in every codec, by codec and scene name."""
     recipe = hashlib.sha256(f"{FORMS}{SCENES}{WIDTH}x{HEIGHT}@{RATE}x{SECONDS}{av.__version__}".encode()).hexdigest()
     cache = Path(tempfile.gettempdir()) / f"streamkit-corpus-{recipe[:12]}"
     cache.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""Decodes records from Avro and Protobuf, to show that what the encoders write loses nothing."""
+"""Decodes Avro and Protobuf records, to show that encoding loses nothing."""
 
 import base64
 import io
@@ -26,7 +26,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def decoder(format_, send):
-    """A function that decodes a record that the encoder of a format encoded."""
+    """Return a function that decodes an encoded record of a format."""
     group = RECORDS[send]
     restore = _restorer(group)
     if format_ == "avro":
@@ -66,7 +66,7 @@ def _restorer(type_):
 
 
 def _values(message, group):
-    """The fields of a Protobuf message that have a value."""
+    """Return the fields of a Protobuf message that have a value."""
     fields = {}
     for field in fields_of(group):
         value, of = getattr(message, field.name), getattr(field.type, "of", field.type)

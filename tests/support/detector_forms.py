@@ -8,7 +8,7 @@ _SELECTS = {"detr best": "best_class", "detr softmax": "softmax"}
 
 
 def reader_of(form: str) -> Family:
-    """What reads outputs of this form."""
+    """Return the reader of outputs of this form."""
     return family(form.split()[0]).selecting(_SELECTS.get(form, ""))
 
 
@@ -17,7 +17,7 @@ STRIDES = (8, 16, 32)
 
 
 def random_outputs(form: str, n: int, dtype, seed: int = 0, size: tuple[int, int] = (96, 64)):
-    """Outputs such as a network of that family and form gives, for an input of width and height `size`."""
+    """Return random outputs of a family and form, for an input of width and height `size`."""
     rng = np.random.default_rng(seed)
     w, h = size
     anchors = sum((w // s) * (h // s) for s in STRIDES)

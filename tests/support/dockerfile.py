@@ -1,4 +1,4 @@
-"""Reads a Dockerfile and a .dockerignore as far as the tests need."""
+"""Reads the parts of a Dockerfile and a .dockerignore that the tests need."""
 
 import fnmatch
 import re
@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 
 @dataclass
 class BuildStage:
-    """One stage: its name, what it begins with, and its instructions as (name, rest)."""
+    """A stage: its name, its base, and its instructions as (name, rest)."""
 
     name: str
     base: str
@@ -19,7 +19,7 @@ class BuildStage:
 
 
 def read_dockerfile(text: str) -> tuple[dict[str, str], dict[str, BuildStage]]:
-    """The arguments before the first stage, and the stages by name."""
+    """Return the arguments before the first stage, and the stages by name."""
     arguments: dict[str, str] = {}
     stages: dict[str, BuildStage] = {}
     lines = [line for line in text.splitlines() if not line.lstrip().startswith("#")]
@@ -41,13 +41,13 @@ def read_dockerfile(text: str) -> tuple[dict[str, str], dict[str, BuildStage]]:
 
 
 def lineage(stages: dict[str, BuildStage], name: str) -> list[BuildStage]:
-    """A stage after those that it begins with."""
+    """Return the stages that a stage is based on, and the stage."""
     stage = stages[name]
     return [*(lineage(stages, stage.base) if stage.base in stages else ()), stage]
 
 
 def ignored(path: str, patterns: list[str]) -> bool:
-    """Whether a .dockerignore leaves `path` out: the last pattern that matches it, or a folder above it, decides."""
+    """Return whether a .dockerignore excludes `path`: its last pattern that matches it or a folder above it decides."""
     places = [PurePosixPath(path), *list(PurePosixPath(path).parents)[:-1]]
     is_ignored = False
     for pattern in patterns:

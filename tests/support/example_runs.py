@@ -1,4 +1,4 @@
-"""Examples as commands of their own, and what came of them beside what is in the street."""
+"""Runs examples as commands, and compares their output with the street video."""
 
 import json
 import subprocess
@@ -36,7 +36,7 @@ def run(name, folder, *more):
 
 
 def records(path):
-    """A file's records; those of ours are what the schema says, every one of the first and every tenth after them."""
+    """Read the records of a file; check the first ones and every tenth of the others against the schema."""
     parsed = [json.loads(text) for text in path.read_text().splitlines()]
     for record in [*parsed[:LIMIT], *parsed[LIMIT::10]]:
         assert "schema" not in record or [error.message for error in SCHEMA.iter_errors(record)] == []
@@ -44,7 +44,7 @@ def records(path):
 
 
 def pictures(path):
-    """The luma of every picture, (n, 360, 640) float32, and their times in seconds."""
+    """Return the luma of every frame, (n, 360, 640) float32, and their times in seconds."""
     import av
 
     with av.open(str(path)) as file:
@@ -66,7 +66,7 @@ def street(n=LIMIT):
 
 
 def hits(predictions, n=LIMIT):
-    """The share of the cars of the ground truth, fully in sight and not small, that were found."""
+    """Return the share of large, fully visible cars of the ground truth that were detected."""
     truth = records(ROOT / "samples" / "street.truth.jsonl")[:n]
     wanted = got = 0
     for true, record in zip(truth, predictions, strict=True):

@@ -1,4 +1,4 @@
-"""Conditions made at random, as streamkit and as CEL have them, and cel-python's own evaluation of the latter."""
+"""Random conditions in the languages of streamkit and CEL, and the evaluation by cel-python."""
 
 import sys
 from functools import lru_cache
@@ -22,7 +22,7 @@ def program(text):
 
 
 def cel(text, facts):
-    """True, False, or None where CEL calls it an error: something in it is not known."""
+    """Return True, False, or None if CEL reports an error because of an unknown value."""
     present_facts = {name: _MAKE[type(value)](value) for name, value in facts.items() if value is not None}
     try:
         return bool(program(text).evaluate(present_facts))
@@ -31,7 +31,7 @@ def cel(text, facts):
 
 
 def numbers(names):
-    """Numbers as (streamkit, CEL); `names` are pairs of how each has the facts."""
+    """Return a strategy of numbers as (streamkit, CEL); `names` are the facts' names in both."""
     leaves = st.sampled_from(names) | st.integers(0, 6).map(lambda n: (str(n), f"{n}.0"))
 
     def larger(inner):
@@ -43,7 +43,7 @@ def numbers(names):
 
 
 def conditions(number_names, text_names, truth_names, leaves=5):
-    """Conditions as (streamkit, CEL)."""
+    """Return a strategy of conditions as (streamkit, CEL)."""
     compared = st.tuples(
         numbers(number_names), st.sampled_from(["<", "<=", ">", ">=", "==", "!="]), numbers(number_names)
     )

@@ -1,4 +1,4 @@
-"""Receivers of pushed video for tests, all on loopback: an RTSP server that records, RTMP, and HTTP that takes PUT.
+"""Receivers of pushed video on loopback: a recording RTSP server, RTMP, and an HTTP server that accepts PUT.
 
     def test_something(rtsp_receiver):
         receiver = rtsp_receiver("gate", folder / "gate.mkv")
@@ -96,7 +96,7 @@ class Receiver:
         assert self._process.stdout.readline().strip() == "ready"
 
     def stop(self, *, gently: bool = False) -> None:
-        """End it at once, as a power cut would, or let it finish its file."""
+        """Kill it, as a power cut would, or let it finish its file."""
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(signal.SIGTERM if gently else signal.SIGKILL)
@@ -106,11 +106,11 @@ class Receiver:
 
     @property
     def done(self) -> bool:
-        """Whether it has ended by itself."""
+        """Return whether it has ended by itself."""
         return self._process is not None and self._process.poll() is not None
 
     def freeze(self) -> None:
-        """Hang: the connection stays open, and nothing is taken."""
+        """Hang: the connection stays open, and nothing is read."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
@@ -152,7 +152,7 @@ def rtmp_receiver() -> Iterator[Callable[..., Receiver]]:
 
 
 class Uploads(http.server.ThreadingHTTPServer):
-    """An HTTP server that keeps what is PUT into it; `files` by path."""
+    """An HTTP server that stores PUT bodies in `files` by path."""
 
     daemon_threads = True
 
@@ -196,7 +196,7 @@ class _Put(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def uploads() -> Iterator[Uploads]:
-    """An HTTP server that takes PUT."""
+    """Start an HTTP server that accepts PUT."""
     server = Uploads()
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()

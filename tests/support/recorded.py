@@ -1,4 +1,4 @@
-"""A video whose pictures say their number, runs that record it at events, and what a clip shows."""
+"""A video whose frames show their number, runs that record it at events, and a reader of clips."""
 
 import json
 
@@ -12,7 +12,7 @@ from streamkit.core.stage import Collecting, default_registry, stage
 
 
 def ticker():
-    """A stage that says `ticked` at the frames it is told, and `passed` at every other."""
+    """Return a stage that emits `ticked` at the given frames and `passed` at the others."""
     with Collecting(default_registry()):
 
         @stage("ticker", writes="events", emits=("ticked", "passed"))
@@ -45,7 +45,7 @@ def video_fixture(tmp_path_factory):
 
 @pytest.fixture(name="run")
 def run_fixture(run_pipeline, tmp_path, monkeypatch):
-    """Run `record` on a video with events at these frames; the outcome, and each event of stages behind it."""
+    """Run `record` on a video with events at these frames; return the outcome and the events of later stages."""
     monkeypatch.chdir(tmp_path)
 
     def go(video, at, source="", top="", **record):
@@ -67,7 +67,7 @@ def events(outcome, kind, source="gate"):
 
 
 def shown(path):
-    """Each picture's time in seconds and number; the first must be a keyframe, and none damaged."""
+    """Return time in seconds and number of each frame; check that the first is a keyframe and none is damaged."""
     with av.open(str(path)) as back:
         frames = list(back.decode(video=0))
     assert frames[0].key_frame

@@ -1,4 +1,4 @@
-"""A source that comes back by itself, read on a thread of its own."""
+"""A reconnecting source that is read on a thread."""
 
 import itertools
 import threading
@@ -17,7 +17,7 @@ from support.rtsp import wait_until
 
 
 class Camera:
-    """A source that is read on a thread of its own, and what came of it."""
+    """A source that is read on a thread, with its frames, states and error."""
 
     def __init__(self, uri, *, fault=None, **options):
         self.frames, self.states, self.logged, self.error = [], [], collect(), None
@@ -70,7 +70,7 @@ class Camera:
         wait_until(lambda: self.state == (state, cause), what=f"{state}, {cause} (it is {self.state})")
 
     def check_order(self):
-        """Indices and times rise, and times go with the clock."""
+        """Check that indices and times increase, and that times follow the clock."""
         indices = [frame.index for frame, _ in self.frames]
         times = [frame.pts_s for frame, _ in self.frames]
         assert all(b > a for a, b in itertools.pairwise(indices))

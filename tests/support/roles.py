@@ -1,4 +1,4 @@
-"""Which role each request of the API needs: what a test compares with every route that there is."""
+"""The role that each request of the API needs; a test compares it with every route."""
 
 NOBODY, VIEWER, OPERATOR, ADMIN = "", "viewer", "operator", "admin"
 

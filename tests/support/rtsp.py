@@ -1,4 +1,4 @@
-"""Cameras for tests: real RTSP servers on loopback, and proxies that harm what goes through them.
+"""Cameras for tests: real RTSP servers on loopback, and proxies that damage the streams.
 
     def test_something(rtsp):
         server = rtsp({"gate": videos / "clip.mp4"}, user="ann", password="secret")
@@ -37,7 +37,7 @@ def tool() -> Path:
 
 
 def missing() -> str | None:
-    """Why no camera can be served here, or None."""
+    """Return why no camera can be served here, or None."""
     if not tool().is_file():
         return f"no RTSP server: {tool()} is not there; set STREAMKIT_RTSP_SERVER"
     code = "import gi; gi.require_version('GstRtspServer', '1.0'); from gi.repository import GstRtspServer"
@@ -51,7 +51,7 @@ def missing() -> str | None:
 
 
 def free_port() -> int:
-    """A TCP port of loopback that nobody listens at.
+    """Return a free TCP port of loopback.
 
     It is none of those that the system gives to connections, and each process of tests has a range of its own: so it is
     still free a little later, when a server is to listen there.
@@ -65,7 +65,7 @@ def free_port() -> int:
 
 
 def wait_until(true: Callable[[], object], timeout_s: float = 60.0, what: str = "it") -> None:
-    """Wait for something to come true; fail where it does not."""
+    """Wait until a condition holds; fail if it does not."""
     until_s = time.monotonic() + timeout_s
     while not true():
         assert time.monotonic() < until_s, f"{what} did not happen within {timeout_s:g} s"
@@ -131,12 +131,12 @@ class RtspServer:
         self.start()
 
     def freeze(self) -> None:
-        """Hang: connections stay open, and nothing comes."""
+        """Hang: connections stay open, and nothing is sent."""
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Go on after `freeze`."""
+        """Resume after `freeze`."""
         assert self._process is not None
         self._process.send_signal(signal.SIGCONT)
 
@@ -146,13 +146,13 @@ class RtspServer:
         self.restart()
 
     def change_password(self, password: str) -> None:
-        """Ask for another password from now on; the server restarts for it."""
+        """Require another password from now on; the server restarts for it."""
         self.password = password
         self.restart()
 
 
 class Proxy:
-    """A TCP proxy on loopback in front of a port, that harms what goes through.
+    """A TCP proxy on loopback in front of a port, which damages the stream.
 
     For RTSP over UDP it stands between the media packets as well: it writes ports of its own into the SETUP requests
     and drops the share `loss` of the RTP packets that come there. With `refuse_tcp` it answers for a camera that sends
@@ -185,15 +185,15 @@ class Proxy:
         threading.Thread(target=self._accept, daemon=True).start()
 
     def cut(self, after_bytes: int = 0) -> None:
-        """Break every connection once so many more bytes have come from the server: in the middle of a packet."""
+        """Close every connection after this many more bytes from the server: within a packet."""
         self._cut_after = after_bytes
 
     def stall(self, stalled: bool = True) -> None:
-        """Pass nothing on, and keep connections open."""
+        """Forward nothing, and keep connections open."""
         self._stalled = stalled
 
     def close(self) -> None:
-        """Stop listening and break what is open."""
+        """Stop listening and close open connections."""
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)  # also wakes the thread that waits there
         self._listener.close()
@@ -250,7 +250,7 @@ class Proxy:
         self._break()
 
     def _between(self, match: re.Match[bytes]) -> bytes:
-        """Take two UDP ports of our own, in front of the client's."""
+        """Open two UDP ports in front of the client's."""
         for port in range(random.randrange(20000, 50000) & ~1, 65000, 2):
             pair = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
             try:

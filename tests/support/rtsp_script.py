@@ -1,4 +1,4 @@
-"""An RTSP camera in Python whose clock a test decides: each frame has an RTP timestamp and a time to send it at.
+"""An RTSP camera in Python with a scripted clock: each frame has an RTP timestamp and a sending time.
 
     with scripted_camera(frames(100, stamp=lambda n: 0)) as url:  # its timestamps stand still
         ...
@@ -31,7 +31,7 @@ _PARAMETER_SETS = (7, 8)
 
 @dataclass(frozen=True)
 class SentFrame:
-    """One frame in decode order.
+    """A frame in decode order.
 
     Attributes:
         units: its NAL units without start codes.
@@ -92,7 +92,7 @@ def frames(
 
 
 class _Session:
-    """One connection of a client."""
+    """A connection of a client."""
 
     def __init__(self, connection: socket.socket, sent: Sequence[SentFrame], stays: bool) -> None:
         self._connection, self._sent, self._stays = connection, sent, stays

@@ -1,4 +1,4 @@
-"""Scenes of a few objects, and what rules on them tell."""
+"""Scenes of a few objects, and the events of rules on them."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def nodes(stages):
 
 
 def shown(input_frames, *ids, batch=4):
-    """(time, stage or its rule, kind, track) of what rules tell."""
+    """Return (time, stage or its rule, kind, track) of each event of rules."""
     return [
         (event.pts_s, event.data["rule"], event.kind, event.track_id)
         for frame in run_nodes(input_frames, *ids, batch=batch)

@@ -10,7 +10,7 @@ KEYS = {"AWS_ACCESS_KEY_ID": "AKIDFORTESTS", "AWS_SECRET_ACCESS_KEY": "sesame/op
 
 @pytest.fixture(scope="module")
 def s3_server():
-    """Its address; every test of a module sees the same buckets."""
+    """Return its address; the tests of a module share the buckets."""
     pytest.importorskip("s3fs", reason="needs the package s3fs: pip install -e '.[s3]'")
     server = pytest.importorskip("moto.server", reason="needs the package moto").ThreadedMotoServer(
         ip_address="127.0.0.1", port=0, verbose=False
@@ -24,7 +24,7 @@ def s3_server():
 
 @pytest.fixture
 def s3(s3_server, monkeypatch, tmp_path):
-    """boto's client of it; the environment is that of a user with credentials, and with nothing else of AWS."""
+    """Return a boto client; the environment has credentials and no other settings of AWS."""
     import boto3
     import s3fs
 
@@ -45,7 +45,7 @@ def s3(s3_server, monkeypatch, tmp_path):
 
 @pytest.fixture
 def bucket(s3):
-    """An empty bucket's name."""
+    """Return the name of an empty bucket."""
     s3.create_bucket(Bucket="gates")
     yield "gates"
     for entry in s3.list_objects_v2(Bucket="gates").get("Contents", []):

@@ -1,4 +1,4 @@
-"""What trackers are measured on: the demo network's detections on drawn scenes, a public one's on a real video."""
+"""Input of tracker measurements: detections of the demo network on drawn scenes, and of YOLOX-nano on a real video."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def detect_in(film: Path, **options) -> list[Frame]:
-    """The frames of a film with what a detector finds in them, without their pictures."""
+    """Return the frames of a video with the detections of a detector, without pixels."""
     frames = run_stage(Detect(**options), run_stage(VideoSource(uri=str(film))))
     return [dataclasses.replace(frame, surface=None) for frame in frames]
 

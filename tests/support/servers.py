@@ -1,4 +1,4 @@
-"""A real pipeline behind a real server on loopback, with clips that play as cameras do."""
+"""A real pipeline behind a real server on loopback, with clips that are paced like cameras."""
 
 import tempfile
 import threading
@@ -43,7 +43,7 @@ stages:
 
 @dataclass
 class Served:
-    """A server: its address, a client without the token, and one that shows it."""
+    """A server: its address, a client without the token, and a client with it."""
 
     url: str
     engine: ServeEngine
@@ -53,7 +53,7 @@ class Served:
     logged: list[str]
 
     def until(self, true: Any, seconds: float = 60.0) -> Any:
-        """Wait until `true()` is something, and return it."""
+        """Wait until `true()` is truthy, and return its value."""
         end = time.monotonic() + seconds
         while not (answer := true()):
             assert time.monotonic() < end, f"not within {seconds} s"

@@ -1,4 +1,4 @@
-"""Networks with outputs of given shapes and metadata, for what is read of a file without its weights."""
+"""Networks with outputs of given shapes and metadata, for code that reads a file without its weights."""
 
 from pathlib import Path
 

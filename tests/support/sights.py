@@ -1,4 +1,4 @@
-"""Scenes for `snapshot`, and what it made of them: pictures with one object of a color, and events."""
+"""Scenes for `snapshot` with a colored object and events, and a reader of the snapshots."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ WIDTH, HEIGHT = 320, 240
 
 
 def painted(x1, y1, x2, y2, color, detail=True):
-    """A gray picture with a rectangle of a color, which has stripes or not."""
+    """Return a gray image with a colored rectangle, with or without stripes."""
     rgb = np.full((HEIGHT, WIDTH, 3), 90, np.uint8)
     rgb[y1:y2, x1:x2] = color
     if detail:
@@ -25,7 +25,7 @@ RED, GREEN, BLUE = (200, 40, 40), (40, 180, 40), (40, 40, 220)
 
 
 def scene(views, source="gate", track=7, step_s=1.0):
-    """A frame for each view, (box, color, detail) or None: the one object on it."""
+    """Return a frame for each view, which is (box, color, detail) of its object, or None."""
     scene_frames = frames(len(views), source, width=WIDTH, height=HEIGHT, step_s=step_s)
     for frame, view in zip(scene_frames, views, strict=True):
         boxes = [] if view is None else [view[0]]
@@ -55,7 +55,7 @@ def files():
 
 
 def looks(path):
-    """The color of the middle of a picture, RGB, and its size (h, w)."""
+    """Return the RGB color of the middle of an image, and its size (h, w)."""
     import cv2
 
     picture = cv2.imread(str(path))[..., ::-1].astype(int)

@@ -1,4 +1,4 @@
-"""Small videos for tests of what happens around files rather than in them."""
+"""Small videos for tests of file handling."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Small ONNX networks that a test builds in a few lines, and what ONNX Runtime computes of them."""
+"""Small ONNX networks that a test builds in a few lines, and their outputs by ONNX Runtime."""
 
 from __future__ import annotations
 

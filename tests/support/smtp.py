@@ -1,4 +1,4 @@
-"""Mail servers for tests: aiosmtpd on loopback, with TLS and passwords, that refuse and break off where they are to."""
+"""Mail servers for tests: aiosmtpd on loopback, with TLS and passwords, which refuse and disconnect on demand."""
 
 import asyncio
 import contextlib
@@ -20,7 +20,7 @@ USER, PASSWORD = "cameras@example.com", "s3cret/4711"
 
 
 class _Server(SMTP):
-    """Breaks off in the middle of a mail where it is told to."""
+    """Disconnects within a mail on demand."""
 
     async def smtp_DATA(self, arg: str) -> None:
         place: MailServer = self.event_handler
@@ -34,7 +34,7 @@ class _Server(SMTP):
 
 
 class MailServer:
-    """A mail server, and the mails that it has taken.
+    """A mail server, and the mails that it has accepted.
 
     Attributes:
         got: the mails, in order of arrival.
@@ -69,7 +69,7 @@ class MailServer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Listen; at the port it had before, where it was stopped."""
+        """Listen; after a stop, at the same port."""
         self._loop = loop = asyncio.new_event_loop()
 
         def serve() -> SMTP:
@@ -83,7 +83,7 @@ class MailServer:
         self._thread.start()
 
     def stop(self) -> None:
-        """Be gone, with every connection."""
+        """Stop, and close every connection."""
         loop, self._loop = self._loop, None
         if loop is None:
             return
@@ -162,7 +162,7 @@ def mail_server() -> Iterator[Callable[..., MailServer]]:
 
 @pytest.fixture(scope="session")
 def mail_tls(tmp_path_factory: pytest.TempPathFactory) -> tuple[ssl.SSLContext, Path]:
-    """A server's context, and the file that vouches for it: a certificate of 127.0.0.1 that signs itself."""
+    """Return a server's TLS context and its self-signed certificate file for 127.0.0.1."""
     if shutil.which("openssl") is None:
         pytest.skip("no openssl on this machine")
     folder = tmp_path_factory.mktemp("mail")

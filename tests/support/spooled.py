@@ -1,4 +1,4 @@
-"""Records with a number each, and a spool that is read until it is empty."""
+"""Numbered records, and a reader that empties a spool."""
 
 from streamkit.emit.segment_file import SpoolRecord
 

@@ -1,10 +1,10 @@
-"""People who walk on made-up streets, and what a detector would see of them."""
+"""People who walk on synthetic streets, and simulated detections of them."""
 
 import numpy as np
 
 
 def street(kind, seed, people=8, seconds=8, fps=25):
-    """People on a street of 960x540, by frame: ids and boxes of those in the picture.
+    """Return ids and boxes of people on a street of 960x540, by frame.
 
     They walk across each other; `stopping`, they stand and walk on, or back; `turning`, they change their way all of a
     sudden; `hidden`, three pillars, each wider than a person, stand before them.
@@ -35,7 +35,7 @@ def street(kind, seed, people=8, seconds=8, fps=25):
 
 
 def behind_pillars(rows):
-    """Detections without those that one of three pillars hides for the most part."""
+    """Drop detections that are mostly hidden by one of three pillars."""
     center = rows[:, 2] + rows[:, 4] / 2
     hidden = (np.abs(center[:, None] - [200, 480, 760]) < 45).any(axis=1)
     return rows[~hidden]

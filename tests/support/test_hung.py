@@ -1,4 +1,4 @@
-"""A test that nothing else can end does not stop the run."""
+"""A test that hangs does not stop the run."""
 
 import os
 import subprocess

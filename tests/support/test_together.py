@@ -37,7 +37,7 @@ def test_more():
 """
 
 
-def test_what_runs_alone_overlaps_with_nothing(tmp_path: Path) -> None:
+def test_tests_marked_alone_overlap_with_no_other(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(TESTS)
     (tmp_path / "test_three.py").write_text("")  # the processes collect from different ones on

@@ -1,4 +1,4 @@
-"""Runs with a timeline, made-up stages that take a time of their own, and what a timeline has to keep to."""
+"""Runs with a timeline, fake stages of a given duration, and a check of the timeline's format."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ with Collecting(REGISTRY):
 
     @stage("gray", writes="pixels")
     class Gray(Source):
-        """Gray frames, each made in a time of its own."""
+        """Gray frames, each of which takes a given time."""
 
         count: int = 6
         takes_s: float = 0.0
@@ -54,7 +54,7 @@ with Collecting(REGISTRY):
 
     @stage("take")
     class Take(Sink):
-        """Takes its time over a frame."""
+        """Takes a given time for a frame."""
 
         sleeps_s: float = 0.0
 
@@ -63,7 +63,7 @@ with Collecting(REGISTRY):
 
 
 def run(path: Path, text: str, **trace_options: Any) -> tuple[PipelineRun, dict[str, Any], list[str]]:
-    """Run a pipeline with a timeline; give the run, the file's content, and what is told."""
+    """Run a pipeline with a timeline; return the run, the file's content, and the messages."""
     trace = Trace(path, **trace_options)
     running = PipelineRun(build(read_text(text, registry=REGISTRY)), Device("cpu"), trace=trace)
     running.run()
@@ -72,7 +72,7 @@ def run(path: Path, text: str, **trace_options: Any) -> tuple[PipelineRun, dict[
 
 
 def check(profile: dict[str, Any]) -> dict[str, Any]:
-    """The content, once it is found to keep the format's rules."""
+    """Check that the content follows the format; return it."""
     named = {(e["pid"], e["tid"]) for e in profile["traceEvents"] if e["ph"] == "M" and e["name"] == "thread_name"}
     assert {e["ph"] for e in profile["traceEvents"]} <= set("XCMi")
     open_until: dict[tuple[int, int], list[float]] = {}

@@ -1,4 +1,4 @@
-"""How the tests share the machine: the whole suite runs in several processes, and what measures time runs alone.
+"""How tests share the machine: the suite runs in several processes, and tests that measure time run alone.
 
 `python -m pytest` without further words shares the files of tests out over processes, a file to each in turn, where
 pytest-xdist is there and no GPU is, since tests look at what is left in a GPU's memory. Tests that are named on the
@@ -25,7 +25,7 @@ _PER_CORE = 3
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config: pytest.Config) -> None:
-    """Choose how many processes there are, before pytest-xdist looks."""
+    """Choose the number of processes before pytest-xdist reads it."""
     if _in_worker(config) or not config.pluginmanager.hasplugin("xdist"):
         return
     config.option.testrunuid = config.option.testrunuid or uuid4().hex
@@ -50,7 +50,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Put the tests into the order in which they are to run, and those that run alone into a group."""
+    """Order the tests, and group those that run alone."""
     items.sort(key=lambda item: 0 if "alone" in item.keywords else 1 if "slow" in item.keywords else 2)
     if getattr(config, "workerinput", {}).get("workerid") == "gw0":  # who shares the tests out knows their ids only
         alone = [item.nodeid for item in items if "alone" in item.keywords]
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share out files, and the tests that run alone as if they were one."""
+    """Distribute files, and the tests that run alone as a single file."""
     if config.option.dist != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -89,7 +89,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 
 class Door:
-    """A lock over processes that many may hold together, or one alone; who wants it alone is not passed by others.
+    """A lock over processes, shared or exclusive; a waiting exclusive holder is not overtaken.
 
     Args:
         name: of the run.
@@ -100,14 +100,14 @@ class Door:
         self._inside = False
 
     def enter(self, *, alone: bool) -> None:
-        """Wait, and come in; who is in already stays."""
+        """Acquire the lock; do nothing if it is held."""
         if not self._inside:
             with _locked(self._queue):
                 fcntl.flock(self._room, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
             self._inside = True
 
     def leave(self) -> None:
-        """Let others in."""
+        """Release the lock."""
         fcntl.flock(self._room, fcntl.LOCK_UN)
         self._inside = False
 

@@ -34,7 +34,7 @@ class CpuSession(Session):
         return Bound(session, self.rows)
 
     def measure(self, batch, size, runs=3):
-        """A rate; no GPU is there to measure."""
+        """Return a fixed rate, as there is no GPU to measure."""
         return NetworkRate(1000.0, batch)
 
     def warm(self, sizes, size, dropped=lambda: False):

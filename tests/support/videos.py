@@ -1,4 +1,4 @@
-"""Frames to write as a video, a `video` that writes them, and what is in its files."""
+"""Frames to write as a video, a `video` sink, and a reader of its files."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""An OpenAI-compatible endpoint for tests, over HTTP: keeps requests; a test sets its answers, wrong ones too."""
+"""An OpenAI-compatible HTTP endpoint for tests: it stores requests, and a test sets its answers."""
 
 import base64
 import contextlib
@@ -21,7 +21,7 @@ Answer = dict[str, Any] | str | int | bytes
 
 @dataclass
 class Call:
-    """A request: its body, its headers, when it came, and its images, (height, width, 3) uint8 RGB."""
+    """A request: its body, headers, arrival time, and images, (height, width, 3) uint8 RGB."""
 
     body: dict[str, Any]
     headers: dict[str, str]
@@ -64,7 +64,7 @@ class Endpoint(http.server.ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/v1"
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Be silent about clients that leave early."""
+        """Ignore clients that disconnect early."""
 
     def take(self, call: Call) -> tuple[int, bytes, dict[str, str]]:
         with self._lock:
@@ -113,7 +113,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @pytest.fixture
 def vlm() -> Iterator[Endpoint]:
-    """An endpoint that runs."""
+    """Start an endpoint."""
     server = Endpoint()
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
@@ -125,7 +125,7 @@ def vlm() -> Iterator[Endpoint]:
 
 @contextlib.contextmanager
 def apart(delay_s: float, fails_every: int) -> Iterator[str]:
-    """An endpoint in a process of its own, so that it takes no time from the pipeline; yields its address."""
+    """Start an endpoint in a separate process, so that it takes no time from the pipeline; yield its address."""
     command = [sys.executable, __file__, str(delay_s), str(fails_every)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""Boxes that walk through made-up frames, and the numbers that `track` gives them."""
+"""Boxes that move through synthetic frames, and their track ids by `track`."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ METHODS = tuple(BUILT_IN)
 
 
 def walkers(count, places, source="a", step_s=0.04, speed=50.0, size=(40, 80), **columns):
-    """Frames of one source in which boxes at these (x, y) walk to the right at `speed` pixels a second."""
+    """Return frames of a source in which boxes at these (x, y) move to the right at `speed` pixels a second."""
     walker_frames = frames(count, source, step_s=step_s)
     for frame in walker_frames:
         boxes = [[x + speed * frame.pts_s, y, x + speed * frame.pts_s + size[0], y + size[1]] for x, y in places]
@@ -19,7 +19,7 @@ def walkers(count, places, source="a", step_s=0.04, speed=50.0, size=(40, 80), *
 
 
 def without(frame, *rows):
-    """Take objects out of a frame's table."""
+    """Remove objects from a frame's table."""
     table = frame.detections
     frame.tables = {"detect": table[np.setdiff1d(np.arange(len(table)), rows)]}
 

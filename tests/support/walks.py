@@ -1,4 +1,4 @@
-"""Synthetic tracks, and counting them the plain way: one track after the other, one frame after the other."""
+"""Synthetic tracks, and plain reference counts by loops over tracks and frames."""
 
 import itertools
 import math
@@ -8,7 +8,7 @@ from streamkit.testing.kit import detections, frames, run_stage
 
 
 def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=360, label="person"):
-    """Frames of one source on which each track's foot point is where it is told to be, None where it is not seen.
+    """Return frames of a source with each track's foot point at the given places; None means not seen.
 
     `tracks` maps a track's number to its places, one a frame; `times` are the frames' times in seconds.
     """
@@ -26,13 +26,13 @@ def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=36
 
 
 def stage_events(stage, input_frames, batch=4):
-    """What a stage says, in order of frames: (frame, kind, track, data)."""
+    """Return the events of a stage in frame order: (frame, kind, track, data)."""
     done = run_stage(stage, input_frames, batch=batch)
     return [(e.frame, e.kind, e.track_id, e.data) for frame in done for e in frame.events]
 
 
 def changing(stage, at, **options):
-    """A stage whose options change before it sees its frame number `at`, as while a pipeline runs."""
+    """Return a stage whose options change before frame number `at`, as in a running pipeline."""
     update, seen = stage.update, itertools.count()
 
     def changed_first(step):
@@ -50,25 +50,25 @@ _LITTLE = Fraction(1, 2**300)
 
 
 def moved(p):
-    """The place a little to the right, and by the square of that down: it lies on no line, and is on no corner."""
+    """Move a place slightly, so that it lies on no line or corner."""
     return Fraction(p[0]) + _LITTLE, Fraction(p[1]) + _LITTLE**2
 
 
 def right_of(a, b, p):
-    """Whether p is right of the line from a to b, exactly."""
+    """Return whether p is right of the line from a to b, exactly."""
     (ax, ay), (bx, by), (px, py) = ([Fraction(v) for v in point] for point in (a, b, p))
     return (bx - ax) * (py - ay) > (by - ay) * (px - ax)
 
 
 def gap(p, a, b):
-    """The distance of p from the segment ab."""
+    """Return the distance of p from the segment ab."""
     dx, dy = b[0] - a[0], b[1] - a[1]
     share = min(1, max(0, ((p[0] - a[0]) * dx + (p[1] - a[1]) * dy) / (dx * dx + dy * dy)))
     return math.hypot(p[0] - a[0] - share * dx, p[1] - a[1] - share * dy)
 
 
 def passes(line, p, q):
-    """The passes of the step from p to q over a line's parts: 1 from left to right, -1 from right to left."""
+    """Return the passes of the step from p to q over a line's segments: 1 from left to right, -1 from right to left."""
     directions = []
     p, q = moved(p), moved(q)
     for a, b in itertools.pairwise(line):
@@ -79,7 +79,7 @@ def passes(line, p, q):
 
 
 def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
-    """(frame, way) of one track's crossings, as docs/counting.md says it."""
+    """Return (frame, direction) of a track's crossings, as defined in docs/counting.md."""
     crossed, last, seen = [], None, None
     net, armed, far = 0, False, None
     for i, (p, t) in enumerate(zip(places, times, strict=True)):
@@ -105,7 +105,7 @@ def crossings(line, places, times, *, margin, debounce=0.0, track_ttl=10.0):
 
 
 def inside(area, p):
-    """Whether p is in a polygon: it is where a way from far left passes the edges an odd number of times."""
+    """Return whether p is in a polygon: a ray from the left passes its edges an odd number of times."""
     x, y = moved(p)
     odd = False
     for (ax, ay), (bx, by) in zip(area, [*area[1:], area[0]], strict=True):
@@ -116,7 +116,7 @@ def inside(area, p):
 
 
 def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
-    """(entered, left, lost) in seconds of one track's stays; the last may have no end (None)."""
+    """Return (entered, left, lost) in seconds of a track's stays; the last may have no end (None)."""
     intervals, is_in, since, seen = [], False, None, None
     for p, t in zip(places, times, strict=True):
         if seen is not None and t - seen > track_ttl:
@@ -142,7 +142,7 @@ def stays(area, places, times, *, margin, debounce=0.0, track_ttl=2.0):
 
 
 def scene(seed, step=1):
-    """The true objects of a drawn street, as frames and as each track's boxes by frame; its labels by track."""
+    """Return the true objects of a drawn street as frames, boxes of each track by frame, and labels by track."""
     from samples.scene import plan
 
     plan_ = plan(seed, seconds=16, check=False)
@@ -161,7 +161,7 @@ def scene(seed, step=1):
 
 
 def feet(boxes, width=640, height=360):
-    """The foot points that count, of boxes by frame."""
+    """Return the foot points of boxes by frame."""
     return [
         None if box is None else (
             min(max((min(max(box[0], 0), width) + min(max(box[2], 0), width)) / 2, 0.5), width - 0.5),

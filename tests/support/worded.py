@@ -1,4 +1,4 @@
-"""The shipped network of words in the forms that exports of other open-vocabulary networks have."""
+"""The shipped open-vocabulary network in the forms of other exports."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ TEXT = {"encoder": "demo-words-text.onnx", "tokenizer": "demo-words-tokenizer.js
 
 
 def card(folder: Path, model=None, *, task="detect", text=None, **more) -> Card:
-    """A card in `folder` of a network, by default the shipped one, with the shipped text encoder."""
+    """Write a card in `folder` for a network, by default the shipped one, with the shipped text encoder."""
     text_files = {name: f"{shipped_models()}/{file}" for name, file in TEXT.items()} if text is None else text
     file = shipped_models() / "demo-words.onnx"
     if model is not None:

@@ -1,4 +1,4 @@
-"""A worker process without a process: what it is ordered, and what it tells, as a test says."""
+"""A fake worker process: it records its orders and sends the messages of a test."""
 
 import os
 from collections import deque
@@ -59,14 +59,14 @@ class FakeWorkerLink:
         self.tell(messages.Report(WorkerReport(run_fields, counts, states, dict(self.sources), at_s=12.5)))
 
     def work(self, order: str) -> None:
-        """Do as a worker whose sources have three frames each."""
+        """Act as a worker whose sources have three frames each."""
         if order in ("go", "add"):
             self.report(3)
         elif order in ("finish", "stop", "abort", "now"):
             self.end(0)
 
     def finish(self, order: str) -> None:
-        """End as a worker does that has nothing left to do."""
+        """End like a worker without work."""
         self.report(3)
         self.end(0)
 
@@ -83,18 +83,18 @@ class FakeWorkerLink:
 
     @property
     def ended(self) -> bool:
-        """Whether it has exited; its messages may wait."""
+        """Return whether it has exited; its messages may wait."""
         return self._ended
 
     @property
     def added(self) -> list[messages.SourceOrder]:
-        """The sources that it was ordered to add."""
+        """Return the sources that it was ordered to add."""
         return [order.source for order in self.received if isinstance(order, messages.Add)]
 
     # ------------------------------------------------------------------------------------- what the parent calls
 
     def send(self, order: messages.Order) -> None:
-        """Take an order."""
+        """Receive an order."""
         match order:
             case messages.Begin(variables):  # it comes once, before all that the tests are about
                 assert not self.orders
@@ -111,13 +111,13 @@ class FakeWorkerLink:
             self.obey(name)
 
     def receive(self) -> Iterator[Any]:
-        """The messages since the last call."""
+        """Return the messages since the last call."""
         while self._messages:
             yield self._messages.popleft()
 
     @property
     def exited(self) -> bool:
-        """Whether it has exited and its messages were received."""
+        """Return whether it has exited and its messages were received."""
         return self._ended and not self._messages
 
     def kill(self) -> None:
@@ -126,7 +126,7 @@ class FakeWorkerLink:
         self.die()
 
     def join(self, within_s: float) -> None:
-        """Exit within a time."""
+        """Exit within the time."""
         self.joined.append(within_s)
         self.die()
 

@@ -119,7 +119,7 @@ with Collecting(REGISTRY):
             return [CompositePart("count", CountUp, {}), CompositePart("mark", Mark, {"start": 10})]
 
 
-def test_frames_are_in_order_and_of_the_size_asked_for():
+def test_frames_are_in_order_and_of_the_requested_size():
     footage = frames(3, "gate", width=64, height=36, step_s=0.5, start=4)
     assert [(f.source, f.index, f.pts_s, f.width, f.height) for f in footage] == [
         ("gate", 4, 2.0, 64, 36),
@@ -147,7 +147,7 @@ def test_frames_refuse_images_of_another_shape():
         frames(1, pixels=np.zeros((4, 4)))
 
 
-def test_detections_from_lists():
+def test_detections_can_be_made_from_lists():
     table = detections([[1, 2, 3, 4], [5, 6, 7, 8]], label=["car", "bike"], track_id=[7, -1], speed=[1.5, 2.5])
     assert table.xyxy.dtype == np.float32
     assert table.score.tolist() == [1, 1]
@@ -169,12 +169,12 @@ def test_detections_from_lists():
         ({"label": ["lorry"], "labels": ("car",)}, "label 'lorry' is not among labels: car"),
     ],
 )
-def test_detections_refuse_what_does_not_fit(options, text):
+def test_detections_refuse_mismatching_columns(options, text):
     with pytest.raises(ValueError, match=text):
         detections([[1, 2, 3, 4]], **options)
 
 
-def test_a_frame_stage_runs_from_open_to_close_and_leaves_the_given_frames_alone():
+def test_a_frame_stage_runs_from_open_to_close_without_changing_the_input():
     mark = Mark(start=5)
     footage = frames(3)
     done = run_stage(mark, footage)
@@ -196,7 +196,7 @@ def test_each_source_has_an_instance_with_the_same_options():
 
 
 @pytest.mark.parametrize("batch", [1, 2, 5, (1, 3)])
-def test_tables_come_back_for_each_frame_whatever_the_batch(batch):
+def test_tables_are_returned_for_each_frame_at_any_batch_size(batch):
     footage = frames(4)
     for i, frame in enumerate(footage):
         frame.detections = detections([[j, 0, j + 1, 1] for j in range(i)], label=["car", "bike", "bus"][:i])
@@ -213,7 +213,7 @@ def test_a_batch_of_no_frames_is_refused(batch):
     assert LOG == []
 
 
-def test_class_names_that_differ_from_frame_to_frame_stay_right_in_one_batch():
+def test_class_names_may_differ_between_frames_of_a_batch():
     footage = frames(2)
     footage[0].detections = detections([[0, 0, 1, 1]], label=["car"])
     footage[1].detections = detections([[0, 0, 1, 1], [0, 0, 2, 2]], label=["person", "car"])
@@ -222,7 +222,7 @@ def test_class_names_that_differ_from_frame_to_frame_stay_right_in_one_batch():
     assert done[0].detections.labels == done[1].detections.labels == ("car", "person")
 
 
-def test_a_batch_stage_sees_the_batches_asked_for():
+def test_a_batch_stage_gets_the_requested_batches():
     sizes = Sizes()
     done = run_stage(sizes, frames(6), batch=(1, 3))
     assert LOG == ["1 of (1, 2, 3)", "3 of (1, 2, 3)", "1 of (1, 2, 3)", "1 of (1, 2, 3)"]
@@ -236,7 +236,7 @@ def test_a_stream_stage_has_a_state_for_each_source():
     assert LOG == ["begin a", "begin b"]
 
 
-def test_a_sink_is_told_of_every_end_and_closed():
+def test_a_sink_gets_every_end_and_is_closed():
     sink = Collect()
     done = run_stage(sink, [*frames(2, "a"), *frames(1, "b")], batch=2)
     assert sink.written == [
@@ -250,18 +250,18 @@ def test_a_sink_is_told_of_every_end_and_closed():
     assert [f.index for f in done] == [0, 1, 0]
 
 
-def test_a_sink_with_a_source_in_its_path_has_an_instance_a_path():
+def test_a_sink_with_a_source_in_its_path_has_an_instance_per_path():
     sink = Collect(path="{source}.x")
     run_stage(sink, [*frames(1, "a"), *frames(1, "b")])
     assert sink.written == []
 
 
-def test_a_source_hands_over_its_frames():
+def test_a_source_returns_its_frames():
     assert [(f.source, f.index) for f in run_stage(Three())] == [("three", 0), ("three", 1), ("three", 2)]
     assert LOG == ["open", "close"]
 
 
-def test_a_composite_runs_part_after_part():
+def test_a_composite_runs_its_parts_in_order():
     done = run_stage(Pair(), frames(2), batch=1)
     assert [[(e.stage, e.data["n"]) for e in f.events] for f in done] == [
         [("pair.count", 1), ("pair.mark", 11)],
@@ -269,13 +269,13 @@ def test_a_composite_runs_part_after_part():
     ]
 
 
-def test_what_a_stage_raises_comes_out_with_its_place():
+def test_an_error_of_a_stage_is_raised_with_its_line():
     with pytest.raises(StageError, match=r"fragile failed on test frame 1 \(0\.04 s\): KeyError: 'color'") as caught:
         run_stage(Fragile(), frames(3))
     assert isinstance(caught.value.__cause__, KeyError)
 
 
-def test_with_skip_the_frame_is_marked_and_the_others_go_on():
+def test_with_skip_a_failed_frame_is_marked_and_the_others_continue():
     done = run_stage(Fragile(), frames(3), on_error="skip")
     first, failed, last = (f.error for f in done)
     assert (first, last) == (None, None)

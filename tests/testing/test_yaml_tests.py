@@ -41,14 +41,14 @@ def problems(tests, pipeline=PIPELINE):
     return [str(problem) for problem in caught.value.problems]
 
 
-def test_a_test_that_passes():
+def test_a_passing_test_is_reported():
     assert run(yaml_test("name: in", "insert_at: crossing", INPUT, f"expect: {{{IN}}}")) == (
         0,
         ["ok    in", "1 of 1 tests passed"],
     )
 
 
-def test_a_test_that_fails_says_where_it_is_and_what_was_expected_and_what_came():
+def test_a_failing_test_shows_its_position_expected_and_actual_values():
     out = "expect: {events: [{kind: crossed, data: {direction: out}}], count: 3}"
     code, report = run(
         yaml_test("name: in", "insert_at: crossing", INPUT, f"expect: {{{IN}}}")
@@ -90,12 +90,12 @@ def test_a_test_that_fails_says_where_it_is_and_what_was_expected_and_what_came(
         ("objects: [{extra: {speed: [1]}}, {}]", False),
     ],
 )
-def test_only_what_is_named_is_compared(expect, passes):
+def test_only_named_fields_are_compared(expect, passes):
     code, report = run(yaml_test("name: x", "insert_at: crossing", INPUT, f"expect: {{{expect}}}"))
     assert (code == 0) is passes, report
 
 
-def test_a_chain_of_stages_runs_to_where_it_is_taken_out_past_sinks_and_branches():
+def test_a_chain_runs_up_to_extract_from_skipping_sinks_and_branches():
     tests = yaml_test(
         "name: chain",
         "insert_at: track",
@@ -116,7 +116,7 @@ def test_a_chain_of_stages_runs_to_where_it_is_taken_out_past_sinks_and_branches
     assert code == 0, report
 
 
-def test_a_branch_that_meets_again_counts_events_once():
+def test_a_merged_branch_counts_events_once():
     pipeline = PIPELINE.replace("tests:", "  meet: {stage: count_objects, from: [busy, draw], more_than: 1}\ntests:")
     tests = yaml_test(
         "name: meet",
@@ -172,7 +172,7 @@ def test_a_stage_that_raises_fails_its_test(tmp_path):
     assert report[1] == "      bad failed on a frame 0 (0.00 s): ValueError: no such thing (bad.py:9)"
 
 
-def test_no_tests_is_said():
+def test_missing_tests_are_reported():
     with pytest.raises(ConfigError, match=r"pipeline\.yaml has no tests; write some under tests:"):
         run("  []\n")
 
@@ -296,14 +296,14 @@ def test_no_tests_is_said():
         ),
     ],
 )
-def test_every_mistake_in_a_test_is_told_with_its_place(lines, message):
+def test_every_mistake_in_a_test_is_reported_with_its_position(lines, message):
     messages = problems(yaml_test(*lines))
     assert messages[0].split("pipeline.yaml:", 1)[1] == message, messages
     if "expect is required" not in message:
         assert len(messages) == 1
 
 
-def test_all_mistakes_of_all_tests_are_told_at_once():
+def test_mistakes_of_all_tests_are_reported_together():
     messages = problems(
         "  - 5\n"
         + yaml_test("name: x", "insert_at: croos", "given: [{scor: [1]}, {xyxy: [[1, 2]]}]", "expect: {count: two}")
@@ -318,7 +318,7 @@ def test_all_mistakes_of_all_tests_are_told_at_once():
     assert "18:16: insert_at: there is no stage 'crosing'" in text
 
 
-def test_the_stages_of_a_test_are_looked_at_whatever_its_form():
+def test_stages_of_a_test_are_checked_in_any_form():
     assert problems(
         yaml_test("name: 5", "insert_at: busy", "extract_from: crosing", "given: no", "expect: {count: 2}")
         + yaml_test("name: x", "insert_at: [detect]", "extract_from: all", INPUT, "expect: {count: 2}")
@@ -330,12 +330,12 @@ def test_the_stages_of_a_test_are_looked_at_whatever_its_form():
     ]
 
 
-def test_extract_from_may_be_left_empty():
+def test_extract_from_may_be_empty():
     code, report = run(yaml_test("name: in", "insert_at: crossing", "extract_from: ~", INPUT, f"expect: {{{IN}}}"))
     assert code == 0, report
 
 
-def test_a_pipeline_that_is_wrong_is_told_as_check_tells_it():
+def test_an_invalid_pipeline_is_reported_as_by_check():
     assert problems(yaml_test("name: x"), PIPELINE.replace("draw: {}", "drow: {}"))[0].endswith(
         "unknown stage 'drow'; did you mean 'draw'?"
     )

@@ -26,7 +26,7 @@ gains = st.one_of(st.just(0.0), st.floats(-1, 1), st.sampled_from([0.25, 0.5]))
 
 @settings(deadline=None)  # the first call compiles
 @given(shapes.flatmap(lambda shape: arrays(np.float64, shape, elements=gains)))
-def test_it_is_the_best_there_is(gain):
+def test_the_assignment_is_optimal(gain):
     column_of = assign(gain)
     taken = column_of[column_of >= 0]
     assert len(set(taken.tolist())) == len(taken)
@@ -35,7 +35,7 @@ def test_it_is_the_best_there_is(gain):
     assert np.isclose(sum(gain[pair] for pair in pairs), best(gain))
 
 
-def test_a_large_one_agrees_with_scipy():
+def test_a_large_assignment_equals_that_of_scipy():
     optimize = pytest.importorskip("scipy.optimize")
     rng = np.random.default_rng(0)
     for shape in ((60, 60), (40, 70), (70, 40)):

@@ -55,39 +55,39 @@ def beside(iou):
 
 @pytest.mark.parametrize("method", ["bytetrack", "botsort", "ocsort", "sort", "iou"])
 @pytest.mark.parametrize(("iou", "matches"), [(0.2, False), (0.23, False), (0.3, True)])
-def test_an_object_takes_a_track_from_the_least_overlap_on(method, iou, matches):
+def test_an_object_matches_a_track_from_the_minimum_overlap(method, iou, matches):
     assert last(*still((100, 0)), [(100 + beside(iou), 0)], method=method, min_iou=0.25) == [1 if matches else 2]
 
 
-def test_the_least_overlap_is_a_33rd_unless_asked_otherwise():
+def test_the_default_minimum_overlap_is_a_33rd():
     assert last(*still((100, 0)), [(100 + beside(0.025), 0)]) == [2]
     assert last(*still((100, 0)), [(100 + beside(0.035), 0)]) == [1]
 
 
 @pytest.mark.parametrize(("iou", "matches"), [(0.27, False), (0.33, True)])
-def test_a_weak_object_takes_a_track_from_an_overlap_of_three_tenths_on(iou, matches):
+def test_a_weak_object_matches_a_track_from_an_overlap_of_0_3(iou, matches):
     ids = tracked(scene(*still((100, 0)), [(100 + beside(iou), 0, 0.2)]))
     assert ids[-1] == [1 if matches else -1]
 
 
 @pytest.mark.parametrize(("score", "matches"), [(0.09, False), (0.11, True)])
-def test_an_object_below_the_low_score_takes_no_track(score, matches):
+def test_an_object_below_the_low_score_matches_no_track(score, matches):
     assert tracked(scene(*still((100, 0)), [(100, 0, score)]))[-1] == [1 if matches else -1]
 
 
-def test_a_weak_object_does_not_find_a_lost_track_again():
+def test_a_weak_object_does_not_recover_a_lost_track():
     hidden = [*still((100, 0)), [], [(100, 0, 0.3)]]
     assert tracked(scene(*hidden))[-1] == [-1]
     assert tracked(scene(*hidden[:-1], [(100, 0, 0.45)]))[-1] == [1]
 
 
-def test_an_object_does_not_take_a_track_of_another_class():
+def test_an_object_does_not_match_a_track_of_another_class():
     shown = [*still((100, 0)), [(100, 0, 0.9, "person")]]
     assert last(*shown) == [2]
     assert last(*shown, class_aware=False) == [1]
 
 
-def test_an_object_at_the_high_score_is_matched_and_one_at_the_new_score_begins():
+def test_the_high_score_matches_and_the_new_score_starts_a_track():
     assert tracked(scene(*[[(100, 0, 0.5)]] * 5))[-1] == [1]
     assert tracked(scene(*[[(100, 0, 0.49)]] * 5))[-1] == [-1]
     assert tracked(scene(*still((100, 0)), [(100 + beside(0.1), 0, 0.41)]))[-1] == [1], "strong: the first round"
@@ -95,14 +95,14 @@ def test_an_object_at_the_high_score_is_matched_and_one_at_the_new_score_begins(
 
 
 @pytest.mark.parametrize(("iou", "matches"), [(0.08, False), (0.12, True)])
-def test_an_object_goes_on_with_a_new_track_from_an_overlap_of_a_tenth_on(iou, matches):
+def test_an_object_matches_a_new_track_from_an_overlap_of_0_1(iou, matches):
     """`confirm` is 0.1 s: three frames at 25 a second are not enough, four are."""
     jump = 100 + beside(iou)
     ids = tracked(scene([(500, 200)], [(500, 200), (100, 0)], *[[(500, 200), (jump, 0)]] * 3))
     assert ids[-1] == [1, 2 if matches else -1]
 
 
-def test_confirmed_tracks_choose_before_new_ones():
+def test_confirmed_tracks_are_matched_before_new_ones():
     """A new track of two frames stands nearer to the object than the confirmed one, which gets it all the same."""
     near, far = 100 + beside(0.8), 100.0
     ids = tracked(scene(*still((far, 0)), [(far, 0), (far + 30, 0)], [(near, 0)], *[[(near, 0)]] * 4))
@@ -112,13 +112,13 @@ def test_confirmed_tracks_choose_before_new_ones():
 # ------------------------------------------------------------------------------------------------------------ rounds
 
 
-def test_the_best_pairs_in_sum_are_taken_not_the_best_pair_first():
+def test_the_best_sum_of_pairs_is_selected():
     """The second object is nearest to the first track, but then the first one would have none."""
     ids = tracked(scene(*still((100, 0), (130, 0)), [(85, 0), (112, 0)]))
     assert ids[-1] == [1, 2]
 
 
-def test_heights_tell_neighbors_apart():
+def test_heights_distinguish_neighbors():
     """Two boxes overlap the track alike; that of its height is its own."""
     video = scene(*still((100, 0)), [(110, 0), (100, 20)])
     frame = video[-1]
@@ -127,7 +127,7 @@ def test_heights_tell_neighbors_apart():
     assert tracked(video)[-1][1] == 1
 
 
-def test_a_second_box_goes_from_an_overlap_of_six_tenths_on_and_the_weaker_one():
+def test_the_weaker_duplicate_is_dropped_from_an_overlap_of_0_6():
     def twice(iou, *scores):
         return tracked(scene([(100, 0, scores[0]), (100 + beside(iou), 0, scores[1])]))[0]
 
@@ -141,7 +141,7 @@ def test_a_second_box_goes_from_an_overlap_of_six_tenths_on_and_the_weaker_one()
 
 
 @pytest.mark.parametrize("box", [(50, 0, 50, 80), (50, 80, 90, 80), (50, 0, np.inf, 80), (50, 0, 90, np.nan)])
-def test_a_box_without_an_inside_begins_no_track(box):
+def test_a_box_without_area_starts_no_track(box):
     video = scene(*[[(300, 0), (0, 0)]] * 5)
     for frame in video:
         boxes = frame.detections.xyxy.copy()
@@ -175,35 +175,35 @@ def after_red_and_blue(objects, looks, blue=112, **options):
         (110, like_red(0.75), 2),  # and here .905
     ],
 )
-def test_looks_outweigh_overlap_where_objects_overlap_well(x, look, track):
+def test_embeddings_outweigh_overlap_for_well_overlapping_objects(x, look, track):
     assert after_red_and_blue([x], [look]) == [track]
 
 
-def test_without_appearance_looks_do_not_count():
+def test_without_appearance_embeddings_are_ignored():
     shown = [*still((100, 0), (112, 0)), [(107, 0)]]
     assert tracked(scene(*shown, looks=[[RED, BLUE]] * STEADY + [[RED]]))[-1] == [2]
 
 
 @pytest.mark.parametrize(("iou", "track"), [(0.51, 1), (0.49, 2)])
-def test_looks_count_from_an_overlap_of_a_half_on(iou, track):
+def test_embeddings_count_from_an_overlap_of_0_5(iou, track):
     x = 100 + beside(iou)
     assert after_red_and_blue([x], [RED], blue=x + beside(0.9)) == [track]
 
 
-def test_looks_never_make_an_object_fit_worse():
+def test_embeddings_never_worsen_a_match():
     """The first object overlaps the red track by .951, and its looks alone would be worth .875: too little."""
     assert after_red_and_blue([101, 90.8], [like_red(0.75), UNKNOWN]) == [1, 2]
 
 
 @pytest.mark.parametrize(("cosine", "matches"), [(0.72, True), (0.68, False)])
-def test_looks_find_a_lost_track_again_from_the_least_similarity_on(cosine, matches):
+def test_embeddings_recover_a_lost_track_from_the_minimum_similarity(cosine, matches):
     shown = [*still((100, 0)), [], [(400, 200)], *[[(400, 200)]] * 4]
     looks = [[RED]] * STEADY + [[]] + [[like_red(cosine)]] * 5
     assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if matches else 2]
 
 
 @pytest.mark.parametrize(("blue_frames", "matches"), [(1, True), (6, True), (7, False)])
-def test_what_a_track_looks_like_is_a_mean_that_keeps_nine_tenths(blue_frames, matches):
+def test_the_embedding_of_a_track_is_a_mean_with_decay_0_9(blue_frames, matches):
     """After six blue frames it still has .9 ** 6 = .53 of its red, a cosine of .75; after seven one of .68."""
     seen, strong_blue = STEADY + blue_frames, (0.0, 30.0)  # how long an embedding is does not count
     shown = [*[[(100, 0)]] * seen, [], *[[(400, 200)]] * 5]
@@ -211,20 +211,20 @@ def test_what_a_track_looks_like_is_a_mean_that_keeps_nine_tenths(blue_frames, m
     assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1 if matches else 2]
 
 
-def test_an_unknown_look_leaves_what_a_track_looks_like_as_it_is():
+def test_a_missing_embedding_does_not_change_that_of_the_track():
     shown = [*still((100, 0)), [(100, 0)], [], *[[(400, 200)]] * 5]
     looks = [[RED]] * STEADY + [[UNKNOWN], []] + [[RED]] * 5
     assert tracked(scene(*shown, looks=looks), appearance=True)[-1] == [1]
 
 
-def test_a_new_track_does_not_inherit_the_looks_of_one_before_it():
+def test_a_new_track_does_not_inherit_an_earlier_embedding():
     """The red track is forgotten; another takes its room, without looks, and is found again by nothing."""
     shown = [*still((100, 0)), *[[]] * 10, *[[(100, 0)]] * 10, [], *[[(400, 200)]] * 5]
     looks = [[RED]] * STEADY + [[]] * 10 + [[UNKNOWN]] * 10 + [[]] + [[RED]] * 5
     assert tracked(scene(*shown, looks=looks), appearance=True, track_ttl=0.2)[-1] == [3]
 
 
-def test_the_motion_of_a_track_that_its_looks_found_begins_anew():
+def test_a_track_recovered_by_embedding_restarts_its_motion():
     walk = [[(100 + 2 * i, 0)] for i in range(STEADY)]
     shown = [*walk, [], [(400, 200)], []]
     video = scene(*shown, looks=[[RED]] * STEADY + [[], [RED], []])
@@ -232,7 +232,7 @@ def test_the_motion_of_a_track_that_its_looks_found_begins_anew():
     np.testing.assert_allclose(table.xyxy, [[400, 200, 440, 280]], atol=0.01)
 
 
-def test_the_looks_of_those_that_stay_stay_with_them():
+def test_remaining_tracks_keep_their_embeddings():
     """The first of three tracks is forgotten: the others move up, with their looks."""
     green = (0.6, 0.8)
     three = [(100, 0), (250, 0), (400, 0)]
@@ -262,7 +262,7 @@ def test_ocsort_prefers_the_object_that_keeps_a_tracks_direction():
     assert ahead_and_behind(3, method="ocsort") == [-1, 1], "the overlap counts for more"
 
 
-def test_the_way_of_a_track_is_that_of_the_centers_of_its_boxes():
+def test_the_direction_of_a_track_is_that_of_its_box_centers():
     stage = Track(method="ocsort")
     run_stage(stage, scene(*[[(10.5 + n, 20.25 - n)] for n in range(3)]))
     track = stage.tracker.pool.tracks[0, 0]
@@ -270,7 +270,7 @@ def test_the_way_of_a_track_is_that_of_the_centers_of_its_boxes():
     assert (track["steps"], track["seen_s"], track["score"]) == (3, 0.08, np.float32(0.9))
 
 
-def test_ocsort_gives_a_track_without_a_direction_no_handicap():
+def test_ocsort_does_not_penalize_a_track_without_direction():
     """A walker passes above one that stands; an object beside them is nearer to the one that stands."""
     x = 100 + 2 * STEADY
     walk = [[(100 + 2 * i, 0), (x + 26, 0)] for i in range(STEADY)]
@@ -295,22 +295,22 @@ def stopped(hidden, at=0.0, **options):
     return [i for row in ids[STEADY + hidden :] for i in row]
 
 
-def test_ocsort_finds_what_stopped_where_it_was_seen_last():
+def test_ocsort_recovers_a_stopped_object_at_its_last_box():
     assert stopped(4, method="sort") == [-1, -1, -1, 2, 2]
     assert stopped(4, method="ocsort") == [1] * 5
 
 
 @pytest.mark.parametrize(("iou", "matches"), [(0.32, True), (0.28, False)])
-def test_ocsort_asks_for_an_overlap_of_three_tenths_with_the_last_box(iou, matches):
+def test_ocsort_needs_an_overlap_of_0_3_with_the_last_box(iou, matches):
     assert (stopped(4, -beside(iou), method="ocsort")[-1] == 1) is matches
 
 
-def test_ocsort_asks_whoever_comes_later_than_half_a_second_for_nothing():
+def test_ocsort_needs_no_overlap_with_the_last_box_after_half_a_second():
     assert stopped(11, method="ocsort")[-1] == 1, "0.48 s after it was seen"
     assert stopped(12, method="ocsort")[-1] == 2, "0.52 s"
 
 
-def test_ocsort_leaves_new_tracks_their_own_objects():
+def test_ocsort_leaves_new_tracks_their_objects():
     """Somebody else comes near the last box of one that is lost, and is there before it would be found again."""
     walk = [[(12 * i, 100)] for i in range(STEADY)]
     x = walk[-1][0][0]
@@ -318,7 +318,7 @@ def test_ocsort_leaves_new_tracks_their_own_objects():
     assert tracked(scene(*walk, [], *come), method="ocsort")[-1] == [2]
 
 
-def test_ocsort_finds_a_track_that_was_just_seen_by_its_last_box():
+def test_ocsort_matches_a_recent_track_by_its_last_box():
     """It was never lost: it turns on the spot, faster than its motion lets expect."""
     walk = [[(24 * i, 100)] for i in range(STEADY)]
     turned = [*walk, [(walk[-1][0][0] - 18, 100)]]
@@ -326,7 +326,7 @@ def test_ocsort_finds_a_track_that_was_just_seen_by_its_last_box():
     assert tracked(scene(*turned), method="ocsort")[-1] == [1]
 
 
-def test_ocsort_continues_from_where_a_track_has_stopped():
+def test_ocsort_continues_from_the_last_box_of_a_track():
     """Its motion leads on; once it is found at its last box, it is expected there, and not ahead of it."""
     walk = [[(24 * i, 100)] for i in range(STEADY)]
     stopped_at = [(walk[-1][0][0] + 4, 100)]
@@ -342,7 +342,7 @@ def test_ocsort_continues_from_where_a_track_has_stopped():
 @pytest.mark.parametrize("method", ["sort", "ocsort"])
 @pytest.mark.parametrize("score", [0.9, 0.6])
 @pytest.mark.parametrize("lower", [18, 30], ids=["where it was expected", "elsewhere"])
-def test_ocsort_replays_the_way_to_where_a_lost_track_was_not_expected(method, score, lower):
+def test_ocsort_replays_the_path_to_an_unexpected_position(method, score, lower):
     """Hidden for 0.2 s it comes out lower. Where it is expected then is the filter's, with or without the way there."""
     walk = [[(100 + 2 * i, 100)] for i in range(STEADY)]
     back = (100 + 2 * (STEADY + 5), 100 + lower)
@@ -369,7 +369,7 @@ def test_ocsort_replays_the_way_to_where_a_lost_track_was_not_expected(method, s
     np.testing.assert_allclose(table.xyxy[0], box, atol=0.01)
 
 
-def test_smooth_boxes_are_those_of_their_own_objects():
+def test_smoothed_boxes_belong_to_their_objects():
     """Frames with one, two and three objects, which a batch holds one behind the other."""
     places = [(100, 0), (300, 0), (500, 0)]
     video = scene(*[places[: 1 + n % 3] for n in range(9)])
@@ -388,7 +388,7 @@ def test_a_lost_object_keeps_its_size():
     np.testing.assert_allclose(sizes, sizes[:1].repeat(6, axis=0), atol=0.01)
 
 
-def test_an_object_keeps_its_size_in_frames_that_the_detector_left_out():
+def test_an_object_keeps_its_size_in_skipped_frames():
     growing = scene(*still((100, 100)), *[[(100, 100)]] * 6)
     for frame in growing:
         boxes = frame.detections.xyxy + np.array([-1, -1, 1, 1], np.float32) * frame.index

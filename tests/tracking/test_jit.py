@@ -34,7 +34,7 @@ print(before, len(logged), sum(advance.stats.cache_hits.values()), sum(advance.s
 
 
 @pytest.mark.long
-def test_it_is_compiled_once_and_said(tmp_path, monkeypatch):
+def test_compilation_happens_once_and_is_logged(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
 
     def started():
@@ -79,7 +79,7 @@ def hits(place: Path, cache: Path, **more: str) -> list[str]:
 
 @pytest.mark.long
 @pytest.mark.slow
-def test_a_second_checkout_finds_what_the_first_has_compiled_and_another_content_does_not(tmp_path):
+def test_equal_checkouts_share_compiled_code(tmp_path):
     cache = tmp_path / "cache"
     first, second = checkout(tmp_path / "first"), checkout(tmp_path / "second")
     assert hits(first, cache) == ["False", "1", "0", "1"]
@@ -92,7 +92,7 @@ def test_a_second_checkout_finds_what_the_first_has_compiled_and_another_content
     assert hits(first, cache) == ["True", "0", "1", "0"]
 
 
-def test_where_the_user_has_no_cache_it_is_kept_beside_the_source(tmp_path):
+def test_without_a_user_cache_compiled_code_is_beside_the_source(tmp_path):
     place, cache = checkout(tmp_path / "first"), tmp_path / "cache"
     cache.write_text("a file is no folder")
     assert hits(place, cache) == ["False", "1", "0", "1"]
@@ -100,7 +100,7 @@ def test_where_the_user_has_no_cache_it_is_kept_beside_the_source(tmp_path):
     assert list((place / "streamkit" / "tracking").rglob("*.nbi"))
 
 
-def test_the_digest_is_of_names_and_contents_alone(tmp_path):
+def test_the_digest_depends_on_names_and_contents_only(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.py").write_text("1")
@@ -114,7 +114,7 @@ def test_the_digest_is_of_names_and_contents_alone(tmp_path):
     assert content_digest(tmp_path / "b") != first
 
 
-def test_folders_that_were_not_used_for_long_are_removed(tmp_path):
+def test_unused_cache_folders_are_removed(tmp_path):
     folders = [tmp_path / str(n) for n in range(20)]
     for age, folder in enumerate(folders):
         folder.mkdir()
@@ -124,7 +124,7 @@ def test_folders_that_were_not_used_for_long_are_removed(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*map(str, range(15)), "19"])
 
 
-def test_the_folder_is_the_user_s(monkeypatch, tmp_path):
+def test_the_cache_folder_is_in_the_users_cache(monkeypatch, tmp_path):
     from numba import config
 
     monkeypatch.setattr(config, "CACHE_DIR", "")

@@ -29,13 +29,13 @@ def followed(speed, step_s, steps, score=1.0):
     return mean, cov
 
 
-def test_it_begins_at_the_box():
+def test_the_filter_starts_at_the_box():
     np.testing.assert_allclose(box_of(started()[0]), [100, 100, 140, 180])
 
 
 @settings(deadline=None)  # the first call compiles
 @given(st.lists(st.floats(0.001, 2), min_size=1, max_size=5))
-def test_a_long_step_is_its_parts(parts):
+def test_a_long_step_equals_its_parts(parts):
     mean, cov = followed(50, 0.04, 10)
     other, other_cov = mean.copy(), cov.copy()
     for part in parts:
@@ -47,13 +47,13 @@ def test_a_long_step_is_its_parts(parts):
 
 @settings(deadline=None)  # the first call compiles
 @given(st.floats(-300, 300), st.sampled_from([1 / 60, 1 / 25, 1 / 10]))
-def test_it_learns_an_even_motion_at_any_frame_rate(speed, step_s):
+def test_constant_motion_is_learned_at_any_frame_rate(speed, step_s):
     mean, _ = followed(speed, step_s, round(2 / step_s))
     assert abs(mean[0, 1] - speed) <= 0.02 * abs(speed) + 1e-6
     np.testing.assert_allclose(mean[1:, 1], 0, atol=1e-6)
 
 
-def test_weak_boxes_count_less():
+def test_weak_boxes_have_less_weight():
     for score in (0.9, 0.5):
         weak, sure = followed(0, 0.04, 20), followed(0, 0.04, 20)
         aside = np.array([110, 100, 150, 180.0])
@@ -62,14 +62,14 @@ def test_weak_boxes_count_less():
         assert 0 < weak[0][0, 0] - 120 < 0.5 * (sure[0][0, 0] - 120)
 
 
-def test_without_resize_the_size_stays():
+def test_without_resize_the_size_is_constant():
     mean, cov = followed(50, 0.04, 10)
     mean[2, 1] = 30
     predict(mean, cov, 1.0, False)
     assert box_of(mean)[2] - box_of(mean)[0] < 41
 
 
-def test_a_bend_leads_to_where_it_was_found_again():
+def test_a_bend_ends_at_the_recovered_position():
     mean, cov = followed(50, 0.04, 25)
     seen = box_of(mean)
     reappeared = seen + np.array([0, 60, 0, 60])
@@ -78,7 +78,7 @@ def test_a_bend_leads_to_where_it_was_found_again():
     np.testing.assert_allclose(box_of(mean), reappeared, atol=15)
 
 
-def test_a_box_moves_on_without_changing_its_size():
+def test_prediction_does_not_change_the_size():
     mean, _ = followed(50, 0.04, 50)
     box = np.zeros(4)
     moved(mean, np.array([0, 0, 10, 20.0]), 2.0, box)
@@ -112,7 +112,7 @@ def as_matrices(cov):
     return np.stack([cov[:, [0, 1]], cov[:, [1, 2]]], axis=1)
 
 
-def test_it_begins_with_the_doubt_of_the_textbook():
+def test_the_initial_covariance_is_that_of_the_textbook():
     mean, cov = started()
     np.testing.assert_allclose(mean, [[120, 0], [140, 0], [40, 0], [80, 0]])
     np.testing.assert_allclose(cov, np.tile([(SIDE / 10) ** 2, 0, (3 * SIDE) ** 2], (4, 1)))
@@ -120,7 +120,7 @@ def test_it_begins_with_the_doubt_of_the_textbook():
 
 @pytest.mark.parametrize("resize", [True, False])
 @pytest.mark.parametrize("score", [1.0, 0.8, 0.1])
-def test_it_is_the_filter_of_the_textbook(score, resize):
+def test_the_filter_equals_that_of_the_textbook(score, resize):
     mean, cov = started()
     x, p = mean.copy(), as_matrices(cov)
     rng = np.random.default_rng(1)
@@ -137,7 +137,7 @@ def test_it_is_the_filter_of_the_textbook(score, resize):
 
 
 @pytest.mark.parametrize("score", [1.0, 0.4])
-def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second_and_weighs_one_box(score):
+def test_a_bend_is_a_textbook_step_per_thirtieth_of_a_second(score):
     mean, cov = followed(50, 0.04, 25)
     x, p = mean.copy(), as_matrices(cov)
     seen, reappeared = np.array([150, 100, 190, 180.0]), np.array([160, 130, 210, 230.0])
@@ -149,7 +149,7 @@ def test_a_bend_is_a_step_of_the_textbook_for_each_thirtieth_of_a_second_and_wei
     np.testing.assert_allclose(as_matrices(cov), p)
 
 
-def test_a_bend_over_less_than_a_thirtieth_of_a_second_is_one_step():
+def test_a_bend_of_less_than_a_thirtieth_of_a_second_is_a_single_step():
     mean, cov = followed(50, 0.04, 25)
     other, other_cov = mean.copy(), cov.copy()
     reappeared = np.array([152, 100, 192, 180.0])
@@ -165,7 +165,7 @@ def test_a_box_smaller_than_a_pixel_counts_as_a_pixel():
     np.testing.assert_allclose(cov[:, 0], 0.01)
 
 
-def test_a_box_moves_on_exactly():
+def test_prediction_is_exact():
     mean = np.array([[120, 10.0], [140, -20.0], [40, 5.0], [80, 7.0]])
     box = np.zeros(4)
     moved(mean, np.array([1, 2, 11, 22.0]), 0.5, box)

@@ -7,7 +7,7 @@ from support.mot import by_frame, read, scores
 pytest.importorskip("trackeval")
 
 
-def test_it_reproduces_the_published_scores(test_data):
+def test_the_published_scores_are_reproduced(test_data):
     folder = test_data / "mot" / "TUD-Campus"
     shipped_scores = scores(
         by_frame(read(folder / "gt" / "gt.txt"), 71), by_frame(read(folder / "tracker_result_test.txt"), 71)

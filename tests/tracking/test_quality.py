@@ -37,7 +37,7 @@ def test_tracks_of_given_detections(test_data, method, mota, idf1):
     assert method_scores["IDF1"] >= idf1
 
 
-def test_ocsort_loses_nobody_whom_sort_keeps(test_data):
+def test_ocsort_keeps_every_track_that_sort_keeps(test_data):
     """Its recovery is for who was lost for a moment: it must not give strangers the tracks of those who went."""
     truth = by_frame(read(test_data / "mot" / "TUD-Campus" / "gt" / "gt.txt"), 71)
     videos = [frames_with_detections(seen_by_a_detector(truth, seed), 1 / 25, 640, 480) for seed in range(6)]
@@ -102,7 +102,7 @@ def measured(scene):
 
 @pytest.mark.slow
 @pytest.mark.long
-def test_identities_last_in_the_film_that_ships(measured):
+def test_identities_last_in_the_shipped_video(measured):
     whole = measured(scenes=[SHIPS], predicted=True)
     assert whole["IDF1"] >= 0.92  # the hardest of them: all together reach 0.95
     assert measured(3, scenes=[SHIPS], predicted=True)["IDF1"] >= whole["IDF1"] - 0.04
@@ -126,6 +126,6 @@ def test_frames_without_inference_cost_little_identity_and_little_of_the_boxes(m
 
 
 @pytest.mark.long
-def test_no_track_number_is_on_two_objects_of_a_frame(campus):
+def test_no_track_id_is_on_two_objects_of_a_frame(campus):
     for ids, _ in tracked(campus, predicted=True):
         assert len(np.unique(ids)) == len(ids)

@@ -70,7 +70,7 @@ def straightness_of_first(tracks, box):
     ("x", "y", "expected"),
     [(40, 0, 1), (20, 0, 1), (0, 30, 0.5), (0, -30, 0.5), (-20, 0, 0), (20, 20, 0.75), (-20, 20, 0.25)],
 )
-def test_going_straight_on_is_1_across_a_half_and_back_0(x, y, expected):
+def test_direction_similarity_is_1_ahead_0_5_across_and_0_back(x, y, expected):
     """The track comes to (10, 0) in a tenth of a second; angles are at the place where it was before."""
     assert straightness_to(track_along((0, 0, 0), (0.1, 10, 0)), x, y) == pytest.approx(expected)
 
@@ -91,7 +91,7 @@ def test_the_direction_is_that_of_the_last_tenth_of_a_second():
     assert straightness_to(track_along((-0.05, 10, 50), *exact), 100, 0) == pytest.approx(1), "0.1 s is long enough"
 
 
-def test_the_way_of_a_long_track_is_read_round_the_ring():
+def test_the_path_of_a_long_track_is_read_from_the_ring_buffer():
     path = [(i * 0.04, -10 * i, 0) for i in range(HISTORY)] + [
         (0.28 + i * 0.04, -70, 10 * i) for i in range(1, HISTORY - 2)
     ]
@@ -113,5 +113,5 @@ def test_the_way_of_a_long_track_is_read_round_the_ring():
         ([np.nan, 0, 0], [1, 0, 0], -1),
     ],
 )
-def test_looks_are_compared_by_their_cosine(a, b, cosine):
+def test_embeddings_are_compared_by_cosine(a, b, cosine):
     assert cosine_similarity(np.array(a, np.float32), np.array(b, np.float32)) == pytest.approx(cosine)

@@ -7,12 +7,12 @@ from streamkit.tracking.track_state import TRACK, TrackPool
 
 
 @pytest.mark.parametrize(("now", "seen", "shape"), [("mean", "seen_mean", (4, 2)), ("cov", "seen_cov", (4, 3))])
-def test_a_filter_is_copied_into_a_field_of_its_own_shape(now, seen, shape):
+def test_a_filter_is_copied_into_a_field_of_equal_shape(now, seen, shape):
     """Compiled code looks at no bounds: a larger one would be written over what is behind the smaller."""
     assert TRACK[now].shape == TRACK[seen].shape == shape
 
 
-def test_lanes_are_apart_and_stay():
+def test_lanes_are_separate_and_stable():
     pool = TrackPool()
     keys = [(source, table) for source in "abc" for table in ("people", "cars")]
     lanes = [pool.lane(*key) for key in keys]
@@ -22,7 +22,7 @@ def test_lanes_are_apart_and_stay():
     assert len(pool.lanes) == 8
 
 
-def test_a_lane_that_was_used_is_empty_when_it_is_given_again():
+def test_a_reused_lane_is_empty():
     pool = TrackPool()
     first, other = pool.lane("a", "t"), pool.lane("b", "t")
     assert np.isnan(pool.lanes["time_s"]).all()
@@ -34,7 +34,7 @@ def test_a_lane_that_was_used_is_empty_when_it_is_given_again():
     assert pool.lanes[other]["count"] == 4
 
 
-def test_what_is_there_survives_growth():
+def test_contents_survive_growth():
     pool = TrackPool()
     lane = pool.lane("a", "t")
     pool.reserve(1, 2)
@@ -54,7 +54,7 @@ def test_what_is_there_survives_growth():
     assert pool.tracks.shape == (2, 128)
 
 
-def test_looks_of_another_length_are_forgotten():
+def test_embeddings_of_another_length_are_dropped():
     pool = TrackPool()
     pool.reserve(1, 2)
     pool.embeddings[:] = 1
@@ -65,7 +65,7 @@ def test_looks_of_another_length_are_forgotten():
     assert not pool.embeddings.any()
 
 
-def test_counters_are_never_given_up():
+def test_counters_are_never_released():
     pool = TrackPool()
     places = [pool.counter(name) for name in "abcde"]
     assert places == [0, 1, 2, 3, 4]

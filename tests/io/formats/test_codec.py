@@ -6,7 +6,7 @@ import struct
 import orjson
 import pytest
 from support.decoding import decoder
-from support.given import GOOD, HEAD, ROOT
+from support.record_samples import GOOD, HEAD, ROOT
 
 from streamkit.core.errors import MissingPackage
 from streamkit.io.formats import protobuf
@@ -19,13 +19,13 @@ def body(send):
     return orjson.dumps(GOOD[RECORDS[send]])
 
 
-def test_json_is_as_it_was():
+def test_json_is_unchanged():
     assert codec("json", "frames") is None
     assert codec("json", "frames", 7)(b"{}") == b"\0\0\0\0\7{}"
 
 
 @pytest.mark.parametrize("send", RECORDS)
-def test_avro_with_a_schema_s_number(send):
+def test_avro_has_the_id_of_its_schema(send):
     message = codec("avro", send, 0x01020304)(body(send))
     assert message[:5] == b"\0\1\2\3\4"
     assert decoder("avro", send)(message[5:]) == GOOD[RECORDS[send]]
@@ -68,12 +68,12 @@ def canonical(schema, space=""):
             return json.dumps(simple)
 
 
-def test_the_specification_s_own_fingerprint():
+def test_the_fingerprint_matches_the_specification():
     assert crc_64_avro(b'"null"') == 0x63DD24E7CC258F8A
 
 
 @pytest.mark.parametrize("send", RECORDS)
-def test_avro_in_single_object_encoding(send):
+def test_avro_can_use_single_object_encoding(send):
     message = codec("avro", send)(body(send))
     schema = json.loads((ROOT / "docs" / "schema" / f"streamkit-1.{send}.avsc").read_text())
     assert message[:2] == b"\xc3\x01"
@@ -82,7 +82,7 @@ def test_avro_in_single_object_encoding(send):
 
 
 @pytest.mark.parametrize(("send", "index"), [("frames", b"\0"), ("objects", b"\2\2"), ("events", b"\2\4")])
-def test_protobuf_with_a_schema_s_number_and_which_message_it_is(send, index):
+def test_protobuf_has_the_schema_id_and_message_index(send, index):
     """Lists are as long as they say, in zigzag; [0] is one zero byte."""
     message = codec("protobuf", send, 9)(body(send))
     assert message[: 5 + len(index)] == b"\0\0\0\0\x09" + index
@@ -91,19 +91,19 @@ def test_protobuf_with_a_schema_s_number_and_which_message_it_is(send, index):
     assert names[[b"\0", b"\2\2", b"\2\4"].index(index)] == protobuf.message_class(send).DESCRIPTOR.name
 
 
-def test_protobuf_alone():
+def test_protobuf_can_be_written_without_a_header():
     assert decoder("protobuf", "objects")(codec("protobuf", "objects")(body("objects"))) == GOOD["an object"]
 
 
 @pytest.mark.parametrize("format_", ["avro", "protobuf"])
-def test_what_is_no_record_is_a_value_error(format_):
+def test_invalid_records_raise_value_error(format_):
     for text in (b"no json", b"[1]", orjson.dumps(HEAD)):
         with pytest.raises(ValueError, match=r"invalid literal|must be an object|must have"):
             codec(format_, "objects")(text)
 
 
 @pytest.mark.parametrize(("format_", "package"), [("avro", "fastavro"), ("protobuf", "google.protobuf")])
-def test_a_missing_package_is_told_with_its_extra(format_, package, monkeypatch):
+def test_a_missing_package_is_reported_with_its_extra(format_, package, monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, package, None)

@@ -1,12 +1,12 @@
 """Records as rows: a column for each key."""
 
 import orjson
-from support.given import GOOD, HEAD
+from support.record_samples import GOOD, HEAD
 
 from streamkit.io.formats.columns import ArrowTableBuilder, arrow_schema, columns
 
 
-def test_every_key_has_its_column_and_what_has_parts_is_json():
+def test_every_key_has_a_column_and_nested_values_are_json():
     record = GOOD["all that our stages say of an object"]
     (row,) = ArrowTableBuilder("objects").table([orjson.dumps(record)]).to_pylist()
     detected = record["object"]
@@ -24,7 +24,7 @@ def test_every_key_has_its_column_and_what_has_parts_is_json():
     assert row["error"] == "detect failed"
 
 
-def test_what_has_no_column_is_in_extra():
+def test_values_without_a_column_are_in_extra():
     odd = {**HEAD, "object": {**GOOD["an object"]["object"], "track_id": "seven", "height_m": 1.8}}
     first, second = (
         ArrowTableBuilder("objects").table([orjson.dumps(record) for record in (odd, GOOD["an event"])]).to_pylist()
@@ -35,7 +35,7 @@ def test_what_has_no_column_is_in_extra():
     assert second["source"] == "street"
 
 
-def test_what_the_frame_and_the_object_have_besides_stands_together():
+def test_extra_values_of_frame_and_object_are_combined():
     odd = {**HEAD, "site": "north", "object": {**GOOD["an object"]["object"], "height_m": 1.8}}
     (row,) = ArrowTableBuilder("objects").table([orjson.dumps(odd)]).to_pylist()
     assert orjson.loads(row["extra"]) == {"site": "north", "height_m": 1.8}

@@ -7,7 +7,7 @@ import re
 import jsonschema
 import pytest
 from support.decoding import decoder
-from support.given import ROOT
+from support.record_samples import ROOT
 
 from streamkit.core.stage import default_registry, ships
 from streamkit.io.formats import avro, protobuf
@@ -86,7 +86,7 @@ def changed(value, key="other"):
 
 
 @pytest.mark.parametrize("name", examples.EXAMPLES)
-def test_whatever_is_otherwise_on_the_page_shows(name):
+def test_a_difference_from_the_page_is_detected(name):
     shown = on_page()[name]
     assert alike(shown, json.loads(json.dumps(shown)))
     others = list(changed(shown))
@@ -100,7 +100,7 @@ def on_page():
     return {name: json.loads(text.split("```")[1].removeprefix("json")) for name, text in blocks.items()}
 
 
-def test_the_page_shows_what_is_written_now(complete):
+def test_the_page_shows_the_current_records(complete):
     shown = on_page()
     assert sorted(shown) == sorted(examples.EXAMPLES)
     assert len(examples.BLOCK.findall(TEXT)) == len(examples.EXAMPLES), "each once"
@@ -111,20 +111,20 @@ def test_the_page_shows_what_is_written_now(complete):
     assert stale == [], "run: python docs/schema/examples.py"
 
 
-def test_every_one_is_what_the_json_schema_says(complete):
+def test_every_example_matches_the_json_schema(complete):
     validator = jsonschema.Draft202012Validator(json_schema())
     for name, record in complete.items():
         assert [f"{name}: {error.message}" for error in validator.iter_errors(record)] == []
 
 
 @pytest.mark.parametrize(("name", "module"), [("avro", avro), ("protobuf", protobuf)])
-def test_every_one_comes_back(complete, name, module):
+def test_every_example_survives_a_round_trip(complete, name, module):
     for record in complete.values():
         send = kind(record)
         assert decoder(name, send)(module.encoder(send)(record)) == record
 
 
-def test_all_that_our_stages_write_has_a_field(complete):
+def test_every_value_of_built_in_stages_has_a_field(complete):
     from streamkit.io.formats.description import RECORDS
     from streamkit.io.formats.shaping import shaper
 
@@ -134,7 +134,7 @@ def test_all_that_our_stages_write_has_a_field(complete):
         assert [f"{name}: {definition['extra']}" for definition in inner if "extra" in definition] == []
 
 
-def test_every_column_and_event_of_our_stages_is_on_the_page():
+def test_every_column_and_event_of_built_in_stages_is_on_the_page():
     registry = default_registry()
     ours = [kind for name in registry.names() if (kind := registry.get(name)) is not None and ships(kind)]
     within = {"pixels", "tensor", "outputs", "detections", "events"}  # what records do not have, or under other names

@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 from google.protobuf import descriptor_pb2
-from support.given import BAD, GOOD, ROOT, compile_proto
+from support.record_samples import BAD, GOOD, ROOT, compile_proto
 
 from streamkit.cli import cli
 from streamkit.io.formats import avro, protobuf
@@ -27,13 +27,13 @@ def problems(validator, record):
 
 
 @pytest.mark.parametrize("name", files())
-def test_what_is_checked_in_is_fresh(name):
+def test_checked_in_schemas_are_up_to_date(name):
     text = (CHECKED_IN / name).read_text(encoding="utf-8") if (CHECKED_IN / name).exists() else None
     command = {"json": "json", "avsc": f"avro --send {name.split('.')[1]}", "proto": "proto"}[name.rsplit(".", 1)[1]]
     assert text == files()[name], f"run: python run.py schema --records {command} > docs/schema/{name}"
 
 
-def test_nothing_else_is_checked_in():
+def test_no_other_schema_is_checked_in():
     assert {path.name for path in CHECKED_IN.iterdir() if path.is_file()} == {*files(), "examples.py"}
 
 
@@ -46,7 +46,7 @@ def test_nothing_else_is_checked_in():
         (["proto"], "streamkit-1.proto"),
     ],
 )
-def test_the_command_prints_them(words, name):
+def test_the_command_prints_the_schemas(words, name):
     from click.testing import CliRunner
 
     done = CliRunner().invoke(cli, ["schema", "--records", *words])
@@ -54,7 +54,7 @@ def test_the_command_prints_them(words, name):
     assert done.output == files()[name]
 
 
-def test_a_word_that_would_do_nothing_is_refused():
+def test_a_keyword_without_effect_is_refused():
     from click.testing import CliRunner
 
     done = CliRunner().invoke(cli, ["schema", "--records", "json", "--send", "objects"])
@@ -62,7 +62,7 @@ def test_a_word_that_would_do_nothing_is_refused():
     assert "--send selects an Avro schema; add --records avro, or omit it" in done.output
 
 
-def test_a_number_stands_for_one_field_for_ever():
+def test_field_numbers_never_change():
     """Numbers that were given away once: add to this table, and change nothing in it."""
     head = {"id": 1, "schema": 2, "source": 3, "frame": 4, "pts_s": 5, "time": 6, "width": 7, "height": 8}
     numbers = {
@@ -87,7 +87,7 @@ def test_a_number_stands_for_one_field_for_ever():
     assert all(15 not in {field.number for field in group.fields} for group in groups())
 
 
-def test_the_proto_and_our_descriptor_are_the_same(tmp_path):
+def test_the_proto_file_equals_the_descriptor(tmp_path):
     (tmp_path / protobuf.FILE).write_text(files()[protobuf.FILE])
     compile_proto(tmp_path / protobuf.FILE, f"--descriptor_set_out={tmp_path / 'set'}")
     (compiled,) = descriptor_pb2.FileDescriptorSet.FromString((tmp_path / "set").read_bytes()).file
@@ -97,7 +97,7 @@ def test_the_proto_and_our_descriptor_are_the_same(tmp_path):
     assert compiled == protobuf.file_descriptor()
 
 
-def test_all_forms_have_the_same_fields():
+def test_all_formats_have_the_same_fields():
     described = {group.name: [field.name for field in group.fields] for group in groups()}
     definitions = json_schema()["$defs"]
     assert {
@@ -110,19 +110,19 @@ def test_all_forms_have_the_same_fields():
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_the_json_schema_takes_records(name, validator):
+def test_the_json_schema_accepts_records(name, validator):
     assert problems(validator, GOOD[name]) == []
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_the_json_schema_refuses_what_is_none(name, validator):
+def test_the_json_schema_refuses_invalid_records(name, validator):
     record, why = BAD[name]
     (problem,) = problems(validator, record)
     assert why in problem
 
 
 @pytest.mark.parametrize("name", [name for name in files() if name.endswith(".avsc")])
-def test_an_avro_schema_is_one_that_fastavro_reads(name):
+def test_fastavro_reads_the_avro_schema(name):
     import fastavro
 
     parsed = fastavro.parse_schema(json.loads((CHECKED_IN / name).read_text()))

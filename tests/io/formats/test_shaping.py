@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.decoding import decoder
-from support.given import BAD, GOOD, HEAD, ROOT, compile_proto
+from support.record_samples import BAD, GOOD, HEAD, ROOT, compile_proto
 
 from streamkit.io.formats import avro, protobuf
 from streamkit.io.formats.description import RECORDS
@@ -28,14 +28,14 @@ def kind(record):
 
 @pytest.mark.parametrize("name", GOOD)
 @pytest.mark.parametrize("format_", FORMATS)
-def test_a_record_comes_back(format_, name):
+def test_a_record_survives_a_round_trip(format_, name):
     encode, decode = CODERS[format_, kind(GOOD[name])]
     assert decode(encode(GOOD[name])) == GOOD[name]
 
 
 @pytest.mark.parametrize("format_", FORMATS)
 @pytest.mark.parametrize("name", ["no source", "half a box", "a score of text", "an event of no kind"])
-def test_a_record_that_is_none_is_refused(format_, name):
+def test_an_invalid_record_is_refused(format_, name):
     record, _ = BAD[name]
     with pytest.raises(ValueError, match=r"must have (source|object|event), of the type that the schema says"):
         CODERS[format_, kind(record)][0](record)
@@ -55,7 +55,7 @@ def test_a_record_of_another_kind_is_refused(format_):
         ("attributes", {"color": "red"}), ("label", None), ("speed_kmh", None), ("crop", "YR=="), ("extra", {"a": 1}),
     ],
 )  # fmt: skip
-def test_what_is_not_of_its_type_goes_into_extra(key, value):
+def test_values_of_a_wrong_type_go_into_extra(key, value):
     record = {**HEAD, "object": {"box": [0.0, 0.0, 1.0, 1.0], "score": 0.5, "class_id": 0, key: value}}
     shaped = shaper(RECORDS["objects"])(record)
     assert json.loads(shaped["object"]["extra"]) == {key: value}
@@ -64,7 +64,7 @@ def test_what_is_not_of_its_type_goes_into_extra(key, value):
         assert decode(encode(record)) == record
 
 
-def test_values_are_of_the_formats_own_types():
+def test_values_have_the_types_of_the_format():
     shaped = shaper(RECORDS["objects"])(GOOD["all that our stages say of an object"])["object"]
     assert shaped["box"] == {"x1": 10.5, "y1": 20.0, "x2": 80.25, "y2": 120.0}
     assert shaped["crop"].startswith(b"\xff\xd8\xff"), "a JPEG, not its Base64"
@@ -77,7 +77,7 @@ def test_values_are_of_the_formats_own_types():
 
 
 @pytest.mark.parametrize("time", ["2026-08-01T12:00:00Z", "2026-08-01T12:00:00.250+02:00", "noon", 5, "0001-01-01"])
-def test_a_time_of_another_form_stays_text(time):
+def test_a_time_in_another_format_stays_text(time):
     shaped = shaper(RECORDS["frames"])({**GOOD["the one of the design"], "time": time})
     assert json.loads(shaped["extra"]) == {"time": time}
 
@@ -127,7 +127,7 @@ frames = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None)
 @given(frames)
-def test_any_record_comes_back(record):
+def test_any_record_survives_a_round_trip(record):
     for format_ in FORMATS:
         encode, decode = CODERS[format_, "frames"]
         assert decode(encode(record)) == record
@@ -137,7 +137,7 @@ def test_any_record_comes_back(record):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_avro_is_what_a_reader_with_the_file_reads(name):
+def test_avro_is_readable_with_the_schema_file(name):
     import io
 
     record = GOOD[name]
@@ -166,7 +166,7 @@ def compiled(tmp_path_factory):
 
 
 @pytest.mark.parametrize("name", GOOD)
-def test_protobuf_is_what_generated_code_reads_and_writes(name, compiled):
+def test_generated_protobuf_code_reads_and_writes_records(name, compiled):
     record = GOOD[name]
     encode, decode = CODERS["protobuf", kind(record)]
     message = getattr(compiled, RECORDS[kind(record)].name).FromString(encode(record))
@@ -182,7 +182,7 @@ def test_protobuf_is_what_generated_code_reads_and_writes(name, compiled):
     assert decode(message.SerializeToString()) == record
 
 
-def test_lists_and_mappings_with_nothing_in_them_are_fields_where_a_format_knows_them():
+def test_empty_lists_and_mappings_are_kept_if_the_format_supports_them():
     record = {**GOOD["an object"]}
     record["object"] = {**record["object"], "keypoints": [], "embedding": [], "attributes": {}}
     empties = {"keypoints": [], "embedding": [], "attributes": {}}

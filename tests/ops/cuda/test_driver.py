@@ -31,7 +31,7 @@ def surface(ready, turn=None):
     return written
 
 
-def test_of_each_writer_only_the_last_is_waited_for(stream):
+def test_only_the_last_event_of_each_writer_is_waited_for(stream):
     surfaces = [
         surface("a1", (7, 1)), surface("b5", (9, 5)), surface("a3", (7, 3)), surface("a2", (7, 2)),
         surface("b4", (9, 4)),
@@ -40,7 +40,7 @@ def test_of_each_writer_only_the_last_is_waited_for(stream):
     assert sorted(stream.waited) == ["a3", "b5"]
 
 
-def test_unknown_writers_are_all_waited_for_and_what_is_ready_is_not(stream):
+def test_all_unknown_writers_are_waited_for_except_finished_ones(stream):
     driver.wait_for(stream, [surface("x"), surface(None), surface("y")])
     assert stream.waited == ["x", "y"]
 

@@ -10,14 +10,14 @@ FOLDER = Path(load.__file__).parent
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in FOLDER.glob("*.cu")))
-def test_a_file_stands_alone(file: str) -> None:
+def test_a_loaded_source_is_self_contained(file: str) -> None:
     text = load.source(file)
     assert 'extern "C" __global__' in text
     assert '#include "' not in text  # own headers are in the text
     assert text.startswith(f'#line 1 "{file}"\n')
 
 
-def test_headers_are_put_in_once_and_lines_keep_their_numbers(tmp_path: Path, monkeypatch) -> None:
+def test_headers_are_included_once_and_line_numbers_are_kept(tmp_path: Path, monkeypatch) -> None:
     (tmp_path / "a.cu").write_text('first\n#include "b.cuh"\n  # include "c.cuh"\nlast\n')
     (tmp_path / "b.cuh").write_text('#pragma once\n#include "c.cuh"\nb\n')
     (tmp_path / "c.cuh").write_text("#pragma once\nc\n")
@@ -37,7 +37,7 @@ def test_headers_are_put_in_once_and_lines_keep_their_numbers(tmp_path: Path, mo
     assert places == {"first": ("a.cu", 1), "c": ("c.cuh", 2), "b": ("b.cuh", 3), "last": ("a.cu", 4)}
 
 
-def test_an_unknown_file_is_named_with_those_there_are() -> None:
+def test_an_unknown_file_is_reported_with_the_existing_ones() -> None:
     with pytest.raises(FileNotFoundError, match=r"has no file 'nmss\.cu'; it has .*preprocess\.cu"):
         load.source("nmss.cu")
 

@@ -119,7 +119,7 @@ def test_cuda_means_the_first_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize("installed", [False, True])
-def test_the_driver_tells_what_is_missing_without_cupy(installed, monkeypatch):
+def test_without_cupy_the_driver_shows_what_is_missing(installed, monkeypatch):
     loaded = []
 
     def load(name):

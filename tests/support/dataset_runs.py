@@ -1,4 +1,4 @@
-"""Pipelines that run into a data set, for the tests of its parts."""
+"""Pipelines that write a data set, for tests of its parts."""
 
 import shutil
 from pathlib import Path
@@ -42,7 +42,7 @@ HERE = VideoFile("street.mp4", "2026/street.mp4", 1000, "7")
 def settings(
     folder: Path, text: str, *formats: str, look: FrameSelection | None = None, **overrides: str
 ) -> BatchSettings:
-    """A pipeline in a folder of its own."""
+    """Return the settings of a pipeline in a new folder."""
     folder.mkdir(parents=True, exist_ok=True)
     pipeline = folder / "pipeline.yaml"
     pipeline.write_text(text)
@@ -85,7 +85,7 @@ def do(batch_settings: BatchSettings, *files: VideoFile, limit: int | None = 40)
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """All that is in a folder, with its content."""
+    """Return all files of a folder with their content."""
     return {
         str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")
     }  # fmt: skip

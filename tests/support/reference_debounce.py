@@ -1,10 +1,10 @@
-"""What lasts, cools down and has a schedule, as plainly as it can be said."""
+"""A plain reference of durations, cool-downs and schedules of rules."""
 
 
-class Plain:
-    """What a rule does for one thing, worked out from the whole history at every step.
+class ReferenceDebounce:
+    """The states of a rule for a single item, computed from the whole history at every step.
 
-    The history has a clock of its own, which stands while the given one goes back.
+    The history has a separate clock, which stands still while the given one goes back.
     """
 
     def __init__(self, for_s, clear_s, cooldown_s, gap_s):
@@ -29,7 +29,7 @@ class Plain:
         return next((at for at, what, _ in reversed(self.events) if what == kind), float("-inf"))
 
     def lasted(self, column):
-        """How long it has been true, at steps after the last event that go on from each other; -1 for not at all."""
+        """Return for how long a column has been true since the last event, in seconds; -1 if it is not."""
         start_s = None
         for step in reversed(self.history[self.events[-1][2] if self.events else 0 :]):
             if not step[column]:

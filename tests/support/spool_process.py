@@ -1,6 +1,6 @@
-"""One life of a pipeline with an emitter: run as a process of its own, so that it can be killed.
+"""A pipeline with an emitter, run as a separate process that can be killed.
 
-    python life.py OPTIONS SOURCES FRAMES RATE
+    python spool_process.py OPTIONS SOURCES FRAMES RATE
 
 Sends paced frames of some sources; prints `SOURCE INDEX` once `append` has returned for the frames up to that.
 """

@@ -1,4 +1,4 @@
-"""Commands that may not read what its owner has closed, whoever runs the tests."""
+"""Commands without root's privilege to read all files."""
 
 import os
 import shutil
@@ -14,7 +14,7 @@ _DROP = ["setpriv", f"--bounding-set={_ROOTS}", f"--inh-caps={_ROOTS}"]
 
 
 def without_rights(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    """Run Python without root's right to read everything; skip the test where that cannot be had."""
+    """Run Python without root's privilege to read all files; skip the test if that is not possible."""
     drop = _DROP if os.geteuid() == 0 else []
     if drop and (shutil.which("setpriv") is None or subprocess.run([*drop, "true"], capture_output=True).returncode):
         pytest.skip("root may read everything, and setpriv cannot take that away here")

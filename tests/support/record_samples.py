@@ -1,4 +1,4 @@
-"""Records as they may be, and what is none; and the compiler of .proto files."""
+"""Valid and invalid records, and the compiler of .proto files."""
 
 from pathlib import Path
 
