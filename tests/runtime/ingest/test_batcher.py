@@ -4,14 +4,17 @@ import random
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.batches import LONG_S, drain, frame, in_thread, made, names
 
-from streamkit.core.data import Batch
+from streamkit.core.data import Batch, Frame
 from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.ingest import batcher as batcher_module
 from streamkit.runtime.ingest.batcher import Batcher
 
 
@@ -325,3 +328,166 @@ def test_the_first_two_batches_may_be_smaller():
         batcher.inlets["a"].put(frame("a", index))
         batcher.inlets["b"].put(frame("b", index))
     assert [len(batcher.next().frames) for _ in range(3)] == [2, 2, 4]
+
+
+class Full(Exception):
+    """A source had to wait for room."""
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.now_s = 1000.0
+        monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def begin_inlets(batcher: Batcher, *sources: str, expected: int = 0) -> list:
+    batcher.expect(len(sources) + expected)
+    return [batcher.begin(source) for source in sources]
+
+
+def waits(batcher: Batcher, clock: Clock) -> list[float | None]:
+    """The waits of `next`, which move the clock on instead; one without an end fails."""
+    noted: list[float | None] = []
+
+    def wait(timeout=None):
+        noted.append(timeout)
+        assert timeout is not None, "it waits for ever"
+        assert len(noted) < 100
+        clock.now_s += timeout
+
+    batcher._changed.wait = wait
+    return noted
+
+
+def never(timeout=None):
+    raise Full
+
+
+def room(inlet) -> int:
+    """How many frames of a file the inlet takes before the source has to wait."""
+    inlet.room.wait = never
+    with suppress(Full):
+        for index in range(1000):
+            inlet.put(frame(inlet.source, index))
+    return len(inlet.waiting)
+
+
+def live(source: str, index: int, due_s: float) -> Frame:
+    live_frame = frame(source, index)
+    live_frame.due_s = due_s
+    return live_frame
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead", "sources", "expected"),
+    [
+        (4, 2, 1, 8), (4, 3, 1, 12), (4, 2, 2, 4), (4, 2, 3, 3), (4, 1, 3, 2), (5, 1, 2, 3), (4, 0, 1, 2), (1, 1, 1, 2),
+        (3, 1, 1, 3), (9, 1, 4, 3),
+    ],
+)  # fmt: skip
+def test_the_room_of_a_source_is_its_share_of_the_batches_ahead(size, ahead, sources, expected):
+    first, *_ = begin_inlets(Batcher(size, LONG_S, np, ahead), *map(str, range(sources)))
+    assert room(first) == expected
+
+
+@pytest.mark.parametrize(("size", "ahead", "expected"), [(5, 0, 5), (3, 1, 3), (3, 2, 6)])
+def test_in_batches_of_one_source_each_source_has_room_for_a_full_one(size, ahead, expected):
+    (film,) = begin_inlets(Batcher(size, LONG_S, np, ahead, per_source=True), "film")
+    assert room(film) == expected
+
+
+def test_the_room_of_a_source_grows_when_another_has_ended_once():
+    batcher = Batcher(6, LONG_S, np, 1)
+    film, other, _ = begin_inlets(batcher, "film", "other", "third")
+    assert room(film) == 2
+    for _ in range(3):
+        other.end()
+    film.room.wait = never
+    film.put(frame("film", 2))
+    with pytest.raises(Full):
+        film.put(frame("film", 3))
+    assert batcher.waiting == 3
+
+
+def test_a_source_that_has_ended_brings_nothing_more_even_with_room():
+    batcher = Batcher(4, LONG_S, np)
+    film, gate = begin_inlets(batcher, "film", "gate")
+    film.end()
+    gate.end()
+    for inlet, late_frame in ((film, frame("film")), (gate, live("gate", 0, 0.0))):
+        with pytest.raises(Aborted):
+            inlet.put(late_frame)
+    assert batcher.waiting == 0
+
+
+def test_a_frame_waits_for_others_exactly_as_long_as_is_allowed(clock):
+    batcher = Batcher(8, 0.5, np)
+    film, _ = begin_inlets(batcher, "film", "idle")
+    film.put(frame("film"))
+    clock.now_s += 0.125
+    noted = waits(batcher, clock)
+    assert names(batcher.next()) == ["film"]
+    assert noted == [0.375]
+    film.put(frame("film", 1))
+    clock.now_s += 0.5
+    assert names(batcher.next()) == ["film"]
+    film.put(frame("film", 2))
+    clock.now_s += 7.0
+    assert names(batcher.next()) == ["film"]
+    assert noted == [0.375]
+
+
+def test_a_batch_leaves_at_once_when_every_running_source_is_out_of_room():
+    batcher = Batcher(10, LONG_S, np, 0)
+    film, other, third = begin_inlets(batcher, "film", "other", "third")
+    batcher._changed.wait = never
+    third.put(frame("third"))
+    third.end()
+    for inlet in (film, other):
+        inlet.put(frame(inlet.source))
+        with pytest.raises(Full):
+            batcher.next()
+    film.put(frame("film", 1))
+    with pytest.raises(Full):
+        batcher.next()
+    other.put(frame("other", 1))
+    batch = batcher.next()
+    assert names(batch) == ["third", "film", "other", "film", "other"]
+    assert batch.ended == ("third",)
+
+
+def test_a_source_is_told_ended_behind_its_last_frame_only():
+    batcher = Batcher(2, LONG_S, np, 4)
+    film, other = begin_inlets(batcher, "film", "other")
+    for index in range(3):
+        film.put(frame("film", index))
+    film.end()
+    other.end()
+    batches = [batcher.next(), batcher.next()]
+    assert [(names(batch), batch.ended) for batch in batches] == [(["film", "film"], ("other",)), (["film"], ("film",))]
+    assert [batch.sequence for batch in batches] == [0, 1]
+    assert batcher.next() is None
+
+
+def test_a_taker_learns_that_an_expected_source_does_not_come():
+    batcher = Batcher(4, LONG_S, np)
+    assert batcher.expect(1) is True
+    batches = []
+    taker = in_thread(lambda: batches.append(batcher.next()))
+    assert batcher.expect(-1) is True
+    taker.join(30)
+    assert batches == [None]
+    assert batcher.expect(1) is False
+
+
+def test_full_batches_of_one_source_take_turns():
+    batcher = Batcher(2, LONG_S, np, 8, per_source=True)
+    for inlet in begin_inlets(batcher, "film", "other"):
+        for index in range(4):
+            inlet.put(frame(inlet.source, index))
+    assert [names(batcher.next())[0] for _ in range(4)] == ["film", "other", "film", "other"]

@@ -3,6 +3,7 @@
 import time
 from collections import Counter
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from support.batches import LONG_S, frame, in_thread, names
 
 from streamkit.core.data import Batch, Event, Frame
 from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.ingest import batcher as batcher_module
 from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD, Batcher
 
 
@@ -255,3 +257,149 @@ def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(first_live):
     film.put(frame("film", 1)) if first_live else gate.put(live("gate", 0))
     assert sorted(names(batcher.next())) == ["film", "gate"]
     assert 0.99 < time.monotonic() - start_s < 1.5
+
+
+class Clock:
+    def __init__(self, monkeypatch):
+        self.now_s = 1000.0
+        monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+def begin_inlets(batcher: Batcher, *sources: str, expected: int = 0) -> list:
+    batcher.expect(len(sources) + expected)
+    return [batcher.begin(source) for source in sources]
+
+
+def live_due(source: str, index: int, due_s: float) -> Frame:
+    live_frame = frame(source, index)
+    live_frame.due_s = due_s
+    return live_frame
+
+
+FHD, UHD = (1920, 1080), (3840, 2160)
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead", "pixels", "live_bytes", "expected"),
+    [
+        (4, 0, (64, 48), 10**9, 16),
+        (4, 2, FHD, 16 * 3110400, 16),
+        (4, 2, FHD, 9 * 3110400, 9),
+        (4, 2, FHD, 9 * 3110400 - 1, 8),
+        (4, 2, UHD, 0, 8),
+        (5, 1, FHD, 4 * 3110400, 5),
+        (3, 1, UHD, 4 * 3110400, 4),
+    ],
+)
+def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_the_oldest(
+    size, ahead, pixels, live_bytes, expected
+):
+    batcher = Batcher(size, LONG_S, np, ahead, live_bytes=lambda: live_bytes)
+    (gate,) = begin_inlets(batcher, "gate")
+    frames = [live_due("gate", index, 0.0) for index in range(expected + 1)]
+    for live_frame in frames:
+        live_frame.width, live_frame.height = pixels
+    for live_frame in frames[:-1]:
+        gate.put(live_frame)
+    assert (batcher.waiting, dict(gate.drops.values)) == (expected, {})
+    gate.put(frames[-1])
+    assert (batcher.waiting, dict(gate.drops.values)) == (expected, {QUEUE_FULL: 1})
+    assert gate.waiting[0][1].index == 1
+
+
+def test_live_sources_share_the_memory_of_frames_that_wait():
+    batcher = Batcher(2, LONG_S, np, 0, live_bytes=lambda: 24 * 3110400)
+    sources = begin_inlets(batcher, "a", "b", "c")
+    for index in range(9):
+        for source in sources:
+            live_frame = live_due(source.source, index, 0.0)
+            live_frame.width, live_frame.height = FHD
+            source.put(live_frame)
+    assert [(len(source.waiting), source.drops[QUEUE_FULL]) for source in sources] == [(8, 1)] * 3
+
+
+def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_long_again_afterwards(clock):
+    batcher = Batcher(4, LONG_S, np, 0)
+    (gate,) = begin_inlets(batcher, "gate")
+
+    def put(count):
+        for _ in range(count):
+            gate.put(live_due("gate", 0, 0.0))
+        return batcher.waiting, gate.drops[QUEUE_FULL]
+
+    assert put(16) == (16, 0)
+    assert put(1) == (16, 1)
+    assert put(1) == (15, 3)
+    assert put(11) == (4, 25)
+    assert put(1) == (4, 26)
+    clock.now_s += 9
+    assert put(1) == (4, 27)
+    clock.now_s += 10
+    assert put(12) == (16, 27)
+
+
+@pytest.mark.parametrize(("fps", "max_latency_s"), [(30, 1.0), (30, 0.4), (10, 1.0)])
+def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, max_latency_s, clock):
+    batcher = Batcher(1, LONG_S, np, 0, max_latency_s)
+    (gate,) = begin_inlets(batcher, "gate")
+    ages, taken_s = [], clock.now_s
+    for index in range(fps * 60):
+        clock.now_s += 1 / fps
+        gate.put(live_due("gate", index, clock.now_s))
+        if clock.now_s >= taken_s + 1.25 / fps:  # it manages four of five frames
+            taken_s = clock.now_s
+            ages += [clock.now_s - batched.due_s for batched in batcher.next().frames]
+    ages = sorted(ages[len(ages) // 2 :])
+    assert ages[len(ages) // 2] <= 4 / fps
+
+
+def left(batcher, inlet, clock, *ages_s) -> list[float]:
+    """The ages of the frames that leave."""
+    for index, age_s in enumerate(ages_s):
+        inlet.put(live_due(inlet.source, index, clock.now_s - age_s))
+    batch = batcher.next()
+    batcher._sent_s.pop(batch.sequence, None)
+    return [clock.now_s - batched.due_s for batched in batch.frames]
+
+
+def took(batcher, inlet, clock, seconds) -> None:
+    """A batch takes so long through the graph."""
+    inlet.put(live_due(inlet.source, 0, clock.now_s))
+    sequence = batcher.next().sequence
+    clock.now_s += seconds
+    batcher.batch_done(sequence)
+
+
+@pytest.mark.parametrize(
+    ("transits_s", "allowed_s"),
+    [
+        ((), 8.0),
+        ((4.0,), 4.0),
+        ((0.0,), 8.0),
+        ((2.0, 4.0), 4.0),  # rises at once
+        ((4.0, 2.0), 4.2),  # falls slowly: 0.9 x 4 + 0.1 x 2
+        ((4.0, 0.0), 4.4),
+        ((7.5,), 0.8),  # a tenth of the latency is always left
+        ((20.0,), 0.8),
+    ],
+)
+def test_a_frame_may_be_as_old_as_the_way_through_the_graph_allows(clock, transits_s, allowed_s):
+    batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
+    (gate,) = begin_inlets(batcher, "gate")
+    for seconds in transits_s:
+        took(batcher, gate, clock, seconds)
+    assert left(batcher, gate, clock, allowed_s + 0.01, allowed_s - 0.01) == pytest.approx([allowed_s - 0.01])
+    assert dict(gate.drops.values) == {TOO_OLD: 1}
+
+
+def test_a_frame_of_exactly_the_age_allowed_leaves(clock):
+    batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
+    (gate,) = begin_inlets(batcher, "gate")
+    took(batcher, gate, clock, 4.0)
+    assert left(batcher, gate, clock, 4.0, 1.0) == [4.0, 1.0]
+    assert not gate.drops.values
