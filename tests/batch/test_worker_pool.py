@@ -112,15 +112,6 @@ def test_a_file_that_kills_its_worker_is_found_and_the_worker_replaced(settings,
     assert threading.active_count() == threads
 
 
-def test_a_file_at_which_a_worker_died_once_is_done_by_the_next(settings, pools, tmp_path):
-    counts, found = run(pools(settings, 1), jobs_of(tmp_path, "a", "b", "once"), retries=0)
-    assert {one.status for one in found.values()} == {"done"}
-    assert found["once.mp4"].frames == 8
-    assert found["once.mp4"].job.attempt == 2
-    assert counts.workers_lost == {"the worker was killed by SIGKILL": 1}
-    assert {name: text.count("\n") for name, text in records(settings).items()} == {"a": 8, "b": 8, "once": 8}
-
-
 def test_a_file_that_hangs_ends_its_worker_alone(settings, pools, tmp_path):
     counts, found = run(pools(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
     assert found["hangs.mp4"].cause_kind == "timeout"
@@ -145,17 +136,6 @@ def test_a_worker_that_is_killed_from_outside_is_replaced_and_its_file_done(sett
     assert {name: text.count("\n") for name, text in records(settings).items()} == {"slow": 8, "a": 8}
 
 
-def test_stopped_it_finishes_what_workers_have(settings, pools, tmp_path):
-    def look(manager: Manager) -> None:
-        if (tmp_path / "slow").exists() and not manager.stopping:
-            manager.stop()
-
-    counts, found = run(pools(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), on_progress=look)
-    assert found["slow.mp4"].status == "done"
-    assert counts.left >= 7
-    assert counts.done + counts.left == 10
-
-
 def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text(PLUGIN + '    def open(self):\n        raise OSError("no such device")\n')
     one = jobs_of(tmp_path, "a")
@@ -164,12 +144,6 @@ def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, pools, tmp_path
     settings.pipeline.write_text("stages: {no_such_stage: {}}")
     with pytest.raises(ConfigError, match="no_such_stage"):
         run(pools(settings, 1), one)
-
-
-def test_workers_that_die_as_they_open_end_the_run(settings, pools, tmp_path):
-    (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    with pytest.raises(StreamkitError, match=r"repeatedly die before they .*: .* killed by SIGKILL"):
-        run(pools(settings, 1), jobs_of(tmp_path, "a"))
 
 
 def job_of(name: str) -> BatchJob:

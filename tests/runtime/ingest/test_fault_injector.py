@@ -1,6 +1,5 @@
 """Faults on real sources: an opening at a time here, whole runs below."""
 
-import threading
 import time
 from fractions import Fraction
 from types import SimpleNamespace
@@ -108,16 +107,6 @@ def test_it_fails_at_other_places_when_it_is_opened_again():
     assert camera.counts == {"fault: failures": 3}
 
 
-def test_a_source_without_a_pace_pauses_in_a_freeze(plain):
-    camera = Camera(pattern(), freeze={"at": [1.0, 2.0], "for": 0.3})
-    start_s = time.monotonic()
-    frames, error = camera.read()
-    assert time.monotonic() - start_s >= 0.6
-    assert error is None
-    assert [frame.index for frame in frames] == [frame.index for frame in plain]
-    assert camera.counts == {"fault: freezes": 2}
-
-
 def test_a_still_picture_comes_again_and_again(plain):
     camera = Camera(pattern(), still=ODD)
     frames, error = camera.read()
@@ -177,28 +166,6 @@ def test_damage_follows_a_loop(clip):
     assert len(frames) > 190
 
 
-def test_away_and_refused_and_back_again():
-    camera = Camera(pattern(), away={"at": 1.0, "for": 0.3})
-    frames, error = camera.read()
-    assert len(frames) == 25
-    assert error == "connection lost: injected outage for 0.3 s (fault: away)"
-    nothing, error = camera.read()
-    assert nothing == []
-    assert "connection refused: injected outage for another 0." in error
-    time.sleep(0.35)
-    frames, error = camera.read()
-    assert len(frames) == 100
-    assert error is None
-    assert camera.counts == {"fault: times away": 1, "fault: openings refused": 1}
-
-
-def test_away_from_the_beginning():
-    camera = Camera(pattern(), away={"at": 0.0, "for": 0.2})
-    assert "connection refused" in camera.read()[1]
-    time.sleep(0.25)
-    assert camera.read()[1] is None
-
-
 def test_one_object_may_be_opened_again_too():
     source = Camera(pattern(), fail={"at": 1.0}).source()
     counts = []
@@ -222,53 +189,11 @@ def paced(**options):
     return pattern(pace="realtime", pace_seed=0, end=1.2, **options)
 
 
-@pytest.mark.alone
-def test_what_a_paced_source_shows_in_a_freeze_is_missed():
-    camera = Camera(paced(), freeze={"at": 0.4, "for": 0.4})
-    source = camera.source()
-    source.open()
-    arrived = [(frame.index, time.monotonic() - frame.due_s) for frame in source.frames()]
-    source.close()
-    missed = camera.counts["fault: frames missed"]
-    assert camera.counts == {"fault: freezes": 1, "fault: frames missed": missed}
-    assert 8 <= missed <= 11
-    assert len(arrived) == 30 - missed
-    gaps = np.diff([index for index, _ in arrived])
-    assert sorted(gaps)[-2:] == [1, missed + 1]
-    assert np.median([late_s for _, late_s in arrived]) < 0.2  # a machine that stands still makes some late, not all
-
-
-@pytest.mark.alone
-def test_away_by_the_clock():
-    camera = Camera(paced(), away={"at": 0.4, "for": 0.5})
-    start_s = time.monotonic()
-    frames, error = camera.read()
-    assert "connection lost" in error
-    assert 8 <= len(frames) <= 11
-    assert "connection refused" in camera.read()[1]
-    time.sleep(max(0.0, start_s + 1.0 - time.monotonic()))
-    frames, error = camera.read()
-    assert error is None
-    assert len(frames) == 30
-
-
 def test_what_came_while_it_was_closed_is_over():
     camera = Camera(paced(), fail={"at": [0.2, 0.5]})
     assert "injected" in camera.read()[1]
     time.sleep(0.4)
     assert camera.read()[1] is None
-
-
-@pytest.mark.parametrize("make", [pattern(), paced()])
-def test_it_stops_in_the_middle_of_a_freeze(make):
-    source = Camera(make, freeze={"at": 0.1, "for": 3600.0}).source()
-    source.open()
-    timer = threading.Timer(0.5, source.stop)
-    timer.start()
-    frames = list(source.frames())
-    source.close()
-    timer.join()
-    assert len(frames) < 5
 
 
 # ---------------------------------------------------------------------------------------------------- whole runs

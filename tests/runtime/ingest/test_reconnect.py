@@ -184,104 +184,6 @@ def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
     assert frames_read[4].pts_s - frames_read[3].pts_s < 0.3
 
 
-class Clock:
-    """The monotonic clock and the waits of a source that comes back, both made up."""
-
-    def __init__(self, monkeypatch):
-        self.now_s, self.ranges = 1000.0, []
-        monkeypatch.setattr(reconnect.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: self.ranges.append((low, high)) or high)
-
-
-def returning(**options):
-    source = ReconnectingSource(Ticking([]), Retry(**options))
-    source.context = Context("cam", counters=Counters())
-    return source
-
-
-def failing(source, clock, *, came=False, connected_s=0.0):
-    """A connection fails, `connected_s` after it was opened; the range that the wait is drawn from."""
-    opened_s = clock.now_s
-    clock.now_s += connected_s
-    if came:
-        source._last = (0, 0.0)
-        source._live = True
-    assert source._should_retry(SourceError("away", cause="refused"), came, opened_s, opened_s)
-    source._backoff_s()
-    return clock.ranges[-1]
-
-
-def test_waits_double_up_to_the_longest(monkeypatch):
-    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
-    ranges = [failing(source, clock) for _ in range(6)]
-    assert ranges == [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0), (1.5, 3.0), (1.5, 3.0)]
-    assert source.context.counters["connection attempts failed"] == 6
-    source = returning(max_wait_s=100.0)
-    assert [failing(source, clock)[1] for _ in range(10)] == [0.25 * 2**n for n in range(9)] + [100.0]
-    source = returning(max_wait_s=0.1)
-    assert failing(source, clock) == (0.05, 0.1)
-    for _ in range(2000):  # a night: 2 to that power is no float
-        failing(source, clock)
-    assert clock.ranges[-1] == (0.05, 0.1)
-
-
-def test_each_wait_is_drawn_anew_and_never_shorter_than_half(monkeypatch):
-    waits = []
-    for _ in range(300):  # cameras that one switch took away together
-        source = returning(max_wait_s=8.0)
-        source._level = 3
-        waits.append(source._backoff_s())
-    assert 1.0 <= min(waits) < 1.1
-    assert 1.9 < max(waits) <= 2.0
-    assert len(set(waits)) > 290
-    assert 1.4 < sum(waits) / len(waits) < 1.6
-
-
-def test_waits_begin_anew_behind_a_connection_that_held(monkeypatch):
-    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
-    for _ in range(5):
-        failing(source, clock)
-    # one that showed a frame, but no longer than the longest wait, is a camera that flaps: waits go on growing
-    assert failing(source, clock, came=True, connected_s=3.0) == (1.5, 3.0)
-    assert source._failed == 0
-    assert failing(source, clock, came=False, connected_s=60.0) == (1.5, 3.0)  # a minute without a frame is no success
-    assert source._failed == 1
-    assert failing(source, clock, came=True, connected_s=3.1) == (0.125, 0.25)
-    assert failing(source, clock) == (0.25, 0.5)
-
-
-def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
-    clock, source = Clock(monkeypatch), returning(attempts=3)
-    for _ in range(2):
-        failing(source, clock)
-    failing(source, clock, came=True)  # a frame came: they are counted anew
-    for _ in range(2):
-        failing(source, clock)
-    with pytest.raises(SourceError, match="away; given up after 3 attempts") as raised:
-        failing(source, clock)
-    assert raised.value.cause == "refused"
-    source = returning(give_up_s=10.0)
-    error = SourceError("away", cause="refused")
-    assert source._should_retry(error, False, clock.now_s, clock.now_s - 9.9)
-    with pytest.raises(SourceError, match="given up after 10 s without a frame"):
-        source._should_retry(error, False, clock.now_s, clock.now_s - 10.0)
-
-
-def test_what_is_not_tried_again(monkeypatch):
-    clock = Clock(monkeypatch)
-    refused, unknown = SourceError("away", cause="refused"), SourceError("no such protocol")
-
-    def tried(error, source, live=False):
-        source._live, source._last = live, (0, 0.0) if live else None
-        return source._should_retry(error, live, clock.now_s, clock.now_s)
-
-    assert tried(refused, returning())
-    assert not tried(unknown, returning())
-    assert not tried(refused, returning(first=False))
-    assert tried(unknown, returning(first=False), live=True)
-    assert tried(unknown, returning(first=False, files=True))
-
-
 def test_the_wait_is_waited_before_the_next_try(monkeypatch):
     """The source sleeps what was drawn, and wakes at once when it is stopped."""
 
@@ -334,7 +236,9 @@ class World:
         monkeypatch.setattr(reconnect, "time", SimpleNamespace(monotonic=lambda: self.now_s))
         monkeypatch.setattr(reconnect, "at_now", lambda: "NOW")
         monkeypatch.setattr(reconnect, "logger", SimpleNamespace(log=lambda *entry: self.logged.append(entry)))
-        monkeypatch.setattr(reconnect, "random", SimpleNamespace(uniform=lambda low, high: high))
+        self.ranges = []
+        uniform = lambda low, high: self.ranges.append((low, high)) or high  # noqa: E731
+        monkeypatch.setattr(reconnect, "random", SimpleNamespace(uniform=uniform))
         trimmer = SimpleNamespace(count_close=lambda: self.closed.append(self.now_s))
         monkeypatch.setattr(reconnect, "heap_trimmer", trimmer)
 
@@ -364,8 +268,8 @@ class ScriptedSource(Source):
 
     def open(self):
         self.calls.append("open")
-        self._items = list(next(self._connections))
-        if self._items and self._items[0] == "refuses":
+        self._script = list(next(self._connections))
+        if self._script[:1] == ["refuses"]:
             raise REFUSED
 
     def close(self):
@@ -375,13 +279,13 @@ class ScriptedSource(Source):
         self.calls.append("stop")
 
     def frames(self):
-        for item in self._items:
-            if isinstance(item, Exception):
-                raise item
-            if callable(item):
-                item()
+        for step in self._script:
+            if isinstance(step, Exception):
+                raise step
+            if callable(step):
+                step()
             else:
-                yield item
+                yield step
 
 
 @pytest.fixture
@@ -479,6 +383,45 @@ def test_it_is_given_up_so_long_after_the_last_frame_or_the_beginning(world):
     with pytest.raises(SourceError, match="no answer; given up after 3 s without a frame"):
         list(source.frames())
     assert len(source.waited) == 3
+
+
+@pytest.mark.parametrize(
+    ("max_wait_s", "waited_s"),
+    [
+        (3.0, [0.25, 0.5, 1.0, 2.0, 3.0, 3.0]),
+        (100.0, [0.25 * 2**n for n in range(9)] + [100.0]),
+        (0.1, [0.1] * 2000),  # a night: 2 to that power is no float
+    ],
+    ids=["default", "long", "a night"],
+)
+def test_waits_double_up_to_the_longest(world, max_wait_s, waited_s):
+    refusals = [["refuses"]] * len(waited_s)
+    source = world.source(*refusals, waits=len(waited_s), max_wait_s=max_wait_s)
+    assert list(source.frames()) == []
+    assert source.waited == waited_s
+    assert world.ranges == [(longest_s / 2, longest_s) for longest_s in waited_s], "cameras that one switch took away"
+    assert source.context.counters["connection attempts failed"] == len(waited_s)
+
+
+@pytest.mark.parametrize(
+    ("error", "retry", "openings"),
+    [
+        (REFUSED, {}, 2),
+        (REFUSED, {"first": False}, 1),
+        (SourceError("no such protocol"), {}, 1),
+        (SourceError("no such protocol"), {"first": False, "files": True}, 2),
+    ],
+    ids=["refused", "refused, an address of files", "unknown cause", "files"],
+)
+def test_a_first_connection_that_fails_is_retried_where_it_may_pass(world, error, retry, openings):
+    source = world.source([error], [live(0, 0.0)], waits=2, **retry)
+    if openings == 1:
+        with pytest.raises(SourceError) as raised:
+            list(source.frames())
+        assert raised.value is error
+    else:
+        assert len(list(source.frames())) == 1
+    assert source._inner.calls.count("open") == openings
 
 
 def test_waits_begin_anew_only_after_a_connection_that_held(world):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamkit.runtime.observe.bottleneck import GPU, HOST, LaneUsage, Sums, find_bottleneck, lane_usages
+from streamkit.runtime.observe.bottleneck import GPU, LaneUsage, Sums, find_bottleneck, lane_usages
 
 ROLES = {"detect.infer": "network", "infer": "network", "video": "output", "draw": ""}
 
@@ -77,26 +77,6 @@ SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7
 )  # fmt: skip
 def test_the_limit_in_words(lanes, limit):
     assert find_bottleneck(lanes, ROLES) == limit
-
-
-def test_threads_are_added_up_by_lane():
-    def track(name: str, process: str = HOST, **sums: Any):
-        return Sums(name, process, **sums)
-
-    usages = lane_usages([
-        track("source/clips/a", work_s={"decode": 1.0}, cpu_s=0.5),
-        track("source/b", work_s={"decode": 3.0}, wait_s={"wait": 1.0}, cpu_s=1.0),
-        track("ahead/0", work_s={"decode": 3.0}),
-        track("detect.preprocess/0", work_s={"infer": 1.0}, wait_s={"wait": 7.0}),
-        track("detect.preprocess/0", "cuda:0", work_s={"infer": 6.0}),
-        track("jsonl/0"),
-    ])  # fmt: skip
-    source, detect = usages
-    assert (source.name, source.threads, source.total_s, source.cpu_s) == ("source", 3, 8.0, 1.5)
-    assert source.work_s == {"decode": 7.0}
-    assert (detect.name, detect.threads, detect.total_s) == ("detect.preprocess", 1, 8.0)
-    assert detect.gpu_s == {"infer": 6.0}
-    assert source.summary() == {"threads": 3, "busy": 0.875, "decode": 0.875, "wait": 0.125, "on a CPU core": 0.188}
 
 
 def usage_of(name: str = "draw", work_s: Any = 0.0, **fields: Any) -> LaneUsage:

@@ -55,18 +55,6 @@ def test_spans_take_as_long_as_the_work_did(tmp_path):
     )
 
 
-def test_a_wait_within_a_span_is_shown_and_is_no_work(tmp_path):
-    _, timeline, messages = run(tmp_path / "t.json", chain(gray="count: 6, takes_s: 0.03"))
-    waits = spans(timeline, "wait for the light", "source/0")
-    decoded = spans(timeline, "decode", "source/0")
-    assert len(waits) == 6
-    assert all(any(d["ts"] <= w["ts"] and w["dur"] <= d["dur"] for d in decoded) for w in waits)
-    share = timeline["otherData"]["shares of time"]["source"]
-    assert share["wait for the light"] > 0.8
-    assert share["decode"] < 0.2
-    assert timeline["otherData"]["limit"] == messages[-1]
-
-
 @pytest.mark.alone
 @pytest.mark.parametrize(
     ("slow", "says"),
@@ -88,32 +76,6 @@ def test_the_limit_is_named(tmp_path, slow, says):
     assert re.match(says, messages[-1]), messages
     assert busy[name] > 0.7
     assert busy["source"] < 0.5, "it waited for room"
-
-
-def test_queues_are_counted(tmp_path):
-    _, timeline, _ = run(tmp_path / "t.json", chain("count: 40", take="sleeps_s: 0.01"))
-    lengths: dict[str, list[int]] = {}
-    for event in timeline["traceEvents"]:
-        if event["ph"] == "C":
-            lengths.setdefault(event["name"], []).append(event["args"]["waiting"])
-    assert max(lengths["batches from look to take"]) == 4, (
-        "the queue before the slow stage is full, as `run.queue` says"
-    )
-    assert max(lengths["frames in the batcher"]) >= 2
-
-
-def test_a_long_run_keeps_its_beginning_and_its_end(tmp_path):
-    _, timeline, messages = run(tmp_path / "t.json", chain("count: 400"), keep=60)
-    recorded = [e for e in timeline["traceEvents"] if e["ph"] in "XC"]
-    assert len(recorded) == 60
-    left = timeline["otherData"]["events omitted"]
-    assert left > 400
-    assert any(f"{left:,} events in the middle are omitted" in line for line in messages)
-    gap = [e for e in timeline["traceEvents"] if e["ph"] == "i"]
-    assert [f"{left:,} events are omitted here"] == [e["name"] for e in gap]
-    assert spans(timeline, "open look")
-    assert max(e["ts"] + e.get("dur", 0) for e in recorded) > gap[0]["ts"]
-    assert timeline["otherData"]["shares of time"]["source"]["threads"] == 1, "sums are of the whole run"
 
 
 def test_gpu_work_counts_from_the_start_of_the_run(tmp_path):
