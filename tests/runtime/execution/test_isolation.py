@@ -2,7 +2,6 @@
 
 import re
 import weakref
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ from support.one_stage import frames
 from streamkit.core.data import Batch, Detections, Frame, FrameState
 from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, Sink, StreamStage, stage
-from streamkit.runtime.execution.isolation import PixelGuard, StateCopies, check_batch, check_surface
+from streamkit.runtime.execution.isolation import PixelGuard, StateCopies, check_batch
 from streamkit.testing.kit import detections, gray
 
 BROKEN_STAGES = Registry()
@@ -341,21 +340,6 @@ def test_states_are_restored_source_by_source():
     assert messages == []
 
 
-def test_a_state_that_cannot_be_copied_is_told_with_the_reason():
-    messages: list[str] = []
-    states = {"a": (n for n in ())}
-    copies = StateCopies(states, messages.append)
-    copies.copied({"z"})()
-    assert messages == []  # a source without a state has lost none
-    copies.copied({"a"})()
-    (text,) = messages
-    assert text.startswith("its states cannot be copied (TypeError: cannot pickle 'generator' object")
-    assert text.endswith("), so they include the frames of this batch twice")
-    states["a"] = [1]
-    copies.copied({"a"})()
-    assert messages == [text] * 2  # copying has stopped for good
-
-
 class Here(BatchStage):
     """A stage of this file."""
 
@@ -387,74 +371,6 @@ def test_rows_a_table_must_be_of_a_frame(numbers):
     message = f"tables['mine'].batch_row must be frame indices in the batch, from 0 to 2; got {min(numbers)} to "
     with pytest.raises(ValueError, match=re.escape(message + str(max(numbers))) + "$"):
         checked(rows(*numbers))
-
-
-def tensor(*shape, rows=None):
-    def change(batch):
-        batch.tensor = np.zeros(shape, np.float32)
-        batch.rows = rows
-
-    return change
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        tensor(3, 3, 8, 8),
-        tensor(5, 3, 8, 8),  # padded
-        tensor(3, 1, 1, 1),
-        tensor(5, 3, 8, 8, rows=np.array([0, 0, 0, 1, 2])),
-        lambda batch: setattr(batch, "tensor", None),
-        lambda batch: batch.outputs.update(new=np.zeros(0)),
-        lambda batch: batch.outputs.clear(),
-    ],
-)
-def test_a_tensor_with_a_row_for_each_frame_or_part_and_any_output_array_are_accepted(change):
-    checked(change)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (tensor(2, 3, 8, 8), "batch.tensor must have 4 axes and 3 rows, one per frame, got shape [2, 3, 8, 8]"),
-        (tensor(3, 8, 8), "batch.tensor must have 4 axes and 3 rows, one per frame, got shape [3, 8, 8]"),
-        (
-            tensor(3, 1, 3, 8, 8),
-            "batch.tensor must have 4 axes and 3 rows, one per frame, got shape [3, 1, 3, 8, 8]",
-        ),
-        (
-            tensor(3, 3, 8, 8, rows=np.array([0, 0, 1, 2])),
-            "batch.tensor must have 4 axes and 4 rows, one per frame, got shape [3, 3, 8, 8]",
-        ),
-        (
-            lambda batch: setattr(batch, "tensor", SimpleNamespace(shape=(3, 1, 1, 1))),
-            "batch.tensor must be an array of numpy, got types.SimpleNamespace",
-        ),
-        (
-            lambda batch: batch.outputs.update(new=SimpleNamespace(dtype=np.uint8)),
-            "batch.outputs['new'] must be an array of numpy, got types.SimpleNamespace",
-        ),
-        (lambda batch: batch.outputs.update(old=8), "batch.outputs['old'] must be an array of numpy, got int"),
-    ],
-)
-def test_a_tensor_or_an_output_of_another_shape_or_kind_is_refused(change, message):
-    with pytest.raises((TypeError, ValueError), match=f"^{re.escape(message)}$"):
-        checked(change)
-
-
-@pytest.mark.parametrize(
-    ("size", "surface_size"), [((64, 48), (64, 48)), ((63, 47), (64, 48)), ((65, 48), (66, 48)), ((64, 49), (64, 50))]
-)
-def test_a_surface_has_the_frames_size_padded_to_an_even_one(size, surface_size):
-    check_surface(Frame("a", 0, 0.0, *size, gray(*surface_size)), np)
-
-
-@pytest.mark.parametrize("surface_size", [(66, 48), (62, 48), (64, 50), (64, 46), (32, 96), (96, 32)])
-def test_a_surface_of_another_size_is_refused(surface_size):
-    with pytest.raises(
-        ValueError, match=rf"^frame.surface is {surface_size[0]}x{surface_size[1]}, but the frame is 64x48; "
-    ):
-        check_surface(Frame("a", 0, 0.0, 64, 48, gray(*surface_size)), np)
 
 
 def pictures(count=3):

@@ -333,39 +333,10 @@ class Acts(BatchStage):
         return batch if returned is None else returned
 
 
-class Opens(FrameStage):
-    """Notes that it is opened, and raises."""
-
-    opened = 0
-    error: object = RuntimeError("cannot open")
-
-    def open(self):
-        type(self).opened += 1
-        raise self.error
-
-    def process(self, frame):
-        """Never called."""
-
-
 def acting(action, **options) -> Rig:
     rig = Rig(Acts, **options)
     rig.runner.stage.action = action
     return rig
-
-
-def test_an_instance_that_cannot_be_opened_is_tried_once_and_every_frame_has_the_reason():
-    kind = type("Shut", (Opens,), {"opened": 0})
-    rig = Rig(kind)
-    errors = [frame.error for index in range(3) for frame in rig(batch(f"a{index}")).failed]
-    at = f" (test_stage_runner.py:{Opens.open.__code__.co_firstlineno + 2})"
-    assert errors == [
-        f"it failed on a frame {index} (0.{index}0 s): {again}RuntimeError: cannot open{at}"
-        for index, again in enumerate(["", "NotOpenedError: ", "NotOpenedError: "])
-    ]
-    assert kind.opened == 1
-    rig(batch("a3", ended="a"))
-    rig(batch("a4"))  # a source of that name again
-    assert kind.opened == 2
 
 
 def test_an_empty_batch_is_not_processed_and_ends_its_sources():
@@ -457,13 +428,3 @@ def test_an_error_outside_of_frames_is_counted_and_told_or_ends_the_run(on_error
     assert (rig.runner.meter.other_errors, rig.runner.counters["errors outside of frames"]) == (2, 2)
     assert [error.__cause__ for error in rig.failures] == ([] if on_error == "skip" else [error, error])
     assert len(rig.logged) == (on_error == "skip")
-
-
-@pytest.mark.parametrize("on_error", ["skip", STOP])
-def test_a_frame_that_fails_is_told_or_ends_the_run(on_error):
-    def action(batch):
-        raise ValueError("no")
-
-    rig = acting(action, on_error=on_error)
-    rig(batch("a0"))
-    assert (len(rig.failures), len(rig.logged)) == ((0, 1) if on_error == "skip" else (1, 0))

@@ -3,16 +3,19 @@
 import time
 from collections import Counter
 from functools import partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from support.batches import LONG_S, frame, in_thread, names
+from support.batches import LONG_S, BatcherClock, begin_inlets, frame, in_thread, live_due, names
 
 from streamkit.core.data import Batch, Event, Frame
 from streamkit.runtime.execution.channel import Aborted
-from streamkit.runtime.ingest import batcher as batcher_module
 from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD, Batcher
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return BatcherClock(monkeypatch)
 
 
 def live(source: str, index: int, age_s: float = 0.0) -> Frame:
@@ -112,51 +115,6 @@ def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():
     assert min(out.values()) > 0.2 * max(out.values())  # nobody starves
 
 
-def test_what_the_way_to_the_end_takes_is_taken_off_the_age_allowed():
-    batcher = Batcher(1, 0.01, np, max_latency_s=1.0)
-    batcher.expect(1)
-    inlet = batcher.begin("a")
-
-    def left_with(ages_s):
-        """Which of frames of these ages leave."""
-        now_s = time.monotonic()
-        for index, age_s in enumerate(ages_s):
-            aged = frame("a", index)
-            aged.due_s = now_s - age_s
-            inlet.put(aged)
-        batch = batcher.next()
-        return batch.frames[0].index, batch.sequence
-
-    index, sequence = left_with([0.6])
-    assert index == 0, "nothing is known of the way yet"
-    time.sleep(0.5)
-    batcher.batch_done(sequence)
-    index, sequence = left_with([0.6, 0.1])
-    assert index == 1
-    assert inlet.drops["frames dropped: over age"] == 1
-    for _ in range(40):  # the way gets short again, and is believed to slowly
-        batcher.batch_done(sequence)
-        index, sequence = left_with([0.0])
-    batcher.batch_done(sequence)
-    assert left_with([0.6])[0] == 0
-    batcher.batch_done(12_345)  # of a batch that was never made here: no harm
-
-
-def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
-    batcher = Batcher(1, 0.01, np, max_latency_s=0.2)
-    batcher.expect(1)
-    inlet = batcher.begin("a")
-    for _ in range(2):
-        due_frame = frame("a", 0)
-        due_frame.due_s = time.monotonic()
-        inlet.put(due_frame)
-        batch = batcher.next()
-        assert len(batch.frames) == 1
-        time.sleep(0.3)
-        batcher.batch_done(batch.sequence)
-    assert not inlet.drops.values
-
-
 def test_live_frames_go_before_those_of_files():
     """A file waits without harm, and a camera does not: what a file has ready never takes a live frame's place."""
     batcher = Batcher(4, LONG_S, np, 4, LONG_S)
@@ -245,40 +203,16 @@ def test_a_source_is_live_or_not_as_its_last_frame_until_it_has_ended():
         batcher.next()
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("first_live", [False, True])
-def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(first_live):
+def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(clock, first_live):
     batcher = Batcher(8, 1.0, np, 2, LONG_S)
-    batcher.expect(3)
-    film, gate, _ = (batcher.begin(source) for source in ("film", "gate", "idle"))
-    start_s = time.monotonic()
-    gate.put(live("gate", 0)) if first_live else film.put(frame("film"))
-    time.sleep(0.6)
-    film.put(frame("film", 1)) if first_live else gate.put(live("gate", 0))
+    film, gate, _ = begin_inlets(batcher, "film", "gate", "idle")
+    waited_s = clock.waits(batcher)
+    gate.put(live_due("gate", 0, clock.now_s)) if first_live else film.put(frame("film"))
+    clock.now_s += 0.6
+    film.put(frame("film", 1)) if first_live else gate.put(live_due("gate", 0, clock.now_s))
     assert sorted(names(batcher.next())) == ["film", "gate"]
-    assert 0.99 < time.monotonic() - start_s < 1.5
-
-
-class Clock:
-    def __init__(self, monkeypatch):
-        self.now_s = 1000.0
-        monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-
-
-@pytest.fixture
-def clock(monkeypatch):
-    return Clock(monkeypatch)
-
-
-def begin_inlets(batcher: Batcher, *sources: str, expected: int = 0) -> list:
-    batcher.expect(len(sources) + expected)
-    return [batcher.begin(source) for source in sources]
-
-
-def live_due(source: str, index: int, due_s: float) -> Frame:
-    live_frame = frame(source, index)
-    live_frame.due_s = due_s
-    return live_frame
+    assert waited_s == [pytest.approx(0.4)]
 
 
 FHD, UHD = (1920, 1080), (3840, 2160)

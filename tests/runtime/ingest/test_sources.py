@@ -323,25 +323,6 @@ def test_files_are_read_in_order_by_a_limited_number_of_threads(make_run):
     assert not run.failed
 
 
-def test_a_paused_file_has_no_turn_and_occupies_no_slot(make_run):
-    run = make_run(config("a"), config("b"), config("c"))
-    run.sources.pause("b")
-    assert run.states == {"a": "connecting", "b": "paused", "c": "connecting"}
-    assert run.names == []
-    run.sources.start()
-    assert run.names == ["source/0"]
-    run.sources.pause("a")
-    assert run.names == ["source/0", "source/1"]
-    assert [reader.config.id for reader in run.sources._files] == ["b"]
-    run.sources.pause("b", False)
-    assert len(run.names) == 2, "c is read"
-    run.go(1)
-    assert run.batcher.started == ["c", "b"]
-    run.sources.pause("a", False)
-    run.go(0)
-    assert run.batcher.started == ["c", "b", "a"]
-
-
 @pytest.mark.parametrize("keep_running", [False, True])
 def test_a_run_is_over_when_all_sources_are_done_unless_it_is_kept(make_run, keep_running):
     run = make_run(config("a"), config("b"), keep_running=keep_running)
@@ -413,7 +394,6 @@ def test_a_removed_source_is_stopped_and_counted_once_its_frames_are_through(mak
     assert run.sources.removed.sources == 0
     run.sources.count(frames[1:], (), 0.0)
     assert (run.sources.removed.sources, run.sources.removed.frames, run.sources.removed.out) == (1, 2, 2)
-    assert run.sources._open == {}
 
 
 @pytest.mark.parametrize("keep_running", [False, True])
