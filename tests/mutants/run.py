@@ -46,7 +46,7 @@ class NamedMutant:
     @classmethod
     def read(cls, path: Path = MUTANTS_FILE) -> list["NamedMutant"]:
         """All mutants of a YAML file."""
-        rows = yaml.safe_load(path.read_text())
+        rows = yaml.load(path.read_text(), Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # ten times as fast
         return [cls(**{**row, "tests": tuple(row["tests"])}) for row in rows]
 
     def mutate(self, text: str) -> str:
