@@ -103,26 +103,6 @@ def test_a_file_that_restarts_is_whole_in_its_own_output_and_once_in_the_shared_
     assert len(causes) == report["restarted"]
 
 
-def test_if_all_processes_are_killed_at_once_new_ones_read_all_sources(tmp_path: Path) -> None:
-    live = Live(tmp_path, {"a": LOOP, "b": FILE.format(frames=100)}, SLOW)
-    with live.running():
-        live.more("a")
-        live.more("b")
-        pids = set(live.fleet.pids)
-        live.kill("a", "b")
-        until(lambda: live.run.restarted == 2, 10)
-        live.more("a")
-        until(lambda: live.run.states["b"].complete)
-        assert len(live.fleet.pids) == 3
-        assert len(set(live.fleet.pids) & pids) == 1  # the parent
-        live.run.add(live.source("c", CAMERA))
-        live.more("c")
-    for source in "abc":
-        assert live.indices(source) == sorted(set(live.indices(source)))
-    assert live.indices("b", "b") == live.indices("b")
-    assert live.run.report(130)["device"] == "cpu, cpu"
-
-
 @pytest.mark.long
 def test_a_source_that_kills_its_process_a_fourth_time_fails_and_others_go_on(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": LOOP})

@@ -20,19 +20,6 @@ def test_a_process_that_cannot_begin_stops_the_others(runs: Runs) -> None:
     assert runs.report["frames"] == 0
 
 
-def test_the_sources_of_a_process_that_dies_before_the_start_are_read_by_another(runs: Runs) -> None:
-    sources = "".join(f"  s{i}: '{PATTERN.format(frames=20)}'\n" for i in range(2))
-    text = f"sources:\n{sources}stages:\n  once: {{file: {runs.folder}/once, what: die}}\n{OUTPUTS}"
-    done = runs.run(text)
-    assert done.returncode == 0, done.stderr
-    assert "its process on cpu was killed by SIGABRT: its sources restart in another process (s" in done.stderr
-    assert runs.report["restarted"] == runs.report["events"]["restarted"] == 1
-    for source in ("s0", "s1"):
-        assert runs.report["sources"][source] == {"frames": 20}
-        assert [r["frame"] for r in runs.records(source)] == list(range(20))
-        assert [r["frame"] for r in runs.records("all") if r["source"] == source] == list(range(20))
-
-
 def test_a_file_of_a_process_that_is_killed_is_read_again_and_no_shared_record_is_twice(runs: Runs) -> None:
     short, long = (f"{{uri: 'test://?width=96&height=64&fps=20&frames={n}', pace: realtime}}" for n in (20, 120))
     sources = f"sources:\n  a: {long}\n  b: {long}\n  early: {short}\n"
@@ -93,7 +80,7 @@ def begun(runs: Runs, running: subprocess.Popen[str]) -> None:
     assert running.poll() is None, running.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) -> None:
     running = runs.start(BOTH + OUTPUTS)
     begun(runs, running)
