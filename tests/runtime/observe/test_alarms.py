@@ -134,8 +134,6 @@ def test_texts_of_ones_own_and_schedules():
     night = {"days": "mon-sun", "hours": ["00:00-00:01", "00:01-24:00"]}
     from pydantic import TypeAdapter
 
-    from streamkit.rules.schedule import Schedule
-
     text = "{source}: only {fps_in} ({alarm}, {latency_p95_s})"
     log = AlarmLog(
         alarm("fps_in < 5", "slow", text=text, schedule=TypeAdapter(Schedule).validate_python(night)),
@@ -533,28 +531,6 @@ def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_sourc
     sources = {"x": {"fps_in": 2.0}, "y": {"fps_in": 9.0}, "z": {"fps_in": 1.0, "total_fps": 0.0}}
     events = seen.at(0, snapshot_of(sources, total_fps=9.0))
     assert events == [("raised", "x", 'source "x" delivers 2.0 frames per second')]
-
-
-def test_an_alarm_ends_with_its_source_also_where_others_stay(monkeypatch):
-    seen = ObservedAlarms(monkeypatch, alarm("down_s > 1"), x="rtsp://h/x", y="y.mp4")
-    down = {"down_s": 2.0}
-    seen.at(0, snapshot_of({"x": down, "y": down, "z": down}))
-    assert sorted(seen.at(1, snapshot_of({"z": down}))) == [
-        ("cleared", "x", 'camera "x" was removed'),
-        ("cleared", "y", 'source "y" was removed'),
-    ]
-    assert [alarm_state.source for alarm_state in seen.alarms.raised] == ["z"]
-    assert [list(event.data) for _, event in seen.published if event.kind == "cleared"] == [["alarm", "text"]] * 2
-
-
-def test_an_alarm_that_its_schedule_ends_says_what_is_so(monkeypatch):
-    """Without the hours it is raised for, the source is still away."""
-    seen = ObservedAlarms(monkeypatch, alarm("down_s > 1", clear=0.0, schedule=Schedule()))
-    seen.at(0, snapshot_of({"x": {"down_s": 2.0}}))
-    monkeypatch.setattr(Schedule, "open", lambda self, clock: False)
-    assert seen.at(60, snapshot_of({"x": {"down_s": 62.0}})) == [
-        ("cleared", "x", 'a is over after 60 s: source "x" has been down for 62 s')
-    ]
 
 
 @pytest.mark.parametrize(

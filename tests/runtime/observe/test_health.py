@@ -1,7 +1,6 @@
 """What alarms are about, made of the counts of a run."""
 
 import math
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -42,42 +41,6 @@ def test_each_fact_has_its_words_and_is_known_by_somebody():
         assert "{" not in alarm_text([name], values, AlarmSubject("gate", "camera", {})), text
 
 
-def test_how_long_a_source_is_down():
-    state = started_source()
-    observer = observed(state)
-    state.set_state("running")
-    assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
-    state.frames = 10
-    observer.snapshot(NOW + 1)
-    state.set_state("reconnecting", "timeout")
-    state.since_s = time.time() - 0.5
-    snapshot = observer.snapshot(NOW + 2)
-    assert snapshot.sources["gate"]["down_s"] == pytest.approx(0.5, abs=0.2)
-    assert (snapshot.sources["gate"]["cause"], snapshot.pipeline["sources_down"]) == ("timeout", 1)
-    state.set_state("failed", "timeout")
-    assert observer.snapshot(NOW + 32).sources["gate"]["down_s"] == pytest.approx(30.5, abs=0.2), (
-        "it goes on to be down"
-    )
-    for word in ("paused", "ended", "running"):
-        state.set_state(word)
-        assert observer.snapshot(NOW + 33).sources["gate"]["down_s"] == 0
-    state.set_state("reconnecting", "lost")
-    state.since_s = time.time() - 10_000
-    assert observer.snapshot(NOW + 34).sources["gate"]["down_s"] <= 33, "a clock that was set is no reason"
-
-
-def test_a_file_that_waits_for_its_turn_is_neither_down_nor_quiet():
-    state = SourceState()
-    observer = observed(state)
-    assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
-    assert observer.snapshot(NOW + 100).sources["gate"]["quiet_s"] == 0
-    state.begun = True
-    facts = observer.snapshot(NOW + 130).sources["gate"]
-    assert (facts["down_s"] > 0, facts["quiet_s"]) == (True, 30)
-    state.frames = 1
-    assert observer.snapshot(NOW + 131).sources["gate"]["quiet_s"] == 0
-
-
 def test_shares_are_those_of_the_last_seconds():
     state = started_source()
     observer = observed(state)
@@ -108,17 +71,6 @@ def test_latency_is_that_of_the_last_seconds():
             assert facts["latency_p95_s"] == pytest.approx(3.0, rel=0.05)
     assert facts["latency_p95_s"] == pytest.approx(0.1, rel=0.05)
     assert "latency_p95_s" not in observed(state, {"down_s"}).snapshot(NOW).sources["gate"], "nobody asks for it"
-
-
-def test_coming_back_is_counted_over_an_hour():
-    state = started_source()
-    observer = observed(state)
-    for minute in range(180):
-        state.reconnects += minute < 60
-        facts = observer.snapshot(NOW + 60 * minute).sources["gate"]
-        if minute == 59:
-            assert facts["reconnects_1h"] == pytest.approx(60, abs=1)
-    assert facts["reconnects_1h"] == 0
 
 
 def test_coming_back_counts_for_an_hour():
@@ -152,28 +104,6 @@ def test_where_a_pipeline_writes():
     )
     paths = folders(build(read_text(text, registry=registry())))
     assert paths == [Path(name) for name in ("out", "db", "spools/c", "var")]
-
-
-def test_the_fullest_disk_counts(tmp_path, monkeypatch):
-    from collections import namedtuple
-
-    use = namedtuple("use", "total used free")
-    free = {str(tmp_path): 9, "/": 4}
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: use(10**10, 0, free[str(path)] * 10**9))
-    snapshot = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).snapshot(NOW)
-    assert (snapshot.pipeline["disk_free_gb"], snapshot.about["disk_free_gb"]) == (4, "/")
-    assert snapshot.pipeline["disk_used_share"] == pytest.approx(0.6)
-
-
-def test_several_processes_are_one_pipeline():
-    whole = {"total_fps": 10.0, "stage_call_s": 2.0, "disk_free_gb": 5.0}
-    first = HealthSnapshot({"a": {"down_s": 0.0}}, whole, {"stage_call_s": "x"})
-    whole = {"total_fps": 5.0, "stage_call_s": 7.0, "disk_free_gb": 6.0}
-    second = HealthSnapshot({"b": {"down_s": 3.0}}, whole, {"stage_call_s": "y"})
-    merged = merge_snapshots([first, second])
-    assert merged.sources.keys() == {"a", "b"}
-    assert merged.pipeline == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
-    assert merged.about == {"stage_call_s": "y"}
 
 
 def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
@@ -403,12 +333,6 @@ def test_the_facts_of_the_pipeline(clock):
     clock.now_s = NOW + 2
     assert observer.snapshot().pipeline["uptime_s"] == 42.0
     assert observer.snapshot(0.0).pipeline["uptime_s"] == 40 - NOW
-
-
-def test_the_last_frame_of_a_source():
-    fresh, seen = started_source(), started_source(frames=8, pts_s=0.28, facts={"width": 640.0, "height": None})
-    snapshot = Observer(FACTS, lambda: {"fresh": fresh, "seen": seen}, []).snapshot(NOW)
-    assert snapshot.last_frames == {"fresh": (0, 0.0, 0, 0), "seen": (7, 0.28, 640, 0)}
 
 
 def test_the_longest_call_of_a_stage():

@@ -18,7 +18,7 @@ from streamkit import __version__
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
 from streamkit.core.counters import Counters
-from streamkit.core.data import Batch, Device
+from streamkit.core.data import Device
 from streamkit.core.errors import OutputError
 from streamkit.core.stage import Sink, Stage, default_registry
 from streamkit.media.reader import VideoReader
@@ -378,37 +378,6 @@ def test_short_waits_are_counted_but_not_shown_and_short_work_is(trace, clock):
         track.end(kind)
     assert [(event.kind, round(event.ended_s - 1.0, 7)) for event in logged(trace)] == [("wait", 12e-6), ("work", 1e-6)]
     assert track.sums.wait_s["wait"] == pytest.approx(21e-6)
-
-
-def test_calls_and_items_are_work_unless_they_are_said_to_be_waits(trace):
-    track, closed = trace.add("source/0"), []
-
-    def items():
-        try:
-            yield from "abc"
-        finally:
-            closed.append(True)
-
-    assert track.call("add", max)(3, 4, key=lambda number: -number) == 3
-    track.call("wait", lambda: None, waiting=True)()
-    assert list(track.each("read", items(), about={"source": "cam"})) == ["a", "b", "c"]
-    assert [(event.kind, event.name, event.about) for event in logged(trace)] == [
-        ("work", "add", None), *[("work", "read", {"source": "cam"})] * 4
-    ]  # fmt: skip
-    assert next(track.each("take", items(), waiting=True)) == "a"
-    assert closed == [True, True]
-    assert not track._open
-
-
-def test_a_call_that_fails_ends_its_span(trace):
-    track = trace.add("source/0")
-    with pytest.raises(ZeroDivisionError):
-        track.call("divide", lambda: 1 / 0)()
-    with pytest.raises(ZeroDivisionError):
-        track.stage("look", lambda batch: 1 / 0)(Batch([], sequence=4))
-    assert [(event.name, event.about) for event in logged(trace)] == [
-        ("divide", None), ("look", {"batch": 4, "frames": 0})
-    ]  # fmt: skip
 
 
 def lanes():
