@@ -83,7 +83,7 @@ def environment(copy: Path) -> dict[str, str]:
 
 def command(tests: tuple[str, ...]) -> list[str]:
     """Run these tests up to the first failure."""
-    return [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-p", "no:cacheprovider", *tests]
+    return [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", "-m", "not soak", "-p", "no:cacheprovider", *tests]
 
 
 def passes(copy: Path, tests: tuple[str, ...], timeout_s: float) -> bool:

@@ -173,6 +173,7 @@ def test_the_box_is_on_the_frame_that_is_shown_which_is_hardly_late(open_page, r
     assert ages_ms[-1] <= 400, ages_ms
 
 
+@pytest.mark.long
 @pytest.mark.alone  # a page that gets no core for long draws boxes late
 def test_boxes_stay_on_their_frame_over_loops_and_with_two_processes(open_page, root, tmp_path):
     coded.clip(tmp_path / "loop.mp4", 20)

@@ -80,7 +80,7 @@ def begun(runs: Runs, running: subprocess.Popen[str]) -> None:
     assert running.poll() is None, running.communicate()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_drains_and_closes_in_all_processes(runs: Runs, number: int) -> None:
     running = runs.start(BOTH + OUTPUTS)
     begun(runs, running)
