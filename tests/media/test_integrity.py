@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import av
 import pytest
 from support.clips import shifted, write
+from support.clock import fake_time
 
 from streamkit.core.counters import Counters
 from streamkit.core.data import Device
@@ -179,18 +180,9 @@ def read_file(file):
         return sum(1 for _ in reader.frames())
 
 
-class Clock:
-    now_s = 3.0
-
-    def monotonic(self):
-        return self.now_s
-
-
 @pytest.fixture
 def clock(monkeypatch):
-    test_clock = Clock()
-    monkeypatch.setattr(integrity, "time", test_clock)
-    return test_clock
+    return fake_time(monkeypatch, integrity, now_s=3.0)
 
 
 def started_monitor(timeout_s):

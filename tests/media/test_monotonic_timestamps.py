@@ -8,6 +8,7 @@ from itertools import pairwise
 import av
 import pytest
 from support.clips import write
+from support.clock import fake_time
 
 from streamkit.core.counters import Counters
 from streamkit.media import monotonic_timestamps
@@ -175,18 +176,9 @@ def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on
 MS = TICKS_PER_S // 1000
 
 
-class Clock:
-    now_s = 1000.0
-
-    def monotonic(self):
-        return self.now_s
-
-
 @pytest.fixture(autouse=True)
 def now(monkeypatch):
-    test_clock = Clock()
-    monkeypatch.setattr(monotonic_timestamps, "time", test_clock)
-    return test_clock
+    return fake_time(monkeypatch, monotonic_timestamps)
 
 
 def started(*, live=False, rate=Fraction(10)):

@@ -1,7 +1,6 @@
 """Batchers with sources that have begun, and what comes out of them."""
 
 import threading
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from streamkit.core.data import Batch, Frame
 from streamkit.runtime.ingest import batcher as batcher_module
 from streamkit.runtime.ingest.batcher import Batcher
+from support.clock import FakeClock
 
 LONG_S = 30.0  # no test waits so long: it is there where only something else may send a batch off
 
@@ -55,12 +55,12 @@ def begin_inlets(batcher: Batcher, *sources: str, expected: int = 0) -> list:
     return [batcher.begin(source) for source in sources]
 
 
-class BatcherClock:
+class BatcherClock(FakeClock):
     """The clock of batchers; the waits of a batcher move it on instead of taking time."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_s = 1000.0
-        monkeypatch.setattr(batcher_module, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        super().__init__()
+        monkeypatch.setattr(batcher_module, "time", self)
 
     def waits(self, batcher: Batcher) -> list[float]:
         """Note the waits of `next`; one without an end fails."""

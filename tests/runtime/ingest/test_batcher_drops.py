@@ -137,6 +137,7 @@ def test_live_frames_go_before_those_of_files():
     assert batcher.waiting == 0
 
 
+@pytest.mark.alone
 def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
     """Three frames in ten milliseconds is what goes through; the file alone would take all of that."""
     batcher = Batcher(3, 0.005, np, 2, 0.5)

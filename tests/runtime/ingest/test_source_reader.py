@@ -4,7 +4,6 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ import pytest
 from support.batches import in_thread
 from support.cameras import OWN, WRITTEN, going, pipeline, until  # the paths are set just above
 from support.clips import write
+from support.clock import fake_time
 
 from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Frame
@@ -244,14 +244,6 @@ class Camera(Scripted):
     unbounded = True
 
 
-class Clock:
-    """The clock of the reader; waits take no time but move it on."""
-
-    def __init__(self, monkeypatch):
-        self.now_s = 100.0
-        monkeypatch.setattr(source_reader, "time", SimpleNamespace(monotonic=lambda: self.now_s))
-
-
 def frame(index, **fields):
     return Frame("a", index, index / 25, 16, 16, **fields)
 
@@ -451,7 +443,7 @@ def test_before_the_first_frame_only_what_has_an_end_can_hold(inlet, kind, stopp
 
 
 def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = fake_time(monkeypatch, source_reader)
 
     def resume():
         clock.now_s += 2.5
@@ -477,7 +469,7 @@ def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypat
 
 
 def test_a_camera_that_counts_on_by_itself_continues_its_times_too(inlet, monkeypatch):
-    clock = Clock(monkeypatch)
+    clock = fake_time(monkeypatch, source_reader)
 
     def resume():
         clock.now_s += 2.5

@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from support.clock import fake_time
 from support.messages import collect
 from support.rtsp import free_port, wait_until
 
@@ -307,13 +308,6 @@ def test_pictures_on_a_gpu(tmp_path):
     assert len(decoded(tmp_path / "gate.m3u8")) == 59
 
 
-class Clock:
-    now_s = 1000.0
-
-    def monotonic(self):
-        return self.now_s
-
-
 class Receiver:
     """Takes the place of the connection: refuses, takes, or loses what is pushed."""
 
@@ -327,9 +321,7 @@ class Receiver:
 
 @pytest.fixture
 def clock(monkeypatch):
-    fake_clock = Clock()
-    monkeypatch.setattr(module, "time", fake_clock)
-    return fake_clock
+    return fake_time(monkeypatch, module)
 
 
 @pytest.fixture
