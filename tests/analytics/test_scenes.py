@@ -29,7 +29,7 @@ ZONES = {
 
 
 seeds = pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=pytest.mark.long) if seed >= 8 else seed for seed in range(20)]
+    "seed", [pytest.param(seed, marks=pytest.mark.long) if seed >= 4 else seed for seed in range(20)]
 )
 scenes = functools.cache(functools.partial(scene, step=4))  # six frames a second: the truth takes time to draw
 

@@ -3,19 +3,24 @@
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import psutil
 import pytest
 from support.messages import collect
 from support.small_clips import clip, job
 
-from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome
+from streamkit.batch.job import BatchJob, BatchSettings, FrameSelection, Outcome, VideoFile
 from streamkit.batch.manager import BatchCounts, Manager
-from streamkit.batch.worker_pool import LocalWorkerPool, WorkerPool
+from streamkit.batch.messages import FileRead, Leaving
+from streamkit.batch.worker_pool import LocalWorkerPool, PooledWorker, WorkerDied, WorkerPool
 from streamkit.core.errors import ConfigError, StreamkitError
+from streamkit.runtime.multiprocess import children
 from streamkit.runtime.multiprocess.children import CHILD_MODULE
+from streamkit.runtime.multiprocess.messages import Ready, name_of
 
 PLUGIN = '''
 import os, signal, time
@@ -109,15 +114,6 @@ def test_a_file_that_kills_its_worker_is_identified_and_the_worker_replaced(sett
     assert threading.active_count() == threads
 
 
-def test_a_file_of_a_worker_that_died_once_is_done_by_the_next(settings, pools, tmp_path):
-    counts, outcomes = run(pools(settings, 1), jobs_of(tmp_path, "a", "b", "once"), retries=0)
-    assert {outcome.status for outcome in outcomes.values()} == {"done"}
-    assert outcomes["once.mp4"].frames == 8
-    assert outcomes["once.mp4"].job.attempt == 2
-    assert counts.workers_lost == {"the worker was killed by SIGKILL": 1}
-    assert {name: text.count("\n") for name, text in records(settings).items()} == {"a": 8, "b": 8, "once": 8}
-
-
 def test_a_file_that_hangs_ends_only_its_worker(settings, pools, tmp_path):
     counts, outcomes = run(pools(settings, timeout_s=2.0), jobs_of(tmp_path, "hangs", "a", "b"), retries=0)
     assert outcomes["hangs.mp4"].cause_kind == "timeout"
@@ -142,19 +138,6 @@ def test_a_killed_worker_is_replaced_and_its_file_done(settings, pools, tmp_path
     assert {name: text.count("\n") for name, text in records(settings).items()} == {"slow": 8, "a": 8}
 
 
-def test_a_stop_finishes_the_files_in_progress(settings, pools, tmp_path):
-    def look(manager: Manager) -> None:
-        if (tmp_path / "slow").exists() and not manager.stopping:
-            manager.stop()
-
-    counts, outcomes = run(
-        pools(settings, 1), jobs_of(tmp_path, "slow", *(f"n{n}" for n in range(9))), on_progress=look
-    )
-    assert outcomes["slow.mp4"].status == "done"
-    assert counts.left >= 7
-    assert counts.done + counts.left == 10
-
-
 def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, pools, tmp_path):
     (tmp_path / "trouble.py").write_text(PLUGIN + '    def open(self):\n        raise OSError("no such device")\n')
     jobs = jobs_of(tmp_path, "a")
@@ -165,7 +148,154 @@ def test_a_pipeline_that_cannot_be_opened_ends_the_run(settings, pools, tmp_path
         run(pools(settings, 1), jobs)
 
 
-def test_workers_that_die_while_opening_end_the_run(settings, pools, tmp_path):
-    (tmp_path / "trouble.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    with pytest.raises(StreamkitError, match=r"repeatedly die before they .*: .* killed by SIGKILL"):
-        run(pools(settings, 1), jobs_of(tmp_path, "a"))
+def job_of(name: str) -> BatchJob:
+    return BatchJob(VideoFile(f"/v/{name}", name, 1, "1"), name)
+
+
+class FakeChild:
+    """A worker that does what the test says."""
+
+    def __init__(self) -> None:
+        self.assigned: list[str] = []
+        self.messages: list[Any] = []
+        self.exited = self.killed = self.joined = False
+        self.exit_text = "was killed by SIGKILL"
+
+    def send(self, order: Any) -> None:
+        self.assigned.append(order.key if isinstance(order, BatchJob) else name_of(order))
+
+    def receive(self) -> Iterable[Any]:
+        messages, self.messages = self.messages, []
+        return messages
+
+    def kill(self) -> None:
+        self.killed = True
+
+    def join(self, within_s: float) -> None:
+        self.joined = True
+
+
+class FakePool(WorkerPool):
+    """A pool of such workers."""
+
+    def __init__(self, count: int = 2, slots: int = 2) -> None:
+        self.logged = collect()
+        super().__init__(slots, 10.0)
+        for number in range(count):
+            self.add(number)
+
+    def start_worker(self, number: int) -> FakeChild:
+        return FakeChild()
+
+    def wait_messages(self, children: Sequence[FakeChild], timeout_s: float) -> None:
+        pass
+
+    def location(self, worker: PooledWorker) -> str:
+        return "cpu"
+
+    def receive(self, number: int, message: Any) -> list[Outcome | WorkerDied]:
+        """A worker sends a message, and what waits is handed out."""
+        self.pooled[number].child.messages.append(message)
+        return self.wait(0.001)
+
+    def ready(self) -> "FakePool":
+        for number in range(len(self.pooled)):
+            self.receive(number, Ready())
+        return self
+
+    def assigned(self) -> list[list[str]]:
+        return [worker.child.assigned for worker in self.pooled]
+
+
+def test_jobs_go_to_the_worker_with_most_room_and_no_worker_reads_more_than_its_slots():
+    pool = FakePool().ready()
+    for name in "abcde":
+        pool.submit(job_of(name))
+    assert pool.assigned() == [["a", "c"], ["b", "d"]]
+    assert [job.key for job, _ in pool.queue] == ["e"]
+    pool.receive(1, FileRead("b"))  # the rest of its pipeline is still at work on b
+    assert pool.assigned() == [["a", "c"], ["b", "d", "e"]]
+
+
+def test_a_job_that_is_to_be_alone_waits_for_an_empty_worker_and_keeps_it():
+    pool = FakePool().ready()
+    pool.submit(job_of("a"))
+    pool.submit(job_of("b"))
+    pool.submit(job_of("suspect"), alone=True)
+    pool.submit(job_of("c"))
+    assert pool.assigned() == [["a"], ["b"]]  # and what comes behind it waits, too
+    pool.receive(1, FileRead("b"))  # read, but still in hand
+    assert pool.assigned() == [["a"], ["b"]]
+    pool.receive(1, Outcome(job_of("b"), "done"))
+    assert pool.assigned() == [["a", "c"], ["b", "suspect"]]
+    pool.submit(job_of("d"))
+    pool.submit(job_of("e"))
+    assert pool.assigned() == [["a", "c"], ["b", "suspect"]]
+    pool.receive(1, FileRead("suspect"))
+    assert pool.assigned() == [["a", "c"], ["b", "suspect"]], "also while the rest of its pipeline is at work"
+    pool.receive(1, Outcome(job_of("suspect"), "done"))
+    assert pool.assigned() == [["a", "c"], ["b", "suspect", "d", "e"]]
+
+
+def test_a_worker_that_leaves_gets_nothing_more_and_its_end_costs_nothing():
+    pool = FakePool(1).ready()
+    pool.submit(job_of("a"))
+    pool.receive(0, Leaving())
+    assert [outcome.job.key for outcome in pool.receive(0, Outcome(job_of("a"), "done"))] == ["a"]
+    pool.submit(job_of("b"))
+    assert pool.assigned() == [["a"]]
+    old = pool.pooled[0]
+    old.child.exited = True
+    assert pool.wait(0.001) == []
+    assert (old.child.joined, pool.pooled[0] is old, pool.pooled[0].done, pool.logged) == (True, False, 1, [])
+    pool.receive(0, Ready())
+    assert pool.assigned() == [["b"]]
+
+
+def test_an_outcome_that_comes_twice_counts_once():
+    pool = FakePool(1).ready()
+    pool.submit(job_of("a"))
+    assert len(pool.receive(0, Outcome(job_of("a"), "done"))) == 1
+    assert pool.receive(0, Outcome(job_of("a"), "done")) == []
+
+
+def test_a_worker_whose_file_gives_no_frame_for_so_long_is_ended(monkeypatch):
+    pool = FakePool(1).ready()
+    pool.submit(job_of("a"))
+    clock = SimpleNamespace(monotonic=lambda: clock.now_s)
+    monkeypatch.setattr(children, "time", clock)
+    moved_s = 3.0
+    pool.pooled[0].moved["a"] = -1, moved_s
+    for now_s, killed in ((moved_s + 10.0, False), (moved_s + 10.01, True)):
+        clock.now_s = now_s
+        assert pool.wait(0.001) == []
+        assert pool.pooled[0].child.killed is killed
+    pool.submit(job_of("b"))
+    assert pool.assigned() == [["a"]]
+    pool.pooled[0].child.exited = True
+    (died,) = pool.wait(0.001)
+    assert (died.kind, died.how) == ("timeout", "no frame of a for 10 s: its worker was stopped")
+    assert [job.key for job in died.jobs] == ["a"]
+
+
+def test_three_workers_in_a_row_that_die_before_they_are_ready_end_the_run():
+    pool = FakePool(1)
+    for _ in range(2):
+        pool.pooled[0].child.exited = True
+        assert len(pool.wait(0.001)) == 1
+    pool.receive(0, Ready())  # one that came up: the count begins again
+    for _ in range(3):
+        pool.pooled[0].child.exited = True
+        assert len(pool.wait(0.001)) == 1
+    pool.pooled[0].child.exited = True
+    with pytest.raises(StreamkitError, match="workers repeatedly die before they have opened the pipeline"):
+        pool.wait(0.001)
+
+
+def test_what_no_worker_has_is_taken_back():
+    pool = FakePool(1, slots=1).ready()
+    for name in "abc":
+        pool.submit(job_of(name))
+    assert [job.key for job in pool.recall()] == ["b", "c"]
+    assert pool.recall() == []
+    assert pool.assigned() == [["a"]]

@@ -116,18 +116,6 @@ def test_a_non_video_or_a_name_that_is_not_utf_8_fails_alone(run, tmp_path):
     assert "pipe.mp4: no_video: this is a named pipe, not a video file" in looked.stderr
 
 
-def test_another_pipelines_folder_is_refused_unless_again(run, tmp_path):
-    assert run("v", "--out", "out").returncode == 0
-    other = run("v", "--out", "out", "--set", "stages.detect.min_score=0.6")
-    assert other.returncode == 2
-    assert "out is the data set of another pipeline" in other.stderr
-    assert "min_score" in other.stderr
-    assert "--overwrite" in other.stderr
-    anew = run("v", "--out", "out", "--set", "stages.detect.min_score=0.6", "--overwrite")
-    assert anew.returncode == 0
-    assert "done          1 files" in anew.stderr
-
-
 def test_videos_written_by_a_run_are_not_its_input(run):
     words = "v", "--out", "v/out", "--format", "video"
     assert "done          1 files" in run(*words).stderr
@@ -209,7 +197,11 @@ if name in NAMES:
 """
 
 
-@pytest.mark.parametrize(("opening", "signals"), [(["worker/1"], 2), (["worker/0", "worker/1"], 1)])
+@pytest.mark.parametrize(
+    ("opening", "signals"),
+    [pytest.param(["worker/1"], 2, marks=pytest.mark.long), (["worker/0", "worker/1"], 1)],
+    ids=["one of two", "both"],
+)
 def test_a_stop_does_not_wait_for_starting_workers(run, tmp_path, opening, signals):
     (tmp_path / "waiting.py").write_text(WAITING + OPENING.replace("NAMES", repr(opening)))
     (tmp_path / "p.yaml").write_text("device: cpu\nplugins: [waiting.py]\nstages: {waiting: {}}\n")
@@ -230,6 +222,7 @@ def test_a_stop_does_not_wait_for_starting_workers(run, tmp_path, opening, signa
     assert running.returncode == 130
 
 
+@pytest.mark.long
 def test_a_full_disk_ends_the_run_which_can_be_continued(run, tmp_path):
     """A folder that cannot be written any more stands for the disk: the objects' place is taken by a file."""
     assert run("v", "--out", "out").returncode == 0

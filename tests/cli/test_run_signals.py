@@ -59,7 +59,7 @@ def test_a_second_signal_stops_at_once_and_leaves_no_part_files(root: Path, tmp_
     assert not list((tmp_path / "out").iterdir())
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_drains_and_closes(root: Path, tmp_path: Path, number: int) -> None:
     sources = "  street: {uri: samples/street.mp4, loop: true, pace: 20}"
     path = write(tmp_path, PIPELINE.format(sources=sources, out=tmp_path / "out"))

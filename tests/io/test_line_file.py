@@ -1,3 +1,4 @@
+import errno
 import io
 import os
 import sys
@@ -243,16 +244,21 @@ def test_a_full_disk_leaves_no_file_of_a_video(tmp_path):
     assert names(tmp_path) == []
 
 
-def test_a_full_disk_leaves_whole_lines_of_a_camera_which_go_on_later(tmp_path):
+@pytest.mark.parametrize(
+    ("error_number", "reason"),
+    [(errno.ENOSPC, "the disk is full"), (errno.EDQUOT, "the disk quota is used up")],
+    ids=["full", "quota"],
+)
+def test_a_full_disk_leaves_whole_lines_of_a_camera_which_go_on_later(tmp_path, error_number, reason):
     counters = Counters()
     out = LineFile(str(tmp_path / "a.txt"), counters=counters)
     out.open()
     out.write(b"abc\n", NOON)
     out.flush()
-    out._out = full = FullDisk(out._out, 6)
+    out._out = full = FullDisk(out._out, 6, error_number)
     for text in (b"def\n", b"ghi\n", b"jkl\n"):
         out._waiting += text
-    with pytest.raises(OutputError, match="the disk is full"):
+    with pytest.raises(OutputError, match=reason):
         out.flush()
     assert (tmp_path / "a.txt").read_bytes() == b"abc\ndef\n"
     assert counters["lines lost"] == 2
@@ -282,3 +288,55 @@ def test_lines_come_out_while_they_keep_coming(tmp_path):
     out.write(b"3\n", NOON)
     assert (tmp_path / "a.txt").read_bytes() == b"1\n2\n3\n"
     out.close()
+
+
+HOUR_S = 3600.0
+
+
+def opened(path, **options):
+    out = LineFile(str(path), **options)
+    out.open()
+    return out
+
+
+@pytest.mark.parametrize("size", [1 << 16, (1 << 17) + 1, 70_000])
+@pytest.mark.parametrize("head", [b"", b"whole\n"])
+def test_half_a_line_of_any_length_goes_as_a_whole(size, head, tmp_path):
+    path, counters, logged = tmp_path / "a.txt", Counters(), collect()
+    path.write_bytes(head + b"x" * (size - len(head)))
+    out = opened(path, if_exists="append", counters=counters)
+    assert path.read_bytes() == head
+    out.write(b"new\n")
+    out.close()
+    assert path.read_bytes() == head + b"new\n"
+    assert counters.values == {"torn lines removed": 1}
+    assert logged == [f"{path} ended with an incomplete line, which was removed"]
+
+
+def test_a_last_line_without_a_newline_is_looked_at_alone(tmp_path):
+    path, seen = tmp_path / "a.txt", []
+    path.write_bytes(b"one\n" + b"y" * 70_000)
+    opened(path, if_exists="append", is_whole=lambda line: seen.append(line) or True).close()
+    assert seen == [b"y" * 70_000]
+    assert path.read_bytes() == b"one\n" + b"y" * 70_000 + b"\n"
+
+
+def test_what_is_appended_to_counts_toward_the_size(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"000\n")
+    out = opened(tmp_path / "a.txt", if_exists="append", rotate={"size": 8})
+    out.write(b"001\n")
+    out.flush()
+    out.write(b"002\n")
+    out.close()
+    assert (tmp_path / "a.txt").read_bytes() == b"002\n"
+    (aside,) = set(os.listdir(tmp_path)) - {"a.txt"}
+    assert (tmp_path / aside).read_bytes() == b"000\n001\n"
+
+
+def test_a_file_with_nothing_but_its_header_is_not_put_aside(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"head\n")
+    os.utime(tmp_path / "a.txt", (NOON, NOON))
+    out = opened(tmp_path / "a.txt", header=b"head\n", if_exists="append", rotate={"every": HOUR_S})
+    out.write(b"1\n", NOON + 2 * HOUR_S)
+    out.close()
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {"a.txt": b"head\n1\n"}

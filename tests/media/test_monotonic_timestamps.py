@@ -1,7 +1,6 @@
 """Times that only rise: over loops, clocks that are set, B frames, and decoding times that are missing or wrong."""
 
 import threading
-import time
 from contextlib import closing
 from fractions import Fraction
 from itertools import pairwise
@@ -9,8 +8,10 @@ from itertools import pairwise
 import av
 import pytest
 from support.clips import write
+from support.clock import fake_time
 
 from streamkit.core.counters import Counters
+from streamkit.media import monotonic_timestamps
 from streamkit.media.demux import Demuxer
 from streamkit.media.live_clock import JUMPS as CORRECTED_JUMPS
 from streamkit.media.live_clock import LiveClock
@@ -103,12 +104,10 @@ def test_a_packet_without_any_time_moves_no_later_one():
     assert timestamps.times(51 * TICK, 51 * TICK, keyframe=False) == (51 * STEP, 51 * STEP)
 
 
-def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(monkeypatch):
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+def test_a_live_clock_that_is_set_has_the_gap_of_the_time_that_passed(now):
     timestamps = clock()
     before = [timestamps.times(*packet[:2], keyframe=packet[2]) for packet in packets(ORDERS["some"], "right")]
-    now[0] += 7
+    now.now_s += 7
     behind = timestamps.times(0, 0, keyframe=True)
     assert behind[1] - before[-1][1] == 7 * TICKS_PER_S
 
@@ -172,3 +171,93 @@ def test_a_camera_that_sets_its_clock_for_another_client_has_clips_from_there_on
     with av.open(str(clip.path)) as back:
         frames = [float(frame.time) for frame in back.decode(video=0)]
     assert [b - a for a, b in pairwise(frames)] == pytest.approx([0.04] * 29, abs=0.002)
+
+
+MS = TICKS_PER_S // 1000
+
+
+@pytest.fixture(autouse=True)
+def now(monkeypatch):
+    return fake_time(monkeypatch, monotonic_timestamps)
+
+
+def started(*, live=False, rate=Fraction(10)):
+    timestamps = MonotonicTimestamps()
+    timestamps.begin(Fraction(1, 1000), rate, live=live)  # ticks of a millisecond
+    return timestamps
+
+
+def fed(timestamps, *times, keyframe=False):
+    """Times of showing and decoding in ms, of packets with these times."""
+    mapped = [timestamps.times(*pair, keyframe=keyframe) for pair in times]
+    return [(pts / MS, dts / MS) for pts, dts in mapped]
+
+
+@pytest.mark.parametrize("back", [100, 999, 1000])
+def test_a_time_that_falls_back_by_a_second_at_most_is_a_fault(back):
+    """It is shown as soon as may be; those behind it are where they were."""
+    mapped = fed(started(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5200, 5200))
+    assert mapped[2] == (5001, 5001)
+    assert mapped[3][0] == 5200
+    assert 5001 < mapped[3][1] <= 5200
+
+
+@pytest.mark.parametrize("back", [1001, 5000, 10**9])
+def test_a_time_that_falls_back_by_more_goes_on_one_frame_later(back):
+    mapped = fed(started(), (0, 0), (5000, 5000), (5000 - back, 5000 - back), (5100 - back, 5100 - back))
+    assert mapped[2:] == [(5100, 5100), (5200, 5200)]
+
+
+@pytest.mark.parametrize(("ahead_ms", "jumps"), [(60_000, False), (61_999, False), (62_000, False), (62_001, True)])
+def test_a_live_clock_that_leaps_a_minute_ahead_of_the_time_that_passed(now, ahead_ms, jumps):
+    timestamps = started(live=True)
+    fed(timestamps, (0, 0))
+    now.now_s += 2.0
+    assert fed(timestamps, (ahead_ms, ahead_ms)) == [(2000, 2000) if jumps else (ahead_ms, ahead_ms)]
+
+
+@pytest.mark.parametrize(("live", "away_s", "gap_ms"), [(False, 7.0, 100), (True, 7.0, 7000), (True, 0.02, 100)])
+def test_where_time_goes_on_after_another_opening(now, live, away_s, gap_ms):
+    """A file's next turn follows at once; a camera was away for as long as it was."""
+    timestamps = started(live=live)
+    fed(timestamps, (0, 0), (100, 100))
+    timestamps.begin(Fraction(1, 1000), Fraction(10), live=live)
+    assert timestamps.restarted
+    now.now_s += away_s
+    assert fed(timestamps, (40, 40), (140, 140)) == [(100 + gap_ms, 100 + gap_ms), (200 + gap_ms, 200 + gap_ms)]
+
+
+def test_the_first_frame_of_the_next_turn_is_shown_behind_all_of_the_last():
+    timestamps = started()
+    assert fed(timestamps, (200, 0), (500, 100), (300, 200))[1] == (500, 100)
+    timestamps.begin(Fraction(1, 1000), Fraction(10), live=False)
+    assert fed(timestamps, (0, 0)) == [(600, 600)], "not 300, one frame behind the last that was decoded"
+
+
+def test_a_keyframe_shown_before_what_came_is_a_jump():
+    """No frame from a keyframe on is shown before those that came: the clock was set back, if only a little."""
+    timestamps = started()
+    fed(timestamps, (0, 0), (100, 100), (200, 200))
+    assert fed(timestamps, (150, 150), keyframe=True) == [(300, 300)]
+    assert fed(timestamps, (250, 250)) == [(400, 400)]
+
+
+def test_decoding_times_that_are_missing_are_found_from_the_order_shown():
+    """Two frames of each group come before one that is shown ahead of them; decoding times are no later."""
+    timestamps = started()
+    shown = [0, 400, 200, 100, 300, 800, 600, 500, 700, 1200, 1000, 900, 1100]
+    mapped = fed(timestamps, *[(pts, None) for pts in shown])
+    assert all(dts <= pts for pts, dts in mapped)
+    assert all(b[1] - a[1] >= 1 for a, b in pairwise(mapped))
+    settled = mapped[8:]
+    assert [pts - settled[0][0] for pts, _ in settled] == [pts - shown[8] for pts in shown[8:]]
+    assert [round(b[1] - a[1]) for a, b in pairwise(settled)] == [100] * (len(settled) - 1)
+
+
+def test_the_deepest_reordering():
+    """Sixteen frames come before one that is shown ahead of them all; a codec allows no more."""
+    shown = [0, *range(1600, 0, -100), 1700, 1800, 1900]
+    mapped = fed(started(), *[(pts, None) for pts in shown])
+    assert all(dts <= pts for pts, dts in mapped)
+    assert all(b[1] > a[1] for a, b in pairwise(mapped))
+    assert [b[0] - a[0] for a, b in pairwise(mapped[-3:])] == [100, 100]

@@ -1,3 +1,4 @@
+import functools
 from contextlib import closing
 from dataclasses import replace
 
@@ -91,9 +92,15 @@ def as_host(data):
     return data.get() if hasattr(data, "get") else np.array(data)
 
 
+@functools.cache
+def decoded(path):
+    """All frames of a clip."""
+    return read(path)[0]
+
+
 def of_all(path, *, every=1, fps=None, start_s=0.0, end_s=None):
     """The same, from all frames, each of which is decoded."""
-    everything, _ = read(path)
+    everything = decoded(path)
     zero = Demuxer(str(path)).info.start_s
     sampler = FrameSampler(every, fps)
     begin = zero + start_s - 1e-6 if start_s else -1.0

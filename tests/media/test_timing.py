@@ -253,14 +253,13 @@ def test_a_packet_without_a_frame_consumes_its_time():
     assert clock(None) == 0.8
 
 
-@pytest.mark.parametrize("order", list(itertools.permutations(range(5))))
-def test_times_increase_after_a_packet_without_a_frame(order):
-    for lost in range(5):
+def test_times_increase_after_a_packet_without_a_frame():
+    for order, lost in itertools.product(itertools.permutations(range(5)), range(5)):
         clock = timing()
         for dts in order:
             clock.sent(packet(dts))
         clock.lost(packet(lost))
-        assert [clock(None) for _ in range(4)] == [dts / 25 for dts in range(5) if dts != lost]
+        assert [clock(None) for _ in range(4)] == [dts / 25 for dts in range(5) if dts != lost], order
 
 
 def test_missing_frames_do_not_stop_the_times():

@@ -147,16 +147,12 @@ def test_pages_and_snippets_are_collected():
     assert PYTHON
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_link_and_anchor_resolves(name):
-    assert broken(name) == []
+def test_every_link_and_anchor_resolves():
+    assert {name: links for name in NAMES if (links := broken(name))} == {}
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_block_of_code_ends(name):
-    rest = FENCE.sub("", text_of(name))
-    assert "```" not in rest
-    assert "~~~" not in rest
+def test_every_block_of_code_ends():
+    assert [name for name in NAMES if re.search("```|~~~", FENCE.sub("", text_of(name)))] == []
 
 
 @pytest.mark.parametrize("snippet", PIPELINES, ids=str)
@@ -229,14 +225,13 @@ def test_the_keys_of_every_model_card_are_valid(snippet, tmp_path):
     assert [str(problem) for problem in problems if not ELSEWHERE.search(problem.text)] == []
 
 
-@pytest.mark.parametrize("snippet", YAML, ids=str)
-def test_all_yaml_parses(snippet):
-    assert yaml.safe_load(snippet.text)
+def test_all_yaml_parses():
+    assert [str(snippet) for snippet in YAML if not yaml.safe_load(snippet.text)] == []
 
 
-@pytest.mark.parametrize("snippet", PYTHON, ids=str)
-def test_all_python_compiles(snippet):
-    compile(snippet.text, str(snippet), "exec")
+def test_all_python_compiles():
+    for snippet in PYTHON:
+        compile(snippet.text, str(snippet), "exec")
 
 
 def commands_of(name):
@@ -271,17 +266,16 @@ def parse(words):
             raise
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_command_is_accepted_by_the_command_line(name):
+def test_every_command_is_accepted_by_the_command_line():
     wrong = []
-    for line, words in commands_of(name):
+    for name, (line, words) in ((page, command) for page in NAMES for command in commands_of(page)):
         try:
             parse(words)
         except click.MissingParameter as error:  # text may name a command without its arguments
             if f"`{line}`" not in " ".join(text_of(name).split()):
-                wrong.append(f"{line}: {error.format_message()}")
+                wrong.append(f"{name}: {line}: {error.format_message()}")
         except click.UsageError as error:
-            wrong.append(f"{line}: {error.format_message()}")
+            wrong.append(f"{name}: {line}: {error.format_message()}")
     assert wrong == []
 
 
@@ -293,12 +287,11 @@ def test_an_invalid_command_is_detected():
             parse(words)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_no_page_is_too_long_to_read(name):
+def test_no_page_is_too_long_to_read():
     """Pages that are made by code, such as reports of soaks, and the changelog, may be longer."""
-    words = len(text_of(name).split())
-    if name != "CHANGELOG.md" and not name.startswith("docs/soaks/"):
-        assert words <= MAX_WORDS, f"{name} has {words} words, the limit is {MAX_WORDS}: split it by task"
+    words = {name: len(text_of(name).split()) for name in NAMES if not name.startswith(("CHANGELOG", "docs/soaks/"))}
+    too_long = {name: count for name, count in words.items() if count > MAX_WORDS}
+    assert too_long == {}, f"the limit is {MAX_WORDS} words: split these pages by task"
 
 
 def test_headings_have_the_anchors_that_github_gives_them(monkeypatch):

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from support.clock import FakeClock
 from support.full_disk import refusing_writes, small_disk
 from support.messages import collect
 
@@ -11,16 +12,9 @@ from streamkit.serve import audit as module
 from streamkit.serve.audit import Audited, AuditFilter, AuditLog, action_of, without_secrets
 
 
-class Clock:
-    now_s = 1_000_000_000.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock(1_000_000_000.0)
 
 
 @pytest.fixture

@@ -173,6 +173,7 @@ def test_boxes_match_the_displayed_frame_with_little_delay(open_page, root, rtsp
     assert ages_ms[-1] <= 400, ages_ms
 
 
+@pytest.mark.long
 @pytest.mark.alone  # a page that gets no core for long draws boxes late
 def test_boxes_match_their_frame_over_loops_and_with_two_processes(open_page, root, tmp_path):
     coded.clip(tmp_path / "loop.mp4", 20)

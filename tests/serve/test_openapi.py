@@ -8,7 +8,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.specs.openapi.checks import content_type_conformance, status_code_conformance
 from support.servers import PIPELINE, TOKEN, served
 
-EXAMPLES = 6
+EXAMPLES = 3
 
 
 @pytest.fixture(scope="module")

@@ -3,21 +3,15 @@
 import json
 
 import pytest
+from support.clock import FakeClock
 
 from streamkit.serve import sessions as module
 from streamkit.serve.sessions import IDLE_S, MAX_AGE_S, Sessions
 
 
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture
 def clock():
-    return Clock()
+    return FakeClock()
 
 
 @pytest.fixture

@@ -1,21 +1,15 @@
 """Wrong tokens, by address."""
 
 import pytest
+from support.clock import FakeClock
 
 from streamkit.serve import token_attempts as module
 from streamkit.serve.token_attempts import Guesses, TooManyGuesses
 
 
-class Clock:
-    now_s = 5000.0
-
-    def __call__(self):
-        return self.now_s
-
-
 @pytest.fixture(name="clock")
 def clock_fixture():
-    return Clock()
+    return FakeClock(5000.0)
 
 
 @pytest.fixture(name="guess")

@@ -1,6 +1,8 @@
 """A disk that becomes full."""
 
 import contextlib
+import errno
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -11,14 +13,14 @@ import pytest
 
 
 class FullDisk:
-    """A file that takes `room` bytes and then says that the disk is full, as the kernel does: short, then ENOSPC."""
+    """A file that takes `room` bytes and then fails as the kernel does: short, then ENOSPC or another error number."""
 
-    def __init__(self, file, room):
-        self.file, self.room = file, room
+    def __init__(self, file, room, error_number=errno.ENOSPC):
+        self.file, self.room, self.error_number = file, room, error_number
 
     def write(self, data):
         if self.room <= 0:
-            raise OSError(28, "No space left on device")
+            raise OSError(self.error_number, os.strerror(self.error_number))
         taken = self.file.write(data[: self.room])
         self.room -= taken
         return taken

@@ -8,9 +8,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.cameras import HOLD, WRITTEN, going, pipeline, source, until
+from support.cameras import HOLD, WRITTEN, going, pipeline, registry, source, until
+from support.messages import collect
 
+from streamkit.config.graph import build
+from streamkit.config.pipeline_config import read_text
+from streamkit.core.data import Device
 from streamkit.core.errors import ConfigError
+from streamkit.core.stage import Collecting, Sink, stage
+from streamkit.runtime.pipeline import PipelineRun
 
 TWO = "sources: {a: {stage: camera}, b: {stage: camera}}\nstages: {slow: {}, note: {}}"
 
@@ -260,3 +266,75 @@ def test_listeners_see_every_frame_once_with_its_events():
     assert all(s[2] for s in seen)
     assert logged == ["a listener failed and is removed: ValueError: no more"]
     assert json.dumps(running.report(0))
+
+
+SOURCES = "sources: {east: {stage: camera}, gate: 'test://?width=32&height=32', north: {stage: camera}}"
+
+
+YAML = f"{SOURCES}\nstages: {{detect: {{model: demo}}, slow: {{}}, note: {{}}}}"
+
+
+def controls_of(text, stages=None):
+    return PipelineRun(build(read_text(text, registry=stages or registry())), Device("cpu"))
+
+
+@pytest.fixture
+def controls():
+    return controls_of(YAML)
+
+
+def ids(controls) -> list[str]:
+    return [config.id for config in controls.graph.sources]
+
+
+def test_a_source_that_is_added_has_its_address_and_stream(controls):
+    before = controls.graph.sources
+    controls.add(source(controls, "west", uri="rtsp://127.0.0.1:1/west", stream=1))
+    assert ids(controls) == ["east", "gate", "north", "west"]
+    assert controls.addresses["west"] == "rtsp://127.0.0.1:1/west"
+    assert controls.streams == {"west": 1}
+    assert len(before) == 3
+    controls.remove("west")
+    assert controls.streams == {}
+    assert "west" not in controls.addresses
+
+
+def test_faults_of_a_source_that_is_added_are_injected_and_said(controls):
+    logged = collect()
+    controls.add(source(controls, "west", stage="camera"))
+    assert logged == []
+    controls.add(source(controls, "south", uri="rtsp://127.0.0.1:1/x", fault={"fail": "1s"}))
+    assert logged == ["faults are injected, because the YAML sets `fault`, into south (fail)"]
+
+
+def test_without_a_state_file_the_yaml_is_followed_all_the_same(controls):
+    controls.follow("west", source(controls, "west", stage="camera"))
+    controls.follow("gate", source(controls, "gate", uri="rtsp://127.0.0.1:1/new"))
+    controls.follow("north", None)
+    controls.follow("nowhere", None)
+    assert ids(controls) == ["east", "west", "gate"]
+    controls.forget(["gate"], {"slow": ["pause_s"]})
+
+
+@pytest.mark.parametrize(
+    ("id_", "of", "message"),
+    [
+        ("note", "gate", "there is no stage that records 'note'; known: first, second"),
+        ("frst", "gate", "there is no stage that records 'frst'; did you mean 'first'?"),
+        ("first", "roof", "there is no source 'roof'; known: east, gate, north"),
+    ],
+)
+def test_a_recording_of_something_unknown_is_refused(id_, of, message):
+    stages = registry()
+    with Collecting(stages):
+
+        @stage("taper", on_demand=True)
+        class Taper(Sink):
+            """Records on request."""
+
+    controls = controls_of(
+        f"{SOURCES}\nstages: {{first: {{stage: taper}}, second: {{stage: taper}}, note: {{}}}}", stages
+    )
+    with pytest.raises(ConfigError) as caught:
+        controls.trigger(id_, of)
+    assert str(caught.value) == message

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from streamkit.core.data import Batch, Event, Frame
-from streamkit.runtime.execution.channel import Aborted, AwaitedCondition, Channel, Outlet
+from streamkit.runtime.execution.channel import Aborted, Channel, Outlet
 from streamkit.testing.kit import detections
 
 
@@ -128,16 +128,6 @@ def test_workers_of_random_speed_deliver_batches_in_order(seed):
         reader.join(20)
         assert not reader.is_alive()
     assert sequences == [list(range(120))] * 2
-
-
-def test_readers_end_when_the_last_worker_is_done():
-    reader = Channel(1)
-    outlet = Outlet([reader], workers=2)
-    outlet.close()
-    outlet.put(batch(0))
-    assert reader.get().sequence == 0
-    outlet.close()
-    assert reader.get() is None
 
 
 def test_aborting_a_reader_wakes_the_waiting_worker():
@@ -284,14 +274,6 @@ def test_as_many_batches_are_released_as_readers_wait():
         channel.wait_for_room()
 
 
-def test_queued_items_are_released_when_the_run_is_aborted():
-    channel = Channel(4)
-    for sequence in range(3):
-        channel.put(batch(sequence))
-    channel.abort()
-    assert channel.waiting == 0
-
-
 def ends_soon(target) -> bool:
     """Whether a call returns; on a thread, so that one that waits forever does not hold up the tests."""
     thread = in_thread(target)
@@ -327,16 +309,6 @@ def test_a_channel_has_room_until_it_is_full():
     assert not waiting.is_alive()
 
 
-def test_a_channel_with_two_items_is_not_empty():
-    channel = Channel(4)
-    channel.put(0)
-    channel.put(1)
-    waiting = waits(lambda: channel.wait_for_room(empty=True))
-    assert channel.get_many(2) == [0, 1]
-    waiting.join(5)
-    assert not waiting.is_alive()
-
-
 def test_an_error_comes_after_the_last_item():
     channel = Channel(4)
     channel.put(0)
@@ -347,15 +319,6 @@ def test_an_error_comes_after_the_last_item():
     for _ in range(2):
         with pytest.raises(OSError, match="broken"):
             channel.get()
-
-
-def test_no_more_items_are_taken_than_requested():
-    channel = Channel(4)
-    for number in range(4):
-        channel.put(number)
-    assert channel.get_many(3) == [0, 1, 2]
-    assert channel.waiting == 1
-    assert channel.get() == 3
 
 
 def test_a_waiting_reader_gets_the_next_item_at_once():
@@ -378,14 +341,6 @@ def test_a_waiting_reader_gets_the_next_item_at_once():
     assert not waiting.is_alive()
 
 
-def test_an_aborted_outlet_aborts_its_readers():
-    readers = [Channel(1), Channel(1)]
-    Outlet(readers, 1).abort()
-    for reader in readers:
-        with pytest.raises(Aborted):
-            reader.get()
-
-
 def test_readers_wait_until_every_worker_is_done():
     reader, drained = Channel(2), []
     outlet = Outlet([reader], workers=3)
@@ -400,57 +355,4 @@ def test_readers_wait_until_every_worker_is_done():
     assert [drained_batch.sequence for drained_batch in drained] == [0]
 
 
-def test_the_allowed_lead_grows_with_the_number_of_workers():
-    outlet = Outlet([Channel(100)], workers=2)
-    assert ends_soon(lambda: [outlet.put(Batch([], sequence=number)) for number in range(1, 9)])
-    waiting = waits(lambda: outlet.put(Batch([], sequence=9)))
-    outlet.put(Batch([], sequence=0))
-    waiting.join(5)
-    assert not waiting.is_alive()
-
-
-def test_nothing_is_queued_without_readers():
-    outlet = Outlet([], workers=1)
-    assert ends_soon(lambda: [outlet.put(batch(number)) for number in range(1, 20)])
-    assert not outlet._early
-    outlet.close()
-
-
-def test_a_channel_has_a_sole_reader_only_if_declared():
-    assert not Channel(1).sole
-    assert Channel(1, sole=True).sole
-
-
 # ----------------------------------------------------------------------------------------------------------- conditions
-
-
-def test_a_condition_knows_whether_a_thread_waits_and_wakes_all_of_them():
-    condition, woken = AwaitedCondition(), []
-
-    def wait() -> None:
-        with condition.lock:
-            woken.append(condition.wait(10))
-
-    def rest() -> None:
-        while len(condition._waiters) < 2:
-            time.sleep(0.001)
-
-    threads = [in_thread(wait) for _ in range(2)]
-    rest()
-    with condition.lock:
-        assert condition.awaited
-        condition.notify_all()
-        assert not condition.awaited
-    for thread in threads:
-        thread.join(5)
-    assert woken == [True, True]
-
-
-def test_conditions_sharing_a_lock_wake_only_their_waiters():
-    first = AwaitedCondition()
-    second = AwaitedCondition(first.lock)
-    with second.lock:
-        assert not second.wait(0.001)
-        assert (first.awaited, second.awaited) == (False, True)
-        first.notify_all()
-        assert second.awaited

@@ -5,12 +5,13 @@ import weakref
 
 import numpy as np
 import pytest
+from support.one_stage import frames
 
-from streamkit.core.data import Batch, Frame, FrameState
+from streamkit.core.data import Batch, Detections, Frame, FrameState
 from streamkit.core.errors import StreamkitError
 from streamkit.core.stage import BatchStage, Collecting, FrameStage, Registry, Sink, StreamStage, stage
-from streamkit.runtime.execution.isolation import check_batch
-from streamkit.testing.kit import detections
+from streamkit.runtime.execution.isolation import PixelGuard, StateCopies, check_batch
+from streamkit.testing.kit import detections, gray
 
 BROKEN_STAGES = Registry()
 
@@ -325,3 +326,67 @@ def test_a_batch_has_every_frame_once_whether_it_failed_or_not(frames, failed, f
     else:
         with pytest.raises(ValueError, match="must return every frame of the batch"):
             check_batch(output_batch, input_batch, BatchStage)
+
+
+def test_states_are_restored_source_by_source():
+    messages: list[str] = []
+    states = {"a": [1], "b": [2]}
+    restore = StateCopies(states, messages.append).copied({"a", "c"})
+    states["a"].append(5)
+    states["b"].append(6)
+    states["c"] = [7]
+    restore()
+    assert states == {"a": [1], "b": [2, 6]}
+    assert messages == []
+
+
+class Here(BatchStage):
+    """A stage of this file."""
+
+    def process(self, batch):
+        return batch
+
+
+def checked(change, count=3, failed=0):
+    """Check a batch of this many frames after a change of it."""
+    frame_list = frames(" ".join(f"a{number}" for number in range(count)))
+    input_batch = Batch(frame_list, outputs={"old": 7})
+    input_batch.tensor = np.zeros((1, 2), np.float32)  # what a stage leaves alone is not checked
+    output_batch = Batch(list(frame_list), tensor=input_batch.tensor, outputs=dict(input_batch.outputs))
+    change(output_batch)
+    check_batch(output_batch, input_batch, Here)
+
+
+def rows(*numbers):
+    n = len(numbers)
+    table = Detections(
+        np.zeros((n, 4), np.float32), np.ones(n, np.float32), np.zeros(n, np.int32),
+        batch_row=np.array(numbers, np.int32), labels=("x",),
+    )  # fmt: skip
+    return lambda batch: batch.tables.update(mine=table)
+
+
+@pytest.mark.parametrize("numbers", [(-1,), (3,), (4,), (0, 3), (-1, 2), (-1, 4)])
+def test_rows_a_table_must_be_of_a_frame(numbers):
+    message = f"tables['mine'].batch_row must be frame indices in the batch, from 0 to 2; got {min(numbers)} to "
+    with pytest.raises(ValueError, match=re.escape(message + str(max(numbers))) + "$"):
+        checked(rows(*numbers))
+
+
+def pictures(count=3):
+    frame_list = frames(" ".join(f"a{number}" for number in range(count)))
+    for frame in frame_list:
+        frame.surface = gray(64, 48)
+    return frame_list
+
+
+@pytest.mark.parametrize(("which", "back"), [(None, [0, 1, 2]), ([1], [1]), ([], []), ({0: "", 2: ""}, [0, 2])])
+def test_pixels_are_restored_in_the_rows_asked_for(which, back):
+    frame_list = pictures()
+    before = [frame.surface for frame in frame_list]
+    guard = PixelGuard(frame_list)
+    for frame in frame_list:
+        frame.surface, frame.width, frame.height = None, 1, 1
+    guard.restore(which)
+    for row, frame in enumerate(frame_list):
+        assert (frame.surface, frame.width, frame.height) == ((before[row], 64, 48) if row in back else (None, 1, 1))

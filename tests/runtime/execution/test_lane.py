@@ -38,6 +38,10 @@ with Collecting(REGISTRY):
     class Each(FrameStage):
         """Another."""
 
+    @stage("looks", reads="pixels", writes="events")
+    class Looks(FrameStage):
+        """A stage of the host that reads pixels."""
+
     @stage("out")
     class Out(Sink):
         """A sink."""
@@ -107,6 +111,22 @@ def test_networks_on_a_gpu_open_side_by_side_and_the_hosts_stages_meanwhile(devi
 def test_a_lane_is_of_the_device_or_of_the_host():
     lanes = partition(graph("find:", "follow:", "out:"))
     assert [lane.on_device for lane in lanes] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("lines", "waits"),
+    [
+        (["find:"], True),
+        (["each:"], True),
+        (["looks:"], False),
+        (["each:", "looks:"], False),
+        (["looks:", "each:"], False),
+    ],
+    ids=["device", "host", "host pixels", "then pixels", "pixels first"],
+)
+def test_a_thread_mostly_waits_unless_its_stages_read_pixels_on_the_host(lines, waits):
+    (lane,) = partition(graph(*lines))
+    assert lane.mostly_waits is waits
 
 
 def test_each_reader_has_a_channel_of_its_own_depth():

@@ -7,7 +7,7 @@ import pytest
 from support.one_stage import Log, Numbers, OneEach, Picky, Rig, batch, key
 
 from streamkit.core.data import Batch, Frame, FrameState
-from streamkit.core.errors import SourceError, StageError
+from streamkit.core.errors import OutputError, SourceError, StageError
 from streamkit.core.stage import BatchStage, FrameStage, StreamStage
 
 # ------------------------------------------------------------------------------------------------ batches that raise
@@ -318,3 +318,113 @@ def test_a_frame_that_fails_in_a_stage_of_streamkit_s_own_keeps_the_table_that_i
     failed = input_batch.frames[1]
     rig(input_batch)
     assert len(failed.tables["detect"]) == 2
+
+
+STOP = "".join(["st", "op"])  # equal to the word and another object, as from a file
+
+
+class Acts(BatchStage):
+    """Calls `action` with each batch."""
+
+    action: object = None
+
+    def process(self, batch):
+        returned = self.action(batch)
+        return batch if returned is None else returned
+
+
+def acting(action, **options) -> Rig:
+    rig = Rig(Acts, **options)
+    rig.runner.stage.action = action
+    return rig
+
+
+def test_an_empty_batch_is_not_processed_and_ends_its_sources():
+    called, ended = [], []
+    rig = acting(called.append)
+    rig.runner.end = ended.append
+    output_batch = rig(Batch([], ended=("a", "b")))
+    assert (called, ended, output_batch.ended) == ([], ["a", "b"], ("a", "b"))
+    assert (rig.runner.meter.batches, rig.runner.meter.seconds) == (0, 0)
+
+
+def test_an_output_that_cannot_be_written_ends_the_run_and_batches_skip_the_stage():
+    error, called = OutputError("full"), []
+
+    def action(batch):
+        called.append(len(batch))
+        raise error
+
+    rig = acting(action)
+    input_batch = batch("a0 b0")
+    assert rig(input_batch) is input_batch
+    assert rig.runner.dead
+    assert rig(batch("a1")).frames
+    assert (called, rig.failures) == ([2], [error])
+
+
+def test_a_single_frame_that_fails_leaves_the_batch_and_is_not_tried_again():
+    calls = []
+
+    def action(batch):
+        calls.append(key(batch.frames))
+        raise ValueError("no")
+
+    rig = acting(action)
+    rig.runner.snapshot = lambda batch: pytest.fail("nothing is restored for a single frame")
+    input_batch = batch("a0")
+    frame = input_batch.frames[0]
+    output_batch = rig(input_batch)
+    assert (output_batch.frames, output_batch.failed, calls) == ([], [frame], ["a0"])
+    assert rig.runner.meter.failed == 1
+
+
+@pytest.mark.parametrize("text", ["a0 b0", "a0 b0 a1"])
+def test_what_a_stage_has_done_before_it_raised_is_undone_before_the_second_try(text):
+    def action(batch):
+        for frame in batch.frames:
+            frame.emit("seen")
+        if len(batch) > 1:
+            raise ValueError("no")
+
+    output_batch = acting(action)(batch(text))
+    assert key(output_batch.frames) == text
+    assert [len(frame.events) for frame in output_batch.frames] == [1] * len(output_batch.frames)
+
+
+def test_a_stage_that_returns_no_batch_is_told_what_it_must_return():
+    (failed,) = acting(lambda batch: batch.frames)(batch("a0")).failed
+    message = "it failed on a frame 0 (0.00 s): TypeError: Acts.process must return a Batch, got list"
+    assert failed.error.startswith(f"{message} (test_stage_runner.py:")
+
+
+@pytest.mark.parametrize(
+    ("input_event", "output_event", "wanted"), [("g", None, "g"), (None, "m", "m"), ("g", "m", "m")]
+)
+def test_a_new_batch_is_ready_with_its_own_event_or_with_that_of_the_old_one(input_event, output_event, wanted):
+    rig = acting(lambda batch: Batch(list(batch.frames), ready=output_event))
+    before = batch("a0 b0")
+    before.ready = input_event
+    assert rig(before).ready == wanted
+
+
+def test_the_line_of_an_error_is_told_of_plugins_only():
+    def action(batch):
+        raise ValueError("no")
+
+    line = action.__code__.co_firstlineno + 1
+    for isolated, at in ((True, f" (test_stage_runner.py:{line})"), (False, "")):
+        rig = acting(action)
+        rig.runner.isolated = isolated
+        (failed,) = rig(batch("a0")).failed
+        assert failed.error == f"it failed on a frame 0 (0.00 s): ValueError: no{at}"
+
+
+@pytest.mark.parametrize("on_error", ["skip", STOP])
+def test_an_error_outside_of_frames_is_counted_and_told_or_ends_the_run(on_error):
+    rig, error = Rig(Acts, on_error=on_error), ValueError("no")
+    for _ in range(2):
+        rig.runner.report_error(error, " as it slept")
+    assert (rig.runner.meter.other_errors, rig.runner.counters["errors outside of frames"]) == (2, 2)
+    assert [error.__cause__ for error in rig.failures] == ([] if on_error == "skip" else [error, error])
+    assert len(rig.logged) == (on_error == "skip")

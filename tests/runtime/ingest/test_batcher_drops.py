@@ -6,11 +6,16 @@ from functools import partial
 
 import numpy as np
 import pytest
-from support.batches import LONG_S, frame, in_thread, names
+from support.batches import LONG_S, BatcherClock, begin_inlets, frame, in_thread, live_due, names
 
 from streamkit.core.data import Batch, Event, Frame
 from streamkit.runtime.execution.channel import Aborted
 from streamkit.runtime.ingest.batcher import QUEUE_FULL, TOO_OLD, Batcher
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return BatcherClock(monkeypatch)
 
 
 def live(source: str, index: int, age_s: float = 0.0) -> Frame:
@@ -110,51 +115,6 @@ def test_in_is_out_and_dropped_with_a_slow_reader_and_unlike_rates():
     assert min(out.values()) > 0.2 * max(out.values())  # nobody starves
 
 
-def test_what_the_way_to_the_end_takes_is_taken_off_the_age_allowed():
-    batcher = Batcher(1, 0.01, np, max_latency_s=1.0)
-    batcher.expect(1)
-    inlet = batcher.begin("a")
-
-    def left_with(ages_s):
-        """Which of frames of these ages leave."""
-        now_s = time.monotonic()
-        for index, age_s in enumerate(ages_s):
-            aged = frame("a", index)
-            aged.due_s = now_s - age_s
-            inlet.put(aged)
-        batch = batcher.next()
-        return batch.frames[0].index, batch.sequence
-
-    index, sequence = left_with([0.6])
-    assert index == 0, "nothing is known of the way yet"
-    time.sleep(0.5)
-    batcher.batch_done(sequence)
-    index, sequence = left_with([0.6, 0.1])
-    assert index == 1
-    assert inlet.drops["frames dropped: over age"] == 1
-    for _ in range(40):  # the way gets short again, and is believed to slowly
-        batcher.batch_done(sequence)
-        index, sequence = left_with([0.0])
-    batcher.batch_done(sequence)
-    assert left_with([0.6])[0] == 0
-    batcher.batch_done(12_345)  # of a batch that was never made here: no harm
-
-
-def test_a_way_that_takes_longer_than_is_allowed_leaves_new_frames_a_chance():
-    batcher = Batcher(1, 0.01, np, max_latency_s=0.2)
-    batcher.expect(1)
-    inlet = batcher.begin("a")
-    for _ in range(2):
-        due_frame = frame("a", 0)
-        due_frame.due_s = time.monotonic()
-        inlet.put(due_frame)
-        batch = batcher.next()
-        assert len(batch.frames) == 1
-        time.sleep(0.3)
-        batcher.batch_done(batch.sequence)
-    assert not inlet.drops.values
-
-
 def test_live_frames_go_before_those_of_files():
     """A file waits without harm, and a camera does not: what a file has ready never takes a live frame's place."""
     batcher = Batcher(4, LONG_S, np, 4, LONG_S)
@@ -177,6 +137,7 @@ def test_live_frames_go_before_those_of_files():
     assert batcher.waiting == 0
 
 
+@pytest.mark.alone
 def test_a_file_that_fills_every_batch_costs_a_camera_no_frame():
     """Three frames in ten milliseconds is what goes through; the file alone would take all of that."""
     batcher = Batcher(3, 0.005, np, 2, 0.5)
@@ -243,15 +204,137 @@ def test_a_source_is_live_or_not_as_its_last_frame_until_it_has_ended():
         batcher.next()
 
 
-@pytest.mark.alone
 @pytest.mark.parametrize("first_live", [False, True])
-def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(first_live):
+def test_the_wait_counts_from_the_oldest_frame_whichever_kind_it_is(clock, first_live):
     batcher = Batcher(8, 1.0, np, 2, LONG_S)
-    batcher.expect(3)
-    film, gate, _ = (batcher.begin(source) for source in ("film", "gate", "idle"))
-    start_s = time.monotonic()
-    gate.put(live("gate", 0)) if first_live else film.put(frame("film"))
-    time.sleep(0.6)
-    film.put(frame("film", 1)) if first_live else gate.put(live("gate", 0))
+    film, gate, _ = begin_inlets(batcher, "film", "gate", "idle")
+    waited_s = clock.waits(batcher)
+    gate.put(live_due("gate", 0, clock.now_s)) if first_live else film.put(frame("film"))
+    clock.now_s += 0.6
+    film.put(frame("film", 1)) if first_live else gate.put(live_due("gate", 0, clock.now_s))
     assert sorted(names(batcher.next())) == ["film", "gate"]
-    assert 0.99 < time.monotonic() - start_s < 1.5
+    assert waited_s == [pytest.approx(0.4)]
+
+
+FHD, UHD = (1920, 1080), (3840, 2160)
+
+
+@pytest.mark.parametrize(
+    ("size", "ahead", "pixels", "live_bytes", "expected"),
+    [
+        (4, 0, (64, 48), 10**9, 16),
+        (4, 2, FHD, 16 * 3110400, 16),
+        (4, 2, FHD, 9 * 3110400, 9),
+        (4, 2, FHD, 9 * 3110400 - 1, 8),
+        (4, 2, UHD, 0, 8),
+        (5, 1, FHD, 4 * 3110400, 5),
+        (3, 1, UHD, 4 * 3110400, 4),
+    ],
+)
+def test_a_live_source_keeps_four_frames_or_more_if_there_is_memory_and_loses_the_oldest(
+    size, ahead, pixels, live_bytes, expected
+):
+    batcher = Batcher(size, LONG_S, np, ahead, live_bytes=lambda: live_bytes)
+    (gate,) = begin_inlets(batcher, "gate")
+    frames = [live_due("gate", index, 0.0) for index in range(expected + 1)]
+    for live_frame in frames:
+        live_frame.width, live_frame.height = pixels
+    for live_frame in frames[:-1]:
+        gate.put(live_frame)
+    assert (batcher.waiting, dict(gate.drops.values)) == (expected, {})
+    gate.put(frames[-1])
+    assert (batcher.waiting, dict(gate.drops.values)) == (expected, {QUEUE_FULL: 1})
+    assert gate.waiting[0][1].index == 1
+
+
+def test_live_sources_share_the_memory_of_frames_that_wait():
+    batcher = Batcher(2, LONG_S, np, 0, live_bytes=lambda: 24 * 3110400)
+    sources = begin_inlets(batcher, "a", "b", "c")
+    for index in range(9):
+        for source in sources:
+            live_frame = live_due(source.source, index, 0.0)
+            live_frame.width, live_frame.height = FHD
+            source.put(live_frame)
+    assert [(len(source.waiting), source.drops[QUEUE_FULL]) for source in sources] == [(8, 1)] * 3
+
+
+def test_the_queue_of_a_live_source_becomes_short_while_frames_are_dropped_and_long_again_afterwards(clock):
+    batcher = Batcher(4, LONG_S, np, 0)
+    (gate,) = begin_inlets(batcher, "gate")
+
+    def put(count):
+        for _ in range(count):
+            gate.put(live_due("gate", 0, 0.0))
+        return batcher.waiting, gate.drops[QUEUE_FULL]
+
+    assert put(16) == (16, 0)
+    assert put(1) == (16, 1)
+    assert put(1) == (15, 3)
+    assert put(11) == (4, 25)
+    assert put(1) == (4, 26)
+    clock.now_s += 9
+    assert put(1) == (4, 27)
+    clock.now_s += 10
+    assert put(12) == (16, 27)
+
+
+@pytest.mark.parametrize(("fps", "max_latency_s"), [(30, 1.0), (30, 0.4), (10, 1.0)])
+def test_a_pipeline_that_is_always_too_slow_does_not_delay_its_frames_more(fps, max_latency_s, clock):
+    batcher = Batcher(1, LONG_S, np, 0, max_latency_s)
+    (gate,) = begin_inlets(batcher, "gate")
+    ages, taken_s = [], clock.now_s
+    for index in range(fps * 60):
+        clock.now_s += 1 / fps
+        gate.put(live_due("gate", index, clock.now_s))
+        if clock.now_s >= taken_s + 1.25 / fps:  # it manages four of five frames
+            taken_s = clock.now_s
+            ages += [clock.now_s - batched.due_s for batched in batcher.next().frames]
+    ages = sorted(ages[len(ages) // 2 :])
+    assert ages[len(ages) // 2] <= 4 / fps
+
+
+def left(batcher, inlet, clock, *ages_s) -> list[float]:
+    """The ages of the frames that leave."""
+    for index, age_s in enumerate(ages_s):
+        inlet.put(live_due(inlet.source, index, clock.now_s - age_s))
+    batch = batcher.next()
+    batcher._sent_s.pop(batch.sequence, None)
+    return [clock.now_s - batched.due_s for batched in batch.frames]
+
+
+def took(batcher, inlet, clock, seconds) -> None:
+    """A batch takes so long through the graph."""
+    inlet.put(live_due(inlet.source, 0, clock.now_s))
+    sequence = batcher.next().sequence
+    clock.now_s += seconds
+    batcher.batch_done(sequence)
+
+
+@pytest.mark.parametrize(
+    ("transits_s", "allowed_s"),
+    [
+        ((), 8.0),
+        ((4.0,), 4.0),
+        ((0.0,), 8.0),
+        ((2.0, 4.0), 4.0),  # rises at once
+        ((4.0, 2.0), 4.2),  # falls slowly: 0.9 x 4 + 0.1 x 2
+        ((4.0, 0.0), 4.4),
+        ((7.5,), 0.8),  # a tenth of the latency is always left
+        ((20.0,), 0.8),
+    ],
+)
+def test_a_frame_may_be_as_old_as_the_way_through_the_graph_allows(clock, transits_s, allowed_s):
+    batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
+    (gate,) = begin_inlets(batcher, "gate")
+    for seconds in transits_s:
+        took(batcher, gate, clock, seconds)
+    assert left(batcher, gate, clock, allowed_s + 0.01, allowed_s - 0.01) == pytest.approx([allowed_s - 0.01])
+    assert dict(gate.drops.values) == {TOO_OLD: 1}
+
+
+def test_a_frame_of_exactly_the_age_allowed_leaves(clock):
+    batcher = Batcher(4, 0.0, np, max_latency_s=8.0)
+    (gate,) = begin_inlets(batcher, "gate")
+    took(batcher, gate, clock, 4.0)
+    assert left(batcher, gate, clock, 4.0, 1.0) == [4.0, 1.0]
+    assert not gate.drops.values

@@ -1,18 +1,21 @@
 """Faults on real sources: an opening at a time here, whole runs below."""
 
-import threading
 import time
+from fractions import Fraction
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from support.clips import write
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Device
+from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import SourceError
 from streamkit.core.fault_schedule import Fault
-from streamkit.core.stage import Context
-from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource
+from streamkit.core.retry import Retry
+from streamkit.core.stage import Context, Source
+from streamkit.runtime.ingest import fault_injector
+from streamkit.runtime.ingest.fault_injector import FaultInjector, FaultySource, faults_message
 from streamkit.stages.sources.source import VideoSource
 from streamkit.stages.sources.test_pattern import TestPattern
 
@@ -104,16 +107,6 @@ def test_it_fails_at_other_places_when_it_is_opened_again():
     assert camera.counts == {"fault: failures": 3}
 
 
-def test_a_source_without_a_pace_pauses_in_a_freeze(plain):
-    camera = Camera(pattern(), freeze={"at": [1.0, 2.0], "for": 0.3})
-    start_s = time.monotonic()
-    frames, error = camera.read()
-    assert time.monotonic() - start_s >= 0.6
-    assert error is None
-    assert [frame.index for frame in frames] == [frame.index for frame in plain]
-    assert camera.counts == {"fault: freezes": 2}
-
-
 def test_a_still_picture_comes_again_and_again(plain):
     camera = Camera(pattern(), still=ODD)
     frames, error = camera.read()
@@ -173,28 +166,6 @@ def test_damage_follows_a_loop(clip):
     assert len(frames) > 190
 
 
-def test_away_and_refused_and_back_again():
-    camera = Camera(pattern(), away={"at": 1.0, "for": 0.3})
-    frames, error = camera.read()
-    assert len(frames) == 25
-    assert error == "connection lost: injected outage for 0.3 s (fault: away)"
-    nothing, error = camera.read()
-    assert nothing == []
-    assert "connection refused: injected outage for another 0." in error
-    time.sleep(0.35)
-    frames, error = camera.read()
-    assert len(frames) == 100
-    assert error is None
-    assert camera.counts == {"fault: times away": 1, "fault: openings refused": 1}
-
-
-def test_away_from_the_beginning():
-    camera = Camera(pattern(), away={"at": 0.0, "for": 0.2})
-    assert "connection refused" in camera.read()[1]
-    time.sleep(0.25)
-    assert camera.read()[1] is None
-
-
 def test_one_object_may_be_opened_again_too():
     source = Camera(pattern(), fail={"at": 1.0}).source()
     counts = []
@@ -218,53 +189,11 @@ def paced(**options):
     return pattern(pace="realtime", pace_seed=0, end=1.2, **options)
 
 
-@pytest.mark.alone
-def test_what_a_paced_source_shows_in_a_freeze_is_missed():
-    camera = Camera(paced(), freeze={"at": 0.4, "for": 0.4})
-    source = camera.source()
-    source.open()
-    arrived = [(frame.index, time.monotonic() - frame.due_s) for frame in source.frames()]
-    source.close()
-    missed = camera.counts["fault: frames missed"]
-    assert camera.counts == {"fault: freezes": 1, "fault: frames missed": missed}
-    assert 8 <= missed <= 11
-    assert len(arrived) == 30 - missed
-    gaps = np.diff([index for index, _ in arrived])
-    assert sorted(gaps)[-2:] == [1, missed + 1]
-    assert np.median([late_s for _, late_s in arrived]) < 0.2  # a machine that stands still makes some late, not all
-
-
-@pytest.mark.alone
-def test_away_by_the_clock():
-    camera = Camera(paced(), away={"at": 0.4, "for": 0.5})
-    start_s = time.monotonic()
-    frames, error = camera.read()
-    assert "connection lost" in error
-    assert 8 <= len(frames) <= 11
-    assert "connection refused" in camera.read()[1]
-    time.sleep(max(0.0, start_s + 1.0 - time.monotonic()))
-    frames, error = camera.read()
-    assert error is None
-    assert len(frames) == 30
-
-
 def test_what_came_while_it_was_closed_is_over():
     camera = Camera(paced(), fail={"at": [0.2, 0.5]})
     assert "injected" in camera.read()[1]
     time.sleep(0.4)
     assert camera.read()[1] is None
-
-
-@pytest.mark.parametrize("make", [pattern(), paced()])
-def test_it_stops_in_the_middle_of_a_freeze(make):
-    source = Camera(make, freeze={"at": 0.1, "for": 3600.0}).source()
-    source.open()
-    timer = threading.Timer(0.5, source.stop)
-    timer.start()
-    frames = list(source.frames())
-    source.close()
-    timer.join()
-    assert len(frames) < 5
 
 
 # ---------------------------------------------------------------------------------------------------- whole runs
@@ -324,3 +253,189 @@ def test_on_a_gpu_a_damaged_video_goes_on(test_data):
     on_host.read()
     assert camera.counts["fault: packets corrupted"] == on_host.counts["fault: packets corrupted"] > 10
     assert frames[-1].pts_s > 10
+
+
+class Clock:
+    """The clock of the faults; a sleep moves it on, and does what a test gives."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.sleeps, self.then = 1000.0, [], lambda: None
+        monkeypatch.setattr(
+            fault_injector, "time", SimpleNamespace(monotonic=lambda: self.now_s, sleep=self._sleep)
+        )  # fmt: skip
+
+    def _sleep(self, seconds):
+        self.sleeps.append(seconds)
+        assert len(self.sleeps) < 10_000
+        self.now_s += seconds
+        self.then()
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return Clock(monkeypatch)
+
+
+class ScriptedSource(Source):
+    """Yields what a test gives; notes the calls."""
+
+    unbounded = "its own"
+    retry = Retry(max_wait_s=7.0)
+
+    def __init__(self, frames=()):
+        self._frames, self.calls = frames, []
+
+    def open(self):
+        self.calls.append("open")
+
+    def close(self):
+        self.calls.append("close")
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def frames(self):
+        yield from self._frames
+
+
+def picture(index, pts_s, value=None, size=(16, 16), **fields):
+    """A frame, with a surface of one gray if `value` is given."""
+    width, height = size
+    surface = None if value is None else Surface(np.full((height * 3 // 2, width), value, np.uint8), Color())
+    return Frame("cam", index, pts_s, width, height, surface, **fields)
+
+
+def start_injector(**fault):
+    faults = FaultInjector(Fault(**fault), "cam")
+    faults.begin()
+    return faults
+
+
+def faulty(inner, **fault):
+    source = FaultySource(inner, FaultInjector(Fault(**fault), "cam"))
+    source.context = Context("cam", counters=Counters())
+    return source
+
+
+def counts(source):
+    return dict(source.context.counters.values)
+
+
+def test_times_of_a_file_are_those_of_its_frames_from_the_first_on(clock):
+    faults = start_injector(fail={"at": 99.0})
+    times_s = []
+    for pts_s in (5.0, 6.5, 5.0, 5.5, 5.5, 0.0, 4.0):  # goes back at the start of each loop
+        clock.now_s += 100.0
+        faults.advance(picture(0, pts_s))
+        times_s.append(faults.time_s)
+    assert times_s == [0.0, 1.5, 1.5, 2.0, 2.0, 2.0, 6.0]
+    assert not faults.realtime
+
+
+def test_times_of_packets_are_those_of_their_decoding(clock):
+    faults = start_injector(corrupt={"at": 99.0, "for": 1.0})
+    faults.advance(picture(0, 0.0))
+    faults.advance(picture(1, 7.0))
+
+    def packet_s(pts, dts, time_base=Fraction(1, 10)):
+        return faults.packet_s(SimpleNamespace(pts=pts, dts=dts, time_base=time_base))
+
+    assert packet_s(99, 0) == 0.0
+    assert packet_s(99, 20) == 2.0
+    assert packet_s(35, None) == 3.5
+    assert packet_s(None, None) == 7.0, "that of the frames"
+    assert packet_s(50, 50, None) == 3.5, "no time of its own"
+    assert packet_s(55, 55) == 5.5
+    faults.realtime = True
+    clock.now_s += 0.25
+    assert packet_s(90, 90) == 0.25
+
+
+@pytest.mark.parametrize(("later_s", "left_s", "times"), [(1.25, 0.25, 1), (1.5, 0.0, 0), (3.0, -1.5, 0)])
+def test_a_live_source_is_away_at_its_time_of_the_clock(clock, later_s, left_s, times):
+    faults, counters = start_injector(away={"at": 1.0, "for": 0.5}), Counters()
+    faults.realtime = True
+    clock.now_s += later_s
+    assert faults.outage_left_s(counters) == left_s
+    assert counters["fault: times away"] == times
+
+
+def test_a_source_that_is_away_refuses_to_open_until_it_is_back(clock):
+    inner = ScriptedSource()
+    source = faulty(inner, away={"at": 0.0, "for": 2.5})
+    with pytest.raises(SourceError) as raised:
+        source.open()
+    assert str(raised.value) == "connection refused: injected outage for another 2.5 s (fault: away)"
+    assert (raised.value.cause, inner.calls) == ("refused", [])
+    assert counts(source) == {"fault: times away": 1, "fault: openings refused": 1}
+    clock.now_s += 2.5
+    source.open()
+    assert inner.calls == ["open"]
+    assert counts(source) == {"fault: times away": 1, "fault: openings refused": 1}
+
+
+def test_frames_of_a_live_source_are_missed_in_a_freeze(clock):
+    def frames():
+        for index in range(9):
+            yield picture(index, 0.0, due_s=clock.now_s)
+            clock.now_s += 0.25
+
+    source = faulty(ScriptedSource(frames()), freeze={"at": 0.5, "for": 0.75})
+    source.open()
+    assert [frame.index for frame in source.frames()] == [0, 1, 5, 6, 7, 8]
+    assert counts(source) == {"fault: freezes": 1, "fault: frames missed": 3}
+    assert clock.sleeps == []
+
+
+def test_a_file_waits_in_each_freeze_and_misses_nothing(clock):
+    source = faulty(
+        ScriptedSource([picture(n, n / 4) for n in range(5)]), freeze={"at": [0.5, 0.9, 0.95], "for": 0.125}
+    )
+    source.open()
+    waited = []
+    for frame in source.frames():
+        waited.append((frame.index, round(sum(clock.sleeps), 6)))
+        clock.sleeps.clear()
+    assert waited == [(0, 0), (1, 0), (2, 0.125), (3, 0), (4, 0.25)]
+    assert counts(source) == {"fault: freezes": 3}
+
+
+def test_a_wait_in_a_freeze_is_left_soon_after_a_stop(clock):
+    inner = ScriptedSource([picture(n, n / 4) for n in range(5)])
+    source = faulty(inner, freeze={"at": 0.5, "for": 60.0})
+    source.open()
+    clock.then = lambda: source.stop() if len(clock.sleeps) == 3 else None
+    assert [frame.index for frame in source.frames()] == [0, 1]
+    assert clock.sleeps == [0.05] * 3
+    assert inner.calls == ["open", "stop"]
+
+
+def test_a_still_image_is_that_of_its_first_frame_at_this_size(clock):
+    frames = [
+        picture(0, 0.0, 10), picture(1, 1.0, 11), picture(2, 1.1, 12), picture(3, 1.2, 13, (32, 16)),
+        picture(4, 1.3, 14, (32, 16)), picture(5, 1.4, 15, (32, 32)), picture(6, 1.5), picture(7, 1.6, 17),
+        picture(8, 1.7, 18), picture(9, 2.0, 19),
+    ]  # fmt: skip
+    source = faulty(ScriptedSource(frames), still={"at": 1.0, "for": 1.0})
+    source.open()
+    values = [None if frame.surface is None else int(frame.surface.data[0, 0]) for frame in source.frames()]
+    assert values == [10, 11, 11, 13, 13, 15, None, 17, 17, 19]
+    assert counts(source) == {"fault: frames repeated": 3}
+
+
+@pytest.mark.parametrize(
+    ("count", "listed"),
+    [
+        (1, "s0 (fail, still)"),
+        (5, "s0 (fail, still), s1 (fail, still), s2 (fail, still), s3 (fail, still), s4 (fail, still)"),
+        (6, "s0 (fail, still), s1 (fail, still), s2 (fail, still), s3 (fail, still), s4 (fail, still) and 1 more"),
+        (
+            17,
+            "s0 (fail, still), s1 (fail, still), s2 (fail, still), s3 (fail, still), s4 (fail, still) and 12 more",
+        ),
+    ],
+)
+def test_the_message_names_up_to_five_sources(count, listed):
+    fault = Fault(fail={"at": 1.0}, still={"at": 1.0, "for": 1.0})
+    faults = {f"s{number}": FaultInjector(fault, f"s{number}") for number in range(count)}
+    assert faults_message(faults) == f"faults are injected, because the YAML sets `fault`, into {listed}"

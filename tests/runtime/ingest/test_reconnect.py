@@ -1,8 +1,10 @@
 """Sources that come back by themselves: against faults on purpose, without a network."""
 
 import itertools
+import logging
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from support.clips import write
@@ -10,12 +12,12 @@ from support.returning import Camera
 from support.rtsp import free_port, wait_until
 
 from streamkit.core.counters import Counters
-from streamkit.core.data import Frame
+from streamkit.core.data import Event, Frame
 from streamkit.core.errors import SourceError
 from streamkit.core.retry import Retry
-from streamkit.core.stage import Context, Source
+from streamkit.core.stage import Context, RuntimeContext, Source
 from streamkit.runtime.ingest import reconnect
-from streamkit.runtime.ingest.reconnect import ReconnectingSource, reconnecting
+from streamkit.runtime.ingest.reconnect import RECONNECTED, ReconnectingSource, reconnecting
 from streamkit.stages.sources.source import VideoSource
 from streamkit.testing.kit import gray
 
@@ -182,104 +184,6 @@ def test_a_picture_that_its_reader_holds_in_a_pause_is_not_frozen():
     assert frames_read[4].pts_s - frames_read[3].pts_s < 0.3
 
 
-class Clock:
-    """The monotonic clock and the waits of a source that comes back, both made up."""
-
-    def __init__(self, monkeypatch):
-        self.now_s, self.ranges = 1000.0, []
-        monkeypatch.setattr(reconnect.time, "monotonic", lambda: self.now_s)
-        monkeypatch.setattr(reconnect.random, "uniform", lambda low, high: self.ranges.append((low, high)) or high)
-
-
-def returning(**options):
-    source = ReconnectingSource(Ticking([]), Retry(**options))
-    source.context = Context("cam", counters=Counters())
-    return source
-
-
-def failing(source, clock, *, came=False, connected_s=0.0):
-    """A connection fails, `connected_s` after it was opened; the range that the wait is drawn from."""
-    opened_s = clock.now_s
-    clock.now_s += connected_s
-    if came:
-        source._last = (0, 0.0)
-        source._live = True
-    assert source._should_retry(SourceError("away", cause="refused"), came, opened_s, opened_s)
-    source._backoff_s()
-    return clock.ranges[-1]
-
-
-def test_waits_double_up_to_the_longest(monkeypatch):
-    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
-    ranges = [failing(source, clock) for _ in range(6)]
-    assert ranges == [(0.125, 0.25), (0.25, 0.5), (0.5, 1.0), (1.0, 2.0), (1.5, 3.0), (1.5, 3.0)]
-    assert source.context.counters["connection attempts failed"] == 6
-    source = returning(max_wait_s=100.0)
-    assert [failing(source, clock)[1] for _ in range(10)] == [0.25 * 2**n for n in range(9)] + [100.0]
-    source = returning(max_wait_s=0.1)
-    assert failing(source, clock) == (0.05, 0.1)
-    for _ in range(2000):  # a night: 2 to that power is no float
-        failing(source, clock)
-    assert clock.ranges[-1] == (0.05, 0.1)
-
-
-def test_each_wait_is_drawn_anew_and_never_shorter_than_half(monkeypatch):
-    waits = []
-    for _ in range(300):  # cameras that one switch took away together
-        source = returning(max_wait_s=8.0)
-        source._level = 3
-        waits.append(source._backoff_s())
-    assert 1.0 <= min(waits) < 1.1
-    assert 1.9 < max(waits) <= 2.0
-    assert len(set(waits)) > 290
-    assert 1.4 < sum(waits) / len(waits) < 1.6
-
-
-def test_waits_begin_anew_behind_a_connection_that_held(monkeypatch):
-    clock, source = Clock(monkeypatch), returning(max_wait_s=3.0)
-    for _ in range(5):
-        failing(source, clock)
-    # one that showed a frame, but no longer than the longest wait, is a camera that flaps: waits go on growing
-    assert failing(source, clock, came=True, connected_s=3.0) == (1.5, 3.0)
-    assert source._failed == 0
-    assert failing(source, clock, came=False, connected_s=60.0) == (1.5, 3.0)  # a minute without a frame is no success
-    assert source._failed == 1
-    assert failing(source, clock, came=True, connected_s=3.1) == (0.125, 0.25)
-    assert failing(source, clock) == (0.25, 0.5)
-
-
-def test_it_is_given_up_after_so_many_tries_in_a_row_or_so_long(monkeypatch):
-    clock, source = Clock(monkeypatch), returning(attempts=3)
-    for _ in range(2):
-        failing(source, clock)
-    failing(source, clock, came=True)  # a frame came: they are counted anew
-    for _ in range(2):
-        failing(source, clock)
-    with pytest.raises(SourceError, match="away; given up after 3 attempts") as raised:
-        failing(source, clock)
-    assert raised.value.cause == "refused"
-    source = returning(give_up_s=10.0)
-    error = SourceError("away", cause="refused")
-    assert source._should_retry(error, False, clock.now_s, clock.now_s - 9.9)
-    with pytest.raises(SourceError, match="given up after 10 s without a frame"):
-        source._should_retry(error, False, clock.now_s, clock.now_s - 10.0)
-
-
-def test_what_is_not_tried_again(monkeypatch):
-    clock = Clock(monkeypatch)
-    refused, unknown = SourceError("away", cause="refused"), SourceError("no such protocol")
-
-    def tried(error, source, live=False):
-        source._live, source._last = live, (0, 0.0) if live else None
-        return source._should_retry(error, live, clock.now_s, clock.now_s)
-
-    assert tried(refused, returning())
-    assert not tried(unknown, returning())
-    assert not tried(refused, returning(first=False))
-    assert tried(unknown, returning(first=False), live=True)
-    assert tried(unknown, returning(first=False, files=True))
-
-
 def test_the_wait_is_waited_before_the_next_try(monkeypatch):
     """The source sleeps what was drawn, and wakes at once when it is stopped."""
 
@@ -316,3 +220,242 @@ def test_what_a_yaml_may_say_of_it():
     assert VideoSource(uri="http://host/a.mp4").retry == Retry(frozen_s=60.0, first=False)
     assert VideoSource(uri="rtsp://host/a", reconnect=False).retry is None
     assert VideoSource(uri="a.mp4").retry is None
+
+
+LOST = SourceError("cut", cause="lost")
+
+
+REFUSED = SourceError("no answer", cause="refused")
+
+
+class World:
+    """The clock, the log and the waits of a source; a wait moves the clock on by a second."""
+
+    def __init__(self, monkeypatch):
+        self.now_s, self.logged, self.statuses, self.closed = 1000.0, [], [], []
+        monkeypatch.setattr(reconnect, "time", SimpleNamespace(monotonic=lambda: self.now_s))
+        monkeypatch.setattr(reconnect, "at_now", lambda: "NOW")
+        monkeypatch.setattr(reconnect, "logger", SimpleNamespace(log=lambda *entry: self.logged.append(entry)))
+        self.ranges = []
+        uniform = lambda low, high: self.ranges.append((low, high)) or high  # noqa: E731
+        monkeypatch.setattr(reconnect, "random", SimpleNamespace(uniform=uniform))
+        trimmer = SimpleNamespace(count_close=lambda: self.closed.append(self.now_s))
+        monkeypatch.setattr(reconnect, "heap_trimmer", trimmer)
+
+    def source(self, *connections, waits=100, **retry):
+        """A source with these connections; it is stopped in its last wait."""
+        source = ReconnectingSource(ScriptedSource(connections), Retry(**retry))
+        runtime = RuntimeContext(report_status=lambda *status: self.statuses.append(status))
+        source.context = Context("cam", counters=Counters(), runtime=runtime)
+        source.waited = []
+        source._stopped.wait = lambda seconds: self._wait(source, seconds, waits)
+        return source
+
+    def _wait(self, source, seconds, waits):
+        source.waited.append(seconds)
+        self.now_s += 1.0
+        if len(source.waited) >= waits:
+            source.stop()
+
+
+class ScriptedSource(Source):
+    """Connections, each a list of frames, functions and exceptions; notes the calls."""
+
+    unbounded = "its own"
+
+    def __init__(self, connections):
+        self._connections, self.calls = iter(connections), []
+
+    def open(self):
+        self.calls.append("open")
+        self._script = list(next(self._connections))
+        if self._script[:1] == ["refuses"]:
+            raise REFUSED
+
+    def close(self):
+        self.calls.append("close")
+
+    def stop(self):
+        self.calls.append("stop")
+
+    def frames(self):
+        for step in self._script:
+            if isinstance(step, Exception):
+                raise step
+            if callable(step):
+                step()
+            else:
+                yield step
+
+
+@pytest.fixture
+def world(monkeypatch):
+    return World(monkeypatch)
+
+
+def live(index, pts_s, **fields):
+    return Frame("cam", index, pts_s, 16, 16, time_s=1.0, **{"due_s": 1.0, **fields})
+
+
+def recorded(index, pts_s):
+    return Frame("cam", index, pts_s, 16, 16)
+
+
+def seen(frames):
+    return [(frame.index, round(frame.pts_s, 6)) for frame in frames]
+
+
+def test_a_live_stream_that_ends_is_opened_again_and_goes_on(world):
+    source = world.source([live(4, 7.0), live(5, 7.5)], [live(0, 90.0), live(1, 90.25)], [live(3, 0.0)], waits=3)
+    frames = list(source.frames())
+    assert seen(frames) == [(4, 7.0), (5, 7.5), (6, 8.5), (7, 8.75), (8, 9.75)]
+    assert source._inner.calls == ["open", "close"] * 3 + ["stop"]
+    assert world.closed == [1000.0, 1001.0, 1002.0]
+    assert source.waited == [0.25, 0.5, 1.0]
+    running, again = ("running", None, ""), ("reconnecting", "lost", "the stream ended")
+    assert world.statuses == [("connecting", None, ""), *[running, again] * 3]
+    assert source.context.counters.values == {"reconnects": 2, "reconnects: lost": 2}
+    events = [event for frame in frames for event in frame.events]
+    about = {"cause": "lost", "away_s": 1.0}
+    assert [(e.kind, e.stage, e.source, e.frame, round(e.pts_s, 6), e.data) for e in events] == [
+        (RECONNECTED, "decode", "cam", 6, 8.5, about), (RECONNECTED, "decode", "cam", 8, 9.75, about)
+    ]  # fmt: skip
+    assert RECONNECTED == "reconnected"
+    assert isinstance(events[0], Event)
+
+
+def test_a_recording_is_opened_again_after_an_error_only_if_asked(world):
+    source = world.source([recorded(0, 0.0), LOST])
+    with pytest.raises(SourceError) as raised:
+        list(source.frames())
+    assert raised.value is LOST
+    source = world.source([recorded(0, 0.0), LOST], [recorded(0, 0.0)], files=True)
+    assert seen(source.frames()) == [(0, 0.0), (1, 1.0)]
+
+
+@pytest.mark.parametrize(("files", "frames"), [(False, [(0, 0.0)]), (True, [(0, 0.0), (1, 1.0), (2, 1.5)])])
+def test_a_live_stream_that_becomes_a_recording_ends_unless_files_are_opened_again(world, files, frames):
+    source = world.source([live(0, 0.0)], [recorded(0, 0.0), recorded(1, 0.5)], files=files)
+    assert seen(source.frames()) == frames
+    assert source._inner.calls == ["open", "close", "open", "close"]
+
+
+def test_a_source_that_is_refused_is_not_closed(world):
+    source = world.source(["refuses"], ["refuses"], [live(0, 4.0)], waits=3)
+    assert seen(source.frames()) == [(0, 4.0)]
+    assert source._inner.calls == ["open", "open", "open", "close", "stop"]
+    assert source.context.counters.values == {
+        "connection attempts failed": 2, "reconnects": 1, "reconnects: refused": 1
+    }  # fmt: skip
+    assert world.statuses[1:4] == [("reconnecting", "refused", "no answer")] * 2 + [("running", None, "")]
+
+
+@pytest.mark.parametrize("last", [[], [LOST]])
+def test_a_source_that_is_stopped_while_it_is_read_ends_without_an_error(world, last):
+    source = world.source([live(0, 0.0), lambda: source.stop(), *last])
+    assert len(list(source.frames())) == 1
+    assert source.waited == []
+    assert world.logged == []
+
+
+def test_it_is_given_up_after_so_many_failed_connections_in_a_row(world):
+    refused = ["refuses"]
+    source = world.source(refused, [live(0, 0.0)], refused, refused, attempts=2)
+    with pytest.raises(SourceError) as raised:
+        list(source.frames())
+    assert str(raised.value) == "no answer; given up after 2 attempts"
+    assert raised.value.cause == "refused"
+    assert raised.value.__cause__ is REFUSED
+    assert len(source.waited) == 3
+
+
+def test_it_is_given_up_so_long_after_the_last_frame_or_the_beginning(world):
+    source = world.source(*[["refuses"]] * 9, give_up_s=3.0)
+    with pytest.raises(SourceError) as raised:
+        list(source.frames())
+    assert str(raised.value) == "no answer; given up after 3 s without a frame"
+    assert len(source.waited) == 3
+
+    def later():
+        world.now_s += 2.0
+
+    source = world.source([later, live(0, 0.0), LOST], *[["refuses"]] * 9, give_up_s=3.0)
+    with pytest.raises(SourceError, match="no answer; given up after 3 s without a frame"):
+        list(source.frames())
+    assert len(source.waited) == 3
+
+
+@pytest.mark.parametrize(
+    ("max_wait_s", "waited_s"),
+    [
+        (3.0, [0.25, 0.5, 1.0, 2.0, 3.0, 3.0]),
+        (100.0, [0.25 * 2**n for n in range(9)] + [100.0]),
+        (0.1, [0.1] * 2000),  # a night: 2 to that power is no float
+    ],
+    ids=["default", "long", "a night"],
+)
+def test_waits_double_up_to_the_longest(world, max_wait_s, waited_s):
+    refusals = [["refuses"]] * len(waited_s)
+    source = world.source(*refusals, waits=len(waited_s), max_wait_s=max_wait_s)
+    assert list(source.frames()) == []
+    assert source.waited == waited_s
+    assert world.ranges == [(longest_s / 2, longest_s) for longest_s in waited_s], "cameras that one switch took away"
+    assert source.context.counters["connection attempts failed"] == len(waited_s)
+
+
+@pytest.mark.parametrize(
+    ("error", "retry", "openings"),
+    [
+        (REFUSED, {}, 2),
+        (REFUSED, {"first": False}, 1),
+        (SourceError("no such protocol"), {}, 1),
+        (SourceError("no such protocol"), {"first": False, "files": True}, 2),
+    ],
+    ids=["refused", "refused, an address of files", "unknown cause", "files"],
+)
+def test_a_first_connection_that_fails_is_retried_where_it_may_pass(world, error, retry, openings):
+    source = world.source([error], [live(0, 0.0)], waits=2, **retry)
+    if openings == 1:
+        with pytest.raises(SourceError) as raised:
+            list(source.frames())
+        assert raised.value is error
+    else:
+        assert len(list(source.frames())) == 1
+    assert source._inner.calls.count("open") == openings
+
+
+def test_waits_begin_anew_only_after_a_connection_that_held(world):
+    def later():
+        world.now_s += 3.5
+
+    short, long, refused = [live(0, 0.0)], [live(0, 0.0), later], ["refuses"]
+    source = world.source(refused, refused, short, long, short, refused, waits=6, max_wait_s=3.0)
+    list(source.frames())
+    assert source.waited == [0.25, 0.5, 1.0, 0.25, 0.5, 1.0]
+
+
+def test_a_message_tells_each_change_once(world):
+    auth = SourceError("wrong password", cause="auth")
+    refused = ["refuses"]
+    source = world.source(
+        refused, refused, [auth], [live(0, 0.0)], refused, refused, [live(0, 0.0), SourceError("odd")], waits=7
+    )
+    list(source.frames())
+    warning, info = logging.WARNING, logging.INFO
+    assert world.logged == [
+        (warning, "source cam cannot be reached NOW (refused): no answer; trying again"),
+        (warning, "source cam cannot be reached NOW (auth): wrong password; trying again"),
+        (info, "source cam is back NOW, after 3.0 s"),
+        (warning, "source cam is lost NOW (lost): the stream ended; trying again"),
+        (warning, "source cam is still away NOW (refused): no answer; trying again"),
+        (info, "source cam is back NOW, after 3.0 s"),
+        (warning, "source cam is lost NOW: odd; trying again"),
+    ]
+
+
+def test_each_loss_is_told_even_for_the_same_cause(world):
+    source = world.source(*[[live(0, 0.0), LOST]] * 3, waits=3)
+    list(source.frames())
+    assert [text for level, text in world.logged if level == logging.WARNING] == [
+        "source cam is lost NOW (lost): cut; trying again"
+    ] * 3

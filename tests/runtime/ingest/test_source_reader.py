@@ -1,18 +1,29 @@
 """One source read on a thread: what a pause does to each kind, and what it may not yield."""
 
 import itertools
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
+from support.batches import in_thread
 from support.cameras import REGISTRY, WRITTEN, going, pipeline, until  # the paths are set just above
 from support.clips import write
+from support.clock import fake_time
 
+from streamkit.config.plan import SourceConfig
 from streamkit.core.data import Frame
 from streamkit.core.errors import SourceError
 from streamkit.core.retry import Retry
 from streamkit.core.stage import Collecting, Source, stage
+from streamkit.core.tracing import Spans
+from streamkit.runtime.execution.channel import Aborted
+from streamkit.runtime.ingest import source_reader
+from streamkit.runtime.ingest.batcher import Batcher
+from streamkit.runtime.ingest.source_reader import SourceReader
+from streamkit.runtime.ingest.source_status import SourceState
 from streamkit.testing.kit import gray
 
 RATE, FRAMES, PAUSE_S = 50, 60, 0.6
@@ -177,3 +188,348 @@ def test_times_that_a_live_source_may_have_are_left_alone():
         until(lambda: running.states["a"].done)
     assert times_s == [5.0, 14.9, 24.8, 24.9]
     assert "timestamp jumps corrected" not in running.report(0)["counts"]
+
+
+class Inlet:
+    """The batcher and its inlet: notes what the reader passes on."""
+
+    def __init__(self):
+        self.frames, self.begins, self.ends = [], [], 0
+
+    def begin(self, source, drops):
+        self.begins.append((source, drops))
+        return self
+
+    def put(self, frame):
+        self.frames.append(frame)
+
+    def end(self):
+        self.ends += 1
+
+    @property
+    def indices(self):
+        return [frame.index for frame in self.frames]
+
+
+class Scripted(Source):
+    """A source whose openings are functions that yield frames; notes the calls."""
+
+    unbounded = False
+
+    def __init__(self, *openings, on_open=None, on_close=None, on_stop=None):
+        self.openings, self.calls = iter(openings), []
+        self.hooks = {"open": on_open, "close": on_close, "stop": on_stop}
+
+    def _note(self, call):
+        self.calls.append(call)
+        if self.hooks[call] is not None:
+            self.hooks[call]()
+
+    def open(self):
+        self._note("open")
+
+    def close(self):
+        self._note("close")
+
+    def stop(self):
+        self._note("stop")
+
+    def frames(self):
+        yield from next(self.openings)()
+
+
+class Camera(Scripted):
+    """The same without a reader's pace."""
+
+    unbounded = True
+
+
+def frame(index, **fields):
+    return Frame("a", index, index / 25, 16, 16, **fields)
+
+
+def live_frame(index, **fields):
+    return frame(index, time_s=1.0, due_s=1.0, **fields)
+
+
+def reader_of(source, inlet=None, *, limit=None, spans=Spans):
+    new_reader = SourceReader(
+        SourceConfig("a", type(source), {}, None), SourceState(), inlet or Inlet(), lambda *_: source, limit, spans
+    )
+    new_reader.test_source = source
+    return new_reader
+
+
+@pytest.fixture
+def inlet():
+    return Inlet()
+
+
+@pytest.mark.parametrize(("limit", "frames"), [(None, 5), (0, 0), (1, 1), (3, 3), (9, 5)])
+def test_a_source_with_a_limit_is_read_no_further(inlet, limit, frames):
+    taken = []
+
+    def five():
+        for index in range(5):
+            taken.append(index)
+            yield frame(index)
+
+    reader = reader_of(Scripted(five), inlet, limit=limit)
+    reader()
+    assert inlet.indices == list(range(frames))
+    assert reader.state.frames == frames
+    assert taken == list(range(max(1, frames))), "no frame is decoded beyond the limit"
+    assert reader.test_source.calls == ["open", "close"]
+
+
+@pytest.mark.parametrize(("due_s", "is_live"), [(None, False), (5.0, True)])
+def test_the_first_frame_says_whether_a_source_is_live(inlet, due_s, is_live):
+    states = []
+
+    def frames():
+        yield frame(0, due_s=due_s)
+        states.append((reader.state.state, reader.state.live))
+        reader.state.live = None
+        yield frame(1, due_s=due_s)
+        states.append((reader.state.state, reader.state.live))
+        reader.state.set_state("connecting")
+        yield frame(2, due_s=due_s)
+        states.append((reader.state.state, reader.state.live))
+
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    assert states == [("running", is_live), ("running", None), ("running", is_live)]
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "cause"),
+    [
+        (SourceError("no such camera", cause="not_found"), "no such camera", "not_found"),
+        (SourceError("odd"), "odd", None),
+        (ZeroDivisionError("by zero"), "ZeroDivisionError: by zero", None),
+    ],
+)
+def test_an_exception_is_the_failure_of_its_source(inlet, error, message, cause):
+    def frames():
+        yield frame(0)
+        raise error
+
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    state = reader.state
+    assert message in state.error
+    assert state.raised is error
+    assert (state.state, state.cause, state.message, state.done) == ("failed", cause, state.error, True)
+    assert reader.error is None
+    assert (inlet.indices, inlet.ends, reader.test_source.calls) == ([0], 1, ["open", "close"])
+
+
+def test_an_exception_after_the_end_is_no_failure(inlet):
+    def frames():
+        yield frame(0)
+        reader.end()
+        raise ValueError
+
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    assert (reader.state.state, reader.state.error, reader.state.raised) == ("ended", None, None)
+
+
+def test_an_error_that_ends_the_run_is_kept(inlet):
+    def frames():
+        yield frame(0)
+        raise SystemExit(3)
+
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    assert isinstance(reader.error, SystemExit)
+    assert (reader.state.done, reader.state.state, inlet.ends) == (True, "ended", 1)
+
+
+def test_an_aborted_run_ends_a_source_without_an_error(inlet):
+    def aborted(*_):
+        raise Aborted
+
+    inlet.put = aborted
+    reader = reader_of(Scripted(lambda: [frame(0)]), inlet)
+    reader()
+    assert (reader.state.state, reader.state.error, reader.state.done, reader.error) == ("ended", None, True, None)
+    assert reader.test_source.calls == ["open", "close"]
+    assert inlet.ends == 1
+
+
+def test_a_source_that_hangs_is_cut_off_from_the_batcher_at_once():
+    hangs, release = threading.Event(), threading.Event()
+
+    def frames():
+        yield frame(0)
+        hangs.set()
+        release.wait(30)
+
+    batcher = Batcher(4, 0.0, np)
+    batcher.expect(1)
+    reader = reader_of(Scripted(frames), batcher)
+    thread = in_thread(reader)
+    assert hangs.wait(30)
+    assert [passed.index for passed in batcher.next().frames] == [0]
+    reader.end()
+    batches = []
+    taker = in_thread(lambda: batches.append(batcher.next()))
+    taker.join(30)
+    assert batches[0].ended == ("a",)
+    assert thread.is_alive()
+    assert reader.test_source.calls == ["open", "stop"]
+    release.set()
+    thread.join(30)
+    assert reader.test_source.calls == ["open", "stop", "close"]
+    assert reader.state.state == "ended"
+
+
+def test_no_frame_follows_the_end(inlet):
+    def frames():
+        yield frame(0)
+        reader.end()
+        yield frame(1)
+        pytest.fail("it is read on")
+
+    reader = reader_of(Scripted(frames), inlet)
+    reader()
+    assert inlet.indices == [0]
+    assert reader.state.state == "ended"
+
+
+def test_a_pause_is_a_state_and_so_is_its_end():
+    reader = reader_of(Scripted())
+    reader.pause(True)
+    assert (reader.paused, reader.state.state) == (True, "paused")
+    reader.state.message = "kept"
+    reader.pause(True)
+    assert reader.state.message == "kept", "nothing changes"
+    reader.pause(False)
+    assert (reader.paused, reader.state.state) == (False, "connecting")
+    reader.state.set_state("running")
+    reader.pause(False)
+    assert reader.state.state == "running"
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "stopped"), [(Scripted, live_frame, False), (Camera, live_frame, True), (Camera, frame, False)]
+)
+def test_a_pause_stops_a_source_that_cannot_hold_a_frame(inlet, kind, first, stopped):
+    """A camera is stopped; a file, or a source with a pace that the first frame shows, holds its frame."""
+
+    def frames():
+        yield first(0)
+        reader.pause(True)
+        reader.pause(False)
+
+    reader = reader_of(kind(frames, list), inlet)
+    reader()
+    assert ("stop" in reader.test_source.calls) == stopped
+    assert reader.test_source.calls.count("open") == 1 + stopped, "a stopped source is opened again"
+    assert reader.state.state == "ended"
+
+
+@pytest.mark.parametrize(("kind", "stopped"), [(Scripted, False), (Camera, True)])
+def test_before_the_first_frame_only_what_has_an_end_can_hold(inlet, kind, stopped):
+    def frames():
+        reader.pause(True)
+        reader.pause(False)
+        yield frame(0)
+
+    reader = reader_of(kind(frames, list), inlet)
+    reader()
+    assert ("stop" in reader.test_source.calls) == stopped
+
+
+def test_a_camera_continues_its_indices_and_times_after_a_pause(inlet, monkeypatch):
+    clock = fake_time(monkeypatch, source_reader)
+
+    def resume():
+        clock.now_s += 2.5
+        reader.pause(False)
+
+    def before():
+        yield live_frame(3)
+        yield live_frame(4)
+        reader.pause(True)
+        yield live_frame(5)
+        pytest.fail("it is read on")
+
+    def after():
+        yield live_frame(7)
+        yield live_frame(8)
+
+    reader = reader_of(Camera(before, after, on_close=resume), inlet)
+    reader()
+    assert inlet.indices == [3, 4, 5, 6]
+    assert [passed.pts_s for passed in inlet.frames] == pytest.approx([3 / 25, 4 / 25, 4 / 25 + 2.5, 5 / 25 + 2.5])
+    assert reader.test_source.calls == ["open", "stop", "close", "open", "close"]
+    assert (reader.state.state, reader.state.frames) == ("ended", 4)
+
+
+def test_a_camera_that_counts_on_by_itself_continues_its_times_too(inlet, monkeypatch):
+    clock = fake_time(monkeypatch, source_reader)
+
+    def resume():
+        clock.now_s += 2.5
+        reader.pause(False)
+
+    def before():
+        yield live_frame(0)
+        reader.pause(True)
+        yield live_frame(1)
+
+    def after():
+        yield Frame("a", 1, 0.0, 16, 16, time_s=1.0, due_s=1.0)
+        yield Frame("a", 2, 0.1, 16, 16, time_s=1.0, due_s=1.0)
+
+    reader = reader_of(Camera(before, after, on_close=resume), inlet)
+    reader()
+    assert inlet.indices == [0, 1, 2]
+    assert [passed.pts_s for passed in inlet.frames] == pytest.approx([0.0, 2.5, 2.6])
+
+
+def test_a_camera_is_opened_again_even_if_the_pause_ends_before_it_has_stopped(inlet):
+    def short():
+        reader.pause(True)
+        reader.pause(False)
+        return iter(())
+
+    reader = reader_of(Camera(short, lambda: map(live_frame, range(2))), inlet)
+    reader()
+    assert inlet.indices == [0, 1]
+    assert reader.test_source.calls == ["open", "stop", "close", "open", "close"]
+
+
+class Line:
+    """A start barrier that notes calls."""
+
+    def __init__(self, then=lambda over: None):
+        self.calls, self._then = [], then
+
+    def arrive(self):
+        self.calls.append("arrive")
+
+    def wait(self, number, over):
+        self.calls.append((number, over()))
+        self._then(over)
+        return 2.0
+
+
+@pytest.mark.parametrize(
+    ("first", "due_s", "calls"),
+    [
+        (frame(0, due_s=5.0), 7.0, ["arrive", (3, False)]),
+        (frame(0), None, ["arrive"]),
+        (live_frame(0), 1.0, ["arrive"]),
+    ],
+)
+def test_only_a_paced_source_waits_at_the_start(inlet, first, due_s, calls):
+    reader = reader_of(Scripted(lambda: [first, frame(1, due_s=6.0)]), inlet)
+    reader.start_line = line = Line()
+    reader.start_number = 3
+    reader()
+    assert [passed.due_s for passed in inlet.frames] == [due_s, 6.0]
+    assert line.calls == calls
+    assert reader.start_line is None

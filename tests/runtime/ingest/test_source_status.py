@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from streamkit.core.counters import Counters
+from streamkit.runtime.execution.meters import Histogram
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
 
@@ -28,38 +30,74 @@ def test_states_times_and_returns():
     assert state.reconnects == 2
 
 
-def test_a_new_source_has_counted_nothing():
+def test_a_first_connection_is_no_reconnection():
     state = SourceState()
-    assert (state.frames, state.out, state.dropped, state.failed, state.failures, state.objects) == (0,) * 6
-    assert (state.reconnects, state.pts_s, state.error) == (0, 0.0, None)
-    assert not state.begun
-    assert not state.done
+    for _ in range(2):
+        state.set_state("connecting")
+        state.set_state("running")
+    assert state.reconnects == 0
 
 
-def test_a_rate_is_that_of_the_last_seconds():
+@pytest.mark.parametrize(
+    ("done", "frames", "out", "dropped", "complete"),
+    [
+        (True, 5, 5, 0, True), (True, 5, 3, 2, True), (True, 5, 3, 1, False), (True, 5, 0, 5, True),
+        (False, 5, 5, 0, False), (True, 0, 0, 0, True), (True, 5, 6, 0, True),
+    ],
+)  # fmt: skip
+def test_a_source_is_complete_when_it_has_ended_and_all_its_frames_are_accounted_for(
+    done, frames, out, dropped, complete
+):
+    state = SourceState(done=done, frames=frames, out=out)
+    state.drops.add("frames dropped: over age", dropped)
+    assert state.dropped == dropped
+    assert state.complete is complete
+
+
+def test_rates_are_over_the_last_five_intervals():
     state = SourceState()
-    assert (state.fps_in, state.fps_out, state.rated) == (0.0, 0.0, False)
-    for second in range(100):
-        state.frames, state.out = second * (10 if second < 50 else 25), 2 * second
-        state.sample(float(second))
-        assert state.rated == (second > 0)
-    assert (state.fps_in, state.fps_out) == (pytest.approx(25.0), pytest.approx(2.0))
-    for second in range(100, 110):
-        state.sample(float(second))
-    assert (state.fps_in, state.fps_out) == (0.0, 0.0)
+    for second, (frames, out) in enumerate([(0, 0), (100, 50), (110, 60), (120, 64), (130, 68), (140, 72), (150, 80)]):
+        state.frames, state.out = frames, out
+        state.sample(10.0 + 2 * second)
+    assert (state.fps_in, state.fps_out) == (50 / 10, 30 / 10)
 
 
-def test_reports_and_sums():
-    state = SourceState(frames=5)
-    assert state.report() == {"frames": 5}
-    state.live, state.out = True, 3
-    state.drops.add("frames dropped: over age", 2)
-    state.error = "gone"
-    assert not state.complete
-    state.done = True
-    assert state.complete
-    assert state.report() == {"frames": 5, "out": 3, "dropped": {"over_age": 2}, "error": "gone"}
+def test_two_samples_of_one_moment_give_no_rate():
+    state = SourceState()
+    state.sample(3.0)
+    assert (state.rated, state.fps_in, state.fps_out) == (False, 0.0, 0.0)
+    state.frames = 7
+    state.sample(3.0)
+    assert (state.rated, state.fps_in, state.fps_out) == (True, 0.0, 0.0)
+    state.sample(4.0)
+    assert (state.fps_in, state.fps_out) == (7.0, 0.0)
+
+
+def test_a_report_has_the_keys_that_have_a_value():
+    state = SourceState(frames=5, out=4)
+    state.live = True
+    assert state.report() == {"frames": 5, "out": 4, "dropped": {}}
+    state.live = False
+    state.drops.add("frames dropped: queue full")
+    assert state.report() == {"frames": 5, "out": 4, "dropped": {"queue_full": 1}}
+    state.latency, state.reconnects, state.error = Histogram(), 2, "gone"
+    state.latency.add(1.0)
+    assert state.report() == {
+        "frames": 5, "out": 4, "dropped": {"queue_full": 1}, "latency": state.latency.summary(), "reconnects": 2,
+        "error": "gone",
+    }  # fmt: skip
+
+
+def test_removed_sources_add_up():
     removed = RemovedSources()
-    removed.add(state)
-    removed.add(state)
-    assert removed.report() == {"sources": 2, "frames": 10, "out": 6, "dropped": {"over_age": 4}, "failed": 2}
+    assert removed.report() == {"sources": 0, "frames": 0, "out": 0, "dropped": {}}
+    for number, error in enumerate([None, "gone", None], 1):
+        state = SourceState(frames=10 * number, out=number, error=error)
+        state.drops.add("frames dropped: over age", number)
+        state.counters.add("reconnects", 2 * number)
+        removed.add(state)
+        assert removed.failed_sources == (number > 1)
+    assert removed.report() == {"sources": 3, "frames": 60, "out": 6, "dropped": {"over_age": 6}, "failed": 1}
+    assert (removed.counters.values, removed.counters["reconnects"]) == ({"reconnects": 12}, 12)
+    assert isinstance(removed.drops, Counters)
+    assert removed.drops is not removed.counters

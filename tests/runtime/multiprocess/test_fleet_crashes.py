@@ -103,6 +103,7 @@ def test_a_restarted_file_is_complete_in_its_output_and_once_in_a_shared_one(tmp
     assert len(causes) == report["restarted"]
 
 
+@pytest.mark.long
 def test_killing_all_processes_at_once_restarts_all_sources(tmp_path: Path) -> None:
     live = Live(tmp_path, {"a": LOOP, "b": FILE.format(frames=100)}, SLOW)
     with live.running():

@@ -20,19 +20,6 @@ def test_a_process_that_cannot_start_stops_the_others(runs: Runs) -> None:
     assert runs.report["frames"] == 0
 
 
-def test_sources_of_a_process_that_dies_before_the_start_move_to_another(runs: Runs) -> None:
-    sources = "".join(f"  s{i}: '{PATTERN.format(frames=20)}'\n" for i in range(2))
-    text = f"sources:\n{sources}stages:\n  once: {{file: {runs.folder}/once, what: die}}\n{OUTPUTS}"
-    done = runs.run(text)
-    assert done.returncode == 0, done.stderr
-    assert "its process on cpu was killed by SIGABRT: its sources restart in another process (s" in done.stderr
-    assert runs.report["restarted"] == runs.report["events"]["restarted"] == 1
-    for source in ("s0", "s1"):
-        assert runs.report["sources"][source] == {"frames": 20}
-        assert [r["frame"] for r in runs.records(source)] == list(range(20))
-        assert [r["frame"] for r in runs.records("all") if r["source"] == source] == list(range(20))
-
-
 def test_a_file_of_a_killed_process_is_read_again_without_duplicate_shared_records(runs: Runs) -> None:
     short, long = (f"{{uri: 'test://?width=96&height=64&fps=20&frames={n}', pace: realtime}}" for n in (20, 120))
     sources = f"sources:\n  a: {long}\n  b: {long}\n  early: {short}\n"

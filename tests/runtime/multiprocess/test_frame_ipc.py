@@ -5,11 +5,12 @@ import re
 import threading
 import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from enum import Enum
 from fractions import Fraction
 from multiprocessing import Pipe
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -409,3 +410,31 @@ def test_a_changed_source_is_written_although_its_predecessor_ends_later(shared:
     shared.sinks.put([("one", batch_of("a", 0, 1), "")], "second")
     shared.sinks.close()
     assert [index for _, index, _ in shared.wrote["one"]] == [0, 1, 0, 1]
+
+
+def received_data(value: Any) -> Any:
+    frame = Frame("a", 0, 0.0, 16, 16)
+    frame.events.append(Event("seen", "x", "a", 0, 0.0, None, {"value": value}))
+    return unpack(pack(frame)).frames[0].events[0].data["value"]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (datetime(2026, 1, 2, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)),
+        (date(2026, 1, 2), date(2026, 1, 2)),
+        (float("inf"), float("inf")),
+        (np.float32(0.1), np.float32(0.1)),
+        ((1, Paint.RED), [1, "red"]),
+        ({1, 2}, {1, 2}),
+        (frozenset({Paint.RED}), {"red"}),
+        ({5: Paint.RED, Paint.RED: (None,)}, {5: "red", "Paint.RED": [None]}),
+        (np.array([Paint.RED, 1], object), ["red", 1]),
+        (Paint.RED, "red"),
+        (1 + 2j, "(1+2j)"),
+    ],
+    ids=repr,
+)
+def test_event_data_keeps_its_kind_where_the_other_process_knows_it(value: Any, expected: Any) -> None:
+    found = received_data(value)
+    assert (type(found), found) == (type(expected), expected)

@@ -1,11 +1,13 @@
 """Alarms on the pipeline itself: looked at while no frame flows, told to emitters, log and report."""
 
 import json
+import logging
 import math
 import sqlite3
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from emit.test_webhook import hook  # noqa: F401  a fixture
@@ -15,11 +17,23 @@ from support.messages import collect
 from streamkit.config.alarms import Alarm, AlarmConfig, vocabulary
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read, read_text
+from streamkit.core.data import Event
 from streamkit.core.errors import ConfigError, OutputError
+from streamkit.core.logs import ROOT
 from streamkit.core.yaml_tree import YamlNode
 from streamkit.rules.language import compile_rule
 from streamkit.rules.rule import Rule
-from streamkit.runtime.observe.alarms import WHOLE, Alarms, duration_text, value_text
+from streamkit.rules.schedule import Schedule
+from streamkit.runtime.observe import alarms as module
+from streamkit.runtime.observe.alarms import (
+    WHOLE,
+    Alarms,
+    AlarmSubject,
+    alarm_text,
+    duration_text,
+    recovery_text,
+    value_text,
+)
 from streamkit.runtime.observe.health import HealthSnapshot, emitters
 from streamkit.runtime.prepare import prepare
 
@@ -119,8 +133,6 @@ def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
 def test_texts_of_ones_own_and_schedules():
     night = {"days": "mon-sun", "hours": ["00:00-00:01", "00:01-24:00"]}
     from pydantic import TypeAdapter
-
-    from streamkit.rules.schedule import Schedule
 
     text = "{source}: only {fps_in} ({alarm}, {latency_p95_s})"
     log = AlarmLog(
@@ -447,3 +459,113 @@ def test_durations_in_messages(seconds, text):
 )
 def test_values_in_messages(value, text):
     assert value_text(value) == text
+
+
+GATE = AlarmSubject("gate", "camera", {"disk_free_gb": "out", "spool_records": "hook"})
+
+
+class ObservedAlarms:
+    """Alarms without a pipeline, at a time of day that is set, and what they tell."""
+
+    def __init__(self, monkeypatch, *configs, **addresses):
+        self.now_s, self.published, self.logged = 5000.0, [], collect()
+        monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: 0.0))
+        self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
+        self.alarms.listen(lambda time_s, event: self.published.append((time_s, event)))
+
+    def at(self, now_s, snapshot):
+        before = len(self.published)
+        self.now_s = 5000.0 + now_s
+        self.alarms.step(snapshot, now_s)
+        return [(event.kind, event.source, event.data["text"]) for _, event in self.published[before:]]
+
+
+def snapshot_of(sources=None, about=None, last_frames=None, **whole):
+    return HealthSnapshot(sources or {}, whole, about or {}, last_frames or {})
+
+
+def test_an_event_has_the_place_of_the_last_frame_and_four_decimals(monkeypatch):
+    config = alarm("drop_rate > 0.1 or total_fps < 1", "slow", clear=0.0)
+    seen = ObservedAlarms(monkeypatch, config, gate="rtsp://h/x")
+    source_facts = {"drop_rate": 0.123456, "cause": "lost", "quiet_s": 3.0, "fail_rate": 0.5}
+    seen.at(0, snapshot_of({"gate": source_facts}, last_frames={"gate": (7, 0.28, 64, 48)}, total_fps=12.34567))
+    text = '12% of the frames of camera "gate" are dropped'
+    data = {"alarm": "slow", "text": text, "drop_rate": 0.1235, "total_fps": 12.3457, "cause": "lost"}
+    assert seen.published == [(5000.0, Event("raised", "alarms", "gate", 7, 0.28, data=data))]
+    seen.at(3.25, snapshot_of({"gate": {"drop_rate": math.nan, "cause": ""}}, total_fps=25.0))
+    seen.at(7.5, snapshot_of({"gate": {"drop_rate": 0.0, "cause": ""}}, total_fps=25.0))
+    text = "slow is over after 3 s: 25.0 frames per second reach the end of the pipeline"
+    data = {"alarm": "slow", "text": text, "total_fps": 25.0, "cause": "", "lasted_s": 3.2}
+    assert seen.published[1:] == [(5003.25, Event("cleared", "alarms", "gate", 0, 0.0, data=data))]
+    assert seen.alarms.events == {"raised": 1, "cleared": 1}
+
+
+def test_a_raised_alarm_is_a_warning_and_a_cleared_one_is_not(monkeypatch):
+    levels = []
+    handler = logging.Handler()
+    handler.emit = lambda record: levels.append((record.levelname, record.getMessage().split(" at ")[0]))
+    logging.getLogger(ROOT).addHandler(handler)
+    try:
+        seen = ObservedAlarms(monkeypatch, alarm("total_fps < 1", clear=0.0))
+        seen.at(0, snapshot_of(total_fps=0.0))
+        seen.at(1, snapshot_of(total_fps=5.0))
+    finally:
+        logging.getLogger(ROOT).removeHandler(handler)
+    assert levels == [("WARNING", "alarm a raised"), ("INFO", "alarm a cleared")]
+
+
+def test_rules_and_reports_count_each_time_that_an_alarm_is_raised(monkeypatch):
+    seen = ObservedAlarms(monkeypatch, alarm("down_s > 1", clear=0.0), alarm("total_fps < 1", "b"))
+    assert seen.alarms.rules() == {"a": ("down_s > 1", 0), "b": ("total_fps < 1", 0)}
+    for second, down_s in enumerate((2.0, 0.0, 3.0)):
+        seen.at(second, snapshot_of({"x": {"down_s": down_s}, "y": {"down_s": 0.0}}, total_fps=5.0))
+    assert seen.alarms.rules() == {"a": ("down_s > 1", 2), "b": ("total_fps < 1", 0)}
+    assert seen.alarms.report() == {"a": {"raised": 2, "now": ["x"]}, "b": {"raised": 0}}
+    seen.alarms.disable()
+    assert seen.at(9, snapshot_of({"x": {"down_s": 0.0}}, total_fps=0.0)) == []
+    assert (seen.alarms.report(), seen.alarms.rules(), seen.alarms.raised) == ({}, {}, [])
+
+
+def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_source_come_first(monkeypatch):
+    seen = ObservedAlarms(monkeypatch, alarm("fps_in < 5 and total_fps > 1"))
+    sources = {"x": {"fps_in": 2.0}, "y": {"fps_in": 9.0}, "z": {"fps_in": 1.0, "total_fps": 0.0}}
+    events = seen.at(0, snapshot_of(sources, total_fps=9.0))
+    assert events == [("raised", "x", 'source "x" delivers 2.0 frames per second')]
+
+
+@pytest.mark.parametrize(
+    ("names", "values", "text"),
+    [
+        (["down_s"], {"down_s": 31.4, "cause": "auth"}, 'camera "gate" has been down for 31 s (auth)'),
+        (["down_s"], {"down_s": 31.4, "cause": ""}, 'camera "gate" has been down for 31 s'),
+        (["quiet_s"], {}, 'camera "gate" has given no frame for 0 s'),
+        (["fps_in", "down_s"], {"fps_in": math.nan, "down_s": 150.0}, 'camera "gate" has been down for 2 min'),
+        (["fps_in", "down_s"], {"fps_in": math.nan}, 'camera "gate" delivers nan frames per second'),
+        (["fps_in", "down_s"], {"down_s": 150.0}, 'camera "gate" has been down for 2 min'),
+        (["state"], {"state": "failed"}, 'camera "gate" is failed'),
+        (["cause"], {"cause": "auth", "state": "failed"}, 'camera "gate" is failed (auth)'),
+        (["cause"], {"cause": "auth"}, 'camera "gate" is away (auth)'),
+        (["sources_down"], {"sources_down": 2.0, "sources": 7}, "2 of 7 sources are down"),
+        (["sources_down"], {"sources_down": 2}, "2 of 0 sources are down"),
+        (["disk_free_gb"], {"disk_free_gb": 4.04}, "4.0 GB are free on the disk of out"),
+        (["disk_used_share"], {"disk_used_share": 0.5}, "the disk of nothing is 50% full"),
+        (["spool_records"], {"spool_records": 12345.0}, "12,345 records wait in the spool of hook"),
+        (["uptime_s"], {"uptime_s": 7200.0}, "the pipeline has run for 2 h"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_fact(names, values, text):
+    assert alarm_text(names, values, GATE) == text
+
+
+def test_what_is_said_of_a_source_that_is_back():
+    def recovery(names, before, now):
+        return recovery_text(names, before, now, 14.0, GATE)
+
+    assert recovery(["quiet_s", "x"], {"quiet_s": 100.0}, {"quiet_s": 0.0}) == 'camera "gate" is back after 2 min'
+    assert recovery(["down_s"], {"down_s": 31.0}, {}) == 'camera "gate" is back after 45 s'
+    assert recovery(["down_s"], {"down_s": 31.0}, {"down_s": 30.5}) == 'camera "gate" is back after 45 s'
+    assert recovery(["down_s"], {"down_s": 31.0}, {"down_s": 31.0}) is None
+    assert recovery(["down_s"], {}, {"down_s": 0.0}) is None
+    assert recovery(["down_s"], {}, {}) is None
+    assert recovery(["fps_in", "down_s"], {"down_s": 31.0}, {"down_s": 0.0}) is None
+    assert recovery([], {"down_s": 31.0}, {"down_s": 0.0}) is None

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from streamkit.runtime.observe.bottleneck import HOST, LaneUsage, Sums, find_bottleneck, lane_usages
+from streamkit.runtime.observe.bottleneck import GPU, LaneUsage, Sums, find_bottleneck, lane_usages
 
-ROLES = {"detect.infer": "network", "video": "output", "draw": ""}
+ROLES = {"detect.infer": "network", "infer": "network", "video": "output", "draw": ""}
 
 
 def use(name: str, total_s: float = 10.0, **fields: Any) -> LaneUsage:
@@ -79,21 +79,130 @@ def test_the_limit_in_words(lanes, limit):
     assert find_bottleneck(lanes, ROLES) == limit
 
 
-def test_threads_are_added_up_by_lane():
-    def track(name: str, process: str = HOST, **sums: Any):
-        return Sums(name, process, **sums)
+def usage_of(name: str = "draw", work_s: Any = 0.0, **fields: Any) -> LaneUsage:
+    """A lane of one thread and ten seconds, on a core while it works."""
+    work_s = work_s if isinstance(work_s, dict) else {name: work_s}
+    wait_s = fields.pop("wait_s", None) or {"wait for input": 10.0 - sum(work_s.values())}
+    usage = {"threads": 1, "cpu_s": sum(work_s.values()), "total_s": 10.0, **fields}
+    return LaneUsage(name, work_s=work_s, wait_s=wait_s, **usage)
 
+
+def test_how_busy_a_lane_is():
+    assert LaneUsage("idle").busy == 0.0
+    assert usage_of(work_s=2.5).busy == 0.25
+    assert usage_of(work_s=0.0).busy == 0.0
+    assert usage_of(work_s=2.5, wait_s={"wait for input": 12.0}).busy == 0.0, "sums of other threads may be later"
+    waiting = {GPU: 5.0, "wait for input": 2.5}
+    assert usage_of(work_s=2.5, wait_s=waiting, gpu_s={"draw": 6.0}).busy == 0.75
+    assert usage_of(work_s=2.5, wait_s=waiting).busy == 0.25, "a lane of the host waits for the work of others"
+
+
+def test_how_long_a_lane_waits_for_its_own_work_on_the_gpu():
+    assert usage_of(wait_s={GPU: 5.0}, gpu_s={"draw": 1.0}).on_gpu_s == 5.0
+    assert usage_of(wait_s={GPU: 5.0}).on_gpu_s == 0.0
+    assert usage_of(wait_s={"wait for input": 5.0}, gpu_s={"draw": 1.0}).on_gpu_s == 0.0
+
+
+def test_lanes_of_threads():
     usages = lane_usages([
-        track("source/clips/a", work_s={"decode": 1.0}, cpu_s=0.5),
-        track("source/b", work_s={"decode": 3.0}, wait_s={"wait": 1.0}, cpu_s=1.0),
-        track("ahead/0", work_s={"decode": 3.0}),
-        track("detect.preprocess/0", work_s={"infer": 1.0}, wait_s={"wait": 7.0}),
-        track("detect.preprocess/0", "cuda:0", work_s={"infer": 6.0}),
-        track("jsonl/0"),
+        Sums("main", work_s={"read": 1.0}, cpu_s=0.25),
+        Sums("detect/0", work_s={"infer": 1.0}, wait_s={"wait": 2.0}, cpu_s=0.5),
+        Sums("detect/1", work_s={"infer": 3.0, "draw": 4.0}, wait_s={"wait": 5.0}, cpu_s=0.75),
+        Sums("detect/0", "cuda:0", work_s={"infer": 0.5}),
+        Sums("detect/1", "cuda:0", work_s={"infer": 0.25}),
+        Sums("waits/0", wait_s={"wait": 1.0}),
+        Sums("gpu/0", "cuda:0", work_s={"infer": 7.0}),
+        Sums("source/a/b", work_s={"decode": 1.0}),
     ])  # fmt: skip
-    source, detect = usages
-    assert (source.name, source.threads, source.total_s, source.cpu_s) == ("source", 3, 8.0, 1.5)
-    assert source.work_s == {"decode": 7.0}
-    assert (detect.name, detect.threads, detect.total_s) == ("detect.preprocess", 1, 8.0)
-    assert detect.gpu_s == {"infer": 6.0}
-    assert source.summary() == {"threads": 3, "busy": 0.875, "decode": 0.875, "wait": 0.125, "on a CPU core": 0.188}
+    assert usages == [
+        LaneUsage("main", work_s={"read": 1.0}, cpu_s=0.25, threads=1, total_s=1.0),
+        LaneUsage(
+            "detect", work_s={"infer": 4.0, "draw": 4.0}, wait_s={"wait": 7.0}, cpu_s=1.25, threads=2, total_s=15.0,
+            gpu_s={"infer": 0.75},
+        ),
+        LaneUsage("waits", wait_s={"wait": 1.0}, threads=1, total_s=1.0),
+        LaneUsage("source", work_s={"decode": 1.0}, threads=1, total_s=1.0),
+    ]  # fmt: skip
+
+
+THIS = "draw is busy {} % of the time: this stage is the limit"
+
+
+NONE = "draw is busy most, {} % of the time: no stage alone is the limit"
+
+
+PACE = "draw is busy most, {} % of the time: the sources' own pace is the limit"
+
+
+CORE = "decode and draw are all busy, and wait for a core: the CPU is the limit, and {} takes most of it"
+
+
+OFF = "; {} % of its work is waiting for a core, a device, a disk or Python's lock"
+
+
+ON_GPU = "infer keeps the GPU busy, its thread waits for it {} % of the time: the network is the limit"
+
+
+@pytest.mark.parametrize(
+    ("lanes", "limit"),
+    [
+        ([usage_of(work_s=6.9)], NONE.format(69)),
+        ([usage_of(work_s=7.5), usage_of("video", 7.25)], THIS.format(75)),
+        ([usage_of("video", 7.25), usage_of(work_s=7.5)], THIS.format(75)),
+        ([usage_of(work_s=10.0, wait_s={"wait": 0.0})], THIS.format(100)),
+        # the pace of the sources
+        ([usage_of("source", 1.0, wait_s={"wait for the pace": 5.1, "x": 3.9}), usage_of(work_s=4.0)], PACE.format(40)),
+        ([usage_of("source", 1.0, wait_s={"wait for the pace": 4.0, "x": 5.0}), usage_of(work_s=4.0)], NONE.format(40)),
+        ([usage_of("source", 1.0, wait_s={"wait for the pace": 5.0, "x": 4.0}), usage_of(work_s=4.0)], NONE.format(40)),
+        (
+            [
+                usage_of("source", 1.0, wait_s={"wait for the pace": 3.0, "wait for packets": 3.0, "x": 3.0}),
+                usage_of(work_s=4.0),
+            ],
+            PACE.format(40),
+        ),
+        # cores
+        ([usage_of("decode", 9.0, cpu_s=7.0), usage_of(work_s=8.0, cpu_s=6.2)], CORE.format("decode")),
+        ([usage_of("decode", 9.0, cpu_s=6.0), usage_of(work_s=8.0, cpu_s=6.2)], CORE.format("draw")),
+        ([usage_of("decode", 9.0, cpu_s=8.0), usage_of(work_s=9.5, cpu_s=7.0)], THIS.format(95) + OFF.format(26)),
+        ([usage_of("decode", 6.9, cpu_s=1.0), usage_of(work_s=8.0, cpu_s=2.0)], THIS.format(80) + OFF.format(75)),
+        ([usage_of("decode", 8.0, cpu_s=7.0), usage_of(work_s=9.5, cpu_s=7.7)], THIS.format(95)),
+        (
+            [
+                usage_of("decode", 8.0, cpu_s=1.0),
+                usage_of(work_s=9.5, cpu_s=1.9),
+                usage_of("infer", 1.0, gpu_s={"infer": 1.0}),
+            ],
+            THIS.format(95) + OFF.format(80),
+        ),
+        # the GPU
+        ([usage_of("infer", 7.0, wait_s={GPU: 2.1, "x": 0.9}, gpu_s={"infer": 3.0})], ON_GPU.format(21)),
+        (
+            [usage_of("pre", 1.0, wait_s={GPU: 8.0, "x": 1.0}, gpu_s={"pre": 1.0, "infer": 6.0, "post": 2.0})],
+            ON_GPU.format(80),
+        ),
+        (
+            [usage_of("infer", 7.0, wait_s={GPU: 1.0, "x": 2.0}, gpu_s={"infer": 3.0})],
+            "infer is busy 70 % of the time, with what else its thread does 80 %: the network is the limit",
+        ),
+        # what else the thread does
+        ([usage_of("lane", {"draw": 7.5, "other": 0.25})], THIS.format(75)),
+        (
+            [usage_of("lane", {"draw": 7.5, "other": 0.75})],
+            "draw is busy 75 % of the time, with what else its thread does 82 %: this stage is the limit",
+        ),
+        # threads
+        (
+            [usage_of(work_s=15.0, wait_s={"x": 5.0}, total_s=20.0, threads=2)],
+            "draw is busy 75 % of the time, on each of 2 threads: this stage is the limit",
+        ),
+        ([usage_of(work_s=15.0, wait_s={"x": 5.0}, total_s=20.0)], THIS.format(75)),
+        # work that is not on a core
+        ([usage_of(work_s=8.0, cpu_s=6.5)], THIS.format(80)),
+        ([usage_of(work_s=8.0, cpu_s=6.0)], THIS.format(80) + OFF.format(25)),
+        ([usage_of("other", 8.0)], "other is busy 80 % of the time: this stage is the limit"),
+        ([usage_of("idle", {}), usage_of(work_s=7.5)], THIS.format(75)),
+    ],
+)
+def test_what_is_the_limit(lanes, limit):
+    assert find_bottleneck(lanes, ROLES) == limit

@@ -1,7 +1,6 @@
 """What alarms are about, made of the counts of a run."""
 
 import math
-import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -26,10 +25,8 @@ def observed(state, wanted=FACTS):
     return Observer(wanted, lambda: {"gate": state}, [])
 
 
-def started_source(**more):
-    state = SourceState(**more)
-    state.begun = True
-    return state
+def started_source(state="running", **more):
+    return SourceState(begun=True, state=state, **more)
 
 
 def test_each_fact_has_its_words_and_is_known_by_somebody():
@@ -42,42 +39,6 @@ def test_each_fact_has_its_words_and_is_known_by_somebody():
     for name, text in _TEXTS.items():
         values = {name: "lost" if FACTS[name].values else 0.5}
         assert "{" not in alarm_text([name], values, AlarmSubject("gate", "camera", {})), text
-
-
-def test_how_long_a_source_is_down():
-    state = started_source()
-    observer = observed(state)
-    state.set_state("running")
-    assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
-    state.frames = 10
-    observer.snapshot(NOW + 1)
-    state.set_state("reconnecting", "timeout")
-    state.since_s = time.time() - 0.5
-    snapshot = observer.snapshot(NOW + 2)
-    assert snapshot.sources["gate"]["down_s"] == pytest.approx(0.5, abs=0.2)
-    assert (snapshot.sources["gate"]["cause"], snapshot.pipeline["sources_down"]) == ("timeout", 1)
-    state.set_state("failed", "timeout")
-    assert observer.snapshot(NOW + 32).sources["gate"]["down_s"] == pytest.approx(30.5, abs=0.2), (
-        "it goes on to be down"
-    )
-    for word in ("paused", "ended", "running"):
-        state.set_state(word)
-        assert observer.snapshot(NOW + 33).sources["gate"]["down_s"] == 0
-    state.set_state("reconnecting", "lost")
-    state.since_s = time.time() - 10_000
-    assert observer.snapshot(NOW + 34).sources["gate"]["down_s"] <= 33, "a clock that was set is no reason"
-
-
-def test_a_file_that_waits_for_its_turn_is_neither_down_nor_quiet():
-    state = SourceState()
-    observer = observed(state)
-    assert observer.snapshot(NOW).sources["gate"]["down_s"] == 0
-    assert observer.snapshot(NOW + 100).sources["gate"]["quiet_s"] == 0
-    state.begun = True
-    facts = observer.snapshot(NOW + 130).sources["gate"]
-    assert (facts["down_s"] > 0, facts["quiet_s"]) == (True, 30)
-    state.frames = 1
-    assert observer.snapshot(NOW + 131).sources["gate"]["quiet_s"] == 0
 
 
 def test_shares_are_those_of_the_last_seconds():
@@ -112,17 +73,6 @@ def test_latency_is_that_of_the_last_seconds():
     assert "latency_p95_s" not in observed(state, {"down_s"}).snapshot(NOW).sources["gate"], "nobody asks for it"
 
 
-def test_coming_back_is_counted_over_an_hour():
-    state = started_source()
-    observer = observed(state)
-    for minute in range(180):
-        state.reconnects += minute < 60
-        facts = observer.snapshot(NOW + 60 * minute).sources["gate"]
-        if minute == 59:
-            assert facts["reconnects_1h"] == pytest.approx(60, abs=1)
-    assert facts["reconnects_1h"] == 0
-
-
 def test_coming_back_counts_for_an_hour():
     state = started_source()
     observer = observed(state)
@@ -154,28 +104,6 @@ def test_where_a_pipeline_writes():
     )
     paths = folders(build(read_text(text, registry=registry())))
     assert paths == [Path(name) for name in ("out", "db", "spools/c", "var")]
-
-
-def test_the_fullest_disk_counts(tmp_path, monkeypatch):
-    from collections import namedtuple
-
-    use = namedtuple("use", "total used free")
-    free = {str(tmp_path): 9, "/": 4}
-    monkeypatch.setattr(module.shutil, "disk_usage", lambda path: use(10**10, 0, free[str(path)] * 10**9))
-    snapshot = Observer({"disk_free_gb"}, dict, [], [tmp_path / "not" / "there", Path("/"), tmp_path]).snapshot(NOW)
-    assert (snapshot.pipeline["disk_free_gb"], snapshot.about["disk_free_gb"]) == (4, "/")
-    assert snapshot.pipeline["disk_used_share"] == pytest.approx(0.6)
-
-
-def test_several_processes_are_one_pipeline():
-    whole = {"total_fps": 10.0, "stage_call_s": 2.0, "disk_free_gb": 5.0}
-    first = HealthSnapshot({"a": {"down_s": 0.0}}, whole, {"stage_call_s": "x"})
-    whole = {"total_fps": 5.0, "stage_call_s": 7.0, "disk_free_gb": 6.0}
-    second = HealthSnapshot({"b": {"down_s": 3.0}}, whole, {"stage_call_s": "y"})
-    merged = merge_snapshots([first, second])
-    assert merged.sources.keys() == {"a", "b"}
-    assert merged.pipeline == {"total_fps": 15.0, "stage_call_s": 7.0, "disk_free_gb": 5.0}
-    assert merged.about == {"stage_call_s": "y"}
 
 
 def test_how_long_an_emitter_has_delivered_nothing(monkeypatch):
@@ -262,3 +190,198 @@ def test_the_memory_of_the_gpu():
     snapshot = Observer({"gpu_memory_share"}, dict, [], [], Device("cuda", 0)).snapshot(NOW)
     assert 0 < snapshot.pipeline["gpu_memory_share"] < 1
     assert snapshot.about["gpu_memory_share"] == "cuda:0"
+
+
+RUNNING = {"state": "running", "cause": "", "down_s": 0.0, "quiet_s": 1.0, "fps_in": 25.0, "fps_out": 20.0}
+
+
+class Clock:
+    """Both clocks: the monotonic one, and the time of day."""
+
+    def __init__(self) -> None:
+        self.now_s, self.time_s = NOW, 1e9
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def time(self) -> float:
+        return self.time_s
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    fake_clock = Clock()
+    monkeypatch.setattr(module, "time", fake_clock)
+    return fake_clock
+
+
+def facts_at(state, wanted=FACTS):
+    """A function that observes one source at a time, and returns its facts."""
+    observer = Observer(wanted, lambda: {"gate": state}, [])
+    return lambda now_s: observer.snapshot(now_s).sources["gate"]
+
+
+def test_shares_lie_between_nothing_and_everything():
+    state = started_source()
+    look = facts_at(state)
+    assert (look(NOW)["drop_rate"], look(NOW)["fail_rate"]) == (0.0, 0.0)
+    state.frames, state.failed = 1, 1
+    state.drops.add("frames dropped: over age", 1)
+    assert (look(NOW + 1)["drop_rate"], look(NOW + 1)["fail_rate"]) == (1.0, 1.0)
+    state.frames, state.failed = 2, 5
+    state.drops.add("frames dropped: over age", 5)
+    assert (look(NOW + 2)["drop_rate"], look(NOW + 2)["fail_rate"]) == (1.0, 1.0), "those that came before count too"
+
+
+def test_a_source_is_down_from_when_its_state_changed(clock):
+    state = started_source(since_s=clock.time_s)
+    look = facts_at(state)
+    assert look(NOW)["down_s"] == 0.0
+    state.state, state.since_s = "reconnecting", clock.time_s
+    clock.time_s += 2.5
+    assert look(NOW + 10)["down_s"] == 2.5
+    clock.time_s += 50.0
+    assert look(NOW + 11)["down_s"] == 3.5, "from now on by the monotonic clock"
+    state.state = "running"
+    assert look(NOW + 12)["down_s"] == 0.0
+    state.state = "failed"
+    state.since_s = clock.time_s + 100
+    assert look(NOW + 13)["down_s"] == 0.001, "it is down, if only just"
+    assert look(NOW + 14)["down_s"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("state", "turn_came", "down", "quiet_s"),
+    [
+        ("connecting", False, False, 0.0), ("connecting", True, True, 5.0), ("running", True, False, 5.0),
+        ("reconnecting", True, True, 5.0), ("failed", True, True, 5.0), ("failed", False, True, 0.0),
+        ("paused", True, False, 0.0), ("ended", True, False, 0.0),
+    ],
+)  # fmt: skip
+def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, down, quiet_s):
+    source_state = SourceState(begun=turn_came, state=state, since_s=clock.time_s, cause="lost")
+    look = facts_at(source_state)
+    assert look(NOW)["quiet_s"] == 0.0
+    facts = look(NOW + 5)
+    assert (facts["state"], facts["cause"]) == (state, "lost")
+    assert (facts["down_s"] > 0, facts["quiet_s"]) == (down, quiet_s)
+    source_state.frames += 1
+    assert look(NOW + 8)["quiet_s"] == 0.0
+    assert look(NOW + 9)["quiet_s"] == (1.0 if quiet_s else 0.0)
+
+
+def test_rates_are_known_once_there_are_two_counts():
+    state = started_source(frames=0)
+    look = facts_at(state)
+    assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
+    state.sample(NOW)
+    state.frames, state.out = 50, 40
+    state.sample(NOW + 2)
+    assert (look(NOW)["fps_in"], look(NOW)["fps_out"]) == (25.0, 20.0)
+    for still in ("paused", "ended"):
+        state.state = still
+        assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
+    state.state, state.begun = "running", False
+    assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
+
+
+def test_only_the_facts_that_are_wanted_are_computed():
+    state = started_source(latency=Histogram())
+    assert not {"reconnects_1h", "latency_p50_s", "latency_p95_s"} & facts_at(state, {"down_s"})(NOW).keys()
+    assert {"latency_p50_s", "latency_p95_s"} < facts_at(state, {"latency_p50_s"})(NOW).keys()
+    assert {"latency_p50_s", "latency_p95_s"} < facts_at(state, {"latency_p95_s"})(NOW).keys()
+    assert "reconnects_1h" in facts_at(state, {"reconnects_1h"})(NOW)
+    assert "latency_p50_s" not in facts_at(started_source())(NOW), "it has no latency"
+
+    def machine(wanted):
+        return Observer(wanted, dict, [], [Path()]).snapshot(NOW).pipeline.keys() & {"disk_free_gb", "memory_gb"}
+
+    assert machine({"down_s"}) == set()
+    assert machine({"disk_free_gb"}) == machine({"disk_used_share"}) == {"disk_free_gb"}
+    assert machine({"memory_gb"}) == {"memory_gb"}
+
+
+def test_a_source_that_is_added_again_begins_anew():
+    states = {"gate": started_source(reconnects=3)}
+    observer = Observer(FACTS, lambda: states, [])
+    observer.snapshot(NOW)
+    states["gate"].reconnects = 5
+    assert observer.snapshot(NOW + 5).sources["gate"]["reconnects_1h"] == 2.0
+    states["gate"] = started_source(reconnects=8)
+    facts = observer.snapshot(NOW + 10).sources["gate"]
+    assert (facts["reconnects_1h"], facts["quiet_s"]) == (0.0, 0.0)
+
+
+def test_the_facts_of_the_pipeline(clock):
+    clock.now_s = NOW - 40
+    lost = started_source(state="reconnecting", since_s=clock.time_s)
+    states = {
+        "a": started_source(),
+        "b": lost,
+        "c": started_source(state="ended"),
+        "d": started_source(state="failed", removed=True),
+    }
+    for fps, state in zip((25, 5, 10, 100), states.values(), strict=True):
+        for second in (0, 1):
+            state.out = fps * second
+            state.sample(second)
+    observer = Observer(FACTS, lambda: states, [])
+    snapshot = observer.snapshot(NOW)
+    names = ("sources", "sources_down", "total_fps", "uptime_s", "stage_call_s")
+    assert [snapshot.pipeline[name] for name in names] == [2, 1, 40.0, 40.0, 0.0]
+    assert snapshot.sources.keys() == {"a", "b", "c"}
+    clock.now_s = NOW + 2
+    assert observer.snapshot().pipeline["uptime_s"] == 42.0
+    assert observer.snapshot(0.0).pipeline["uptime_s"] == 40 - NOW
+
+
+def test_the_longest_call_of_a_stage():
+    calls = {"idle": None, "short": (NOW - 2, 1), "long": (NOW - 7, 2), "later": (NOW - 7, 3), "last": (NOW, 4)}
+    runners = [SimpleNamespace(call=call, node=SimpleNamespace(id=id_), instances=list) for id_, call in calls.items()]
+    snapshot = Observer(FACTS, dict, runners).snapshot(NOW)
+    assert (snapshot.pipeline["stage_call_s"], snapshot.about["stage_call_s"]) == (7.0, "long")
+    snapshot = Observer(FACTS, dict, runners[:1]).snapshot(NOW)
+    assert snapshot.pipeline["stage_call_s"] == 0.0
+    assert "stage_call_s" not in snapshot.about
+    snapshot = Observer(FACTS, dict, runners[-1:]).snapshot(NOW)
+    assert (snapshot.pipeline["stage_call_s"], snapshot.about["stage_call_s"]) == (0.0, "last")
+
+
+def test_a_disk_that_does_not_answer_is_passed_over(monkeypatch, tmp_path):
+    answers = {"lost": None, "empty": (0, 0), "full": (400, 100), "same": (200, 100), "roomy": (1000, 900)}
+    for name in answers:
+        (tmp_path / name).mkdir()
+
+    def usage(path):
+        if answers[path.name] is None:
+            raise OSError("it is gone")
+        total, free = answers[path.name]
+        return SimpleNamespace(total=total * 10**9, used=0, free=free * 10**9)
+
+    monkeypatch.setattr(module.shutil, "disk_usage", usage)
+
+    def disks(*names):
+        snapshot = Observer({"disk_used_share"}, dict, [], [tmp_path / name for name in names]).snapshot(NOW)
+        return [snapshot.pipeline.get("disk_free_gb"), snapshot.pipeline.get("disk_used_share"), snapshot.about]
+
+    about = {name: str(tmp_path / "full") for name in ("disk_free_gb", "disk_used_share")}
+    assert disks("lost", "empty", "roomy", "full", "same") == [100.0, 0.75, about]
+    assert disks("lost", "empty") == [None, None, {}]
+
+
+def test_merged_facts_are_sums_or_the_worst_of_all():
+    parts = [
+        HealthSnapshot(
+            {name: RUNNING}, {"memory_gb": memory, "disk_free_gb": free, "undelivered_s": late},
+            {"disk_free_gb": f"disk {name}", "undelivered_s": f"hook {name}"}, {name: (1, 2.0, 3, 4)},
+        )
+        for name, memory, free, late in (("a", 1.0, 9.0, 5.0), ("b", 2.0, 3.0, 8.0), ("c", 4.0, 7.0, 6.0))
+    ]  # fmt: skip
+    parts.append(HealthSnapshot(pipeline={"undelivered_s": 8.0}, about={"undelivered_s": "hook d"}))
+    merged = merge_snapshots(parts)
+    assert merged.pipeline == {"memory_gb": 7.0, "disk_free_gb": 3.0, "undelivered_s": 8.0}
+    assert merged.about == {"disk_free_gb": "disk b", "undelivered_s": "hook b"}
+    assert merged.sources == dict.fromkeys("abc", RUNNING)
+    assert merged.last_frames == dict.fromkeys("abc", (1, 2.0, 3, 4))
+    assert merge_snapshots([]) == HealthSnapshot()
+    assert merge_snapshots([HealthSnapshot(pipeline={"uptime_s": 3.0})]).about == {}

@@ -5,6 +5,7 @@ import io
 import av
 import pytest
 from support import clips, coded
+from support.clock import FakeClock
 from support.messages import collect
 
 from streamkit.media.ring import PacketRing
@@ -108,16 +109,9 @@ def test_a_video_starts_at_the_next_keyframe_with_record_times(path):
     assert live.pictures() == [(round((number - 20) / 25, 4), number) for number in range(20, 39)]
 
 
-class Clock:
-    now_s = 1000.0
-
-    def __call__(self):
-        return self.now_s
-
-
 def watched_from(path, viewed, *, step_s, frames=40, reconnects=()):
     """What viewers get who watch at the frames in `viewed`, by generation; a frame comes each `step_s` seconds."""
-    live, clock = Live(), Clock()
+    live, clock = Live(), FakeClock()
     tap = PacketTap("gate", live, clock=clock)
     with av.open(str(path)) as container:
         stream = container.streams.video[0]

@@ -1,13 +1,22 @@
 """Clips around events, from real videos through real pipelines; each is decoded again."""
 
+import shutil
+from pathlib import Path
+
 import av
 import pytest
+from support.clips import write
+from support.messages import collect
 from support.recorded import events, run_fixture, shown, ticker, video_fixture  # noqa: F401  fixtures
 
 from streamkit.config.graph import build
 from streamkit.config.pipeline_config import read_text
-from streamkit.core.errors import ConfigError
-from streamkit.core.stage import default_registry
+from streamkit.core.counters import Counters
+from streamkit.core.data import Frame
+from streamkit.core.errors import ConfigError, OutputError
+from streamkit.core.stage import Context, default_registry
+from streamkit.media.ring import PacketRef, PacketRing
+from streamkit.stages.video.record import Record
 
 
 def test_a_clip_of_an_event(run, video, tmp_path):
@@ -210,3 +219,170 @@ stages:
     done = run_pipeline(text, device="cuda", extra=[ticker()])
     (event,) = events(done, "ticked")
     assert dict(shown(tmp_path / event["data"]["clip"]))[event["data"]["clip_s"]] == 90
+
+
+@pytest.fixture(scope="module")
+def indexed_videos(tmp_path_factory):
+    """100 frames, 25 a second, a keyframe every 10: without and with B frames."""
+    folder = tmp_path_factory.mktemp("indexed_videos")
+    return {
+        bf: write(folder / f"{bf}.mp4", frames=100, options={"g": "10", "bf": str(bf), "sc_threshold": "0"})
+        for bf in (0, 2)
+    }
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+class FedRecorder:
+    """A `record` that gets the frames of a video, whose packets lie in a ring, with events on some of them."""
+
+    def __init__(self, video, *, limit=1 << 30, skip=0, **options):
+        self.logged = collect()
+        self.out = []
+        self.later_s = 0.0
+        self.stage = Record(**{"when": "door.crossed", "before": 0.0, "after": 0.0, "path": "c/{time}.mp4", **options})
+        self.stage.context = Context(id="record", counters=Counters())
+        self.stage.open()
+        self.limit = limit
+        self.connect(video, skip)
+
+    def connect(self, video, skip=0):
+        """Read a video into a ring of its own, as a source does that starts or restarts."""
+        self.ring = PacketRing(("record",), limit_bytes=self.limit)
+        with av.open(str(video)) as source:
+            stream = source.streams.video[0]
+            self.ring.begin(stream)
+            packets = [packet for packet in source.demux(stream) if packet.size][skip:]
+            for packet in packets:
+                self.ring.put(packet)
+            # frames come in the order shown, each with the number of its packet
+            self.places = [number for _, number in sorted((p.pts, n) for n, p in enumerate(packets))]
+
+    def write(self, indices, at=(), time_s=None):
+        for index in indices:
+            frame = Frame("gate", index, index / 25 + self.later_s, 64, 48, time_s=time_s and time_s + index / 25)
+            frame._state.packet_ref = PacketRef(self.ring, self.places[index])
+            if index in at:
+                frame._state.stage = "door"
+                frame.emit("crossed", n=index)
+            frame._state.stage = "record"
+            self.stage.write(frame)
+            self.out.append(frame)
+        return self
+
+    @property
+    def counts(self):
+        return dict(self.stage.context.counters.values)
+
+    def event_data(self, kind):
+        return [(frame.index, event.data) for frame in self.out for event in frame.events if event.kind == kind]
+
+
+def frames_in(name):
+    """The frames that a clip shows, by its length, and the times of its packets."""
+    with av.open(f"c/{name}") as back:
+        return [round(float(frame.time) * 25) for frame in back.decode(video=0)]
+
+
+@pytest.mark.parametrize(
+    ("at", "before", "after", "first", "last"),
+    [
+        (25, 0.0, 0.0, 20, 25),
+        (30, 0.0, 0.0, 30, 30),
+        (25, 0.2, 0.4, 20, 34),
+        (25, 0.24, 0.4, 10, 34),
+        (30, 0.0, 0.2, 30, 34),
+        (3, 9.0, 1.0, 0, 27),
+    ],
+)
+@pytest.mark.usefixtures("here")
+def test_a_clip_is_from_the_keyframe_before_to_the_time_after(indexed_videos, at, before, after, first, last):
+    recorder = FedRecorder(indexed_videos[0], before=before, after=after).write(range(100), [at])
+    recorder.stage.close()
+    (name,) = (path.name for path in Path("c").iterdir())
+    seen = frames_in(name)
+    assert seen == list(range(last - first + 1))
+    ((_, crossed),) = recorder.event_data("crossed")
+    ((index, recorded),) = recorder.event_data("recorded")
+    assert crossed["clip"] == recorded["clip"] == f"c/{name}"
+    assert crossed["n"] == at
+    assert recorded["start_s"] == round(first / 25, 3)
+    assert recorded["duration_s"] == round(len(seen) / 25, 3)
+    assert index == last + 1, "it is whole with the first frame behind it"
+    assert recorder.counts == {"clips recorded": 1}
+    assert recorder.ring.size_bytes == 0, "nothing is held any more"
+
+
+@pytest.mark.parametrize("after", [n / 25 for n in (0, 1, 2, 3, 7)])
+@pytest.mark.usefixtures("here")
+def test_with_b_frames_no_frame_shown_before_the_end_is_missing(indexed_videos, after):
+    recorder = FedRecorder(indexed_videos[2], after=after).write(range(100), [25])
+    recorder.stage.close()
+    (name,) = (path.name for path in Path("c").iterdir())
+    seen = frames_in(name)
+    assert seen == list(range(len(seen)))
+    assert 20 + seen[-1] >= 25 + max(0, round(after * 25) - 1)
+    ((_, crossed),) = recorder.event_data("crossed")
+    assert crossed["clip_s"] == 0.2
+
+
+@pytest.mark.usefixtures("here")
+def test_a_name_has_the_events_time_and_the_file_the_time_of_its_first_frame(indexed_videos):
+    noon_s = 1785585600.0
+    recorder = FedRecorder(indexed_videos[0], path="c/{source}-{stage}-{kind}-{time}.mp4", before=1.0).write(
+        range(100), [80], noon_s
+    )
+    recorder.stage.close()
+    (path,) = Path("c").iterdir()
+    assert path.name == "gate-door-crossed-20260801T120003.200Z.mp4"
+    with av.open(str(path)) as back:
+        assert back.metadata["title"] == "gate crossed"
+        assert back.metadata["creation_time"].startswith("2026-08-01T12:00:02")
+
+
+@pytest.mark.usefixtures("here")
+def test_a_clip_that_ends_with_the_restart_of_its_source_is_reported_with_the_next_frame(indexed_videos):
+    recorder = FedRecorder(indexed_videos[0], after=60.0).write(range(40), at=[25])
+    recorder.connect(indexed_videos[0])
+    recorder.write(range(3))
+    ((index, recorded),) = recorder.event_data("recorded")
+    ((_, crossed),) = recorder.event_data("crossed")
+    assert (index, len(recorder.out)) == (0, 43)
+    assert (recorded["clip"], recorded["start_s"], recorded["duration_s"]) == (crossed["clip"], 0.8, 3.2)
+    assert recorder.counts == {"clips recorded": 1}
+
+
+@pytest.mark.usefixtures("here")
+def test_an_event_before_the_first_keyframe_has_no_clip(indexed_videos):
+    recorder = FedRecorder(indexed_videos[0], skip=1).write(range(20), [4, 12])
+    recorder.stage.close()
+    assert recorder.counts == {"events without a clip: no keyframe yet": 1, "clips recorded": 1}
+    assert [("clip" in fields) for _, fields in recorder.event_data("crossed")] == [False, True]
+
+
+@pytest.mark.usefixtures("here")
+def test_packets_that_are_evicted_while_a_clip_is_written_are_counted(indexed_videos):
+    recorder = FedRecorder(indexed_videos[0])
+    size = recorder.ring.size_bytes
+    recorder = FedRecorder(indexed_videos[0], limit=size, after=9.0).write(range(30), [25])
+    with av.open(str(indexed_videos[0])) as source:
+        more = source.demux(video=0)
+        while recorder.ring.get(33) is not None:  # as where memory is short
+            recorder.ring.put(next(more))
+    recorder.write(range(34, 100))
+    recorder.stage.close()
+    assert recorder.counts["clips recorded"] == 1
+    assert recorder.counts["packets missing in clips: out of memory"] >= 4
+
+
+@pytest.mark.usefixtures("here")
+def test_a_clip_whose_folder_is_removed_is_lost_and_counted(indexed_videos):
+    recorder = FedRecorder(indexed_videos[0], after=0.2).write(range(27), [25])
+    shutil.rmtree("c")
+    recorder.write(range(27, 100), [60])
+    with pytest.raises(OutputError, match="record: 1 clip under c could not be written"):
+        recorder.stage.close()
+    assert recorder.counts == {"clips lost: write failed": 1, "clips recorded": 1}

@@ -9,6 +9,7 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
+from support.clock import fake_time
 from support.messages import collect
 from support.rtsp import free_port, wait_until
 
@@ -17,6 +18,7 @@ from streamkit.core.data import Color, Device, Frame, Surface
 from streamkit.core.errors import DeviceError, OutputError
 from streamkit.core.stage import Context
 from streamkit.media import push as pushing
+from streamkit.stages.video import stream as module
 from streamkit.stages.video.stream import Stream
 
 SIZE = 160, 96
@@ -304,3 +306,121 @@ def test_pictures_on_a_gpu(tmp_path):
         out.write(device_frame)
     out.close()
     assert len(decoded(tmp_path / "gate.m3u8")) == 59
+
+
+class Receiver:
+    """Takes the place of the connection: refuses, takes, or loses what is pushed."""
+
+    def __init__(self):
+        self.refuses = False
+        self.connects_after = 1
+        self.tried_s = []
+        self.encodings = []
+        self.pushes = []
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    return fake_time(monkeypatch, module)
+
+
+@pytest.fixture
+def receiver(monkeypatch, clock):
+    fake = Receiver()
+
+    class Push:
+        def __init__(self, url, encoder, timeout_s):
+            self.connected = False
+            self.ticks = []
+            self.closed = False
+            fake.tried_s.append(round(clock.now_s - 1000.0, 3))
+            fake.pushes.append(self)
+
+        def write(self, surface, ticks):
+            if fake.refuses:
+                raise OutputError("cannot push to it: Connection refused")
+            self.ticks.append(ticks)
+            self.connected = len(self.ticks) >= fake.connects_after
+
+        def close(self):
+            self.closed = True
+
+    def encoder(chosen, encoding, surface, rate, *rest):
+        fake.encodings.append((encoding, rate))
+
+    monkeypatch.setattr(module, "Push", Push)
+    monkeypatch.setattr(module, "make_encoder", encoder)
+    return fake
+
+
+def surface(width=64, height=48):
+    return Surface(np.full((height * 3 // 2, width), 128, np.uint8), Color("bt601"))
+
+
+def frame_at(pts_s, **options):
+    return Frame("gate", 0, pts_s, 64, 48, options.get("surface") or surface())
+
+
+def sink_on_clock(**options):
+    stage = Stream(url="rtsp://ann:secret@host/gate", encoder="cpu", **options)
+    stage.logged = collect()
+    stage.context = Context(id="stream", counters=Counters())
+    stage.open()
+    return stage
+
+
+def counts(out):
+    return dict(out.context.counters.values)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "fps", "rate", "gop"),
+    [
+        (0.04, None, Fraction(25), 50),
+        (1 / 240, None, Fraction(240), 480),
+        (1 / 241, None, Fraction(25), 50),
+        (10.0, None, Fraction(1, 10), 1),
+        (10.1, None, Fraction(25), 50),
+        (0.04, 5.0, Fraction(5), 10),
+        (0.04, 50.0, Fraction(25), 50),
+        (1001 / 30000, None, Fraction(30000, 1001), 60),
+    ],
+)
+def test_rate_and_keyframes_come_from_the_first_two_frames(receiver, step_s, fps, rate, gop):
+    out = sink_on_clock(fps=fps)
+    out.write(frame_at(0.0))
+    out.write(frame_at(step_s))
+    ((encoding, encoder_rate),) = receiver.encodings
+    assert float(encoder_rate) == pytest.approx(float(rate), rel=1e-4)
+    assert (encoding.gop, encoding.live, encoding.codec) == (gop, True, "h264")
+    assert sink_on_clock(gop=7).gop == 7
+
+
+def test_waits_between_two_tries_double_up_to_the_longest(receiver, clock):
+    receiver.refuses = True
+    out = sink_on_clock(max_backoff=3.0)
+    for n in range(200):
+        clock.now_s = 1000.0 + n / 10
+        out.write(frame_at(n / 10))
+    assert receiver.tried_s == [0.1, 0.6, 1.6, 3.6, 6.6, 9.6, 12.6, 15.6, 18.6]
+    assert counts(out) == {
+        "frames not streamed: first frame": 1,
+        "frames not streamed: no connection": 199,
+        "stream connections lost or refused": 9,
+        "stream reconnects": 8,
+    }
+    assert set(out.logged) == {"cannot push to it: Connection refused; retrying until it works"}
+
+
+def test_frames_count_as_streamed_once_there_is_a_connection(receiver):
+    receiver.connects_after = 3
+    out = sink_on_clock()
+    seen = []
+    for n in range(6):
+        out.write(frame_at(n / 25))
+        seen.append(counts(out).get("frames streamed", 0))
+    assert seen == [0, 0, 0, 3, 4, 5]
+    assert out.logged == ["gate is streamed to rtsp://ann:***@host/gate"]
+    out.close()
+    assert receiver.pushes[0].closed
+    assert counts(out) == {"frames not streamed: first frame": 1, "frames streamed": 5}

@@ -21,6 +21,8 @@ from streamkit.core.stage import Context, RuntimeContext
 from streamkit.io.outputs import AtomicFile
 from streamkit.media import encode
 from streamkit.media import encoders as module
+from streamkit.media.encode import TIME_BASE
+from streamkit.media.mux import LONGEST_GAP
 from streamkit.stages.video.video import Video
 
 
@@ -362,3 +364,67 @@ def test_a_real_video_goes_through_unharmed(tmp_path, test_data):
         for decoded, pixels in zip(back.decode(video=0), pictures, strict=True):
             error = np.mean((decoded.reformat(format="nv12").to_ndarray().astype(float) - pixels) ** 2)
             assert 10 * np.log10(255**2 / max(error, 1e-9)) > 36
+
+
+NOON = 1785585600.0  # 2026-08-01T12:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("codec", "suffix", "step_s"),
+    [
+        ("h264", "mp4", 9.0),
+        ("h264", "mp4", 11.0),
+        ("hevc", "mkv", 80.0),
+        ("h264", "mkv", 370.0),
+        ("hevc", "mp4", 380.0),
+    ],
+)
+def test_frames_far_apart_are_all_in_the_file(tmp_path, codec, suffix, step_s):
+    """A time lapse: with B frames the times of decoding and showing differ by several frames."""
+    out = sink(tmp_path / f"a.{suffix}", codec=codec)
+    for i in range(20):
+        out.write(frame(i, i * step_s))
+    out.close()
+    times_s = sorted(at for name in names(tmp_path) for at in times(tmp_path / name))
+    assert times_s == [i * int(step_s) for i in range(20)]
+    assert len(names(tmp_path)) == (1 if step_s < 373 else 20)
+
+
+@pytest.mark.parametrize(
+    ("before", "gap_s", "files"), [(1, 370, 1), (1, 400, 2), (2, 90, 1), (3, 94, 2), (40, 90, 1), (40, 370, 2)]
+)
+def test_a_hole_in_time_that_no_file_can_hold_begins_another(tmp_path, before, gap_s, files):
+    out = sink(tmp_path / "a.mp4")
+    written_s = [Fraction(i, 25) for i in range(before)]
+    written_s += [written_s[-1] + gap_s + Fraction(i, 25) for i in range(12)]
+    for i, at in enumerate(written_s):
+        out.write(frame(i, float(at)))
+    out.close()
+    times_s = sorted(at for name in names(tmp_path) for at in times(tmp_path / name))
+    assert [float(at) for at in times_s] == pytest.approx([float(at) for at in written_s], abs=1e-6)
+    assert len(names(tmp_path)) == files
+
+
+@pytest.mark.parametrize(("more", "files"), [(0, 1), (1, 2)])
+def test_the_longest_gap_of_a_file(tmp_path, more, files):
+    out = sink(tmp_path / "a.mp4")
+    for i, ticks in enumerate((0, LONGEST_GAP, 2 * LONGEST_GAP + more)):
+        out.write(frame(i, float(ticks * TIME_BASE)))
+    out.close()
+    assert len(names(tmp_path)) == files
+    assert sum(len(times(tmp_path / name)) for name in names(tmp_path)) == 3
+
+
+def test_only_a_cameras_file_has_a_date(tmp_path):
+    for path, time_s in ((tmp_path / "file.mp4", None), (tmp_path / "gate.mp4", NOON)):
+        out = sink(path)
+        for i in range(3):
+            out.write(frame(i, 5 + i / 25, time_s=time_s and time_s + i / 25))
+        out.close()
+    dates = {}
+    for name in names(tmp_path):
+        with av.open(str(tmp_path / name)) as back:
+            dates[name] = back.metadata.get("creation_time")
+        first = times(tmp_path / name)[0]
+        assert first == (5 if name == "file.mp4" else 0)
+    assert dates == {"file.mp4": None, "gate-20260801T120000Z.mp4": "2026-08-01T12:00:00.000000Z"}

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from support.clock import FakeClock
 
 from streamkit.core.retry import Retry
 from streamkit.stages.inference.ask import asker as asker_module
@@ -55,20 +56,8 @@ def test_a_server_that_refuses_both_forms_is_tried_once_each(vlm, ask):
     assert [ask().counts["ask calls"] for _ in range(3)] == [2, 1, 1]
 
 
-class Clock:
-    """A clock that only sleep moves."""
-
-    now_s = 0.0
-
-    def monotonic(self):
-        return self.now_s
-
-    def sleep(self, seconds):
-        self.now_s += seconds
-
-
 def test_retry_waits_follow_the_servers_retry_after(vlm, ask, monkeypatch):
-    clock = Clock()
+    clock = FakeClock(0.0)
     called_s = []
     monkeypatch.setattr(asker_module, "time", clock)
     headers = [{}, {"Retry-After": "3"}, {"Retry-After": "600"}]
