@@ -152,7 +152,7 @@ def test_the_head_in_the_metadata_identifies_rtdetr(head, family, tmp_path):
     assert derive(shaped(tmp_path / "best.onnx", {"o": ["N", 300, 6]}, metadata=meta)).card().family == family
     other = shaped(tmp_path / "other.onnx", {"o": ["N", 300, 7]}, metadata=ultralytics(names=names, head=head))
     if head == "Detect":
-        assert "tried yolov8, yolo_e2e, yolov5; export it" in wrong(other)
+        assert "tried yolov8, yolov5, yolo_e2e; export it" in wrong(other)
     else:
         assert derive(other).card().family == "rtdetr"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""YOLO with anchors: one output, an anchor each with a box and a score per class, before non-max suppression.
+"""YOLO with anchors: an anchor each with a box and a score per class, before non-max suppression.
 
 | family | output | boxes |
 | --- | --- | --- |
@@ -8,6 +8,7 @@
 | `yolov8`, v9, v11 and v12 | (N, 4 + C, A) | cx, cy, w, h in network pixels |
 | `yolov8_pose` | (N, 4 + C + 3 K, A), K points x, y, score after the scores | as in `yolov8` |
 | `yolov8_obb` | (N, 4 + C + 1, A), an angle after the scores | cx, cy, w, h in network pixels, rotated |
+| `yolo_world`, YOLO-NAS | (N, A, C) scores; (N, A, 4) boxes | x1, y1, x2, y2 in network pixels |
 | `yolov8_seg` | (N, 4 + C + M, A), M mask coefficients after the scores; (N, M, h, w) prototypes | as in `yolov8` |
 
 YOLOv8-pose and -seg follow https://github.com/ultralytics/ultralytics: points are in network pixels with sigmoid
@@ -39,7 +40,9 @@ from streamkit.models.families.base import (
     Size,
     Values,
     authors_input,
+    listed,
     network_family,
+    shape_of,
 )
 from streamkit.models.families.rules import (
     SINGLE,
@@ -53,7 +56,9 @@ from streamkit.models.families.rules import (
     doubt_of_columns,
     first_rows,
     grid_cells,
+    in_shares,
     matrix,
+    not_corners,
     not_scores,
     rows_of,
     without_map,
@@ -383,3 +388,78 @@ class Yolov5(ObjectnessRows):
         rows = rows_of(info)[1]
         per_cell = size is not None and isinstance(rows, int) and rows == cell_count(size, USUAL)
         return CardFacts() if per_cell else super().line(info, size)
+
+
+def _row_per_anchor(info: ModelInfo, size: Size) -> bool:
+    """Whether the outputs have a row for each anchor of a feature pyramid."""
+    rows = {dims[1] for dims in info.output_dims.values() if len(dims) == 3}
+    counts = {count for count in rows if isinstance(count, int)}
+    return counts <= {cell_count(size, strides) for strides in STRIDES}
+
+
+def _not_boxes_and_scores(values: Values, size: Size, classes: int | None) -> str:
+    boxes = next(array[0] for name, array in values.items() if "box" in name.lower())
+    scores = next(array[0] for name, array in values.items() if "score" in name.lower())
+    if not boxes.any():
+        return ""
+    if in_shares(boxes):
+        return "its boxes are shares of the input"
+    return not_corners(boxes) or not_scores(scores)
+
+
+def _reference_yolo_world(image: PlainImage) -> np.ndarray:
+    scores = next(output for name, output in image.outputs.items() if "score" in name.lower())
+    boxes = next(output for name, output in image.outputs.items() if "box" in name.lower())
+    return np.column_stack([boxes, scores.max(axis=1), scores.argmax(axis=1)])
+
+
+@network_family(
+    "yolo_world",
+    FamilyTraits(
+        formats=(
+            OutputFormat(
+                "scores (N, A, C), boxes (N, A, 4)",
+                "a score for each class; x1, y1, x2, y2 in network pixels. YOLO-World as its authors export it, and "
+                "YOLO-NAS, without non-max suppression",
+            ),
+        ),
+        plausible=_row_per_anchor,
+        doubt=_not_boxes_and_scores,
+        input_hint="YOLO-World and YOLO-NAS have these outputs; ",
+        reference=_reference_yolo_world,
+    ),
+)
+class YoloWorld(Yolov8):
+    """Scores and boxes of anchors in two outputs. The boxes are the output whose name has `box` in it.
+
+    See https://github.com/AILab-CVC/YOLO-World, deploy/export_onnx.py.
+    """
+
+    coding = Coding.XYXY
+
+    def check(self, outputs: Shapes, classes: int) -> None:
+        """See `Family.check`."""
+        scores, boxes = self._pair(outputs)
+        self._check_size(boxes[0], shape_of(boxes[1]), 2, 4, "x1, y1, x2, y2")
+        self._check_classes(scores[0], shape_of(scores[1]), 2, 0, classes)
+
+    def claims(self, outputs: Shapes, classes: int) -> frozenset[str]:
+        """See `Family.claims`."""
+        scores, boxes = self._pair(outputs)
+        return frozenset([scores[0], boxes[0]])
+
+    def _anchors(self, outputs: Outputs, n: int, classes: int) -> tuple[tuple[Any, Any, Any], Any]:
+        (_, scores), (_, boxes) = self._pair(outputs)
+        return (boxes[:n], scores[:n], None), None
+
+    def _pair(self, outputs: Mapping[str, Any]) -> tuple[tuple[str, Any], tuple[str, Any]]:
+        """Return the scores and the boxes, each with its name."""
+        rank_3 = [(name, output) for name, output in outputs.items() if len(shape_of(output)) == 3]
+        boxes = [output for output in rank_3 if "box" in output[0].lower()]
+        scores = [output for output in rank_3 if "score" in output[0].lower()]
+        if len(boxes) != 1 or len(scores) != 1:
+            raise ValueError(
+                f"family {self.name} reads scores (N, anchors, classes) and boxes (N, anchors, 4), by these names; the "
+                f"network has {listed(outputs)}"
+            )
+        return scores[0], boxes[0]
