@@ -11,7 +11,7 @@ import stat
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -31,12 +31,19 @@ from streamkit.core.text import printable
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-    from streamkit.cli.progress import Display
     from streamkit.config.plan import Config, Graph
     from streamkit.core.stage import Registry
     from streamkit.runtime.run import Run, Stoppable
 
 logger = logging.getLogger(__name__)
+
+
+class MessageLog(Protocol):
+    """Shows messages to the user, as `streamkit.cli.progress.Display` does."""
+
+    def log(self, text: str, level: int = logging.INFO) -> None:
+        """Show a message."""
+
 
 FILE = click.argument("pipeline", type=click.Path(path_type=Path))
 SET = click.option("--set", "set_", multiple=True, metavar="NAME=VALUE", help="replace a value of the pipeline")
@@ -203,7 +210,7 @@ def keep_stdout() -> None:
 _STOPPING = "stopping: decoded frames are processed and every file is closed; a second signal stops at once"
 
 
-def handle_signals(running: Stoppable, display: Display, text: str = _STOPPING) -> None:
+def handle_signals(running: Stoppable, display: MessageLog, text: str = _STOPPING) -> None:
     """Drain and close on the first Ctrl-C, SIGTERM or SIGHUP, and show `text`; stop at once on the second.
 
     A SIGHUP that is ignored, as by `nohup`, stays ignored.
@@ -236,7 +243,7 @@ def _leave_closed_terminal() -> None:
                 os.dup2(discard.fileno(), descriptor)
 
 
-def run_to_end(running: Run, display: Display) -> int:
+def run_to_end(running: Run, display: MessageLog) -> int:
     """Run, show the error that ends the run, and return the exit code."""
     try:
         return running.run()

@@ -92,7 +92,7 @@ def test_a_deferred_mail_is_retried_and_a_refused_mail_is_dropped(mail_server, m
     assert "ops@example.com is not accepted: 451 4.7.1 greylisted, try again later; records wait" in mailer.logged[0]
     mailer.flow(event("second"), event("third"))
     mailer.flow(event("fourth"))
-    assert server.subjects == ["first at gate (line, track 7)", "fourth at gate (line, track 7)"]
+    assert server.subjects == ["First for track 7 at gate, from line.", "Fourth for track 7 at gate, from line."]
     assert mailer.counters[REFUSED] == 2
     reason = "ops@example.com is not accepted: 550 5.1.1 no such user"
     assert f"refuses 2 records: {reason}; they are given up, counted, and" in mailer.logged[-1]
@@ -111,11 +111,11 @@ def test_a_deferred_recipient_does_not_delay_the_others(mail_server, mailing):  
     mailer.once()
     mailer.once()
     assert server.to == [["ops@example.com"], ["ops@example.com"]], "each event once"
-    assert server.subjects == ["first at gate (line, track 7)", "second at gate (line, track 7)"]
+    assert server.subjects == ["First for track 7 at gate, from line.", "Second for track 7 at gate, from line."]
     del server.refuses["full@example.com"]
     mailer.flow()
     assert server.to[2:] == [["full@example.com"]]
-    assert "second at gate" in text_of(server.got[-1])
+    assert "Second for track 7 at gate" in text_of(server.got[-1])
     assert mailer.counters[REFUSED_TO] >= 1
     assert mailer.counters[SENT] == 2
 
@@ -166,7 +166,7 @@ def test_a_record_that_cannot_be_formatted_is_dropped_alone(mail_server, mailing
     mailer.put(event("first"), strange, event("second"))
     mailer.stage.queue.append([SpoolRecord(b"cameras/gate", b"", json.dumps(event("of another stage")[1]).encode())])
     mailer.flow(event("third"))
-    assert [line.split()[2] for line in text_of(server.got[0]).splitlines()] == ["first", "second", "third"]
+    assert [line.split()[2] for line in text_of(server.got[0]).splitlines()] == ["First", "Second", "Third"]
     assert len(server.got) == 1
     assert mailer.counters.values == {MAILS: 1, SENT: 3, REFUSED: 2}
     assert (
@@ -175,7 +175,7 @@ def test_a_record_that_cannot_be_formatted_is_dropped_alone(mail_server, mailing
     )
     assert "(ValueError: zip() argument 2 is shorter" in mailer.logged[1]
     mailer.flow(event("fourth", snapshot="no\0path.jpg"), event("fifth"))
-    assert server.subjects[1:] == ["fifth at gate (line, track 7)"]
+    assert server.subjects[1:] == ["Fifth for track 7 at gate, from line."]
     assert mailer.counters[REFUSED] == 3
 
 
@@ -217,7 +217,7 @@ def test_a_mail_is_resent_after_a_lost_connection(mail_server, mailing):  # noqa
         client.connect()
     server.start()
     mailer.flow()
-    assert server.subjects[1:] == ["second at gate (line, track 7)"]
+    assert server.subjects[1:] == ["Second for track 7 at gate, from line."]
     assert mailer.logged[-1].endswith("accepts records again; 1 are waiting")
 
 
