@@ -207,6 +207,7 @@ def test_something_else_answers(tmp_path, monkeypatch):
             join(address, tmp_path)
 
 
+@pytest.mark.long
 def test_a_gpu_is_asked_for_and_no_node_has_one(ray_nodes, place, tmp_path):
     with pytest.raises(DeviceError, match="no node of the Ray cluster has a GPU"):
         RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, device="cuda")
@@ -270,6 +271,7 @@ def unfit(pool: RayWorkerPool) -> None:
     pool._args = mark, "0.0", *rest
 
 
+@pytest.mark.long
 def test_nodes_of_which_none_is_fit_end_the_run(pool, place):
     unfit(pool)
     pool.submit(jobs(place)[0])
