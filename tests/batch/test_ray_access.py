@@ -23,7 +23,7 @@ from streamkit.batch.ray_access import (
 from streamkit.batch.ray_cluster import join
 
 pytest.importorskip("ray", reason="needs the package ray: pip install -e '.[ray]'")
-pytestmark = pytest.mark.alone
+alone = pytest.mark.alone  # a node that gets no core for seconds counts as lost
 
 TOKEN = "0123456789abcdef" * 4
 
@@ -108,6 +108,7 @@ def guarded_head(tmp_path):
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@alone
 @pytest.mark.slow  # a head takes 12 s to start
 def test_clusters_report_whether_they_require_a_token(guarded_head, ray_nodes):
     guarded, open_to_all = AccessProbe(guarded_head), AccessProbe(ray_nodes.address)
@@ -117,6 +118,8 @@ def test_clusters_report_whether_they_require_a_token(guarded_head, ray_nodes):
     assert login_hint(open_to_all) == ""
 
 
+@alone
+@pytest.mark.long
 def test_joining_an_open_cluster_in_a_network_warns(ray_nodes):
     messages = collect()
     ray = join(ray_nodes.address, None)
@@ -128,6 +131,7 @@ def test_joining_an_open_cluster_in_a_network_warns(ray_nodes):
     ]
 
 
+@alone
 @pytest.mark.parametrize("variable", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH", ""])
 def test_a_local_cluster_gets_a_generated_token(monkeypatch, tmp_path, variable):
     """Ray would leave one in the home, which changes what `ray start` does later."""

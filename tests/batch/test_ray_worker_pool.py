@@ -207,6 +207,7 @@ def test_a_server_that_is_not_ray_is_reported(tmp_path, monkeypatch):
             join(address, tmp_path)
 
 
+@pytest.mark.long
 def test_a_missing_gpu_is_reported(ray_nodes, place, tmp_path):
     with pytest.raises(DeviceError, match="no node of the Ray cluster has a GPU"):
         RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, device="cuda")
@@ -270,6 +271,7 @@ def unfit(pool: RayWorkerPool) -> None:
     pool._args = mark, "0.0", *rest
 
 
+@pytest.mark.long
 def test_a_run_without_a_usable_node_ends(pool, place):
     unfit(pool)
     pool.submit(jobs(place)[0])

@@ -21,7 +21,6 @@ def clock(monkeypatch):
     return BatcherClock(monkeypatch)
 
 
-@pytest.mark.alone
 def test_a_full_batch_leaves_at_once():
     batcher = make_batcher(2, LONG_S, "a", "b", "idle")
     batcher.inlets["a"].put(frame("a"))
