@@ -252,14 +252,14 @@ def test_a_worker_that_leaves_gets_nothing_more_and_its_end_costs_nothing():
     assert pool.assigned() == [["b"]]
 
 
-def test_an_outcome_that_comes_twice_counts_once():
+def test_a_repeated_outcome_counts_once():
     pool = FakePool(1).ready()
     pool.submit(job_of("a"))
     assert len(pool.receive(0, Outcome(job_of("a"), "done"))) == 1
     assert pool.receive(0, Outcome(job_of("a"), "done")) == []
 
 
-def test_a_worker_whose_file_gives_no_frame_for_so_long_is_ended(monkeypatch):
+def test_a_worker_without_a_frame_until_the_timeout_is_ended(monkeypatch):
     pool = FakePool(1).ready()
     pool.submit(job_of("a"))
     clock = SimpleNamespace(monotonic=lambda: clock.now_s)
@@ -292,7 +292,7 @@ def test_three_workers_in_a_row_that_die_before_they_are_ready_end_the_run():
         pool.wait(0.001)
 
 
-def test_what_no_worker_has_is_taken_back():
+def test_unassigned_jobs_are_recalled():
     pool = FakePool(1, slots=1).ready()
     for name in "abc":
         pool.submit(job_of(name))

@@ -97,7 +97,7 @@ def test_if_exists(tmp_path, if_exists, time_s, expected):
     assert path.read_bytes() == expected
 
 
-def test_fail_is_said_at_open(tmp_path):
+def test_if_exists_fail_is_reported_at_open(tmp_path):
     path = tmp_path / "a.txt"
     path.write_bytes(b"old\n")
     with pytest.raises(OutputError, match="it exists"):
@@ -110,7 +110,7 @@ def test_fail_is_said_at_open(tmp_path):
         assert (tmp_path / f"{time_s}.txt").read_bytes() == b"1\n"
 
 
-def test_no_line_at_all(tmp_path):
+def test_a_file_without_lines_is_written(tmp_path):
     new, existing, emptied = (tmp_path / name for name in ("new", "kept", "emptied"))
     existing.write_bytes(b"old\n")
     emptied.write_bytes(b"old\n")
@@ -137,7 +137,7 @@ def test_no_line_at_all(tmp_path):
         (b"n\n" + b"x" * 200_000, b"n\nnew\n", 1),
     ],
 )
-def test_a_torn_line_is_mended_before_appending(tmp_path, before, after, torn):
+def test_a_torn_line_is_removed_before_appending(tmp_path, before, after, torn):
     path, counters = tmp_path / "a.txt", Counters()
     path.write_bytes(before)
     out = LineFile(
@@ -211,7 +211,7 @@ def test_rotated_files_never_replace_one(tmp_path):
     assert names(tmp_path) == ["a-20260801T120000Z-2.txt", "a-20260801T120000Z.txt", "a.txt"]
 
 
-def test_standard_output(capfdbinary):
+def test_lines_are_written_to_standard_output(capfdbinary):
     out = LineFile("-", header=HEADER)
     out.open()
     out.write(b"1\n")
@@ -220,7 +220,7 @@ def test_standard_output(capfdbinary):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
-def test_a_full_device(tmp_path):
+def test_a_full_device_is_reported(tmp_path):
     counters = Counters()
     out = LineFile("/dev/full", counters=counters)
     out.open()
@@ -268,7 +268,7 @@ def test_a_full_disk_leaves_whole_lines_of_a_camera_which_go_on_later(tmp_path, 
     assert (tmp_path / "a.txt").read_bytes() == b"abc\ndef\nmno\n"
 
 
-def test_a_reader_who_goes_away():
+def test_a_closed_pipe_is_reported():
     read, write = os.pipe()
     os.close(read)
     out = LineFile(f"/dev/fd/{write}")
@@ -301,7 +301,7 @@ def opened(path, **options):
 
 @pytest.mark.parametrize("size", [1 << 16, (1 << 17) + 1, 70_000])
 @pytest.mark.parametrize("head", [b"", b"whole\n"])
-def test_half_a_line_of_any_length_goes_as_a_whole(size, head, tmp_path):
+def test_a_partial_line_of_any_length_is_removed(size, head, tmp_path):
     path, counters, logged = tmp_path / "a.txt", Counters(), collect()
     path.write_bytes(head + b"x" * (size - len(head)))
     out = opened(path, if_exists="append", counters=counters)

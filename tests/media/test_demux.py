@@ -127,7 +127,7 @@ def test_a_frames_age_counts_from_the_arrival_of_its_packet_over_rtsp(rtsp, clip
 
 
 @pytest.mark.parametrize(("path", "cause"), [("private", "auth"), ("nowhere", "not_found")])
-def test_http_that_refuses(mjpeg, path, cause):
+def test_http_errors_are_reported(mjpeg, path, cause):
     with pytest.raises(SourceError) as caught:
         Demuxer(f"{mjpeg}/{path}")
     assert caught.value.cause == cause
@@ -165,7 +165,7 @@ def hls(clip, tmp_path):
         server.shutdown()
 
 
-def test_a_live_playlist(hls):
+def test_a_live_playlist_is_read(hls):
     uri, _ = hls
     arrivals, info = taken(uri, 40)
     assert info.live
@@ -188,7 +188,7 @@ def test_a_playlist_that_grows_no_more_times_out(hls):
     assert caught.value.cause == "timeout"
 
 
-def test_rtmp(clip):
+def test_rtmp_is_read(clip):
     if shutil.which("ffmpeg") is None:
         pytest.skip("no ffmpeg to serve RTMP")
     uri = f"rtmp://127.0.0.1:{free_port()}/live/a"
@@ -210,7 +210,7 @@ def test_rtmp(clip):
     assert len(arrivals) == 20
 
 
-def test_rtsps(rtsp, proxy, clip, tmp_path):
+def test_rtsps_is_read(rtsp, proxy, clip, tmp_path):
     if shutil.which("openssl") is None:
         pytest.skip("no openssl to make a certificate")
     key = tmp_path / "key.pem"
@@ -294,7 +294,7 @@ def test_the_first_packets_of_a_camera_that_reorders_frames_have_times(rtsp, tmp
 
 
 @pytest.mark.alone
-def test_silence_is_told_after_one_timeout(rtsp, clip):
+def test_silence_is_reported_after_a_single_timeout(rtsp, clip):
     """What FFmpeg's parser held back comes out when the wait is ended; it does not begin another wait."""
     server, timeout_s = rtsp({"a": clip}), 4.0
     with closing(Demuxer(server.url("a"), link=ConnectionOptions(timeout_s=timeout_s))) as demuxer:
@@ -308,7 +308,7 @@ def test_silence_is_told_after_one_timeout(rtsp, clip):
     assert time.monotonic() - came_s[-2] < 1.8 * timeout_s
 
 
-def test_packets_of_which_no_picture_comes_are_told(rtsp, clip):
+def test_packets_without_decodable_frames_are_reported(rtsp, clip):
     def spoil(packet):
         memoryview(packet)[5:] = bytes(packet.size - 5)
 
@@ -327,7 +327,7 @@ def test_auto_takes_udp_where_tcp_is_refused(rtsp, proxy, clip):
     assert between.passed > 0
 
 
-def test_a_host_that_is_not_there():
+def test_an_unreachable_host_is_reported():
     with pytest.raises(SourceError, match="the host does not exist") as caught:
         Demuxer("rtsp://ann:secret@camera.invalid/a")
     assert caught.value.cause == "not_found"
@@ -351,12 +351,12 @@ def test_srt_says_what_is_missing():
     assert "secret" not in str(caught.value)
 
 
-def test_a_device_that_is_no_camera():
+def test_a_device_that_is_not_a_camera_is_reported():
     with pytest.raises(SourceError, match="/dev/null: not a V4L2 capture device, or not with these settings"):
         Demuxer("v4l2:///dev/null")
 
 
-def test_a_device_that_is_not_there():
+def test_a_missing_device_is_reported():
     with pytest.raises(SourceError, match="there is no such device") as caught:
         Demuxer("v4l2:///dev/video97?size=640x480&fps=30")
     assert caught.value.cause == "not_found"

@@ -35,7 +35,7 @@ def count(path):
         ("a.mov", "mjpeg", {"movflags": "faststart"}),
     ],
 )
-def test_a_file_that_was_cut_is_told_and_a_whole_one_is_not(tmp_path, name, codec, options, shift_s):
+def test_truncated_files_are_reported_and_complete_ones_are_not(tmp_path, name, codec, options, shift_s):
     pix_fmt = "yuvj420p" if codec == "mjpeg" else "yuv420p"
     first = write(tmp_path / "first.nut", frames=100, codec=codec, pix_fmt=pix_fmt, options={"bf": "0"})
     path = shifted(tmp_path / name, first, shift_s, **options)
@@ -201,14 +201,14 @@ def lasts_s(monitor, clock, *, keyframes=(), many=31):
     raise AssertionError("it is never given up")
 
 
-def test_a_source_without_a_frame_is_given_up_after_its_timeout(clock):
+def test_a_source_without_frames_times_out(clock):
     after_s, why, cause = lasts_s(started_monitor(5.0), clock, keyframes=[0, 40])
     assert cause == "codec"
     assert after_s == 5.5, "at 5 s exactly it is not yet too long, and a second keyframe gives no more time"
     assert why == "rtsp://ann:***@host/a: packets arrive, but no frame could be decoded in 5 s"
 
 
-def test_who_joins_between_two_keyframes_waits_a_minute_for_the_next(clock):
+def test_joining_between_keyframes_waits_up_to_a_minute(clock):
     after_s, why, _ = lasts_s(started_monitor(5.0), clock)
     assert after_s == 60.5
     assert why.endswith("in 60 s")
@@ -336,7 +336,7 @@ def test_how_many_frames_are_lost(counts, shown, expected):
         ({"frames": 200, "container": "avi"}, {}, None),
     ],
 )
-def test_what_ends_early(counts, how, expected):
+def test_videos_that_end_early_are_recognized(counts, how, expected):
     error = trouble(demuxer_at_end(**counts), **how)
     if expected is None:
         assert error is None
@@ -356,7 +356,7 @@ def test_what_ends_early(counts, how, expected):
         (1234, 0, "1,234 frames were"),
     ],
 )
-def test_damage_that_either_sees_is_reported_once(by_decoder, by_demuxer, message):
+def test_damage_seen_by_either_check_is_reported_once(by_decoder, by_demuxer, message):
     demuxer = demuxer_at_end(damaged=by_demuxer)
     if message is None:
         assert trouble(demuxer, damage=by_decoder) is None

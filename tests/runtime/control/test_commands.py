@@ -75,7 +75,7 @@ def test_a_source_changes_place_under_its_id():
     assert all(run == list(range(len(run))) for run in runs)
 
 
-def test_what_cannot_be_done_is_refused_and_changes_nothing(tmp_path):
+def test_impossible_changes_are_refused(tmp_path):
     running, _ = pipeline(f"sources: {{a: {{stage: camera}}}}\nstages: {{video: {{path: {tmp_path}/one.mp4}}}}")
     config = source(running, "a")
     with going(running):
@@ -91,7 +91,7 @@ def test_what_cannot_be_done_is_refused_and_changes_nothing(tmp_path):
         running.sources.add(source(running, "b"))
 
 
-def test_a_pipeline_that_waits_for_sources_goes_on_without_any():
+def test_a_waiting_pipeline_continues_without_sources():
     running, _ = pipeline("sources: {a: 'test://?width=32&height=32&frames=5'}\nstages: {note: {}}")
     with going(running) as codes:
         until(lambda: running.states["a"].done and len(WRITTEN.get("a", [])) == 5)
@@ -125,7 +125,7 @@ def test_pause_and_resume(camera):
         assert WRITTEN["a"] == list(range(len(WRITTEN["a"])))  # a file stands still
 
 
-def test_a_camera_that_is_slow_to_close_goes_on_after_a_short_pause():
+def test_a_slowly_closing_camera_continues_after_a_short_pause():
     running, _ = pipeline("sources: {a: {stage: camera, stop_s: 0.5}}\nstages: {note: {}}")
     with going(running):
         until(lambda: len(WRITTEN.get("a", [])) > 5)
@@ -136,7 +136,7 @@ def test_a_camera_that_is_slow_to_close_goes_on_after_a_short_pause():
         assert running.states["a"].state == "running"
 
 
-def test_a_camera_that_hangs_or_fails_costs_the_others_nothing():
+def test_a_hanging_or_failing_camera_does_not_affect_others():
     text = "sources: {a: {stage: camera}, stuck: {stage: camera, hangs: true}, gone: {stage: camera, fails: true}}"
     running, logged = pipeline(f"{text}\nstages: {{note: {{}}}}")
     with going(running):
@@ -194,7 +194,7 @@ def test_additions_and_removals_leave_nothing_behind(tmp_path):
     assert not [name for name in os.listdir(tmp_path) if name.endswith(".part")]
 
 
-def test_a_change_that_a_stage_refuses_is_taken_back(tmp_path):
+def test_a_change_refused_by_a_stage_is_reverted(tmp_path):
     text = f"state: {tmp_path}/state.db\n{TWO}"
     running, logged = pipeline(text)
     with going(running):
@@ -299,7 +299,7 @@ def test_a_source_that_is_added_has_its_address_and_stream(controls):
     assert "west" not in controls.addresses
 
 
-def test_faults_of_a_source_that_is_added_are_injected_and_said(controls):
+def test_faults_of_an_added_source_are_injected_and_reported(controls):
     logged = collect()
     controls.add(source(controls, "west", stage="camera"))
     assert logged == []
@@ -307,7 +307,7 @@ def test_faults_of_a_source_that_is_added_are_injected_and_said(controls):
     assert logged == ["faults are injected, because the YAML sets `fault`, into south (fail)"]
 
 
-def test_without_a_state_file_the_yaml_is_followed_all_the_same(controls):
+def test_edits_of_the_yaml_apply_without_a_state_file(controls):
     controls.follow("west", source(controls, "west", stage="camera"))
     controls.follow("gate", source(controls, "gate", uri="rtsp://127.0.0.1:1/new"))
     controls.follow("north", None)
@@ -324,7 +324,7 @@ def test_without_a_state_file_the_yaml_is_followed_all_the_same(controls):
         ("first", "roof", "there is no source 'roof'; known: east, gate, north"),
     ],
 )
-def test_a_recording_of_something_unknown_is_refused(id_, of, message):
+def test_recording_an_unknown_source_or_stage_is_refused(id_, of, message):
     stages = registry()
     with Collecting(stages):
 

@@ -87,7 +87,7 @@ def clip(tmp_path_factory):
         ({"every": 0.5}, 13, "at 0.52 s, frame 13"),
     ],
 )
-def test_it_fails(fail, frames, message):
+def test_a_fault_fails_the_source(fail, frames, message):
     camera = Camera(pattern(), fail=fail)
     frames_read, error = camera.read()
     assert [frame.index for frame in frames_read] == list(range(frames))
@@ -101,13 +101,13 @@ def test_times_count_from_the_first_picture_taken():
     assert "at 1.00 s, frame 50" in error
 
 
-def test_it_fails_at_other_places_when_it_is_opened_again():
+def test_random_faults_differ_after_reopening():
     camera = Camera(pattern(), fail={"every": 1.0, "frame": 10})
     assert [len(camera.read()[0]) for _ in range(3)] == [10, 15, 25]
     assert camera.counts == {"fault: failures": 3}
 
 
-def test_a_still_picture_comes_again_and_again(plain):
+def test_a_still_image_is_repeated(plain):
     camera = Camera(pattern(), still=ODD)
     frames, error = camera.read()
     assert error is None
@@ -118,7 +118,7 @@ def test_a_still_picture_comes_again_and_again(plain):
     assert camera.counts == {"fault: frames repeated": 9}
 
 
-def test_who_draws_on_a_still_picture_does_not_draw_on_the_next(plain):
+def test_drawing_on_a_still_image_does_not_change_the_next(plain):
     source = Camera(pattern(), still=ODD).source()
     source.open()
     for frame in source.frames():
@@ -128,7 +128,7 @@ def test_who_draws_on_a_still_picture_does_not_draw_on_the_next(plain):
     source.close()
 
 
-def test_a_pattern_s_pictures_are_damaged_alike_in_every_run(plain):
+def test_frames_of_a_pattern_are_damaged_equally_in_every_run(plain):
     cameras = [Camera(pattern(), corrupt={**ODD, "share": 0.2}, seed=seed) for seed in (1, 1, 2)]
     first, again, other = (pixels(camera.read()[0]) for camera in cameras)
     spoiled = [i for i, (a, b) in enumerate(zip(first, pixels(plain), strict=True)) if (a != b).any()]
@@ -166,7 +166,7 @@ def test_damage_follows_a_loop(clip):
     assert len(frames) > 190
 
 
-def test_one_object_may_be_opened_again_too():
+def test_the_same_source_may_be_reopened():
     source = Camera(pattern(), fail={"at": 1.0}).source()
     counts = []
     for _ in range(2):
@@ -189,7 +189,7 @@ def paced(**options):
     return pattern(pace="realtime", pace_seed=0, end=1.2, **options)
 
 
-def test_what_came_while_it_was_closed_is_over():
+def test_faults_due_while_closed_are_dropped():
     camera = Camera(paced(), fail={"at": [0.2, 0.5]})
     assert "injected" in camera.read()[1]
     time.sleep(0.4)
@@ -199,7 +199,7 @@ def test_what_came_while_it_was_closed_is_over():
 # ---------------------------------------------------------------------------------------------------- whole runs
 
 
-def test_a_run_says_and_counts_its_faults(run_pipeline, clip):
+def test_a_run_reports_and_counts_its_faults(run_pipeline, clip):
     ran = run_pipeline(
         f"sources:\n  a: {{uri: '{URI}', fault: {{fail: 1s}}}}\n"
         f"  b: {{uri: '{URI}', fault: {{still: {{at: 1s, for: 400ms}}, seed: 3}}}}\n"
@@ -220,7 +220,7 @@ def test_a_run_says_and_counts_its_faults(run_pipeline, clip):
     assert texts == ["faults are injected, because the YAML sets `fault`, into a (fail), b (still), d (corrupt)"]
 
 
-def test_a_run_without_faults_says_nothing_of_them(run_pipeline):
+def test_a_run_without_faults_reports_none(run_pipeline):
     ran = run_pipeline(f"sources: {{c: '{URI}'}}\nstages: {{collect: {{}}}}\n")
     assert ran.code == 0
     assert not any("fault" in text for text in [*ran.logged, *ran.report["counts"]])
@@ -241,7 +241,7 @@ def test_on_a_gpu_pictures_are_held_and_damaged_as_on_the_cpu():
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_damaged_video_goes_on(test_data):
+def test_a_damaged_video_continues_on_a_gpu(test_data):
     path = test_data / "videos" / "vtest_480x360.mp4"
 
     def video():
@@ -400,7 +400,7 @@ def test_a_file_waits_in_each_freeze_and_misses_nothing(clock):
     assert counts(source) == {"fault: freezes": 3}
 
 
-def test_a_wait_in_a_freeze_is_left_soon_after_a_stop(clock):
+def test_a_stop_ends_the_wait_in_a_freeze(clock):
     inner = ScriptedSource([picture(n, n / 4) for n in range(5)])
     source = faulty(inner, freeze={"at": 0.5, "for": 60.0})
     source.open()

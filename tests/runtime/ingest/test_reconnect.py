@@ -28,7 +28,7 @@ def clip(tmp_path_factory):
     return write(tmp_path_factory.mktemp("clips") / "a.mp4", frames=75, options={"g": "10"})
 
 
-def test_a_file_is_left_closed_unless_asked(clip):
+def test_a_file_is_not_reopened_by_default(clip):
     assert isinstance(reconnecting(VideoSource(uri=str(clip))), VideoSource)
     assert isinstance(reconnecting(VideoSource(uri=str(clip), pace="realtime")), VideoSource)
     assert isinstance(reconnecting(VideoSource(uri=str(clip), reconnect=True)), ReconnectingSource)
@@ -36,7 +36,7 @@ def test_a_file_is_left_closed_unless_asked(clip):
     assert isinstance(reconnecting(VideoSource(uri="rtsp://host/a", reconnect=False)), VideoSource)
 
 
-def test_a_file_that_is_away_comes_back(clip):
+def test_a_missing_file_is_reopened_when_it_returns(clip):
     fault = {"away": {"at": 1.6, "for": 0.8}}
     camera = Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_backoff": 0.2})
     with camera:
@@ -57,14 +57,14 @@ def test_a_file_that_is_away_comes_back(clip):
     assert "is back at" in camera.logged[-1]
 
 
-def test_the_end_of_a_file_is_its_end(clip):
+def test_a_file_is_not_reopened_after_its_end(clip):
     with Camera(clip, reconnect=True) as camera:
         camera.join()
     assert len(camera.frames) == 75
     assert camera.error is None
 
 
-def test_it_is_given_up_when_asked(clip):
+def test_reconnecting_stops_after_the_configured_attempts(clip):
     fault = {"away": {"at": 0.2, "for": 60.0}}
     with Camera(clip, fault=fault, pace="realtime", reconnect={"max_backoff": 0.05, "attempts": 3}) as camera:
         camera.join()
@@ -75,7 +75,7 @@ def test_it_is_given_up_when_asked(clip):
     assert "without a frame" in str(camera.error)
 
 
-def test_a_still_picture_is_noticed_and_a_still_scene_left_alone(clip):
+def test_a_frozen_image_is_detected_and_a_still_scene_accepted(clip):
     fault = {"still": {"at": 0.4, "for": 600.0}}
     with Camera(
         clip, fault=fault, pace="realtime", loop=True, reconnect={"max_backoff": 0.1}, freeze_timeout=0.4
@@ -88,7 +88,7 @@ def test_a_still_picture_is_noticed_and_a_still_scene_left_alone(clip):
     camera.check_order()
 
 
-def test_a_log_is_not_filled(clip):
+def test_repeated_failures_do_not_fill_the_log(clip):
     fault = {"fail": {"every": 0.1}}
     with Camera(clip, fault=fault, pace="realtime", loop=True, reconnect={"max_backoff": 0.02}) as camera:
         wait_until(lambda: camera.counters["reconnects"] > 15 or camera.error)
@@ -106,7 +106,7 @@ def test_a_refused_address_is_tried_until_it_is_stopped():
     assert "cannot be reached" in camera.logged[0]
 
 
-def test_what_never_passes_is_not_tried_again():
+def test_permanent_failures_are_not_retried():
     with Camera("v4l2:///dev/video97?width=640") as camera:
         camera.join()
     assert "a device has the options" in str(camera.error)
@@ -131,7 +131,7 @@ class Ticking(Source):
             yield Frame("cam", index, pts_s, 64, 48, time_s=time.time(), due_s=time.monotonic())
 
 
-def test_times_go_on_over_connections_whose_times_begin_anywhere():
+def test_times_continue_over_connections_with_any_first_time():
     source = reconnecting(Ticking([[5.0, 5.1], [0.0, 0.1], [7.0, 7.1]]))
     source.context = Context("cam", counters=Counters())
     frames = list(itertools.islice(source.frames(), 6))
@@ -209,7 +209,7 @@ def test_the_wait_is_waited_before_the_next_try(monkeypatch):
     assert not thread.is_alive()
 
 
-def test_what_a_yaml_may_say_of_it():
+def test_reconnect_options_are_read():
     assert Retry() == Retry(max_wait_s=3.0, attempts=None, give_up_s=None, frozen_s=None, first=True, files=False)
     assert VideoSource(uri="rtsp://host/a").retry == Retry(frozen_s=60.0)
     options = {"max_backoff": 9.0, "attempts": 4, "give_up": 60.0}
@@ -358,7 +358,7 @@ def test_a_source_that_is_stopped_while_it_is_read_ends_without_an_error(world, 
     assert world.logged == []
 
 
-def test_it_is_given_up_after_so_many_failed_connections_in_a_row(world):
+def test_consecutive_failures_up_to_the_limit_end_the_source(world):
     refused = ["refuses"]
     source = world.source(refused, [live(0, 0.0)], refused, refused, attempts=2)
     with pytest.raises(SourceError) as raised:
@@ -369,7 +369,7 @@ def test_it_is_given_up_after_so_many_failed_connections_in_a_row(world):
     assert len(source.waited) == 3
 
 
-def test_it_is_given_up_so_long_after_the_last_frame_or_the_beginning(world):
+def test_a_source_ends_a_time_after_its_last_frame_or_start(world):
     source = world.source(*[["refuses"]] * 9, give_up_s=3.0)
     with pytest.raises(SourceError) as raised:
         list(source.frames())
@@ -394,7 +394,7 @@ def test_it_is_given_up_so_long_after_the_last_frame_or_the_beginning(world):
     ],
     ids=["default", "long", "a night"],
 )
-def test_waits_double_up_to_the_longest(world, max_wait_s, waited_s):
+def test_waits_double_up_to_the_maximum(world, max_wait_s, waited_s):
     refusals = [["refuses"]] * len(waited_s)
     source = world.source(*refusals, waits=len(waited_s), max_wait_s=max_wait_s)
     assert list(source.frames()) == []
@@ -413,7 +413,7 @@ def test_waits_double_up_to_the_longest(world, max_wait_s, waited_s):
     ],
     ids=["refused", "refused, an address of files", "unknown cause", "files"],
 )
-def test_a_first_connection_that_fails_is_retried_where_it_may_pass(world, error, retry, openings):
+def test_a_temporarily_failing_first_connection_is_retried(world, error, retry, openings):
     source = world.source([error], [live(0, 0.0)], waits=2, **retry)
     if openings == 1:
         with pytest.raises(SourceError) as raised:
@@ -424,7 +424,7 @@ def test_a_first_connection_that_fails_is_retried_where_it_may_pass(world, error
     assert source._inner.calls.count("open") == openings
 
 
-def test_waits_begin_anew_only_after_a_connection_that_held(world):
+def test_waits_restart_only_after_a_lasting_connection(world):
     def later():
         world.now_s += 3.5
 
@@ -434,7 +434,7 @@ def test_waits_begin_anew_only_after_a_connection_that_held(world):
     assert source.waited == [0.25, 0.5, 1.0, 0.25, 0.5, 1.0]
 
 
-def test_a_message_tells_each_change_once(world):
+def test_each_state_change_is_logged_once(world):
     auth = SourceError("wrong password", cause="auth")
     refused = ["refuses"]
     source = world.source(
@@ -453,7 +453,7 @@ def test_a_message_tells_each_change_once(world):
     ]
 
 
-def test_each_loss_is_told_even_for_the_same_cause(world):
+def test_each_loss_is_logged_even_for_the_same_cause(world):
     source = world.source(*[[live(0, 0.0), LOST]] * 3, waits=3)
     list(source.frames())
     assert [text for level, text in world.logged if level == logging.WARNING] == [

@@ -435,6 +435,6 @@ def received_data(value: Any) -> Any:
     ],
     ids=repr,
 )
-def test_event_data_keeps_its_kind_where_the_other_process_knows_it(value: Any, expected: Any) -> None:
-    found = received_data(value)
-    assert (type(found), found) == (type(expected), expected)
+def test_event_data_keeps_its_type_if_the_other_process_has_it(value: Any, expected: Any) -> None:
+    received = received_data(value)
+    assert (type(received), received) == (type(expected), expected)

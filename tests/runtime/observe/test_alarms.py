@@ -63,7 +63,7 @@ class AlarmLog:
         return [(event.kind, event.source, event.data["text"]) for event in self.events[before:]]
 
 
-def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
+def test_an_alarm_is_raised_once_and_cleared_on_recovery():
     log = AlarmLog(alarm("down_s > 30", "camera_down", clear=10.0))
     assert log.at(0, {"gate": {"down_s": 0.0}}) == []
     assert log.at(30, {"gate": {"down_s": 29.5, "cause": "timeout"}}) == []
@@ -91,7 +91,7 @@ def test_a_camera_that_is_down_is_told_once_and_told_again_when_it_is_back():
     assert log.logged[0].startswith("alarm camera_down raised at ")
 
 
-def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
+def test_unknown_facts_are_omitted_in_the_text():
     log = AlarmLog(alarm("fps_in < 5 or disk_used_share > 0.9", "trouble"), alarm("disk_used_share > 0.9", "other"))
     sources = {"gate": {"fps_in": math.nan}}
     assert log.at(0, sources, disk_used_share=0.95, about={"disk_used_share": "out"}) == [
@@ -103,7 +103,7 @@ def test_a_fact_that_is_not_known_yet_is_passed_over_in_what_is_said():
     assert "could not" not in "".join(log.logged)
 
 
-def test_each_source_is_looked_at_alone_and_a_rule_of_the_pipeline_once():
+def test_source_rules_are_checked_per_source_and_pipeline_rules_once():
     log = AlarmLog(alarm("drop_rate > 0.1 for 1min"), alarm("disk_free_gb < 5", "disk"))
     sources = {"gate": {"drop_rate": 0.5}, "yard": {"drop_rate": 0.01}, "hall": {"drop_rate": 0.2}}
     assert log.at(0, sources, disk_free_gb=3.21, about={"disk_free_gb": "out"}) == [
@@ -121,7 +121,7 @@ def test_each_source_is_looked_at_alone_and_a_rule_of_the_pipeline_once():
     )  # fmt: skip
 
 
-def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
+def test_a_removed_source_drops_its_alarm_and_state():
     log = AlarmLog(alarm("down_s > 1"))
     for n in range(100):
         assert [kind for kind, *_ in log.at(n, {f"cam{n}": {"down_s": 2.0}})] == ["raised", "cleared"][: 1 + (n > 0)]
@@ -130,7 +130,7 @@ def test_a_source_that_is_removed_takes_its_alarm_with_it_and_nothing_is_kept():
     assert len(watch.rule) == len(watch.raised) == 1
 
 
-def test_texts_of_ones_own_and_schedules():
+def test_alarms_may_have_custom_texts_and_schedules():
     night = {"days": "mon-sun", "hours": ["00:00-00:01", "00:01-24:00"]}
     from pydantic import TypeAdapter
 
@@ -144,7 +144,7 @@ def test_texts_of_ones_own_and_schedules():
         Alarm("fps_in < 5", text="{sorce}")
 
 
-def test_a_text_of_ones_own_shows_the_values_of_now():
+def test_a_custom_text_shows_current_values():
     log = AlarmLog(alarm("disk_used_share > 0.9 for 5s", "full", text="{disk_used_share} of {source}", clear=1.0))
     log.at(0, disk_used_share=0.91)
     log.at(5, disk_used_share=0.92)
@@ -159,7 +159,7 @@ def test_a_text_of_ones_own_shows_the_values_of_now():
     assert log.alarms.raised == []  # not for five seconds yet
 
 
-def test_that_a_run_ends_is_no_reason_for_an_alarm():
+def test_the_end_of_a_run_raises_no_alarm():
     ending, logged = [False], collect()
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     alarms = Alarms([alarm("total_fps < 1")], lambda: low, [], {}, logged.append, lambda: ending[0])
@@ -175,7 +175,7 @@ def test_that_a_run_ends_is_no_reason_for_an_alarm():
     assert running.alarms._ending()
 
 
-def test_one_that_fails_ends_no_other_and_a_full_spool_ends_the_run():
+def test_a_failing_alarm_stops_no_other_and_a_full_spool_ends_the_run():
     logged, failed, calls = collect(), [], []
 
     def look():
@@ -221,7 +221,7 @@ def test_alarms_go_to_the_emitters_of_events_that_they_name(monkeypatch):
     assert (len(logged), alarms.events["raised"]) == (2, 2)
 
 
-def test_a_spool_that_an_alarm_finds_full_ends_the_run(monkeypatch):
+def test_an_alarm_for_a_full_spool_ends_the_run(monkeypatch):
     failed, logged = [], collect()
     low = HealthSnapshot(pipeline={"total_fps": 0.0})
     full = [("table", Taking(full=True))]
@@ -232,7 +232,7 @@ def test_a_spool_that_an_alarm_finds_full_ends_the_run(monkeypatch):
     assert [text.split(" at ")[0] for text in logged] == ["alarm a raised"]
 
 
-def test_what_is_raised_comes_oldest_first(monkeypatch):
+def test_raised_alarms_are_listed_oldest_first(monkeypatch):
     now_s = [100.0]
     monkeypatch.setattr("streamkit.runtime.observe.alarms.time.time", lambda: now_s[0])
     log = AlarmLog(alarm("total_fps < 1", "later"), alarm("total_fps < 9", "first"))
@@ -272,7 +272,7 @@ def rows(path: Path) -> list[dict]:
     return [{**json.loads(row[4]), "row": row[:4]} for row in records]
 
 
-def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # noqa: F811
+def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
     way = f"hook: {{stage: webhook, url: '{hook.url}', send: events, spool: {{path: {tmp_path}/spool3}}}}"
     text = PIPELINE.format(
         source="hangs: true", stages=way, folder=tmp_path, alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}"
@@ -296,7 +296,7 @@ def test_no_frame_flows_and_the_alarm_is_told_all_the_same(tmp_path, hook):  # n
     assert (posted["source"], posted["event"]) == ("gate", record["event"])
 
 
-def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_file_is_not(tmp_path):
+def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_path):
     ways = (
         f"away: {{stage: mqtt, url: 'mqtt://127.0.0.1:9', drain_timeout: 100ms, spool: {{path: {tmp_path}/away}}}}\n"
         f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
@@ -323,7 +323,7 @@ def test_a_spool_that_nobody_empties_is_told_and_one_that_keeps_records_for_a_fi
     assert "away" in texts["stuck"]
 
 
-def test_a_stage_that_hangs_is_told_while_it_does(tmp_path):
+def test_a_hanging_stage_raises_an_alarm_while_it_hangs(tmp_path):
     text = PIPELINE.format(
         source="rate: 50", stages="slow: {hangs: true}", folder=tmp_path, alarms="{hangs: stage_call_s > 0.2}"
     )
@@ -336,7 +336,7 @@ def test_a_stage_that_hangs_is_told_while_it_does(tmp_path):
     assert rows(tmp_path / "x.db")[0]["event"]["data"]["text"].startswith("stage slow has been in one call for ")
 
 
-def test_an_alarm_waits_for_no_room_in_a_spool_that_blocks(tmp_path):
+def test_an_alarm_does_not_wait_for_a_blocking_spool(tmp_path):
     from streamkit.emit.segment_file import SpoolRecord
     from streamkit.emit.spool import FULL, Spool
 
@@ -366,7 +366,7 @@ def test_an_alarm_waits_for_no_room_in_a_spool_that_blocks(tmp_path):
         ("1 < 2", "events", "alarms.a.when names no fact; streamkit explain alarms lists them"),
     ],
 )
-def test_mistakes_are_told_with_their_place(when, send, message):
+def test_invalid_alarms_are_reported_with_their_position(when, send, message):
     text = (
         "sources: {gate: {stage: camera}}\n"
         f"stages: {{table: {{stage: sqlite, path: x.db, send: {send}}}}}\n"
@@ -398,7 +398,7 @@ def test_emitters_take_alarms_by_their_when():
     assert "must name emitters, got 'tabel': there is none; did you mean 'table'?" in problems("alarms", "tabel")
 
 
-def test_several_processes_have_one_set_of_alarms(tmp_path):
+def test_several_processes_share_their_alarms(tmp_path):
     (tmp_path / "p.yaml").write_text(
         "device: {use: cpu, processes: 2}\n"
         "sources:\n"
@@ -553,11 +553,11 @@ def test_a_rule_of_sources_may_name_facts_of_the_pipeline_and_those_of_the_sourc
         (["uptime_s"], {"uptime_s": 7200.0}, "the pipeline has run for 2 h"),
     ],
 )  # fmt: skip
-def test_what_is_said_of_a_fact(names, values, text):
+def test_facts_are_described_in_messages(names, values, text):
     assert alarm_text(names, values, GATE) == text
 
 
-def test_what_is_said_of_a_source_that_is_back():
+def test_recoveries_are_described_in_messages():
     def recovery(names, before, now):
         return recovery_text(names, before, now, 14.0, GATE)
 

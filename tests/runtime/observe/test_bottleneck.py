@@ -75,7 +75,7 @@ SOURCE = use("source", work_s={"decode": 3.0}, wait_s={"wait for the batcher": 7
         ([], None),
     ],
 )  # fmt: skip
-def test_the_limit_in_words(lanes, limit):
+def test_the_bottleneck_is_described(lanes, limit):
     assert find_bottleneck(lanes, ROLES) == limit
 
 
@@ -87,7 +87,7 @@ def usage_of(name: str = "draw", work_s: Any = 0.0, **fields: Any) -> LaneUsage:
     return LaneUsage(name, work_s=work_s, wait_s=wait_s, **usage)
 
 
-def test_how_busy_a_lane_is():
+def test_the_busy_share_of_a_lane_is_computed():
     assert LaneUsage("idle").busy == 0.0
     assert usage_of(work_s=2.5).busy == 0.25
     assert usage_of(work_s=0.0).busy == 0.0
@@ -204,5 +204,5 @@ ON_GPU = "infer keeps the GPU busy, its thread waits for it {} % of the time: th
         ([usage_of("idle", {}), usage_of(work_s=7.5)], THIS.format(75)),
     ],
 )
-def test_what_is_the_limit(lanes, limit):
+def test_the_bottleneck_is_identified(lanes, limit):
     assert find_bottleneck(lanes, ROLES) == limit

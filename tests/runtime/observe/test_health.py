@@ -29,7 +29,7 @@ def started_source(state="running", **more):
     return SourceState(begun=True, state=state, **more)
 
 
-def test_each_fact_has_its_words_and_is_known_by_somebody():
+def test_each_fact_has_a_description_and_a_source():
     assert STATES == states_module.STATES
     assert _TEXTS.keys() == FACTS.keys()
     state = started_source(latency=Histogram())
@@ -73,7 +73,7 @@ def test_latency_is_that_of_the_last_seconds():
     assert "latency_p95_s" not in observed(state, {"down_s"}).snapshot(NOW).sources["gate"], "nobody asks for it"
 
 
-def test_coming_back_counts_for_an_hour():
+def test_reconnections_count_for_an_hour():
     state = started_source()
     observer = observed(state)
     reconnects = []
@@ -83,7 +83,7 @@ def test_coming_back_counts_for_an_hour():
     assert reconnects == [0.0] * 5 + [1.0] * 60 + [0.0] * 5
 
 
-def test_sources_that_come_and_go_leave_nothing_behind():
+def test_removed_sources_leave_no_state():
     states = {}
     observer = Observer(FACTS, lambda: states, [])
     for n in range(50):
@@ -151,7 +151,7 @@ def test_places_and_rates_of_sources(monkeypatch):
     assert observer.snapshot(NOW + 3).last_frames["gate"][0] == 0
 
 
-def test_a_process_that_is_silent_or_gone():
+def test_facts_of_silent_or_ended_processes_are_aged():
     facts_of_a = {"state": "running", "cause": "", "down_s": 0.0, "quiet_s": 1.0, "fps_in": 25.0, "fps_out": 25.0}
     snapshot = HealthSnapshot(
         {"a": facts_of_a, "b": {**facts_of_a, "state": "ended"}},
@@ -172,7 +172,7 @@ def test_a_process_that_is_silent_or_gone():
     [(0.4, "0 s"), (31.2, "31 s"), (99, "99 s"), (150, "2 min"), (3600, "60 min"), (7200, "2 h"),
      (12_000, "3 h 20 min"), (187_200, "2 d 4 h"), (172_800, "2 d")],
 )  # fmt: skip
-def test_times_that_people_can_read(seconds, text):
+def test_times_are_formatted_for_people(seconds, text):
     assert duration_text(seconds) == text
 
 
@@ -221,7 +221,7 @@ def facts_at(state, wanted=FACTS):
     return lambda now_s: observer.snapshot(now_s).sources["gate"]
 
 
-def test_shares_lie_between_nothing_and_everything():
+def test_shares_are_between_0_and_1():
     state = started_source()
     look = facts_at(state)
     assert (look(NOW)["drop_rate"], look(NOW)["fail_rate"]) == (0.0, 0.0)
@@ -301,7 +301,7 @@ def test_only_the_facts_that_are_wanted_are_computed():
     assert machine({"memory_gb"}) == {"memory_gb"}
 
 
-def test_a_source_that_is_added_again_begins_anew():
+def test_a_readded_source_starts_over():
     states = {"gate": started_source(reconnects=3)}
     observer = Observer(FACTS, lambda: states, [])
     observer.snapshot(NOW)
@@ -347,7 +347,7 @@ def test_the_longest_call_of_a_stage():
     assert (snapshot.pipeline["stage_call_s"], snapshot.about["stage_call_s"]) == (0.0, "last")
 
 
-def test_a_disk_that_does_not_answer_is_passed_over(monkeypatch, tmp_path):
+def test_an_unresponsive_disk_is_skipped(monkeypatch, tmp_path):
     answers = {"lost": None, "empty": (0, 0), "full": (400, 100), "same": (200, 100), "roomy": (1000, 900)}
     for name in answers:
         (tmp_path / name).mkdir()

@@ -63,7 +63,7 @@ def test_events_that_overlap_make_one_clip_longer(run, video, tmp_path):
     assert done.report["counts"] == {"clips recorded": 2}
 
 
-def test_a_recording_that_grows_too_long_goes_on_in_another_file(run, video, tmp_path):
+def test_a_too_long_recording_continues_in_another_file(run, video, tmp_path):
     done = run(video, range(20, 220, 5), max_length=3)
     files = sorted((tmp_path / "clips" / "gate").iterdir())
     numbers = [[n for _, n in shown(path)] for path in files]
@@ -183,7 +183,7 @@ stages:
         ("{retention: {ages: 7d}}", "did you mean 'age'"),
     ],
 )
-def test_what_is_refused_before_anything_runs(record, message):
+def test_invalid_options_are_refused_before_the_run(record, message):
     registry = default_registry()
     registry.add(ticker())
     text = f"sources: {{a: x.mp4}}\nstages:\n  draw: {{}}\n  ticker: {{from: decode}}\n  record: {record}"
@@ -199,7 +199,7 @@ def test_only_sources_without_packets_are_refused():
         build(read_text('sources: {a: "test://"}\nstages: {record: {}}'))
 
 
-def test_it_hands_on_what_it_was_given(run, video):
+def test_record_passes_its_input_unchanged(run, video):
     done = run(video, [130])
     assert [frame_record["frame"] for frame_record in done.records["gate"]] == list(range(250))
     assert len(events(done, "passed")) == 249

@@ -140,7 +140,7 @@ def test_rtmp(rtmp_receiver, tmp_path):
     assert np.diff([at for at, _ in seen]).max() < 0.06
 
 
-def test_a_receiver_that_goes_and_comes_back(rtsp_receiver, tmp_path):
+def test_a_restarted_receiver_is_reconnected(rtsp_receiver, tmp_path):
     receiver = rtsp_receiver("gate", tmp_path / "gate.mkv")
     out = sink(receiver.url, max_backoff=0.5)
     count = out.context.counters
@@ -158,7 +158,7 @@ def test_a_receiver_that_goes_and_comes_back(rtsp_receiver, tmp_path):
     assert any("retrying until it works" in text for text in out.logged)
 
 
-def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
+def test_a_hanging_receiver_is_disconnected(rtsp_receiver, tmp_path):
     receiver = rtsp_receiver("gate", tmp_path / "gate.mkv")
     out = sink(receiver.url, timeout=0.5)
     at = push(out, 5000, until=lambda: streamed(out))
@@ -175,7 +175,7 @@ def test_a_receiver_that_hangs_is_given_up(rtsp_receiver, tmp_path):
     out.close()
 
 
-def test_nobody_is_there_at_all():
+def test_an_unreachable_receiver_is_retried():
     out = sink(f"rtsp://ann:geheim@127.0.0.1:{free_port()}/gate", max_backoff=0.2)
     push(out, 3000, until=lambda: out.context.counters["stream connections lost or refused"] > 2)
     out.close()
@@ -193,7 +193,7 @@ def test_pixels_that_are_not_square_stay_so(tmp_path, taken):
         assert back.streams.video[0].sample_aspect_ratio == 2
 
 
-def test_a_change_of_size_begins_anew(tmp_path, taken):
+def test_a_size_change_restarts_the_stream(tmp_path, taken):
     out = sink(str(tmp_path / "gate.m3u8"))
     push(out, 51)
     taken(out)
@@ -216,7 +216,7 @@ def test_thinned_to_fps(tmp_path, taken):
     assert np.diff(at) == pytest.approx(0.2, abs=0.041)
 
 
-def test_frames_that_cannot_go_out_are_counted(tmp_path):
+def test_unsent_frames_are_counted(tmp_path):
     out = sink(str(tmp_path / "gate.m3u8"))
     push(out, 3)
     bad = frame(3)
@@ -246,7 +246,7 @@ def test_frames_that_cannot_go_out_are_counted(tmp_path):
         ({"url": "rtsp://h/a", "timeout": 0}, "timeout must be longer"),
     ],
 )
-def test_options_that_are_refused(options, words):
+def test_invalid_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         Stream(**options)
 
@@ -281,7 +281,7 @@ def test_the_password_is_not_among_the_arguments_of_a_process(tmp_path):
     assert not any(b"geheim" in text for text in seen.values())
 
 
-def test_frames_that_no_receiver_took_do_not_count_as_streamed():
+def test_unreceived_frames_do_not_count_as_streamed():
     with socket.create_server(("127.0.0.1", 0)) as silent:  # it takes the connection and never answers
         out = sink(f"rtsp://127.0.0.1:{silent.getsockname()[1]}/gate", timeout=60)
         push(out, 5)
@@ -396,7 +396,7 @@ def test_rate_and_keyframes_come_from_the_first_two_frames(receiver, step_s, fps
     assert sink_on_clock(gop=7).gop == 7
 
 
-def test_waits_between_two_tries_double_up_to_the_longest(receiver, clock):
+def test_retry_waits_double_up_to_the_maximum(receiver, clock):
     receiver.refuses = True
     out = sink_on_clock(max_backoff=3.0)
     for n in range(200):

@@ -28,7 +28,7 @@ from streamkit.stages.video.video import Video
 
 @pytest.mark.parametrize("suffix", ["mp4", "mkv"])
 @pytest.mark.parametrize("codec", ["h264", "hevc"])
-def test_a_video(tmp_path, codec, suffix):
+def test_a_video_is_written(tmp_path, codec, suffix):
     path = tmp_path / "cam" / f"street.{suffix}"
     out = sink(path, codec=codec)
     pts = [Fraction(2) + Fraction(i * 512 + (i % 3) * 40, 12_800) for i in range(40)]
@@ -86,7 +86,7 @@ def test_the_frame_rate_is_that_of_the_source(tmp_path):
             assert back.streams.video[0].average_rate == pytest.approx(float(expected), rel=1e-3)
 
 
-def test_one_frame_is_a_video_and_none_is_no_file(tmp_path):
+def test_a_single_frame_is_a_video_and_no_frame_is_no_file(tmp_path):
     out = sink(tmp_path / "one.mp4")
     out.write(frame(0, 1.5))
     out.close()
@@ -123,7 +123,7 @@ def test_a_picture_of_odd_size_is_padded(tmp_path):
         assert (back.streams.video[0].width, back.streams.video[0].height) == (64, 48)
 
 
-def test_none_writes_nothing_and_makes_no_folder(tmp_path):
+def test_codec_none_writes_nothing(tmp_path):
     out = sink(tmp_path / "deep" / "a.mp4", encoder="none")
     out.write(frame(0))
     out.close()
@@ -193,7 +193,7 @@ def test_a_video_that_begins_late_stays_late(tmp_path):
     assert out.logged == []
 
 
-def test_copy_without_addresses_is_said_at_open(tmp_path):
+def test_copy_without_packets_is_reported_at_open(tmp_path):
     with pytest.raises(OutputError, match="copy needs the addresses"):
         sink(tmp_path / "a.mp4", encoder="copy")
 
@@ -209,7 +209,7 @@ def test_copy_without_addresses_is_said_at_open(tmp_path):
         ({"path": "a.mp4", "segment": 0.1}, "at least 1s"),
     ],
 )
-def test_options_that_are_refused(options, words):
+def test_invalid_options_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         Video(**options)
 
@@ -241,7 +241,7 @@ def without_nvenc(codec, device):
     raise DeviceError(f"the GPU cuda:{device} cannot encode {codec}; set encoder: cpu")
 
 
-def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
+def test_auto_falls_back_with_a_message(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "check_nvenc", without_nvenc)
     out = sink(tmp_path / "a.mp4", Device("cuda", 1))
     assert out.logged == [
@@ -258,7 +258,7 @@ def test_auto_falls_back_and_says_so(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("encoder", ["auto", "nvenc"])
-def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
+def test_nvenc_is_used_if_available(tmp_path, monkeypatch, encoder):
     encodings = []
 
     def nvenc(encoding, width, height, color, rate, device, pixel_aspect):
@@ -275,7 +275,7 @@ def test_nvenc_is_taken_where_it_is(tmp_path, monkeypatch, encoder):
     assert out.logged == []
 
 
-def test_a_folder_that_cannot_be(tmp_path):
+def test_an_impossible_folder_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="a part of the path is a file"):
         sink(tmp_path / "file" / "a.mp4")
@@ -284,7 +284,7 @@ def test_a_folder_that_cannot_be(tmp_path):
         sink(tmp_path / "old.mp4", if_exists="fail")
 
 
-def test_after_an_error_every_frame_says_it_and_no_file_is_left(tmp_path, monkeypatch):
+def test_after_an_error_every_frame_fails_and_no_file_is_left(tmp_path, monkeypatch):
     out = sink(tmp_path / "a.mp4")
     for i in range(3):
         out.write(frame(i))
@@ -332,7 +332,7 @@ def test_parts_that_a_killed_run_left_are_removed_at_the_next_start(tmp_path):
     written.discard()
 
 
-def test_a_crash_leaves_nothing_under_the_name(tmp_path):
+def test_a_crash_leaves_no_file_of_the_final_name(tmp_path):
     path = tmp_path / "a.mp4"
     script = SCRIPT.format(tests=str(Path(__file__).parents[2]), path=str(path))
     done = subprocess.run([sys.executable, "-c", script], timeout=60, check=False)
@@ -344,7 +344,7 @@ def test_a_crash_leaves_nothing_under_the_name(tmp_path):
     assert names(tmp_path) == ["a.mp4"]
 
 
-def test_a_real_video_goes_through_unharmed(tmp_path, test_data):
+def test_a_real_video_is_written_unchanged(tmp_path, test_data):
     source = test_data / "videos" / "ahmetozlu_pedestrian.mp4"
     out = sink(tmp_path / "a.mp4", quality=14)
     pictures = []
@@ -393,7 +393,7 @@ def test_frames_far_apart_are_all_in_the_file(tmp_path, codec, suffix, step_s):
 @pytest.mark.parametrize(
     ("before", "gap_s", "files"), [(1, 370, 1), (1, 400, 2), (2, 90, 1), (3, 94, 2), (40, 90, 1), (40, 370, 2)]
 )
-def test_a_hole_in_time_that_no_file_can_hold_begins_another(tmp_path, before, gap_s, files):
+def test_a_gap_too_long_for_a_file_starts_another(tmp_path, before, gap_s, files):
     out = sink(tmp_path / "a.mp4")
     written_s = [Fraction(i, 25) for i in range(before)]
     written_s += [written_s[-1] + gap_s + Fraction(i, 25) for i in range(12)]
