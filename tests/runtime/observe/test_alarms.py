@@ -311,7 +311,8 @@ def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_p
         texts = {row["event"]["data"]["alarm"]: row["event"]["data"]["text"] for row in rows(tmp_path / "x.db")}
         emitters_by_stage = dict(emitters(running._runners))
         assert (emitters_by_stage["rolls"].queue.acknowledged, emitters_by_stage["away"].sender.delivered) == (0, 0)
-        assert emitters_by_stage["rolls"].sender.undelivered < 20 < emitters_by_stage["rolls"].queue.waiting
+        rolls = emitters_by_stage["rolls"]
+        until(lambda: rolls.sender.undelivered < 20 < rolls.queue.waiting)
         time.sleep(0.6)
         before_s = running._observer.snapshot().pipeline["undelivered_s"]
         emitters_by_stage["away"].queue.take(1000)
