@@ -13,7 +13,6 @@ from websockets.sync.client import connect
 
 from streamkit.core.logs import json_line, messages_to
 from streamkit.runtime.observe import telemetry
-from streamkit.serve.audit import AuditLog
 from streamkit.serve.metrics import registry
 from streamkit.serve.request_id import request_id
 
@@ -128,23 +127,6 @@ def test_log_messages_and_audit_entries_have_the_request_id(server, monkeypatch)
     ]
     lines = [message for message in server.client.get("/api/v1/logs").json() if message["text"] == "pausing"]
     assert [message["request_id"] for message in lines] == ["p-1", "p-2"]
-
-
-def test_an_audit_log_of_an_earlier_version_gets_the_request_id_column(tmp_path):
-    import sqlite3
-
-    path = tmp_path / "audit.db"
-    with sqlite3.connect(path) as old:
-        old.execute(
-            "CREATE TABLE entries (number INTEGER PRIMARY KEY AUTOINCREMENT, time_s REAL NOT NULL, who TEXT NOT NULL, "
-            "role TEXT NOT NULL, address TEXT NOT NULL, action TEXT NOT NULL, target TEXT NOT NULL, "
-            "detail TEXT NOT NULL, status INTEGER NOT NULL, outcome TEXT NOT NULL)"
-        )
-        old.execute("INSERT INTO entries VALUES (1, 9e9, 'a', '', '', 'x.y', '', '{}', 200, 'done')")
-    old.close()
-    log = AuditLog(path)
-    log.add("b", "x.z", request_id="r")
-    assert [(entry.who, entry.request_id) for entry in log.entries()] == [("b", "r"), ("a", "")]
 
 
 def test_requests_are_child_spans_of_their_callers(root, monkeypatch, tmp_path):

@@ -227,7 +227,7 @@ def test_detect_refuses_a_card_of_another_task(card):
 def test_multi_label_needs_anchors_with_a_score_per_class(card):
     assert Detect(model=dataclasses.replace(card, family="yolov8"), multi_label=True).multi_label
     with pytest.raises(
-        ValueError, match="families yolov5, yolov8, yolo_world, yolov8_pose, yolov8_seg, and demo is of family yolo_e2e"
+        ValueError, match="families yolov8, yolov8_pose, yolov8_seg, yolov5, yolo_world, and demo is of family yolo_e2e"
     ):
         Detect(model=dataclasses.replace(card, family="yolo_e2e"), multi_label=True)
 
