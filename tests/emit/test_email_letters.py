@@ -7,7 +7,7 @@ from support.mails import HEAD, event, mailing_fixture  # noqa: F401  a fixture
 from support.smtp import mail_server, text_of  # noqa: F401  fixtures
 
 from streamkit.emit.client import SendError
-from streamkit.emit.email import OVER
+from streamkit.emit.email import OVER_LIMIT
 from streamkit.emit.sender import SENT
 
 JPEG = b"\xff\xd8\xff\xe0 a small picture"
@@ -47,7 +47,7 @@ def test_mails_are_rate_limited_and_the_omitted_records_are_counted_in_the_next(
     assert len(server.got) == 3
     assert "This is the last of 3 mails within an hour." in text_of(server.got[2])
     assert "This is the last" not in text_of(server.got[1])
-    assert mailer.counters[OVER] == 5
+    assert mailer.counters[OVER_LIMIT] == 5
     assert any("the limit of 3 mails within an hour is reached" in text for text in mailer.logged)
     client = mailer.stage.sender._client
     client.connect()
