@@ -83,7 +83,7 @@ class StageState(Protocol):
         """Return everything that is stored."""
 
     def due(self, every_s: float) -> bool:
-        """Whether the last `save` was begun `every_s` seconds ago or earlier, and is done."""
+        """Whether the last `save` started `every_s` seconds ago or earlier, and is done."""
 
     def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
         """Store values, and remove the keys whose value is None; in the background unless `wait` is set."""

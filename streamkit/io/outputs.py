@@ -320,7 +320,7 @@ def sweep(part: Path) -> bool:
         handle = os.open(part, os.O_RDWR)
         try:
             locked, about = lock(handle), os.fstat(handle)
-            # between opening and locking, its writer may have renamed it, and another writer begun the next one
+            # between opening and locking, its writer may have renamed it, and another writer started the next one
             if os.path.samestat(about, os.stat(part)) and (locked or time.time() - about.st_mtime > _ABANDONED_S):
                 os.unlink(part)
                 return True

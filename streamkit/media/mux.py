@@ -50,7 +50,7 @@ class _ContainerFile:
     """A container that is written to a partial file. As a context, it removes the file if the block raises.
 
     Args:
-        file: the output file, begun.
+        file: the output file, after `begin()`.
         tags: metadata of the container.
         options: FFmpeg's, of the muxer.
 
@@ -96,7 +96,7 @@ class VideoWriter(_ContainerFile):
     millisecond in mkv, which has no finer clock. A frame lasts until the next one, the last as long as the one before.
 
     Args:
-        file: the output file, begun.
+        file: the output file, after `begin()`.
         encoder: creates the packets.
         metadata: tags of the file.
     """
@@ -230,7 +230,7 @@ def copy_packets(uri: str, file: AtomicFile, first_s: float, last_s: float, *, s
 
     Args:
         uri: the video.
-        file: the output file, begun.
+        file: the output file, after `begin()`.
         first_s: presentation time of the first frame in seconds.
         last_s: presentation time of the last frame in seconds.
         stream: index of the video stream, from 0; None for the best.

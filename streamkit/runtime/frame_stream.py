@@ -80,7 +80,7 @@ class FrameStream:
 
     def __repr__(self) -> str:
         thread = self._thread
-        state = "ended" if self._over or thread.ended else "running" if thread.begun else "not begun"
+        state = "ended" if self._over or thread.ended else "running" if thread.started else "not started"
         return f"FrameStream({', '.join(thread.run.states)}; {state} on {thread.run.device})"
 
     def __enter__(self) -> FrameStream:

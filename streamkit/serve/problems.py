@@ -192,7 +192,7 @@ class Problems:
         expected = 0
         down = []
         for id_, state in list(self._running.states.items()):
-            if state.removed or not state.begun or state.state in ("paused", "ended"):
+            if state.removed or not state.started or state.state in ("paused", "ended"):
                 continue
             expected += 1
             away_s = max(0.0, time.time() - state.since_s)

@@ -397,7 +397,7 @@ def test_set_takes_python_values_and_texts(tmp_path):
 
 def test_a_stream_shows_its_sources_and_state():
     frames = streamkit.run({"a": STREET, "b": STREET}, model="demo", device="cpu")
-    assert repr(frames) == "FrameStream(a, b; not begun on cpu)"
+    assert repr(frames) == "FrameStream(a, b; not started on cpu)"
     next(frames)
     assert repr(frames) == "FrameStream(a, b; running on cpu)"
     frames.close()

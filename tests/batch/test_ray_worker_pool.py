@@ -243,7 +243,7 @@ def test_a_node_with_another_version_or_folder_is_reported(place, tmp_path, monk
 
 @pytest.fixture
 def pool(ray_nodes, place, tmp_path) -> Iterator[RayWorkerPool]:
-    """A pool of one worker at most, that has begun, and whose messages are kept in `logged`."""
+    """A pool of one worker at most, that has started, and whose messages are kept in `logged`."""
     (tmp_path / "out").mkdir()
     pool = RayWorkerPool(settings_of(place, tmp_path / "out"), ray_nodes.address, workers=1)
     pool.logged = collect()

@@ -175,7 +175,7 @@ def test_watch_applies_edits_and_sigterm_drains(root: Path, tmp_path: Path) -> N
 
 MODULES = ("numpy", "streamkit.core.stage", "click", "yaml", "streamkit.config.graph")
 CHECKS = (("check",), ("batch", "samples/street.mp4", "--out", "never", "--dry-run"))
-# Ctrl-C comes when the import of a module begins, however fast the machine is. Before the command has begun, it comes
+# Ctrl-C comes when the import of a module begins, however fast the machine is. Before the command has started, it comes
 # where Python drops an exception.
 SIGNAL = """
 import os, signal, sys

@@ -290,7 +290,7 @@ def test_partial_files_of_a_crash_are_removed_and_those_of_others_stay(tmp_path)
 
 @pytest.mark.parametrize("rows", [1, 100])
 def test_a_file_that_cannot_be_completed_loses_no_record(rows, tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet, "_GROUP_ROWS", rows)  # with 1 it has been begun
+    monkeypatch.setattr(parquet, "_GROUP_ROWS", rows)  # with 1, a group has been started
     writer = client(tmp_path, every_s=0.0)
     writer.deliver(messages([OBJECT], folder=tmp_path / "a"))
     shutil.rmtree(tmp_path / "a", ignore_errors=True)

@@ -11,9 +11,9 @@ from streamkit.media.gpu_figures import (
     MEANINGS,
     MEASURED_BY_RUNS,
     figure_file,
-    store_figure,
     read_figures,
     session_limit,
+    store_figure,
 )
 
 GPU = "NVIDIA L4, CUDA 13.0, PyNvVideoCodec 2.2.4, Python 3.12, streamkit 0.1.0"

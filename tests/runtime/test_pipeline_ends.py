@@ -79,7 +79,7 @@ def test_a_stage_that_cannot_be_opened_ends_the_run_before_its_first_frame(run, 
     closed = [e[1:] for e in LOG if isinstance(e, tuple) and e[0] == "closed"]
     assert len(opened) == 2
     assert sorted(opened) == sorted(closed)  # each on its own thread
-    assert [e for e in LOG if isinstance(e, tuple) and e[0] == "open"] == []  # no source was begun
+    assert [e for e in LOG if isinstance(e, tuple) and e[0] == "open"] == []  # no source was started
 
 
 @pytest.mark.parametrize("where", ["open", "write", "end"])

@@ -95,7 +95,7 @@ class CarriedState(StageStateFile):
         return False
 
     def save(self, changed: Mapping[str, bytes | None], *, wait: bool = False) -> None:
-        """See `StageState.save`; nothing is stored unless a rebuild has begun."""
+        """See `StageState.save`; nothing is stored unless a rebuild has started."""
         if self._path.parent.is_dir():
             super().save(changed, wait=wait)
 

@@ -152,7 +152,7 @@ class PushQueue:
     def _put(self, frame: Frame, check: Callable[[], None]) -> None:
         with self._changed:
             while len(self._waiting) >= _FRAMES and not self._ended:
-                if self.source.live:  # the run has not begun, or is paused; the batcher drops other frames
+                if self.source.live:  # the run has not started, or is paused; the batcher drops other frames
                     self._waiting.popleft()
                     self.counters.add(QUEUE_FULL)
                     break

@@ -79,7 +79,7 @@ class SourceReader:
 
     def __call__(self) -> None:
         """Pass frames to the batcher until the source ends."""
-        self.state.begun = True
+        self.state.started = True
         try:
             inlet = self._batcher.begin(self.config.id, self.state.drops)
         except Aborted:

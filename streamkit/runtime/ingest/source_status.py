@@ -31,7 +31,7 @@ class SourceState(SourceCounts):
         shape_size: width and height of its first frame, which shapes in pixels refer to; None before it.
         error: why the source failed, or None.
         raised: the exception for `error`.
-        begun: whether its turn has come; files may have to wait for it.
+        started: whether it has started; files may wait for their turn.
         done: whether it has ended.
         state: one of `STATES`.
         cause: why it is in that state, in one word, such as `auth` or `lost`; or None.
@@ -50,7 +50,7 @@ class SourceState(SourceCounts):
     shape_size: tuple[int, int] | None = None
     error: str | None = None
     raised: Exception | None = None
-    begun: bool = False
+    started: bool = False
     done: bool = False
     state: str = "connecting"
     cause: str | None = None

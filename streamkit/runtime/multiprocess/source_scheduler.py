@@ -104,7 +104,7 @@ class SourceScheduler:
         self._lock = threading.RLock()
         if policy.waiting:
             for state in self.states.values():
-                state.begun = True
+                state.started = True
                 state.set_state("connecting", None, policy.waiting)
 
     # ------------------------------------------------------------------------------------------------ come and go

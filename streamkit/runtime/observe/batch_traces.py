@@ -113,7 +113,7 @@ class BatchTraces:
         batch.trace = trace
 
     def join(self, traceparent: str) -> BatchTrace:
-        """The trace of a batch that another process has begun."""
+        """The trace of a batch that another process has started."""
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         context = TraceContextTextMapPropagator().extract({"traceparent": traceparent})

@@ -194,14 +194,14 @@ class _SourceHistory:
 
     def snapshot(self, now_s: float) -> dict[str, Value]:
         state = self.state
-        away = state.state in _AWAY and (state.begun or state.state != "connecting")
+        away = state.state in _AWAY and (state.started or state.state != "connecting")
         if not away:
             self._down_s = None
         elif self._down_s is None:
             self._down_s = now_s - min(max(0.0, time.time() - state.since_s), now_s - self._came_s)
-        if state.frames != self._frames or state.state in _STILL or not state.begun:
+        if state.frames != self._frames or state.state in _STILL or not state.started:
             self._frames, self._came_s = state.frames, now_s
-        rated = state.begun and state.rated and state.state not in _STILL
+        rated = state.started and state.rated and state.state not in _STILL
         facts: dict[str, Value] = {
             "state": state.state,
             "cause": state.cause or "",

@@ -253,7 +253,7 @@ def test_a_batch_carries_an_event_after_its_work(lane, log):
 
 
 def test_hanging_gpu_work_is_visible_from_another_thread(lane, log):
-    assert lane.stuck_s(100.0) == 0  # it has not begun
+    assert lane.stuck_s(100.0) == 0  # it has not started
     with lane.activate():
         assert [lane.stuck_s(now_s) for now_s in (100.0, 100.5, 130.0)] == [0, 0.5, 30]
         assert log == [("record", 0)]

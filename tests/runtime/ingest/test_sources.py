@@ -60,7 +60,7 @@ def test_files_that_are_paused_before_their_turn_leave_it_to_the_others():
     with going(running) as codes:
         until(lambda: running.states["f3"].done and running.states["f5"].done)
         assert [running.states[f"f{n}"].state for n in (0, 1, 2, 4)] == ["paused"] * 4
-        assert not any(running.states[f"f{n}"].begun for n in (0, 1, 2, 4))
+        assert not any(running.states[f"f{n}"].started for n in (0, 1, 2, 4))
         until(lambda: not running.sources.threads)
         running.resume("f2")
         running.resume("f0")
@@ -75,15 +75,15 @@ def test_files_that_are_paused_on_the_way_make_room():
     running, _ = pipeline(files(LONG, FILE, LONG, FILE), parallel_files=1)
     with going(running):
         until(lambda: WRITTEN.get("f0"))
-        assert not running.states["f1"].begun
+        assert not running.states["f1"].started
         running.pause("f0")
         until(lambda: running.states["f1"].done and WRITTEN.get("f2"))
-        assert not running.states["f3"].begun
+        assert not running.states["f3"].started
         running.resume("f0")  # two are read for now: nobody is sent away
         so_far = len(WRITTEN["f0"])
         until(lambda: len(WRITTEN["f0"]) > so_far + 5)
         running.pause("f2")
-        assert not running.states["f3"].begun
+        assert not running.states["f3"].started
         running.remove("f0")
         until(lambda: running.states["f3"].done)
         running.pause("f2")
@@ -212,7 +212,7 @@ def test_a_source_that_is_refused_before_the_run_is_not_opened_and_the_others_ru
     assert sorted(OPENED) == ["a", "c"]
     assert sorted(WRITTEN) == ["a", "c"]
     state = running.states["b"]
-    assert (state.state, state.cause, state.error, state.begun) == ("failed", "codec", "no session is left", False)
+    assert (state.state, state.cause, state.error, state.started) == ("failed", "codec", "no session is left", False)
     assert logged.count("source b failed: no session is left") == 1
 
 

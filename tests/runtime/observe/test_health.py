@@ -26,7 +26,7 @@ def observed(state, wanted=FACTS):
 
 
 def started_source(state="running", **more):
-    return SourceState(begun=True, state=state, **more)
+    return SourceState(started=True, state=state, **more)
 
 
 def test_each_fact_has_a_description_and_a_source():
@@ -259,7 +259,7 @@ def test_a_source_is_down_from_when_its_state_changed(clock):
     ],
 )  # fmt: skip
 def test_which_sources_are_down_and_which_are_quiet(clock, state, turn_came, down, quiet_s):
-    source_state = SourceState(begun=turn_came, state=state, since_s=clock.time_s, cause="lost")
+    source_state = SourceState(started=turn_came, state=state, since_s=clock.time_s, cause="lost")
     look = facts_at(source_state)
     assert look(NOW)["quiet_s"] == 0.0
     facts = look(NOW + 5)
@@ -281,7 +281,7 @@ def test_rates_are_known_once_there_are_two_counts():
     for still in ("paused", "ended"):
         state.state = still
         assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
-    state.state, state.begun = "running", False
+    state.state, state.started = "running", False
     assert [math.isnan(look(NOW)[name]) for name in ("fps_in", "fps_out")] == [True, True]
 
 
