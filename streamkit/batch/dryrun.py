@@ -248,4 +248,4 @@ def _scale(files: Sequence[VideoFile], chosen: Sequence[VideoFile]) -> float:
 
 
 def _size(files: Iterable[VideoFile]) -> int:
-    return sum(file.size or 0 for file in files if not file.gone)
+    return sum(file.size or 0 for file in files if not file.missing)

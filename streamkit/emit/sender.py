@@ -29,10 +29,10 @@ logger = logging.getLogger(__name__)
 SENT = "records sent"
 REFUSED = "records given up: refused by the broker"
 POISON = "records given up: connection closed by the broker"
-GIVEN_UP = (REFUSED, POISON)
+DROPPED_BY_BROKER = (REFUSED, POISON)
 LOST = "connections lost or refused"
 NAME = "dead-letters.jsonl"
-UNKEPT = "records not in the dead-letter file"
+NOT_DEAD_LETTERED = "records not in the dead-letter file"
 
 _STRIKES = 4
 """After so many consecutive connections that the broker ends over a record sent alone, the record is given up."""
@@ -267,7 +267,7 @@ class DeadLetters:
         except OSError as error:
             self._warn(f"{output_error(self.path, error)}; rejected records are counted, and not kept")
         if written < len(lines):
-            self._counters.add(UNKEPT, len(lines) - written)
+            self._counters.add(NOT_DEAD_LETTERED, len(lines) - written)
 
     def _append(self, handle: int, line: bytes) -> bool:
         """Append a whole line or nothing; return False if the file has no room for it."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamkit.batch.identity import KEY
-from streamkit.batch.job import GONE, VideoFile
+from streamkit.batch.job import NO_VERSION, VideoFile
 from streamkit.batch.remote import opened
 from streamkit.core.counters import Counters
 from streamkit.core.data import Detections, Device, Frame, Skeleton
@@ -101,7 +101,7 @@ class SelectedFrames:
         for key, source, path, size, version, frames in videos:
             left = dict.fromkeys(frames)
             try:
-                file = VideoFile(_real_path(path), source, size, version or GONE)
+                file = VideoFile(_real_path(path), source, size, version or NO_VERSION)
                 objects = self._database.table(_OBJECTS, key, frames)
                 numbers = objects["frame"].to_numpy()
                 for frame in _decoded(file, set(frames)):

@@ -9,7 +9,7 @@ from support.messages import collect
 from streamkit.core.counters import Counters
 from streamkit.emit.client import Client, RecordRejected, SendError
 from streamkit.emit.segment_file import SpoolRecord
-from streamkit.emit.sender import LOST, NAME, REFUSED, SENT, UNKEPT, Sender
+from streamkit.emit.sender import LOST, NAME, NOT_DEAD_LETTERED, REFUSED, SENT, Sender
 from streamkit.emit.spool import Spool
 
 
@@ -131,7 +131,7 @@ def test_the_dead_letter_file_takes_a_tenth_of_the_spool(tmp_path):
     spool.append([SpoolRecord(b"t", b"", b'{"x":"%b"}' % (b"x" * 30_000))] * 5)
     Sender(spool, No(), 0.3, counters).run(lambda: not spool.waiting)
     assert 90_000 < (spool.folder / NAME).stat().st_size <= 100_000
-    assert (counters[REFUSED], counters[UNKEPT]) == (5, 2)
+    assert (counters[REFUSED], counters[NOT_DEAD_LETTERED]) == (5, 2)
     assert logged[-1].startswith(f"{spool.folder / NAME} has reached its limit of 0.1 MB;")
     spool.close()
 

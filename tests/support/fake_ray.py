@@ -68,8 +68,9 @@ class FakeActor:
             self.number, self.sources, self.settings = orders.number, dict(orders.sources), dict(orders.settings)
         self.frames += 1
         last = LastFrame(self.frames - 1, self.frames / 10, time.monotonic())
-        state = {"state": "running", "started": True, "frames": self.frames, "last": last}
-        states = {id_: SourceState(**state) for id_ in self.sources}
+        states = {
+            id_: SourceState(state="running", started=True, frames=self.frames, last=last) for id_ in self.sources
+        }
         numbers = {id_: order.number for id_, order in self.sources.items()}
         report = NodeReport(
             self.number, 1234, not self.failure, self.failure, "cpu", self.busy,

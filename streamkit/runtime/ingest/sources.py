@@ -33,7 +33,7 @@ from streamkit.runtime.ingest.batcher import Batcher
 from streamkit.runtime.ingest.source_reader import Make, SourceReader, SynchronizedStart, WaitForResults
 from streamkit.runtime.ingest.source_status import RemovedSources, SourceState
 
-GIVEN_UP = "frames dropped: run aborted"
+DROPPED_BY_ABORT = "frames dropped: run aborted"
 
 
 def in_realtime(config: SourceConfig) -> SourceConfig:
@@ -350,7 +350,7 @@ class Sources:
         with self._lock:
             for state in [state for states in self._open.values() for state in states]:
                 if (lost := state.frames - state.out - state.dropped) > 0:
-                    state.drops.add(GIVEN_UP, lost)
+                    state.drops.add(DROPPED_BY_ABORT, lost)
                 if state.removed:
                     self.removed.add(state)
             self._open.clear()

@@ -16,7 +16,7 @@ from streamkit.core.errors import ConfigError
 from streamkit.core.stage import Collecting, Source, stage
 from streamkit.core.tracing import Spans
 from streamkit.runtime.ingest import sources as sources_module
-from streamkit.runtime.ingest.sources import GIVEN_UP, Sources, in_realtime
+from streamkit.runtime.ingest.sources import DROPPED_BY_ABORT, Sources, in_realtime
 
 NICE: dict[str, int] = {}  # of the thread that reads a source, as the system counts it
 OPENED: list[str] = []
@@ -441,9 +441,9 @@ def test_frames_that_never_reached_the_end_are_counted_as_dropped(make_run):
     b.frames = b.out = 4
     c.frames, c.removed = 1, True
     run.sources.account()
-    assert dict(a.drops.values) == {"frames dropped: over age": 2, GIVEN_UP: 5}
-    assert (dict(b.drops.values), dict(c.drops.values)) == ({}, {GIVEN_UP: 1})
-    assert GIVEN_UP == "frames dropped: run aborted"
-    assert (run.sources.removed.sources, run.sources.removed.drops[GIVEN_UP]) == (1, 1)
+    assert dict(a.drops.values) == {"frames dropped: over age": 2, DROPPED_BY_ABORT: 5}
+    assert (dict(b.drops.values), dict(c.drops.values)) == ({}, {DROPPED_BY_ABORT: 1})
+    assert DROPPED_BY_ABORT == "frames dropped: run aborted"
+    assert (run.sources.removed.sources, run.sources.removed.drops[DROPPED_BY_ABORT]) == (1, 1)
     run.sources.account()
     assert run.sources.removed.sources == 1

@@ -98,14 +98,14 @@ def test_a_child_has_its_parents_state_and_a_separate_main_module(start, tmp_pat
 
 
 def test_a_child_gets_its_parents_environment_plus_additions(start, monkeypatch):
-    monkeypatch.setenv("GIVEN", "before")
+    monkeypatch.setenv("OVERRIDDEN", "before")
     monkeypatch.delenv("ADDED", raising=False)
     monkeypatch.setenv("PYTHONPATH", "/some/where")
     monkeypatch.setenv("PYTHONUNBUFFERED", "1")
-    child = start("teller", tell, "environment", env={"GIVEN": "now", "ADDED": "é"})
+    child = start("teller", tell, "environment", env={"OVERRIDDEN": "now", "ADDED": "é"})
     ((_, (environment,)),) = heard(child)
-    assert environment == {**os.environ, "GIVEN": "now", "ADDED": "é"}
-    assert os.environ["GIVEN"] == "before"
+    assert environment == {**os.environ, "OVERRIDDEN": "now", "ADDED": "é"}
+    assert os.environ["OVERRIDDEN"] == "before"
 
 
 def test_connections_in_its_arguments_are_inherited(start):

@@ -122,8 +122,9 @@ def early(tmp_path, monkeypatch):
             def tell(link, other=None):
                 if other is not None:
                     other.send("here")
-                name, given = multiprocessing.current_process().name, os.environ.get
-                link.send(("told", (sys.loaded, name, given("LATER"), given("GONE"), os.getcwd(), sys.argv, sys.path)))
+                name = multiprocessing.current_process().name
+                later, deleted = map(os.environ.get, ("LATER", "DELETED"))
+                link.send(("told", (sys.loaded, name, later, deleted, os.getcwd(), sys.argv, sys.path)))
         """)
     )
     monkeypatch.syspath_prepend(tmp_path)
@@ -143,13 +144,13 @@ def heard(child: Child) -> list[tuple[str, object]]:
 
 
 def test_a_prestarted_process_becomes_a_child_with_its_parents_state(early, monkeypatch, capfd):
-    monkeypatch.setenv("GONE", "soon")
+    monkeypatch.setenv("DELETED", "soon")
     idle = IdleChild("worker")
     idle.do_ahead("early", "preload")
     assert psutil.Process(idle.interpreter.process.pid).cmdline()[-1] == "worker"
     monkeypatch.setenv("LATER", "now")
     monkeypatch.chdir("/tmp")
-    monkeypatch.delenv("GONE")
+    monkeypatch.delenv("DELETED")
     monkeypatch.setattr(sys, "argv", ["another"])
     monkeypatch.syspath_prepend("/not/there/before")
     ours, theirs = Pipe()
