@@ -37,7 +37,7 @@ class FrameLayout:
         nothing = np.zeros(len(PALETTE), np.uint32)
         colors = [(nothing, nothing) if s is None else palette_yuv(s.color) for s in surfaces]
         self.colors = np.array([c for c, _ in colors], np.uint32)
-        self.inks = np.array([i for _, i in colors], np.uint32)
+        self.text_colors = np.array([i for _, i in colors], np.uint32)
 
 
 def masks(table: Detections, style: Style, color: np.ndarray, atlas: Atlas) -> Marks:
