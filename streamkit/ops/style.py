@@ -67,8 +67,8 @@ PALETTE = (
 """RGB, the most distinct colors first. Class, track or zone n has color n modulo the length, in every run.
 
 The first eight were chosen by hand for video: saturated, bright, well separated. Each of the others is the
-sRGB color farthest from all before it. The distance is OKLab's, weighted 55 % for normal vision and 45 % for color-blind
-vision (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
+sRGB color farthest from all before it. The distance is OKLab's, weighted 55 % for normal vision and 45 % for
+color-blind vision (the nearer of deuteranopia and protanopia, by Machado, Oliveira and Fernandes, 2009).
 """
 
 
