@@ -40,7 +40,7 @@ def test_more():
 def test_tests_marked_alone_overlap_with_no_other(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / f"test_{name}.py").write_text(TESTS)
-    (tmp_path / "test_three.py").write_text("")  # the processes collect from different ones on
+    (tmp_path / "test_three.py").write_text("")  # each process then collects other files
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  alone: no others\n")
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(tmp_path)}
     env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # others take seconds to load, in each of three processes
