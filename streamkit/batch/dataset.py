@@ -247,14 +247,14 @@ def _array(column: ObjectColumn, table: Detections, rows: int) -> Any:
     try:
         return column.array(values).cast(column.type)
     except (TypeError, ValueError, NotImplementedError, AttributeError) as error:
-        form = f"{getattr(values, 'dtype', type(values).__name__)}{list(np.shape(values)[1:]) or ''}"
-        raise OutputError(
-            f"the column {column.name} cannot be written as {column.kind}: its values are {form}; {describe(error)}"
-        ) from error
+        dtype_and_shape = f"{getattr(values, 'dtype', type(values).__name__)}{list(np.shape(values)[1:]) or ''}"
+        problem = f"the column {column.name} cannot be written as {column.kind}: its values are {dtype_and_shape}"
+        raise OutputError(f"{problem}; {describe(error)}") from error
 
 
 def _labels(table: Detections) -> Any:
-    pa, names = arrow(), table.labels
+    pa = arrow()
+    names = table.labels
     codes = pa.array(table.class_id, mask=(table.class_id < 0) | (table.class_id >= len(names)))
     return pa.DictionaryArray.from_arrays(codes, pa.array(names, pa.string())).dictionary_decode()
 

@@ -195,13 +195,12 @@ class _AstBuilder:
         try:
             parsed = CELParser().parse(condition)
         except CELParseError as error:
-            line = error.line or 1
-            column = error.column or 1
-            lines = condition.splitlines(keepends=True)
-            raise self.wrong(condition, sum(map(len, lines[: line - 1])) + column - 1, error) from None
+            lines_before = condition.splitlines(keepends=True)[: (error.line or 1) - 1]
+            offset = sum(map(len, lines_before)) + (error.column or 1) - 1
+            raise self.syntax_error(condition, offset, error) from None
         self.tree = self.build(parsed, 0)
 
-    def wrong(self, condition: str, at: int, error: Any) -> RuleError:
+    def syntax_error(self, condition: str, at: int, error: Any) -> RuleError:
         """Return the error where CEL's parser stopped."""
         token = getattr(error.__context__, "token", None)
         if token is not None and token.type == "$END":

@@ -410,23 +410,22 @@ class ServeEngine:
         )
 
     def _settings(self, node: Node) -> list[api_models.Setting]:
-        live = self.running.changeable(node.id)
-        if not live:
+        values = self.running.changeable(node.id)
+        if not values:
             return []
         schema = model_of(node.type).json_schema()["properties"]
-        whole = next((stage for stage in self.graph.config.stages if stage.id == node.table), None)
-        helps = {} if whole is None else {option.name: option.help for option in options(whole.type)}
-        # the zone editor has these
-        drawn = {shape_option.path[0] for shape_option in shape_options(node.type)} | {SOURCES}
+        config = next((stage for stage in self.graph.config.stages if stage.id == node.table), None)
+        help_by_option = {} if config is None else {option.name: option.help for option in options(config.type)}
+        in_zone_editor = {shape_option.path[0] for shape_option in shape_options(node.type)} | {SOURCES}
         return [
             api_models.Setting(
                 option.name,
-                _masked(live[option.name]),
-                option.help or helps.get(option.name, ""),
+                _masked(values[option.name]),
+                option.help or help_by_option.get(option.name, ""),
                 schema.get(option.name, {}),
             )
             for option in options(node.type)
-            if option.name in live and option.name not in drawn
+            if option.name in values and option.name not in in_zone_editor
         ]
 
     def set(self, id_: str, values: dict[str, Any]) -> StageView:

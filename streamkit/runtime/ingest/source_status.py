@@ -68,15 +68,18 @@ class SourceState(SourceCounts):
             self.since_s = time.time()
         self._lost = self._lost or state == "reconnecting"
         if state == "running" and self._lost:
-            self.reconnects, self._lost = self.reconnects + 1, False
-        self.state, self.cause, self.message = state, cause, message
+            self.reconnects += 1
+            self._lost = False
+        self.state = state
+        self.cause = cause
+        self.message = message
 
     def sample(self, now_s: float) -> None:
         """Add a sample of the counts at a monotonic time in seconds, for the rates; call it about once a second."""
         self._samples.append((now_s, self.frames, self.out))
 
-    def add_earlier(self, earlier: SourceState) -> None:
-        """Add the counts of the same source in a process that has ended."""
+    def merge_previous(self, earlier: SourceState) -> None:
+        """Merge the counts and the history of the same source in an earlier process, which has ended."""
         self.merge(earlier)
         self.last = self.last or earlier.last
         self.first_failure = earlier.first_failure or self.first_failure
@@ -108,7 +111,8 @@ class SourceState(SourceCounts):
         """Increase per second of a column of the samples; 0 until there are two."""
         if not self.rated:
             return 0.0
-        first, last = self._samples[0], self._samples[-1]
+        first = self._samples[0]
+        last = self._samples[-1]
         return (last[column] - first[column]) / (last[0] - first[0]) if last[0] > first[0] else 0.0
 
     def report(self) -> dict[str, Any]:

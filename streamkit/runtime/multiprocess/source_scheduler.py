@@ -276,7 +276,7 @@ class SourceScheduler:
                 if self._owners.get(id_) is not process or report.numbers.get(id_) != self._numbers[id_]:
                     continue  # the process does not know yet that it was removed, or replaced
                 if (earlier := self._earlier.get(id_)) is not None:
-                    state.add_earlier(earlier)
+                    state.merge_previous(earlier)
                 self._show_pause(id_, state)
                 states[id_] = state
             self.states = states
