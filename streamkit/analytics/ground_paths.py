@@ -41,8 +41,8 @@ def extend_paths(tracks: TrackStore, rows: np.ndarray, xy: np.ndarray, now_s: np
     sample_s = sample * SAMPLE_S
     step_s = now_s - before_s
     due = (before_s < sample_s) & (step_s <= 2 * SAMPLE_S) | (now_s == sample_s)
-    moves = np.isfinite(step_s) & (step_s > 0)
-    weight = np.where(moves, (sample_s - before_s) / np.maximum(step_s, 1e-9), 1.0)[:, None]
+    time_passed = np.isfinite(step_s) & (step_s > 0)
+    weight = np.where(time_passed, (sample_s - before_s) / np.maximum(step_s, 1e-9), 1.0)[:, None]
     sample_xy = np.where(weight == 1.0, xy, before + weight * (xy - before))
     slot = sample % SAMPLES
     tracks["path"][rows[due], slot[due]] = sample_xy[due]

@@ -100,7 +100,7 @@ def test_an_unsupported_operator_is_reported(domain, name, tmp_path):
         inspect(path)
 
 
-def test_whole_numbers_are_not_scaled_to_one(tmp_path):
+def test_integer_inputs_are_not_scaled_to_one(tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
     card = card_for(path, tmp_path)
     small = dataclasses.replace(card, input=dataclasses.replace(card.input, scale=1 / 255))
@@ -121,7 +121,7 @@ def test_whole_numbers_are_not_scaled_to_one(tmp_path):
         ((0, 0, 0), (1, 1, 8), "scale 1 leaves few of them"),
     ],
 )
-def test_values_of_an_input_of_whole_numbers_are_from_0_to_255(mean, std, expected, tmp_path):
+def test_pixel_values_of_an_integer_input_fill_0_to_255(mean, std, expected, tmp_path):
     path = network(tmp_path / "net.onnx", {"x": (U8, ["n", 3, 416, 416])}, {"out_x": ["n", 3, 416]})
     card = card_for(path, tmp_path)
     changed = dataclasses.replace(card, input=dataclasses.replace(card.input, mean=mean, std=std))

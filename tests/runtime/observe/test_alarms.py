@@ -273,9 +273,12 @@ def rows(path: Path) -> list[dict]:
 
 
 def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
-    way = f"hook: {{stage: webhook, url: '{hook.url}', send: events, spool: {{path: {tmp_path}/spool3}}}}"
+    stages = f"hook: {{stage: webhook, url: '{hook.url}', send: events, spool: {{path: {tmp_path}/spool3}}}}"
     text = PIPELINE.format(
-        source="hangs: true", stages=way, folder=tmp_path, alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}"
+        source="hangs: true",
+        stages=stages,
+        folder=tmp_path,
+        alarms="{quiet: {when: quiet_s > 0.1, to: [table, hook]}}",
     )
     HOLD.clear()
     running, logged = pipeline(text)
@@ -297,12 +300,12 @@ def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
 
 
 def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_path):
-    ways = (
+    stages = (
         f"away: {{stage: mqtt, url: 'mqtt://127.0.0.1:9', drain_timeout: 100ms, spool: {{path: {tmp_path}/away}}}}\n"
         f"  rolls: {{stage: parquet, path: {tmp_path}/rows, spool: {{path: {tmp_path}/rolls}}}}"
     )
     text = PIPELINE.format(
-        source="rate: 50", stages=ways, folder=tmp_path,
+        source="rate: 50", stages=stages, folder=tmp_path,
         alarms="{stuck: {when: undelivered_s > 0.5}, fills: {when: spool_records > 20}}",
     )  # fmt: skip
     running, _ = pipeline(text)
@@ -315,10 +318,9 @@ def test_an_undelivered_spool_raises_an_alarm_and_a_buffering_one_does_not(tmp_p
         until(lambda: rolls.sender.undelivered < 20 < rolls.queue.waiting)
         time.sleep(0.6)
         before_s = running._observer.snapshot().pipeline["undelivered_s"]
-        emitters_by_stage["away"].queue.take(1000)
-        emitters_by_stage["away"].queue.acknowledge(
-            emitters_by_stage["away"].queue.waiting
-        )  # somebody empties it after all
+        undelivered = emitters_by_stage["away"].queue
+        undelivered.take(1000)
+        undelivered.acknowledge(undelivered.waiting)  # as if the broker had accepted all
         assert running._observer.snapshot().pipeline["undelivered_s"] < before_s
     assert set(texts) == {"stuck", "fills"}
     assert "away" in texts["stuck"]
