@@ -140,13 +140,15 @@ class ServerClient(Client):
     """A client of a server.
 
     Args:
-        at: the server's address, with credentials if it needs any.
+        server: the server's address, with credentials if it needs any.
         tls: files for an encrypted connection.
     """
 
-    def __init__(self, at: Address, tls: Tls | None = None) -> None:
-        self._at, self._tls = at, tls
-        self.where, self.secrets = str(at), [at.password or ""]
+    def __init__(self, server: Address, tls: Tls | None = None) -> None:
+        self._server = server
+        self._tls = tls
+        self.where = str(server)
+        self.secrets = [server.password or ""]
 
 
 class Deadline:

@@ -100,7 +100,7 @@ class EmailClient(ServerClient):
     """Sends mails. A connection is kept for a few seconds only.
 
     Args:
-        at: the server's address, with credentials if it needs any.
+        server: the server's address, with credentials if it needs any.
         form: format and recipients of the mails.
         names: the variables whose values are in the records' topics.
         limit: maximum number of mails in any hour; further records are counted, and reported later.
@@ -112,12 +112,20 @@ class EmailClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, form: MailFormat, names: Sequence[str], limit: int, sent_path: Path, gather_s: float = 0.0,
-        tls: Tls | None = None, plain: bool = False, count: Callable[..., None] = lambda name, n=1: None,
-    ) -> None:  # fmt: skip
+        self,
+        server: Address,
+        form: MailFormat,
+        names: Sequence[str],
+        limit: int,
+        sent_path: Path,
+        gather_s: float = 0.0,
+        tls: Tls | None = None,
+        plain: bool = False,
+        count: Callable[..., None] = lambda name, n=1: None,
+    ) -> None:
         import smtplib
 
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._lib = smtplib
         self._form = form
         self._names = tuple(names)
@@ -319,17 +327,17 @@ class EmailClient(ServerClient):
         smtp: smtplib.SMTP | None = self._connection
         if smtp is not None:
             return smtp
-        at = self._at
+        server = self._server
         self._used_s = time.monotonic()
         try:
-            if at.tls:
+            if server.tls:
                 context = tls_context(self._tls)
-                smtp = self._lib.SMTP_SSL(at.host, at.port, timeout=self.timeout_s, context=context)
+                smtp = self._lib.SMTP_SSL(server.host, server.port, timeout=self.timeout_s, context=context)
             else:
-                smtp = self._lib.SMTP(at.host, at.port, timeout=self.timeout_s)
+                smtp = self._lib.SMTP(server.host, server.port, timeout=self.timeout_s)
             self._connection = smtp
             smtp.ehlo_or_helo_if_needed()
-            if not at.tls and not self._plain:
+            if not server.tls and not self._plain:
                 if not smtp.has_extn("starttls"):
                     raise SendError(
                         "it offers no encryption (STARTTLS), so that others on the network could read the mails; "
@@ -337,8 +345,8 @@ class EmailClient(ServerClient):
                     )
                 smtp.starttls(context=tls_context(self._tls))
                 smtp.ehlo()
-            if at.user is not None:
-                self._log_in(smtp, at.user, at.password or "")
+            if server.user is not None:
+                self._log_in(smtp, server.user, server.password or "")
         except (self._lib.SMTPException, OSError, SendError) as error:
             self._drop()
             if isinstance(error, SendError):

@@ -245,9 +245,8 @@ def test_moved_lines_and_edited_sources_start_at_zero_after_a_rebuild(tmp_path):
         pipeline.rebuild(f"{edited}  more: {{stage: rule, when: person}}\n", f"  a: {CAMERA}\n  b: {slower}\n")
         pipeline.wait_for_events("door", 8)
         rows = pipeline.events("door", last_run=True)
-    first = {
-        id_: crossing_totals([row for row in rows if row[0] == id_])[:2] for id_ in "ab"
-    }  # at the lines `one` and `two`
+    # of the lines `one` and `two`
+    first = {id_: crossing_totals([row for row in rows if row[0] == id_])[:2] for id_ in "ab"}
     assert first["b"] == [1, 1]
     assert first["a"][0] > 1
     assert first["a"][1] == 1

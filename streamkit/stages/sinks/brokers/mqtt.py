@@ -48,7 +48,7 @@ class MqttClient(ServerClient):
     """Sends to an MQTT broker.
 
     Args:
-        at: the broker.
+        server: the broker.
         tls: files for `mqtts`.
         batch: maximum number of records of one topic in a message, as a JSON array; 1 sends each as its own object.
         retain: let the broker retain the last message of each topic for later subscribers.
@@ -62,11 +62,11 @@ class MqttClient(ServerClient):
     """
 
     def __init__(
-        self, at: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
+        self, server: Address, tls: Tls | None = None, batch: int = 1, retain: bool = False, status: str | None = None
     ) -> None:
         with needs("paho-mqtt", "mqtt"):
             import paho.mqtt.client as paho
-        super().__init__(at, tls)
+        super().__init__(server, tls)
         self._paho, self._batch, self._retain = paho, batch, retain
         self.gather_s = _GATHER_S if batch > 1 else 0.0
         self._status = status
@@ -85,9 +85,9 @@ class MqttClient(ServerClient):
         client = self._paho.Client(CallbackAPIVersion.VERSION2, protocol=self._paho.MQTTv5, reconnect_on_failure=False)
         client.connect_timeout = self.timeout_s
         client.max_inflight_messages = 65535
-        if self._at.user is not None:
-            client.username_pw_set(self._at.user, self._at.password)
-        if self._at.tls:
+        if self._server.user is not None:
+            client.username_pw_set(self._server.user, self._server.password)
+        if self._server.tls:
             client.tls_set_context(tls_context(self._tls))
         if self._status is not None:
             client.will_set(self._status, _OFFLINE, qos=1, retain=True)
@@ -101,7 +101,7 @@ class MqttClient(ServerClient):
         self._answers.clear()
         self._published = {}
         try:
-            client.connect(self._at.host, self._at.port, keepalive=_KEEPALIVE_S)
+            client.connect(self._server.host, self._server.port, keepalive=_KEEPALIVE_S)
         except (OSError, ValueError) as error:
             raise SendError(f"no connection: {error}") from error
         self._wait(lambda: bool(answer), "answer to CONNECT")
@@ -321,7 +321,7 @@ class MqttSink(Emitter):
 
     def check(self) -> None:
         """See `Emitter.check`."""
-        self._at = address(self.url, SCHEMES, self.tls)
+        self._server = address(self.url, SCHEMES, self.tls)
         if "+" in self.topic or "#" in self.topic:
             raise ValueError(f"topic cannot contain the wildcards + and #, got {self.topic!r}")
         for option in ("topic", "status", "discovery"):
@@ -370,6 +370,6 @@ class MqttSink(Emitter):
 
     def client(self) -> Client:
         """See `Emitter.client`."""
-        self._client = MqttClient(self._at, self.tls, self.batch, self.retain, self._status() or None)
+        self._client = MqttClient(self._server, self.tls, self.batch, self.retain, self._status() or None)
         self._announced: set[str] = set()
         return self._client
