@@ -61,7 +61,8 @@ class Pipeline:
         self._plan = plan(
             sources, model=model, stages=stages, device=device, limit=limit, set_=set, may_be_empty=True
         )  # fmt: skip
-        self._limit, self._keep_running = limit, keep_running
+        self._limit = limit
+        self._keep_running = keep_running
         self._lock = threading.RLock()
         self._thread: RunThread | None = None
         self._frames: FrameStream | None = None

@@ -109,7 +109,11 @@ class DataSet(Sink):
 Span = tuple[str, Detections, int, int]
 """Some frame's rows of a table: the detector's id, the table with the columns of `_with_frames`, from, to."""
 
-_INDEX, _DAMAGED, _PTS_S, _NUMBERS = "#index", "#damaged", "#pts_s", "#numbers"  # no stage can use these names
+# no stage can use these names
+_INDEX = "#index"
+_DAMAGED = "#damaged"
+_PTS_S = "#pts_s"
+_NUMBERS = "#numbers"
 
 
 def spans(batch: Batch) -> list[list[Span]]:
@@ -213,7 +217,8 @@ class ObjectCollector:
                 table = _stacked(list(group))
                 self._copied.setdefault(stage, []).append((frames[: len(table)], table))
                 frames = frames[len(table) :]
-        self._spans, self._loose = {}, 0
+        self._spans = {}
+        self._loose = 0
 
     def _table(self, stage: str, table: Detections) -> Any:
         pa = arrow()
@@ -300,7 +305,9 @@ class FrameCollector:
     """
 
     def __init__(self, schema: Any, key: str, source: str) -> None:
-        self._schema, self._key, self._source = schema, key, source
+        self._schema = schema
+        self._key = key
+        self._source = source
         self._columns: dict[str, list[Any]] = {name: [] for name in schema.names if name not in ("key", "source")}
 
     @property

@@ -53,7 +53,8 @@ class BatchWorker:
         from streamkit.runtime.execution.device import choose
         from streamkit.runtime.warm_pipeline import WarmPipeline
 
-        self.settings, self.slots = settings, slots
+        self.settings = settings
+        self.slots = slots
         chosen = choose(device)
         pin_process(chosen, *part)
         self._names: dict[str, str] = {}

@@ -46,7 +46,10 @@ class Entries:
     """
 
     def __init__(self, config: Config, root: YamlNode, keys: Collection[str]) -> None:
-        self.config, self.root, self.problems, self._keys = config, root, config.problems, keys
+        self.config = config
+        self.root = root
+        self.problems = config.problems
+        self._keys = keys
         self.validate = OptionValidator(config.folder, config.problems, config.registry)
         self._unread = {(problem.line, problem.column) for problem in config.problems}
 

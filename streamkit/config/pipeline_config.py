@@ -217,7 +217,8 @@ def _read_options(config: Config, root: YamlNode, validate: OptionValidator) -> 
             config.device_place = node.value.get("use") if isinstance(node.value, dict) else node
         if key == "device" and isinstance(node.value, dict):
             if (values := validate(DeviceOptions, node, key)) is not None:
-                config.device, processes = values.get("use", "auto"), values.get("processes", "auto")
+                config.device = values.get("use", "auto")
+                processes = values.get("processes", "auto")
                 config.processes = None if processes == "auto" else processes
             continue
         for name, value in (validate(PipelineOptions, replace(root, value={key: node}), "") or {}).items():

@@ -156,7 +156,8 @@ class Context:
     @contextmanager
     def uncounted(self) -> Iterator[None]:
         """Discard what is counted while the block runs, such as warming up."""
-        counters, self.counters = self.counters, Counters()
+        counters = self.counters
+        self.counters = Counters()
         try:
             yield
         finally:
@@ -535,7 +536,8 @@ class Collecting:
 
     def __enter__(self) -> Registry:
         global _target
-        self._before, _target = _target, self.registry
+        self._before = _target
+        _target = self.registry
         return self.registry
 
     def __exit__(self, *error: object) -> None:

@@ -50,7 +50,8 @@ class SendError(Exception):
 
     def __init__(self, text: str, done: int = 0, *, disconnected: bool = False) -> None:
         super().__init__(text)
-        self.done, self.disconnected = done, disconnected
+        self.done = done
+        self.disconnected = disconnected
 
 
 class RecordRejected(SendError):
@@ -124,7 +125,8 @@ class Client:
 
     def close(self) -> None:
         """Disconnect. Records without acknowledgement are sent again later."""
-        connection, self._connection = self._connection, None
+        connection = self._connection
+        self._connection = None
         if connection is not None:
             connection.close()
 
@@ -162,7 +164,8 @@ class Deadline:
     """
 
     def __init__(self, client: Client, what: str = "answer", hint: str = "", grace_s: float = 0.0) -> None:
-        self._client, self._grace_s = client, grace_s
+        self._client = client
+        self._grace_s = grace_s
         self._text = f"no {what} within {client.timeout_s:g} s{hint}"
         self.restart()
 
@@ -187,14 +190,18 @@ class EncodingClient(Client):
     """
 
     def __init__(self, client: Client, encode: Callable[[bytes], bytes]) -> None:
-        self._client, self._encode = client, encode
-        self.where, self.secrets, self.gather_s = client.where, client.secrets, client.gather_s
+        self._client = client
+        self._encode = encode
+        self.where = client.where
+        self.secrets = client.secrets
+        self.gather_s = client.gather_s
         self.idle, self.close = client.idle, client.close  # type: ignore[method-assign]
 
     def connect(self) -> None:
         """See `Client.connect`."""
         client = self._client
-        client.timeout_s, client.over = self.timeout_s, self.over
+        client.timeout_s = self.timeout_s
+        client.over = self.over
         client.connect()
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:

@@ -57,14 +57,19 @@ class Sender:
     """
 
     def __init__(self, spool: Spool, client: Client, max_wait_s: float, counters: Counters) -> None:
-        self._spool, self._client, self._max_wait_s = spool, client, max_wait_s
-        self._count, self._warn = counters.add, LogOnce(logger.warning)
-        self._wait_s, self._failures = _FIRST_WAIT_S, 0
+        self._spool = spool
+        self._client = client
+        self._max_wait_s = max_wait_s
+        self._count = counters.add
+        self._warn = LogOnce(logger.warning)
+        self._wait_s = _FIRST_WAIT_S
+        self._failures = 0
         self.failing_since_s: float | None = None
         self.draining = False
         self._held = 0  # the client's `held`, when last read
         self._window = WINDOW  # records sent at once; fewer if one of them may be poison
-        self._suspect, self._strikes = "", 0  # id of a record, and its consecutive lost connections
+        self._suspect = ""  # id of a record
+        self._strikes = 0  # its consecutive lost connections
         self._dead = DeadLetters(spool.folder / NAME, spool.limit_bytes // 10, counters)
 
     @property
@@ -84,7 +89,8 @@ class Sender:
         while not over():
             try:
                 client.connect()
-                self.failing_since_s, self._held = None, 0
+                self.failing_since_s = None
+                self._held = 0
                 while not over():
                     if taken := self._spool.take(self._window, _IDLE_S):
                         self._gather(taken, over)
@@ -249,7 +255,9 @@ class DeadLetters:
     """
 
     def __init__(self, path: Path, limit_bytes: int, counters: Counters) -> None:
-        self.path, self._limit_bytes, self._counters = path, limit_bytes, counters
+        self.path = path
+        self._limit_bytes = limit_bytes
+        self._counters = counters
         self._warn = LogOnce(logger.warning)
 
     def add(self, messages: Sequence[Message], why: str) -> None:

@@ -446,7 +446,8 @@ class AtomicWriter:
     """
 
     def __init__(self, path: Path, open_: Callable[[Path], Any]) -> None:
-        self._file, self._open = AtomicFile(path, unique=True), open_
+        self._file = AtomicFile(path, unique=True)
+        self._open = open_
         self._out: Any = None
         self.broken: OutputError | None = None
 
@@ -480,7 +481,8 @@ class AtomicWriter:
 
     def discard(self) -> None:
         """Discard the file."""
-        out, self._out = self._out, None
+        out = self._out
+        self._out = None
         try:
             with contextlib.suppress(OSError):  # the disk is full, which is already reported
                 if out is not None:

@@ -111,7 +111,10 @@ class SegmentCutter:
 
     def __iter__(self) -> Iterator[GopSegment]:
         """Yield the segments in order; packets are read as segments are taken."""
-        segment, size, entered, why = GopSegment([]), 0, False, ""
+        segment = GopSegment([])
+        size = 0
+        entered = False
+        why = ""
         while (packet := self._next()) is not None:
             if packet.is_keyframe and entered and len(segment.packets) >= _SHORTEST:
                 leading = self._leading(packet, segment)
@@ -210,7 +213,8 @@ class SegmentDecoder:
     """
 
     def __init__(self, open_: Callable[[Counters], tuple[Demuxer, Decoder]], *, replays: bool) -> None:
-        self._open, self._replays = open_, replays
+        self._open = open_
+        self._replays = replays
         self._counters = Counters()
         self._demuxer: Demuxer | None = None
         self._decoder: Decoder | None = None
@@ -327,7 +331,11 @@ class ParallelDecoder:
         *,
         reports: bool = True,
     ) -> None:
-        self._uri, self._pool, self._counters, self._executor, self._reports = uri, pool, counters, executor, reports
+        self._uri = uri
+        self._pool = pool
+        self._counters = counters
+        self._executor = executor
+        self._reports = reports
         self._decoders = [SegmentDecoder(open_, replays=pool.device.kind == "cpu") for _ in range(count)]
 
     def frames(self, segments: Segments, info: StreamInfo) -> Generator[DecodedFrame]:

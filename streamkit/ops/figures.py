@@ -129,7 +129,10 @@ def shapes(shown: Sequence[tuple[int, np.ndarray, bool, int]], layout: FrameLayo
         shown: frame, (n, 2) points in pixels, whether it is closed, and color of each.
         layout: the frames' sizes.
     """
-    frames, starts, ends, colors = [], [], [], []
+    frames = []
+    starts = []
+    ends = []
+    colors = []
     for frame, points, closed, color in shown:
         following = np.roll(points, -1, axis=0)
         last = len(points) if closed else len(points) - 1
@@ -217,7 +220,8 @@ class KeypointMarks:
 
     def __init__(self, table: Detections, layout: FrameLayout, style: Style) -> None:
         points = np.asarray(table.extra["keypoints"], np.float64)
-        self.xy, self.frame = points[:, :, :2], table.batch_row
+        self.xy = points[:, :, :2]
+        self.frame = table.batch_row
         size = layout.size[self.frame][:, None]
         self.shown = np.asarray(((self.xy >= 0) & (self.xy <= size)).all(axis=2))  # a NaN is in no frame
         if points.shape[2] > 2:

@@ -82,9 +82,12 @@ class SelectedFrames:
         self, database: Database, labels: Sequence[str], skeleton: Skeleton | None, rows: Iterable[tuple[str, int]]
     ) -> None:
         pa = arrow()
-        self._database, self._labels, self._skeleton = database, tuple(labels), skeleton
+        self._database = database
+        self._labels = tuple(labels)
+        self._skeleton = skeleton
         unique = list(dict.fromkeys(rows))
-        self.count, self.missing = len(unique), MissingFrames()
+        self.count = len(unique)
+        self.missing = MissingFrames()
         keys = pa.array([key for key, _ in unique], pa.string())
         numbers = pa.array([frame for _, frame in unique], pa.int32())
         database.keep("selected", pa.table({"key": keys, "frame": numbers}))

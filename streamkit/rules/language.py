@@ -15,7 +15,10 @@ from typing import Any
 from streamkit.core.text import did_you_mean
 from streamkit.rules.syntax import Call, Items, Literal, Name, Op, RuleError, Tree, parse, walk
 
-NUMBER, TEXT, BOOL, UNKNOWN = "number", "text", "bool", "unknown"
+NUMBER = "number"
+TEXT = "text"
+BOOL = "bool"
+UNKNOWN = "unknown"
 """The type of a part of a rule. `UNKNOWN` is known from its values only and may be compared with anything."""
 
 _TYPES = {NUMBER: "a number", TEXT: "a text", BOOL: "true or false", UNKNOWN: "anything"}
@@ -95,7 +98,8 @@ class TypeChecker:
     """Resolves and types the parts of one rule."""
 
     def __init__(self, text: str, vocabulary: Vocabulary) -> None:
-        self.text, self.vocabulary = text, vocabulary
+        self.text = text
+        self.vocabulary = vocabulary
 
     def wrong(self, at: int, reason: str) -> RuleError:
         """Return the error at a position of the rule."""

@@ -113,9 +113,12 @@ class RuleError(ValueError):
 
     def __init__(self, text: str, offset: int, reason: str) -> None:
         before = text[:offset]
-        self.text, self.offset, self.reason = text, offset, reason
+        self.text = text
+        self.offset = offset
+        self.reason = reason
         self.others: tuple[RuleError, ...] = ()
-        self.line, self.column = before.count("\n") + 1, offset - before.rfind("\n")
+        self.line = before.count("\n") + 1
+        self.column = offset - before.rfind("\n")
         super().__init__(f"{f'line {self.line}, ' if self.line > 1 else ''}column {self.column}: {reason}")
 
     @property

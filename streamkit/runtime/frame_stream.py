@@ -29,7 +29,8 @@ class FrameStream:
     """
 
     def __init__(self, thread: RunThread, queue: FrameQueue) -> None:
-        self._thread, self._queue = thread, queue
+        self._thread = thread
+        self._queue = queue
         self._over = False
 
     def __iter__(self) -> FrameStream:

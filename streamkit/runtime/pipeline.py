@@ -132,11 +132,13 @@ class PipelineRun(Controls):
         self.lessons: list[Callable[[float], None]] = []
         self.seconds = 0.0
         self._start_s: float | None = None
-        self._lock, self._stage_log = threading.Lock(), stage_log()
+        self._lock = threading.Lock()
+        self._stage_log = stage_log()
         self._stopped_at_s: float | None = None
         self._trace = trace
         self._spans: Callable[[], Spans] = Spans if trace is None else trace.current_track
-        self._traces, self._failed_exports = telemetry.batch_traces(graph), telemetry.FailedExports()
+        self._traces = telemetry.batch_traces(graph)
+        self._failed_exports = telemetry.FailedExports()
         if self._traces is not None:
             self._spans = spans_with(self._traces, self._spans)
         graph_config = graph.config
@@ -174,8 +176,11 @@ class PipelineRun(Controls):
             graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete
         )  # fmt: skip
         self._count = outputs.count if self._traces is None else self._traces.counted(self._lanes, outputs.count)
-        self.finished, self.detections, self.events = outputs.finished, outputs.detections, outputs.events
-        self.latency, self.listen = outputs.latency, outputs.listen
+        self.finished = outputs.finished
+        self.detections = outputs.detections
+        self.events = outputs.events
+        self.latency = outputs.latency
+        self.listen = outputs.listen
         facts = wanted(graph_config.alarms)
         self._observer = Observer(facts, lambda: self.states, self._runners, folders(graph), device)
         self.alarms = Alarms(

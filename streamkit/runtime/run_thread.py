@@ -192,7 +192,8 @@ def _end(run: LoopRun, outcome: RunOutcome, wait: bool) -> None:
     """Stop a run; wait for its end unless the calling thread is the run's."""
     if run.queue is not None:
         run.queue.abort()
-    outcome.closed, thread = True, outcome.thread
+    outcome.closed = True
+    thread = outcome.thread
     if thread is not None and not outcome.over.is_set():
         if outcome.code is None and not run.stopping:
             run.stop()

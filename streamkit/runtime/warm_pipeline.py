@@ -41,7 +41,8 @@ class WarmPipeline(PipelineRun):
             self._sizes = self._sizes[-1:]  # batches of files are full, and each size costs seconds at the start
         self.alarms.disable()  # each source is a job; its outcome is returned to the caller
         self.outputs.by_source = True
-        self._opened, self._over = threading.Event(), threading.Event()
+        self._opened = threading.Event()
+        self._over = threading.Event()
         self._awaited: dict[str, tuple[threading.Event, Callable[[], None]]] = {}
         self._error: BaseException | None = None
 

@@ -36,7 +36,8 @@ class StageStateFile:
     """
 
     def __init__(self, path: Path, stage: str) -> None:
-        self._path, self._stage = path, stage
+        self._path = path
+        self._stage = stage
         self._save_start_s = time.monotonic()
         self._running: ThreadFuture[None] | None = None
         self._left: dict[str, bytes | None] = {}

@@ -482,7 +482,9 @@ class LossySinkThread:
     def __init__(
         self, sink: Sink, device: Device, name: str, failed: Callable[[Frame | None, Exception], None]
     ) -> None:
-        self.sink, self._device, self._failed = sink, device, failed
+        self.sink = sink
+        self._device = device
+        self._failed = failed
         self.frames = Channel[Frame](_DEPTH)
         self.thread = start(name, self._run)
 

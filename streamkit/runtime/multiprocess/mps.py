@@ -148,8 +148,10 @@ class MpsDaemon:
 
     def close(self) -> None:
         """End a daemon that was started here, with its folders. Workers must have ended before."""
-        guard, self._guard = self._guard, None
-        self.environment, self.active = {}, False
+        guard = self._guard
+        self._guard = None
+        self.environment = {}
+        self.active = False
         if guard is None:
             return
         assert guard.stdin is not None
@@ -170,7 +172,9 @@ class MpsDaemon:
         self._folder = self._pid = None
 
     def _use(self, environment: dict[str, str], reason: str) -> None:
-        self.environment, self.active, self.reason = environment, True, reason
+        self.environment = environment
+        self.active = True
+        self.reason = reason
 
     def _without(self, why: str) -> None:
         self.close()

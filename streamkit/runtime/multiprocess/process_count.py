@@ -428,7 +428,9 @@ class _Demand:
         return self.lock / self.lock_limit
 
     def scale(self, by: float) -> None:
-        self.fps, self.lock, self.decoders = self.fps * by, self.lock * by, self.decoders * by
+        self.fps = self.fps * by
+        self.lock = self.lock * by
+        self.decoders = self.decoders * by
 
 
 def _demand(

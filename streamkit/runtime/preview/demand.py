@@ -48,7 +48,8 @@ class PreviewDemand:
     def __init__(
         self, images_per_s: float = IMAGES_PER_S, event_images_per_s: float = EVENT_IMAGES_PER_S
     ) -> None:  # fmt: skip
-        self.images_per_s, self.event_images_per_s = images_per_s, event_images_per_s
+        self.images_per_s = images_per_s
+        self.event_images_per_s = event_images_per_s
         self._requested: dict[str, float] = {}
         self._made_s: dict[str, float] = {}
         self._last_event: dict[str, float] = {}

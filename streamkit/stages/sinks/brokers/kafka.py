@@ -147,7 +147,8 @@ class KafkaClient(ServerClient):
 
     def close(self) -> None:
         """See `Client.close`."""
-        producer, self._producer = self._producer, None
+        producer = self._producer
+        self._producer = None
         if producer is not None:
             producer.purge()
             producer.flush(1.0)

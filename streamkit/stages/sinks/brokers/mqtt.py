@@ -67,7 +67,9 @@ class MqttClient(ServerClient):
         with needs("paho-mqtt", "mqtt"):
             import paho.mqtt.client as paho
         super().__init__(server, tls)
-        self._paho, self._batch, self._retain = paho, batch, retain
+        self._paho = paho
+        self._batch = batch
+        self._retain = retain
         self.gather_s = _GATHER_S if batch > 1 else 0.0
         self._status = status
         self.retained: dict[str, bytes] = {}
@@ -148,7 +150,8 @@ class MqttClient(ServerClient):
         from paho.mqtt.packettypes import PacketTypes
         from paho.mqtt.reasoncodes import ReasonCode
 
-        client, self._client = self._client, None
+        client = self._client
+        self._client = None
         if client is not None:
             client.on_disconnect = None
             if self._down is None:

@@ -184,7 +184,8 @@ class NatsClient(ServerClient):
 
     def close(self) -> None:
         """See `Client.close`."""
-        loop, self._loop = self._loop, None
+        loop = self._loop
+        self._loop = None
         if loop is None:
             return
         try:

@@ -58,7 +58,9 @@ class WebhookClient(ServerClient):
         with needs("httpx", "webhook"):
             import httpx
         super().__init__(server, tls)
-        self._httpx, self._url, self._batch = httpx, url, batch
+        self._httpx = httpx
+        self._url = url
+        self._batch = batch
         self._secret = None if secret is None else secret_bytes(secret)
         self._headers = {"content-type": "application/json", "user-agent": "streamkit", **(headers or {})}
         self.where = str(replace(server, path=""))  # the path of a hook may be a secret
