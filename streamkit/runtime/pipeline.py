@@ -146,12 +146,7 @@ class PipelineRun(Controls):
         self._live = sum(map(drops_late_frames, sources))
         if config.expected_live:
             self._live = max(self._live, config.expected_live, QUICK_SOURCES + 1)
-        self._sizes = batch_sizes(graph_config.batch.size, device)
-        if device.kind == "cuda" and self._live > QUICK_SOURCES:
-            expected = self._live * _LIVE_FPS * graph_config.batch.max_wait
-            if config.keep_running and config.live_may_come is not False:
-                expected = max(expected, self._sizes[-1] / 2)
-            self._sizes = (live_batch_size(self._sizes[-1], expected),)
+        self._sizes = self._batch_sizes(config)
         latency_s = LIVE_LATENCY_S if graph_config.batch.max_latency is None else graph_config.batch.max_latency
         self._batcher = Batcher(
             self._sizes[-1], graph_config.batch.max_wait, device.xp, batches_ahead(device), latency_s,
@@ -189,6 +184,17 @@ class PipelineRun(Controls):
         )  # fmt: skip
         self.alarms.listen(outputs.count_event)
         self._watchdog = Watchdog(graph_config.watchdog_s, self._runners)
+
+    def _batch_sizes(self, config: RunConfig) -> tuple[int, ...]:
+        """Return the sizes of batches: a single size for many live sources on a GPU."""
+        batch = self.graph.config.batch
+        sizes = batch_sizes(batch.size, self.device)
+        if self.device.kind != "cuda" or self._live <= QUICK_SOURCES:
+            return sizes
+        expected = self._live * _LIVE_FPS * batch.max_wait
+        if config.keep_running and config.live_may_come is not False:
+            expected = max(expected, sizes[-1] / 2)
+        return (live_batch_size(sizes[-1], expected),)
 
     # --------------------------------------------------------------------------------------------------- the run
 

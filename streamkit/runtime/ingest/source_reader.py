@@ -167,14 +167,12 @@ class SourceReader:
         source = self._make(self.config, self.state, self._set_state)
         state = self.state
         again = self._last is not None
-        id_, first = self.config.id, True
-        with self._changed:
-            self._source = source
-            self._stopped_by_pause = False
-            self._can_hold = not source.unbounded
-            if self._over or self.paused:
-                return self._over
-        spans, packets = self._spans(), source.context.runtime.packet_buffer
+        id_ = self.config.id
+        first = True
+        if not self._may_open(source):
+            return self._over
+        spans = self._spans()
+        packets = source.context.runtime.packet_buffer
         put = spans.call("wait for the batcher", inlet.put, waiting=True)
         last = self._last_frames(source, inlet, put)
         held = () if last is None else last.held
@@ -235,6 +233,13 @@ class SourceReader:
             self._source = None
             source.close()
         return self._over or not self._stopped_by_pause
+
+    def _may_open(self, source: Source) -> bool:
+        with self._changed:
+            self._source = source
+            self._stopped_by_pause = False
+            self._can_hold = not source.unbounded
+            return not (self._over or self.paused)
 
     def _last_frames(self, source: Source, inlet: Inlet, put: Callable[[Frame], None]) -> LastFrames | None:
         """What holds back the last frames, passes them on and counts them; None if there is nothing to wait for."""
