@@ -37,7 +37,8 @@ def test_a_text_file_is_written_in_blocks_of_64_kib_and_appears_at_the_end(part,
 def test_a_short_write_continues_after_the_written_bytes(part, tmp_path):
     class Short:
         def __init__(self, file):
-            self.file, self.close = file, file.close
+            self.file = file
+            self.close = file.close
 
         def write(self, data):
             return self.file.write(data[:3])

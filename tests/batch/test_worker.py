@@ -212,7 +212,9 @@ def test_a_cause_is_printable_with_any_file_name(settings, work, tmp_path):
 
 def test_a_file_is_read_while_the_previous_one_ends(settings, work, root):
     worker = work(settings(), "cpu", 1, 1)
-    street, read, outcomes = root / "samples" / "street.mp4", threading.Event(), list[Outcome]()
+    street = root / "samples" / "street.mp4"
+    read = threading.Event()
+    outcomes = list[Outcome]()
     first = threading.Thread(target=lambda: outcomes.append(worker.process(job(street, 1), read.set)))
     first.start()
     assert read.wait(60)
@@ -280,7 +282,9 @@ def test_a_pipeline_that_cannot_be_built_is_reported_at_once(settings):
 @pytest.mark.timeout(1800)
 def test_memory_is_flat_over_2000_files(settings, work, tmp_path):
     batch_settings = replace(settings(), formats=("parquet", "jsonl"))
-    worker, path, process = work(batch_settings, "cpu"), clip(tmp_path / "a.mp4"), psutil.Process()
+    worker = work(batch_settings, "cpu")
+    path = clip(tmp_path / "a.mp4")
+    process = psutil.Process()
     (tmp_path / "text.mp4").write_text("no video\n" * 50)
     rss: list[int] = []
     for number in range(2300):

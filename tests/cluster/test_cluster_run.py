@@ -47,7 +47,8 @@ class Cluster:
         self.clock = FastClock(speed)
         self.ray = FakeRay(*names, clock=self.clock)
         self.ray.prepare = prepare
-        self.text, self.logged = TEXT, collect()
+        self.text = TEXT
+        self.logged = collect()
         job = NodeJob("", Path("unused"), self.files(), "p.yaml", {}, "", "", False, "1d", "1GB")
         self.start_s = self.clock()
         self.run = ClusterRun(graph_of(), self.ray, job, self.files, Gallery(), lambda node: 0, self.clock)

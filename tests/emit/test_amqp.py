@@ -32,7 +32,8 @@ def client(there):
 
 def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
     client = AmqpClient(address(url, SCHEMES, tls), tls, mandatory)
-    client.timeout_s, client.logged = timeout_s, collect()
+    client.timeout_s = timeout_s
+    client.logged = collect()
     client.connect()
     return client
 

@@ -78,7 +78,9 @@ class Life:
 
 def once(records):
     """Frame indices by source, in order of first arrival; how many repeats there were."""
-    frames_by_source, records_by_id, repeats = defaultdict(list), {}, 0
+    frames_by_source = defaultdict(list)
+    records_by_id = {}
+    repeats = 0
     for record in records:
         id_ = record.pop("id")
         if id_ in records_by_id:

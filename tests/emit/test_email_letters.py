@@ -18,7 +18,8 @@ def test_events_within_seconds_share_a_mail(mail_server, mailing):  # noqa: F811
     server = mail_server()
     mailer = mailing(server, batch_window=60.0, subject="[{source}] {kind}", body="{time} {text} {stage} {track_id}")
     client, spool = mailer.stage.sender._client, mailer.stage.queue
-    take, client.gather_s = spool.take, 60.0
+    take = spool.take
+    client.gather_s = 60.0
 
     def later(*args):
         records = take(*args)

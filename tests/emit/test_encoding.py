@@ -9,7 +9,10 @@ class Scripted(Client):
     where, secrets = "kafka://broker:9092", ("hunter2",)
 
     def __init__(self, answer=None):
-        self.got, self.answer, self.idled, self.closed = [], answer, 0, 0
+        self.got = []
+        self.answer = answer
+        self.idled = 0
+        self.closed = 0
 
     def connect(self):
         self.as_connected = (self.timeout_s, self.over())

@@ -24,7 +24,9 @@ class Back(Client):
     """A broker that is there again after some tries; while it takes what has waited, `live` records come in."""
 
     def __init__(self, live=lambda: None, tries=2):
-        self.live, self.tries, self.got = live, tries, []
+        self.live = live
+        self.tries = tries
+        self.got = []
 
     def connect(self):
         self.tries -= 1
@@ -40,8 +42,12 @@ class Hour:
     """A spool into which records come in, a second after the other of its own clock."""
 
     def __init__(self, folder, **options):
-        self.now_s, self.count, self.counters, self.logged = 1e9, 0, Counters(), collect()
-        self._folder, self._options = folder / "s", options
+        self.now_s = 1e9
+        self.count = 0
+        self.counters = Counters()
+        self.logged = collect()
+        self._folder = folder / "s"
+        self._options = options
         self.spool = self._open()
 
     def _open(self):

@@ -195,7 +195,9 @@ def test_records_are_acknowledged_once_their_file_is_complete(tmp_path):
 
 
 def test_files_and_folders_are_synced_before_the_acknowledgement(tmp_path, monkeypatch):
-    writer, order, fsync = client(tmp_path), [], os.fsync
+    writer = client(tmp_path)
+    order = []
+    fsync = os.fsync
 
     def synced(handle):
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
@@ -310,7 +312,10 @@ def test_a_file_that_cannot_be_completed_loses_no_record(rows, tmp_path, monkeyp
 def test_each_record_is_written_once_in_any_order_of_deliveries_rolls_and_crashes(tmp_path_factory, steps, chance):
     """`d` delivers, `r` rolls, `a` settles what is whole, `c` is a crash: what was not acknowledged comes again."""
     folder = tmp_path_factory.mktemp("any")
-    writer, acknowledged, next_, end = client(folder), 0, 1, 1
+    writer = client(folder)
+    acknowledged = 0
+    next_ = 1
+    end = 1
     for step, n in [*steps, ("d", 0), ("r", 1)]:
         n = n or end + 1 - next_  # at the end all of them
         if step == "d":

@@ -20,7 +20,10 @@ class Scripted(Client):
     secrets = ("hunter2",)
 
     def __init__(self, connects=(), delivers=(), never=()):
-        self.connects, self.delivers, self.never, self.got = list(connects), list(delivers), set(never), []
+        self.connects = list(connects)
+        self.delivers = list(delivers)
+        self.never = set(never)
+        self.got = []
 
     def connect(self):
         if self.connects and (error := self.connects.pop(0)) is not None:
@@ -168,7 +171,10 @@ def holding(tmp_path):
     how many waited, and how far the sender was."""
 
     def go(client, calls):
-        spool, counters, waited, delivered = Spool(tmp_path / "s"), Counters(), [], []
+        spool = Spool(tmp_path / "s")
+        counters = Counters()
+        waited = []
+        delivered = []
         sender = Sender(spool, client, 0.3, counters)
 
         def over():

@@ -33,7 +33,8 @@ class Chance:
     """Returns a fixed share of its range, and records the range."""
 
     def __init__(self, share):
-        self.share, self.ranges = share, set()
+        self.share = share
+        self.ranges = set()
 
     def uniform(self, low, high):
         self.ranges.add((low, high))
@@ -73,7 +74,9 @@ class Down(Client):
     where = "mqtt://broker:1883"
 
     def __init__(self, clock, up=()):
-        self._clock, self._up, self.tries_s = clock, up, []
+        self._clock = clock
+        self._up = up
+        self.tries_s = []
 
     def connect(self):
         self.tries_s.append(self._clock.now_s)
@@ -162,7 +165,10 @@ class Breaks(Client):
     where = "mqtt://broker:1883"
 
     def __init__(self, poison, error=None):
-        self.poison, self.got, self.sizes, self.tries_s = set(poison), [], [], []
+        self.poison = set(poison)
+        self.got = []
+        self.sizes = []
+        self.tries_s = []
         self.error = error or (lambda: SendError("cut", disconnected=True))
 
     def connect(self):
@@ -272,7 +278,8 @@ def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
     client.gather_s = 60.0
     spool = Spool(tmp_path / "s")
     sender = Sender(spool, client, 1.0, Counters())
-    sender._window, calls = 4, []
+    sender._window = 4
+    calls = []
 
     def add(*numbers):
         spool.append([SpoolRecord(b"t", b"", b'{"n":%d}' % n) for n in numbers])

@@ -29,7 +29,9 @@ def hook():
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.got, server.codes, server.daemon_threads = [], [], True
+        server.got = []
+        server.codes = []
+        server.daemon_threads = True
         server.url = f"http://me:p%40ss@127.0.0.1:{server.server_port}/hook?token=abc"
         thread = threading.Thread(target=server.serve_forever)
         thread.start()

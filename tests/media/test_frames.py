@@ -241,7 +241,9 @@ def test_a_mirrored_video_is_shown_as_by_ffmpeg(tmp_path, degrees, hflip, vflip,
     path = tmp_path / "a.mp4"
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=25, options={"crf": "1"})
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
+        stream.width = 64
+        stream.height = 48
+        stream.pix_fmt = "yuv420p"
         stream.set_display_rotation(degrees, hflip=hflip, vflip=vflip)
         output.mux(stream.encode(frame_of("yuv420p")))
         output.mux(stream.encode(None))

@@ -153,7 +153,9 @@ class Scripted:
     counts. In its second turn each gives a frame at 9 s; hidden ones give none, and count."""
 
     def __init__(self, counters, script):
-        self.counters, self.script, self.turns = counters, script, []
+        self.counters = counters
+        self.script = script
+        self.turns = []
 
     def restart(self, demuxer):
         self.turns.append([])

@@ -36,7 +36,8 @@ class Here:
 
     def __init__(self, path, messages=10**6):
         self._sent: list[bytes] = []
-        self._messages, self._left = read_segments(self._requests(), str(path), None), messages
+        self._messages = read_segments(self._requests(), str(path), None)
+        self._left = messages
 
     def _requests(self) -> Iterator[bytes]:
         while self._sent:
@@ -249,7 +250,9 @@ def noise(tmp_path_factory):
     pictures = [random.integers(0, 256, (192, 320, 3), np.uint8) for _ in range(8)]
     with av.open(str(path), "w") as output:
         stream = output.add_stream("libx264", rate=25)
-        stream.width, stream.height, stream.pix_fmt = 320, 192, "yuv420p"
+        stream.width = 320
+        stream.height = 192
+        stream.pix_fmt = "yuv420p"
         stream.options = {"preset": "ultrafast", "g": "40", "bf": "0"}
         for number in range(400):
             output.mux(stream.encode(av.VideoFrame.from_ndarray(pictures[number % 8], format="rgb24")))

@@ -26,7 +26,8 @@ class Containers:
     """The folders of the containers: a file or command with their paths gets the paths here."""
 
     def __init__(self, folder, root):
-        self.server_port, self.broker_port = free_port(), free_port()
+        self.server_port = free_port()
+        self.broker_port = free_port()
         shutil.copytree(DEPLOY, folder / "deploy", ignore=shutil.ignore_patterns("secrets"))
         subprocess.run(["sh", folder / "deploy" / "make_secrets.sh"], check=True)
         for name in ("data", "tmp", "mosquitto"):

@@ -52,7 +52,8 @@ class Installed:
     """An environment with the wheel, and an empty folder to work in."""
 
     def __init__(self, folder: Path, wheel: Path, download: bool) -> None:
-        self.work, self.environment = folder / "work", folder / "environment"
+        self.work = folder / "work"
+        self.environment = folder / "environment"
         self.work.mkdir()
         venv.create(self.environment, with_pip=download, symlinks=True)
         pip = [sys.executable, "-m", "pip", "--python", self.environment / "bin" / "python", "install", "--quiet"]

@@ -192,7 +192,9 @@ def test_networks_are_tuned_after_the_first_frames():
 def test_host_stages_open_during_tuning_and_sinks_after_it(failed, monkeypatch):
     run = pipeline({"a": f"{{stage: test_pattern, uri: {test_uri(frames=2)}}}"}, "find: {}", "tell: {}", "keep: {}")
     run.device = Device("cuda")
-    opened, tuned, open_ = [], threading.Event(), threading.Event()
+    opened = []
+    tuned = threading.Event()
+    open_ = threading.Event()
     open_.set()
 
     def begin(lane):

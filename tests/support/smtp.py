@@ -84,7 +84,8 @@ class MailServer:
 
     def stop(self) -> None:
         """Stop, and close every connection."""
-        loop, self._loop = self._loop, None
+        loop = self._loop
+        self._loop = None
         if loop is None:
             return
         loop.call_soon_threadsafe(loop.stop)

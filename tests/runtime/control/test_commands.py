@@ -178,7 +178,9 @@ def test_additions_and_removals_leave_nothing_behind(tmp_path):
         for number in range(60):
             turn(number)
         settled(60)
-        memory, files, threads = me.memory_info().rss, me.num_fds(), me.num_threads()
+        memory = me.memory_info().rss
+        files = me.num_fds()
+        threads = me.num_threads()
         for number in range(60, 240):
             turn(number)
         settled(240)

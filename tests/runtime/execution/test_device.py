@@ -181,7 +181,9 @@ class Event:
     """An event that is done when the test says so."""
 
     def __init__(self, log, disable_timing=False):
-        self.log, self.done, self.number = log, False, None
+        self.log = log
+        self.done = False
+        self.number = None
 
     def record(self, stream):
         self.number = sum(entry[0] == "record" for entry in self.log)

@@ -13,7 +13,9 @@ from streamkit.runtime.execution.runners import DROPPED
 
 def sink(**hooks):
     """A sink that may drop, and does what the hooks say; `seen` is what it was given, by source."""
-    seen, opened, closed = {}, [], []
+    seen = {}
+    opened = []
+    closed = []
     with Collecting(default_registry()):
 
         @stage("slow", target="url", may_drop=True)
@@ -36,7 +38,9 @@ def sink(**hooks):
                 closed.append(self.url)
                 hooks.get("close", lambda: None)()
 
-    Slow.seen, Slow.opened, Slow.closed = seen, opened, closed
+    Slow.seen = seen
+    Slow.opened = opened
+    Slow.closed = closed
     return Slow
 
 

@@ -27,8 +27,10 @@ class Camera:
     """One source, opened as often as a test wants; its faults go on from opening to opening."""
 
     def __init__(self, make, device=None, **fault):
-        self.make, self.device = make, device or Device()
-        self.faults, self.counters = FaultInjector(Fault(**fault), "cam"), Counters()
+        self.make = make
+        self.device = device or Device()
+        self.faults = FaultInjector(Fault(**fault), "cam")
+        self.counters = Counters()
 
     def source(self):
         source = FaultySource(self.make(), self.faults)
@@ -283,7 +285,8 @@ class ScriptedSource(Source):
     retry = Retry(max_wait_s=7.0)
 
     def __init__(self, frames=()):
-        self._frames, self.calls = frames, []
+        self._frames = frames
+        self.calls = []
 
     def open(self):
         self.calls.append("open")

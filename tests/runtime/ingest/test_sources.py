@@ -234,7 +234,9 @@ class ScriptedSource(Source):
     """A few frames, or what a test gives."""
 
     def __init__(self, id_, frames=2, camera=False):
-        self._id, self._frames, self._camera = id_, frames, camera
+        self._id = id_
+        self._frames = frames
+        self._camera = camera
 
     @property
     def unbounded(self):
@@ -256,7 +258,11 @@ class Batcher:
     """Takes all frames, and notes how many sources it is to expect."""
 
     def __init__(self):
-        self.expected, self.open, self.frames, self.started, self.ended = [], True, [], [], []
+        self.expected = []
+        self.open = True
+        self.frames = []
+        self.started = []
+        self.ended = []
 
     def expect(self, count):
         self.expected.append(count)
@@ -271,7 +277,12 @@ class Run:
     """Sources, and the threads that they would start."""
 
     def __init__(self, monkeypatch, *configs, parallel_files=1, **options):
-        self.batcher, self.threads, self.failed, self.read, self.closed, self.lowered = Batcher(), [], [], [], [], []
+        self.batcher = Batcher()
+        self.threads = []
+        self.failed = []
+        self.read = []
+        self.closed = []
+        self.lowered = []
         monkeypatch.setattr(sources_module, "start", self._start)
         monkeypatch.setattr(sources_module, "lower_priority", lambda: self.lowered.append(len(self.read)))
         trimmer = SimpleNamespace(count_close=lambda: self.closed.append(len(self.read)))
@@ -436,10 +447,12 @@ def test_frames_count_for_their_source(make_run):
 def test_frames_that_never_reached_the_end_are_counted_as_dropped(make_run):
     run = make_run(config("a"), config("b"), config("c"))
     a, b, c = run.sources.states.values()
-    a.frames, a.out = 10, 3
+    a.frames = 10
+    a.out = 3
     a.drops.add("frames dropped: over age", 2)
     b.frames = b.out = 4
-    c.frames, c.removed = 1, True
+    c.frames = 1
+    c.removed = True
     run.sources.account()
     assert dict(a.drops.values) == {"frames dropped: over age": 2, DROPPED_BY_ABORT: 5}
     assert (dict(b.drops.values), dict(c.drops.values)) == ({}, {DROPPED_BY_ABORT: 1})

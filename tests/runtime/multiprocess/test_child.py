@@ -182,7 +182,9 @@ def test_a_surviving_grandchild_does_not_hide_the_end_of_a_child(start):
 
 
 def test_a_signal_handler_may_join_a_child_while_its_exit_code_is_read(start, monkeypatch):
-    child, interrupted, waitpid = start("leaver", leave_at_once), [], os.waitpid
+    child = start("leaver", leave_at_once)
+    interrupted = []
+    waitpid = os.waitpid
 
     def interrupted_waitpid(pid: int, options: int) -> tuple[int, int]:
         status = waitpid(pid, options)

@@ -55,7 +55,9 @@ class Played:
     """A fleet of two processes, what it logged, and the two."""
 
     def __init__(self, stages: str = "note: {}", head: str = "", *, keep_running: bool = False, **options: Any) -> None:
-        self.logged, self.processes, self.waits = collect(), [], []
+        self.logged = collect()
+        self.processes = []
+        self.waits = []
         self.wrote: list[tuple[str, int]] = []
         self.contexts: list[Any] = []
         self.triggered: list[tuple[str, dict[str, Any]]] = []

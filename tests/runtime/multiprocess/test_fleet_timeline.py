@@ -73,7 +73,8 @@ class Late(ParentConnection):
 
     def __init__(self) -> None:
         self.sent: list[Any] = []
-        self.ready, self.sent_begin = threading.Event(), False
+        self.ready = threading.Event()
+        self.sent_begin = False
 
     def send(self, message: Any) -> None:
         self.sent.append(message)

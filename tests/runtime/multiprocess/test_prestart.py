@@ -98,7 +98,9 @@ class Daemon:
     """Stands for MPS."""
 
     def __init__(self) -> None:
-        self.environment, self.started, self.closed = {"CUDA_MPS_PIPE_DIRECTORY": "/p"}, 0, 0
+        self.environment = {"CUDA_MPS_PIPE_DIRECTORY": "/p"}
+        self.started = 0
+        self.closed = 0
 
     def start(self) -> None:
         self.started += 1

@@ -49,7 +49,8 @@ class AlarmLog:
     """Alarms without a pipeline: what is looked at is given, and what is told is kept."""
 
     def __init__(self, *configs, addresses=None):
-        self.events, self.logged = [], collect()
+        self.events = []
+        self.logged = collect()
         addresses = {"gate": "rtsp://u:p@h/x"} if addresses is None else addresses
         self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
         self.alarms.listen(lambda time_s, event: self.events.append(event))
@@ -176,7 +177,9 @@ def test_the_end_of_a_run_raises_no_alarm():
 
 
 def test_a_failing_alarm_stops_no_other_and_a_full_spool_ends_the_run():
-    logged, failed, calls = collect(), [], []
+    logged = collect()
+    failed = []
+    calls = []
 
     def look():
         calls.append(1)
@@ -196,7 +199,9 @@ class Taking:
     """An emitter, as far as alarms see it."""
 
     def __init__(self, send="events", full=False):
-        self.send, self.full, self.frames = send, full, []
+        self.send = send
+        self.full = full
+        self.frames = []
 
     def enqueue(self, frame):
         if self.full:
@@ -471,7 +476,9 @@ class ObservedAlarms:
     """Alarms without a pipeline, at a time of day that is set, and what they tell."""
 
     def __init__(self, monkeypatch, *configs, **addresses):
-        self.now_s, self.published, self.logged = 5000.0, [], collect()
+        self.now_s = 5000.0
+        self.published = []
+        self.logged = collect()
         monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: self.now_s, monotonic=lambda: 0.0))
         self.alarms = Alarms(configs, HealthSnapshot, [], addresses, self.logged.append)
         self.alarms.listen(lambda time_s, event: self.published.append((time_s, event)))

@@ -145,7 +145,9 @@ def test_a_batch_is_a_tree_of_its_source_its_stages_and_its_sinks(tmp_path, coll
     for batch in batches:
         parts = {span.name: span for span in collector.below(batch)}
         assert parts.keys() == {"source", "stage draw", "sink jsonl", "sink copy"}
-        source, draw, jsonl = parts["source"], parts["stage draw"], parts["sink jsonl"]
+        source = parts["source"]
+        draw = parts["stage draw"]
+        jsonl = parts["sink jsonl"]
         assert batch.start_ns == source.start_ns < source.ended_ns <= draw.start_ns
         assert draw.start_ns < draw.ended_ns <= jsonl.start_ns < jsonl.ended_ns
         assert batch.ended_ns >= max(span.ended_ns for span in parts.values())

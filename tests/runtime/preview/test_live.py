@@ -182,14 +182,17 @@ class Packets:
     """The packets of a source, of which each becomes a message; and results, of which each becomes a record."""
 
     def __init__(self):
-        self.waiting, self.results = [], []
+        self.waiting = []
+        self.results = []
 
     def make_video(self):
-        packets, self.waiting = self.waiting, []
+        packets = self.waiting
+        self.waiting = []
         return packets, 0
 
     def make_records(self):
-        records, self.results = self.results, []
+        records = self.results
+        self.results = []
         return records, 0
 
 
@@ -197,7 +200,9 @@ class Parent:
     """The pipe to the parent, and the hub there; `hang` makes the parent receive nothing."""
 
     def __init__(self):
-        self.hub, self.hangs, self.waits = LiveHub(), False, False
+        self.hub = LiveHub()
+        self.hangs = False
+        self.waits = False
         self.remote = RemoteLive(self.send)
         self.relay = LiveRelay(self.hub, self.remote.order)
         self.packets = Packets()

@@ -17,7 +17,8 @@ class Live:
     """A hub that keeps what comes; `generation` is what viewers want."""
 
     def __init__(self, generation=0):
-        self.generation, self.got = generation, []
+        self.generation = generation
+        self.got = []
 
     def viewed(self, source):
         assert source == "gate"
@@ -273,7 +274,8 @@ def test_a_clock_change_of_the_camera_updates_record_times(path):
         tap.begin(stream)
         for number, packet in enumerate(chunk for chunk in container.demux(stream) if chunk.size):
             back = round(5 / stream.time_base) if number < 20 else 0
-            packet.pts, packet.dts = packet.pts + back, packet.dts + back
+            packet.pts = packet.pts + back
+            packet.dts = packet.dts + back
             pts_s = float(packet.pts * stream.time_base)
             tap.put(packet)
             tap.packet_ref(pts_s)

@@ -213,7 +213,9 @@ class Busy:
     """A parent that receives a message only when it is allowed to."""
 
     def __init__(self):
-        self.got, self.waiting, self.free = [], threading.Event(), threading.Event()
+        self.got = []
+        self.waiting = threading.Event()
+        self.free = threading.Event()
 
     def send(self, message):
         self.waiting.set()
