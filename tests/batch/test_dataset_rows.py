@@ -344,11 +344,11 @@ def test_records_of_frames_and_rows_of_batches_are_equal(tmp_path):
     sink.end("key")
     for frame, part in zip(batch.frames, batch.table("d").split(3), strict=True):
         frame.tables["d"] = part
-    want = [
+    expected_rows = [
         [*np.float32([*o["box"], o["score"]]).tolist(), o.get("label")]
         for f in batch.frames
         for o in record(f)["objects"]
     ]
-    got = pq.read_table(batch_settings.out / "objects").select(["x1", "y1", "x2", "y2", "score", "label"]).to_pylist()
-    assert [list(row.values()) for row in got] == want
-    assert None in [row[-1] for row in want]
+    rows = pq.read_table(batch_settings.out / "objects").select(["x1", "y1", "x2", "y2", "score", "label"]).to_pylist()
+    assert [list(row.values()) for row in rows] == expected_rows
+    assert None in [row[-1] for row in expected_rows]

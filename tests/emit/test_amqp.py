@@ -39,7 +39,7 @@ def connected(url, *, timeout_s=30.0, mandatory=True, tls=None):
 
 
 def ids(there):
-    return [record["id"] for record in there.got()]
+    return [record["id"] for record in there.received()]
 
 
 def test_several_messages_are_in_flight_before_acknowledgements(there, client):

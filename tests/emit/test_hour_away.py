@@ -26,7 +26,7 @@ class Back(Client):
     def __init__(self, live=lambda: None, tries=2):
         self.live = live
         self.tries = tries
-        self.got = []
+        self.received = []
 
     def connect(self):
         self.tries -= 1
@@ -34,7 +34,7 @@ class Back(Client):
             raise SendError("not there")
 
     def deliver(self, messages):
-        self.got += [json.loads(message.body)["n"] for message in messages]
+        self.received += [json.loads(message.body)["n"] for message in messages]
         self.live()
 
 
@@ -67,7 +67,7 @@ class Hour:
 
     def send(self, client):
         Sender(self.spool, client, 0.3, self.counters).run(lambda: not self.spool.waiting)
-        return client.got
+        return client.received
 
 
 @pytest.fixture

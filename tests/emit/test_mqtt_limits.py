@@ -199,7 +199,7 @@ def test_labels_of_unusual_characters_pass_a_real_broker(there):
     stage.sender.run(lambda: not stage.queue.waiting)
     stage.queue.close()
     assert counters.values == {"records sent": len(odd)}
-    assert len(there.got()) == len(odd)
+    assert len(there.received()) == len(odd)
 
 
 @pytest.mark.parametrize("option", ["topic", "status", "discovery"])

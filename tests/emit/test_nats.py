@@ -77,7 +77,7 @@ def idle_for(client, seconds):
 
 
 def ids(there):
-    return [record["id"] for record in there.got()]
+    return [record["id"] for record in there.received()]
 
 
 def test_several_messages_are_in_flight_before_acknowledgements(there, client):

@@ -354,7 +354,7 @@ class Folder(Place):
         (self.folder / "out").unlink()
         (self.folder / "away").rename(self.folder / "out")
 
-    def got(self):
+    def received(self):
         return [{key: row[key] for key in ("id", "source", "frame")} for row in read(self.folder / "out")]
 
 
@@ -373,7 +373,7 @@ def test_records_wait_for_a_folder_that_was_removed(tmp_path):
     there.restart()
     assert life.end() == 0
     assert "are left in" not in life.logged, life.logged
-    assert [row["frame"] for row in there.got()] == list(range(1500))
+    assert [row["frame"] for row in there.received()] == list(range(1500))
     assert leftovers(tmp_path / "out") == []
 
 

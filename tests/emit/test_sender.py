@@ -23,7 +23,7 @@ class Scripted(Client):
         self.connects = list(connects)
         self.delivers = list(delivers)
         self.never = set(never)
-        self.got = []
+        self.received = []
 
     def connect(self):
         if self.connects and (error := self.connects.pop(0)) is not None:
@@ -31,12 +31,12 @@ class Scripted(Client):
 
     def deliver(self, messages):
         if self.delivers and (done := self.delivers.pop(0)) is not None:
-            self.got += messages[:done]
+            self.received += messages[:done]
             raise SendError("cut", done)
         for done, message in enumerate(messages):
             if json.loads(message.body)["n"] in self.never:
                 raise RecordRejected("too large", done)
-            self.got.append(message)
+            self.received.append(message)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def run(tmp_path):
         spools.append(spool)
         spool.append([SpoolRecord(b"t/%d" % n, b"k", b'{"n":%d}' % n) for n in range(count)])
         Sender(spool, client, 0.3, counters).run(lambda: not spool.waiting)
-        return [json.loads(message.body)["n"] for message in client.got], counters, logged, spool
+        return [json.loads(message.body)["n"] for message in client.received], counters, logged, spool
 
     yield go
     for spool in spools:
@@ -62,7 +62,7 @@ def test_records_are_sent_in_order_each_with_its_id(run):
     assert numbers == list(range(10))
     assert counters.values == {SENT: 10}
     assert logged == []
-    first = client.got[0]
+    first = client.received[0]
     assert (first.id, first.topic, first.key) == (spool.id(1), "t/0", "k")
     assert first.body == b'{"id":"%b","n":0}' % spool.id(1).encode()
 
@@ -90,7 +90,7 @@ def test_an_unreachable_broker_is_logged_once_without_secrets_and_reconnected(ru
 def test_a_broker_may_refuse_several_records_of_a_batch(run):
     class Telling(Scripted):
         def deliver(self, messages):
-            self.got += messages
+            self.received += messages
             return {3: "no queue", 0: "too large"}
 
     numbers, counters, logged, spool = run(Telling())
@@ -191,7 +191,7 @@ def holding(tmp_path):
         sender.run(over)
         spool.close()
         assert counters[SENT] == 4 * calls
-        numbers = [int(message.id.rpartition("-")[2]) for message in client.got]
+        numbers = [int(message.id.rpartition("-")[2]) for message in client.received]
         return numbers, waited[: calls + 2], delivered[: calls + 2]
 
     return go

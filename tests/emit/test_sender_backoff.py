@@ -166,7 +166,7 @@ class Breaks(Client):
 
     def __init__(self, poison, error=None):
         self.poison = set(poison)
-        self.got = []
+        self.received = []
         self.sizes = []
         self.tries_s = []
         self.error = error or (lambda: SendError("cut", disconnected=True))
@@ -179,13 +179,13 @@ class Breaks(Client):
         self.sizes.append(len(numbers))
         if self.poison & set(numbers):
             raise self.error()
-        self.got += numbers
+        self.received += numbers
 
 
 def test_a_record_that_ends_the_connection_is_identified_and_dropped_alone(clock, flow):
     client = Breaks({700})
     counters, logged, dead, spool = flow(client, 2000)
-    assert client.got == [n for n in range(2000) if n != 700], "in order, and nothing twice"
+    assert client.received == [n for n in range(2000) if n != 700], "in order, and nothing twice"
     assert (counters[SENT], counters[POISON], counters[REFUSED]) == (1999, 1, 0)
     assert client.sizes[:4] == [WINDOW, WINDOW // 8, WINDOW // 4, WINDOW // 2], "smaller, and larger again"
     assert client.sizes.count(1) >= 4
@@ -210,7 +210,7 @@ def test_three_failures_in_a_row_drop_no_record(strikes, clock, flow):
 
     client = Recovers({0})
     counters, _, dead, _ = flow(client, 5)
-    assert client.got == list(range(5))
+    assert client.received == list(range(5))
     assert (counters[SENT], counters[POISON], dead) == (5, 0, [])
 
 
@@ -223,7 +223,7 @@ def test_only_consecutive_failures_of_the_same_record_count(clock, flow):
         def deliver(self, messages):
             if len(messages) == 1 and self.left == 0:
                 self.left = 3
-                self.got += [json.loads(message.body)["n"] for message in messages]
+                self.received += [json.loads(message.body)["n"] for message in messages]
                 return
             if len(messages) == 1:
                 self.left -= 1
@@ -231,7 +231,7 @@ def test_only_consecutive_failures_of_the_same_record_count(clock, flow):
 
     client = Alternates(())
     counters, _, dead, _ = flow(client, 6)
-    assert client.got == list(range(6))
+    assert client.received == list(range(6))
     assert (counters[SENT], counters[POISON], dead) == (6, 0, [])
 
 
@@ -261,7 +261,7 @@ def test_a_record_that_breaks_the_bisection_is_identified(clock, flow):
 
     client = Both({2})
     counters, _, dead, _ = flow(client, 20)
-    assert sorted(set(client.got)) == [n for n in range(20) if n != 2]
+    assert sorted(set(client.received)) == [n for n in range(20) if n != 2]
     assert (counters[POISON], len(dead)) == (1, 1)
 
 
@@ -294,7 +294,7 @@ def test_gathered_records_fill_the_window_exactly(clock, tmp_path):
     add(0, 1, 2)
     sender.run(over)
     spool.close()
-    assert client.got == list(range(8))
+    assert client.received == list(range(8))
     assert client.sizes == [4, 4]
 
 
@@ -319,5 +319,5 @@ def test_records_are_gathered_for_the_clients_window_but_not_after_a_failure(
 
     sender.run(over)
     spool.close()
-    assert client.got == [0, 1]
+    assert client.received == [0, 1]
     assert client.sizes == sizes

@@ -51,11 +51,11 @@ def test_every_pixel_layout_gives_the_same_image(layout, size):
         pytest.skip("FFmpeg has no such frames of odd width")
     width, height, surface = to_surface(frame_of(layout, *size), SurfacePool(Device()))
     assert (width, height) == size
-    got = to_rgb(surface, width, height).astype(int)
+    actual = to_rgb(surface, width, height).astype(int)
     limit = 24 if layout == "yuv411p" else 12
-    assert np.abs(got - scene(0, *size)).max() <= limit
+    assert np.abs(actual - scene(0, *size)).max() <= limit
     # FFmpeg makes the chroma here, by its own idea of its siting: steep gradients show that
-    assert np.abs(got - scene(0, *size)).mean() <= 4
+    assert np.abs(actual - scene(0, *size)).mean() <= 4
 
 
 @pytest.mark.parametrize("layout", ["gray", "gray10le"])

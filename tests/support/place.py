@@ -120,7 +120,7 @@ class Place:
         time.sleep(0.2)
         self.broker.start()
 
-    def got(self) -> list[dict[str, Any]]:
+    def received(self) -> list[dict[str, Any]]:
         """The records that have arrived."""
         raise NotImplementedError
 

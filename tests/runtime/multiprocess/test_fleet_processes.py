@@ -618,7 +618,7 @@ def test_an_error_during_the_run_stops_or_aborts_the_others(played: Played, erro
     def begin(link: FakeWorkerLink) -> None:
         link.tell(messages.Ready())
         other = link.job.part[0]
-        link.obey = lambda got: link.finish(got) if got != "go" else None if other else fail(link)
+        link.obey = lambda received: link.finish(received) if received != "go" else None if other else fail(link)
 
     def fail(link: FakeWorkerLink) -> None:
         link.tell(messages.Fatal(error, "it broke"))

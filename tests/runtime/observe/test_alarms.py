@@ -288,7 +288,7 @@ def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
     HOLD.clear()
     running, logged = pipeline(text)
     with going(running):
-        until(lambda: rows(tmp_path / "x.db") and hook.got)
+        until(lambda: rows(tmp_path / "x.db") and hook.received)
         assert running.alarms.raised[0].alarm == "quiet"
         HOLD.set()
     (record,) = rows(tmp_path / "x.db")
@@ -300,7 +300,7 @@ def test_an_alarm_is_sent_without_any_frame(tmp_path, hook):  # noqa: F811
     assert report["events"] == {"raised": 1}
     assert any(text.startswith("alarm quiet raised at 2") for text in logged)
     assert report["counts"]["records sent"] == 2, "an emitter of frames gets no events"
-    (posted,) = json.loads(hook.got[0][1])
+    (posted,) = json.loads(hook.received[0][1])
     assert (posted["source"], posted["event"]) == ("gate", record["event"])
 
 

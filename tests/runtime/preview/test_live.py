@@ -236,9 +236,9 @@ def test_demand_reaches_the_worker_and_its_output_the_viewers():
         assert process.remote.viewed("gate") == generation
         process.packets.waiting = [start(generation), fragment(0)]
         process.packets.results = [("gate", b"{}")]
-        got, records = [], []
-        until(lambda: got.extend(viewer.take()[0]) or len(got) == 2)
-        assert got == [start(generation), fragment(0)]
+        received, records = [], []
+        until(lambda: received.extend(viewer.take()[0]) or len(received) == 2)
+        assert received == [start(generation), fragment(0)]
         until(lambda: records.extend(listener.take()[1]) or records)
         assert records == [b"{}"]
         process.remote.forget("gate")
@@ -256,9 +256,9 @@ def test_packets_wait_at_the_reader_while_the_parent_hangs():
         assert len(process.packets.waiting) == 3, "none is taken which cannot be sent"
         assert process.packets.results
         process.hangs = False
-        got = []
-        until(lambda: got.extend(viewer.take()[0]) or len(got) == 4)
-        assert numbers(got) == [0, 1, 2]
+        received = []
+        until(lambda: received.extend(viewer.take()[0]) or len(received) == 4)
+        assert numbers(received) == [0, 1, 2]
 
 
 def test_nothing_is_produced_without_demand_or_for_removed_sources(monkeypatch):

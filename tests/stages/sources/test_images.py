@@ -35,8 +35,8 @@ def test_an_image_keeps_its_colors(tmp_path, suffix, size):
     (frame,) = stream
     assert (frame.width, frame.height) == size
     assert frame.surface.color == Color("bt601", True, 0.5, 0.5)
-    got = to_rgb(frame.surface, *size).astype(int)
-    assert np.abs(got - picture(*size)).mean() < 4
+    actual = to_rgb(frame.surface, *size).astype(int)
+    assert np.abs(actual - picture(*size)).mean() < 4
 
 
 def test_images_have_order_times_and_loops(tmp_path):
