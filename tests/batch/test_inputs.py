@@ -162,8 +162,8 @@ def test_an_unreadable_folder_is_an_error(archive, pattern, message):
         "try: print(*[file.name for file in find(sys.argv[1:])])\n"
         "except ConfigError as error: print(error)"
     )
-    done = without_rights("-c", code, pattern, cwd=archive)
-    assert (done.stdout.rstrip(), done.stderr) == (message, "")
+    completed = without_rights("-c", code, pattern, cwd=archive)
+    assert (completed.stdout.rstrip(), completed.stderr) == (message, "")
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,10 @@ def records(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rules")
     (folder / "samples").symlink_to(ROOT / "samples")
     command = [sys.executable, ROOT / "run.py", ROOT / "examples" / "rules.yaml", "--device", "cpu"]
-    done = subprocess.run(
+    completed = subprocess.run(
         [*command, "--limit", str(LIMIT)], cwd=folder, capture_output=True, text=True, timeout=300, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert completed.returncode == 0, completed.stderr
     frame_records = [json.loads(line) for line in (folder / "out" / "street-rules.jsonl").read_text().splitlines()]
     assert len(frame_records) == LIMIT
     return frame_records

@@ -62,11 +62,11 @@ class Reader:
         return ["bash", "-euo", "pipefail", "-c", ready + text]
 
     def run(self, text: str) -> str:
-        done = subprocess.run(
+        completed = subprocess.run(
             self._shell(text), cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=MAX_S
         )
-        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
-        return done.stdout + done.stderr
+        assert completed.returncode == 0, f"{text}\n{completed.stdout}{completed.stderr}"
+        return completed.stdout + completed.stderr
 
     @contextmanager
     def server(self, text: str) -> Iterator[str]:

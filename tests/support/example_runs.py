@@ -23,11 +23,11 @@ def folder_fixture(tmp_path, monkeypatch):
 
 
 def command(*args, expect=0):
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, ROOT / "run.py", *map(str, args)], capture_output=True, text=True, timeout=150, check=False
     )
-    assert done.returncode == expect, done.stderr
-    return done
+    assert completed.returncode == expect, completed.stderr
+    return completed
 
 
 def run(name, folder, *more):

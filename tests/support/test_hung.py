@@ -54,9 +54,11 @@ def test_a_test_that_cannot_be_interrupted_fails_with_its_traceback(tmp_path: Pa
         line = [sys.executable, "-m", "pytest", "-q", *plugins, *words]
         return subprocess.run(line, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=50, check=False)
 
-    done = run("-n", "1", "--dist", "loadfile")
-    assert "3 failed, 3 passed" in done.stdout, done.stdout + done.stderr  # two ended a process and passed in the next
+    completed = run("-n", "1", "--dist", "loadfile")
+    assert "3 failed, 3 passed" in completed.stdout, (
+        completed.stdout + completed.stderr
+    )  # two ended a process and passed in the next
     for name in ("test_goes_on", "never_ends"):
-        assert f"in {name}" in done.stderr, done.stdout + done.stderr
+        assert f"in {name}" in completed.stderr, completed.stdout + completed.stderr
     again = run("--last-failed", "--collect-only")
     assert "2 tests collected" in again.stdout, again.stdout

@@ -27,8 +27,8 @@ def walk(tracks, *, source="test", times=None, step_s=0.04, width=640, height=36
 
 def stage_events(stage, input_frames, batch=4):
     """Return the events of a stage in frame order: (frame, kind, track, data)."""
-    done = run_stage(stage, input_frames, batch=batch)
-    return [(e.frame, e.kind, e.track_id, e.data) for frame in done for e in frame.events]
+    processed = run_stage(stage, input_frames, batch=batch)
+    return [(e.frame, e.kind, e.track_id, e.data) for frame in processed for e in frame.events]
 
 
 def changing(stage, at, **options):

@@ -213,11 +213,11 @@ def test_a_child_without_a_parent_exits_silently():
     closed_end, control = Pipe()
     closed_end.close()
     with control:
-        done = subprocess.run(
+        completed = subprocess.run(
             [sys.executable, "-m", CHILD_MODULE, str(control.fileno()), str(control.fileno()), "orphan"],
             pass_fds=[control.fileno()], capture_output=True, text=True, timeout=60,
         )  # fmt: skip
-    assert (done.returncode, done.stdout, done.stderr) == (1, "", "")
+    assert (completed.returncode, completed.stdout, completed.stderr) == (1, "", "")
 
 
 SCRIPT = """
@@ -252,13 +252,13 @@ def test_a_script_without_a_main_guard_runs_once(root: Path, tmp_path, flags):
     (tmp_path / "script.py").write_text(textwrap.dedent(SCRIPT).replace("ROOT", repr(str(root))))
     (tmp_path / "p.yaml").write_text(YAML)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-W", "error", *flags, "script.py"],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert "Warning" not in done.stderr
-    assert "Traceback" not in done.stderr
-    assert (done.returncode, done.stdout.split()) == (0, ["0", "3", "None"])
+    assert "Warning" not in completed.stderr
+    assert "Traceback" not in completed.stderr
+    assert (completed.returncode, completed.stdout.split()) == (0, ["0", "3", "None"])
     assert (tmp_path / "side-effects").read_text() == "once\n"
     for source in "ab":
         assert (tmp_path / "out" / f"{source}.jsonl").read_text().count("\n") == 5

@@ -302,8 +302,8 @@ def test_the_module_of_a_worker_is_preloadable():
     code = "from streamkit.runtime.multiprocess.worker import preload\nimport sys\n"
     code += "preload()\nprint('cv2' in sys.modules, 'streamkit.stages.sinks.jsonl' in sys.modules)"
     paths = os.pathsep.join(sys.path)
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": paths},
         check=False,
     )  # fmt: skip
-    assert done.stdout == "True True\n", done.stderr
+    assert completed.stdout == "True True\n", completed.stderr
