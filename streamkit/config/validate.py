@@ -273,9 +273,11 @@ def _of_all(kind: type[Any], make: Callable[[list[Option]], Any]) -> Any:
             try:
                 make([option])
             except Exception as error:
-                why = f" ({text_of(error).splitlines()[0]})" if text_of(error) else ""
+                reason = f" ({text_of(error).splitlines()[0]})" if text_of(error) else ""
                 shown = inspect.formatannotation(option.type)
-                text = f"the option {option.name} has a type that a YAML cannot give: {shown}{why}; {_TYPES_THERE_ARE}"
+                text = (
+                    f"the option {option.name} has a type that a YAML cannot give: {shown}{reason}; {_TYPES_THERE_ARE}"
+                )
                 raise ConfigError(text) from error
         raise
 

@@ -219,7 +219,7 @@ class EncodingClient(Client):
         except SendError as error:
             error.done = min([*refused, *indices[error.done :]], default=len(messages))
             raise
-        return {**refused, **{indices[i]: why for i, why in (more or {}).items()}}
+        return {**refused, **{indices[i]: reason for i, reason in (more or {}).items()}}
 
 
 class Tls(OptionGroup, total=False):

@@ -222,10 +222,9 @@ class EmailClient(ServerClient):
         for recipient in [recipient for recipient in deferred if self._accepted_ids.issuperset(records)]:
             if time.monotonic() - self._deferred_since_s[recipient] >= patience_s:
                 self._count(DEFERRED_TOO_LONG)
-                why = self.redact(deferred.pop(recipient))
-                self._warn(
-                    f"{self.where} has deferred a recipient for too long: {why}; the recipient is skipped and counted"
-                )
+                reason = self.redact(deferred.pop(recipient))
+                consequence = "the recipient is skipped and counted"
+                self._warn(f"{self.where} has deferred a recipient for too long: {reason}; {consequence}")
                 self._settle(records, [recipient])
         if deferred:
             raise SendError(next(iter(deferred.values())))
@@ -318,9 +317,9 @@ class EmailClient(ServerClient):
         return deferred, accepted
 
     def _refused(self, recipients: dict[str, str]) -> None:
-        for why in recipients.values():
+        for reason in recipients.values():
             self._count(REFUSED_TO)
-            self._warn(f"{self.where} refuses a recipient: {self.redact(why)}; the recipient is skipped and counted")
+            self._warn(f"{self.where} refuses a recipient: {self.redact(reason)}; the recipient is skipped and counted")
 
     def _session(self) -> smtplib.SMTP:
         """Return the connection; connect, encrypt and log in if needed."""
@@ -386,8 +385,8 @@ class EmailClient(ServerClient):
 
 
 def _unreadable(error: Exception) -> str:
-    why = "another stage, or the same stage with another send:, may have put it into this spool"
-    return f"it cannot be described in a mail ({describe(error)}); {why}"
+    reason = "another stage, or the same stage with another send:, may have put it into this spool"
+    return f"it cannot be described in a mail ({describe(error)}); {reason}"
 
 
 def _check_answer(answer: Any, what: str) -> None:

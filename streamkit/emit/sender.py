@@ -171,8 +171,8 @@ class Sender:
             self._wait_s = _FIRST_WAIT_S
         self._strikes += 1
         if self._strikes >= _STRIKES:
-            why = f"it was sent alone {_STRIKES} times, and each time {_reason(error)}"
-            self._give_up([message], f"a record for {message.topic}" if message.topic else "a record", why, POISON)
+            reason = f"it was sent alone {_STRIKES} times, and each time {_reason(error)}"
+            self._give_up([message], f"a record for {message.topic}" if message.topic else "a record", reason, POISON)
             self._wait_s = _FIRST_WAIT_S
 
     def _deliver_singly(self, messages: list[Message]) -> None:
@@ -196,9 +196,9 @@ class Sender:
     def _acknowledge(self, messages: list[Message], refused: Mapping[int, str]) -> None:
         """Acknowledge all records that were not rejected."""
         before = 0
-        for index, why in sorted(refused.items()):
+        for index, reason in sorted(refused.items()):
             self._count_sent(index - before)
-            self._give_up([messages[index]], f"a record for {messages[index].topic}", why)
+            self._give_up([messages[index]], f"a record for {messages[index].topic}", reason)
             before = index + 1
         self._count_sent(len(messages) - before)
 
@@ -217,9 +217,9 @@ class Sender:
             self.failing_since_s = time.monotonic()
         self._failures += 1
         if self._failures == 1:
-            why = self._client.redact(_reason(error))
+            reason = self._client.redact(_reason(error))
             wait = "records wait in the spool; the emitter retries until it succeeds"
-            logger.warning(f"{self._client.where} {at_now()}: {why}; {wait}")
+            logger.warning(f"{self._client.where} {at_now()}: {reason}; {wait}")
         until_s = time.monotonic() + self._wait_s * random.uniform(0.5, 1.0)
         self._wait_s = min(2 * self._wait_s, self._max_wait_s)
         while not over() and time.monotonic() < until_s:

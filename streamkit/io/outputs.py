@@ -372,8 +372,8 @@ class AtomicFile:
             if self.path.is_dir():
                 raise IsADirectoryError(errno.EISDIR, "")
             if self._must_be_new and self.path.exists():
-                why = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
-                raise OutputError(f"cannot write {self.path}: {why}")
+                reason = "it exists, and if_exists is fail; remove it, or set if_exists to overwrite"
+                raise OutputError(f"cannot write {self.path}: {reason}")
             try:
                 handle = self._open_part()
             except BlockingIOError:

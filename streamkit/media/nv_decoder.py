@@ -87,9 +87,9 @@ class NvDecoder:
         if isinstance(module, str):
             raise NvUnsupported(module)
         info = demuxer.info
-        why = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
-        if why:
-            raise NvUnsupported(why)
+        reason = unsupported(device.index, info.codec, info.chroma, info.bit_depth, info.width, info.height)
+        if reason:
+            raise NvUnsupported(reason)
         nv_report.install()
         self._nvc = module
         self._cupy = device.xp
@@ -358,11 +358,11 @@ class NvDecoder:
         if form == self._format:
             return []
         frames = [] if self._format is None else self._flush()
-        why = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
-        if why is None and form.interlaced:
-            why = "NVDEC would deinterlace it"
-        if why is not None:
-            self._software = self._fallback(self._demuxer, why)
+        reason = unsupported(self._device.index, self._codec, form.chroma, form.bits, form.width, form.height)
+        if reason is None and form.interlaced:
+            reason = "NVDEC would deinterlace it"
+        if reason is not None:
+            self._software = self._fallback(self._demuxer, reason)
             return frames
         if self._format is not None and self._format[:4] != form[:4]:
             self._release_session()

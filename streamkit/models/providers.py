@@ -155,14 +155,14 @@ def open_session(
         # ONNX Runtime's exceptions have no common base but Exception.
         if requested == [PROVIDERS["cpu"]]:
             raise ModelError(f"{file} cannot be loaded: {short(error)}") from None
-        why = " ".join([short(error), *printed.split()])
+        reason = " ".join([short(error), *printed.split()])
         raise DeviceError(
-            f"{file.name} cannot be loaded with {', '.join(names)}: {why}. {_fix(requested[0])}"
+            f"{file.name} cannot be loaded with {', '.join(names)}: {reason}. {_fix(requested[0])}"
         ) from None
     lost = [name for name in requested if name not in session.get_providers()]
     if lost:
-        why = " ".join([_why_not_loaded(lost[0]), *printed.split()])
-        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {why}. {_fix(lost[0])}")
+        reason = " ".join([_why_not_loaded(lost[0]), *printed.split()])
+        raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {reason}. {_fix(lost[0])}")
     return session
 
 

@@ -139,8 +139,8 @@ def _fetch(card: Card, part: IO[bytes], timeout_s: float) -> str:
         error.close()
         raise wrong(card, mask(f"{card.url} answers {error.code} {error.reason}")) from None
     except (OSError, http.client.HTTPException, ValueError) as error:  # ValueError: a malformed address
-        why = getattr(error, "reason", None) or error
-        raise wrong(card, mask(f"{card.url} cannot be fetched: {why}")) from None
+        reason = getattr(error, "reason", None) or error
+        raise wrong(card, mask(f"{card.url} cannot be fetched: {reason}")) from None
     if size_bytes is not None and fetched_bytes != size_bytes:
         raise wrong(card, f"{mask(card.url)} broke off after {fetched_bytes} of {size_bytes} bytes; try again")
     return digest.hexdigest()

@@ -142,8 +142,8 @@ class TypeChecker:
         elif tree.op == "%":
             raise self.wrong(tree.at, "rules have no operator %; numbers have + - * /")
         else:
-            why = f"{'<, <=, > and >=' if tree.op in ORDER else '+ - * /'} want numbers"
-            args = tuple(self._need(arg, self.of(arg), NUMBER, why) for arg in tree.args)
+            reason = f"{'<, <=, > and >=' if tree.op in ORDER else '+ - * /'} want numbers"
+            args = tuple(self._need(arg, self.of(arg), NUMBER, reason) for arg in tree.args)
         return Op(tree.op, args, tree.at)
 
     def _compared(self, tree: Op) -> tuple[Typed, Typed]:
@@ -234,8 +234,8 @@ class TypeChecker:
         for item in items:
             if not isinstance(item, Literal) or isinstance(item.value, bool):
                 raise self.wrong(item.at, "a list has numbers and texts only")
-            why = "a list must have the type of the left side"
-            typed_left, _ = self._same(Op("in", (left, right), item.at), typed_left, item, why)
+            reason = "a list must have the type of the left side"
+            typed_left, _ = self._same(Op("in", (left, right), item.at), typed_left, item, reason)
         return Op("in", (typed_left, Items(items, right.at)), tree.at)
 
 

@@ -239,9 +239,9 @@ class ServeEngine:
                 f"{id_} is a {source.kind}, which has no packets to record; only videos and cameras can be recorded",
             )
         if source.state != "running":
-            why = f": {source.message}" if source.message else ""
+            reason = f": {source.message}" if source.message else ""
             raise RequestRejected(
-                409, f"{id_} delivers no frames: it is {source.state}{why}; record it when it is running"
+                409, f"{id_} delivers no frames: it is {source.state}{reason}; record it when it is running"
             )
         for name in recorders:
             self._apply(self.running.trigger, name, id_)

@@ -195,9 +195,9 @@ def test_a_node_that_cannot_apply_an_edit_in_time_or_at_all_rejects_it():
 
     with running("a", prepare=rejects) as cluster:
         until(cluster.shared_out)
-        for name, why in (("late", "its stages were not open within 900 s"), ("full", "no space left on device")):
+        for name, reason in (("late", "its stages were not open within 900 s"), ("full", "no space left on device")):
             cluster.text = f"{TEXT}  {name}: {{stage: jsonl, path: y.jsonl}}\n"
-            with pytest.raises(ConfigError, match=f"node a: .*{why}"):
+            with pytest.raises(ConfigError, match=f"node a: .*{reason}"):
                 cluster.run.roll(graph_of(cluster.text), {})
         assert cluster.run.graph.nodes.keys() == graph_of().nodes.keys()
 

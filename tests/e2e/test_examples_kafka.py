@@ -51,8 +51,8 @@ def read(value, send):
 
 @pytest.fixture
 def broker(tmp_path, monkeypatch):
-    if (why := KafkaServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := KafkaServer.missing()) is not None:
+        pytest.skip(reason)
     (tmp_path / "samples").symlink_to(ROOT / "samples")
     monkeypatch.chdir(tmp_path)
     server = KafkaServer(tmp_path / "broker")

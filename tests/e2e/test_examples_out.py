@@ -35,8 +35,8 @@ def example(tmp_path):
 
 @pytest.fixture
 def mosquitto():
-    if (why := MosquittoServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := MosquittoServer.missing()) is not None:
+        pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="streamkit-mqtt-") as folder:
         Path(folder).chmod(0o755)  # it does not run as root
         server = MosquittoServer(Path(folder) / "broker")

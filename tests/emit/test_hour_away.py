@@ -131,8 +131,8 @@ def test_records_above_the_spools_age_are_counted(hour):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", [name for name in emitters.EMITTERS if name != "sqlite"])
 def test_the_backlog_is_sent_at_five_times_the_live_rate_without_delaying_live_records(name):
-    if (why := PLACES[name].server.missing()) is not None:
-        pytest.skip(why)
+    if (reason := PLACES[name].server.missing()) is not None:
+        pytest.skip(reason)
     with tempfile.TemporaryDirectory(prefix="streamkit-hour-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)  # some do not run as root
         measured = emitters.measure(name, Path(folder))

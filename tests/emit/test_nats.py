@@ -42,8 +42,8 @@ def client(there):
 @pytest.fixture
 def server():
     """Make a server that is told other things."""
-    if (why := NatsServer.missing()) is not None:
-        pytest.skip(why)
+    if (reason := NatsServer.missing()) is not None:
+        pytest.skip(reason)
     servers, folders = [], []
 
     def start(text):

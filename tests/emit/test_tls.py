@@ -66,8 +66,8 @@ def postgres_client(url, tls):
     ],
 )
 def test_a_broker_with_an_invalid_certificate_is_refused(kind, url, make, certificates):
-    if (why := kind.missing()) is not None:
-        pytest.skip(why)
+    if (reason := kind.missing()) is not None:
+        pytest.skip(reason)
     folder = Path(tempfile.mkdtemp(prefix="streamkit-tls-"))
     folder.chmod(0o755)
     broker = kind(folder)

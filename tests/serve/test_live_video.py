@@ -253,11 +253,11 @@ def test_too_many_viewers_are_refused(root, tmp_path):
         instance.running("loop")
         with videos(instance, "loop") as first, socket(instance, "records"):
             first.watch("loop", lambda watch: watch.fragments)
-            status, why = refusal(instance, "records")
-            assert (status, why.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
+            status, reason = refusal(instance, "records")
+            assert (status, reason.partition(";")[0]) == (429, "the maximum of 2 live streams is reached")
             assert instance.client.get("/api/v1/sources/loop/live.mjpg").status_code == 429
             with videos(instance, "other") as second:
-                assert second.watch("other", lambda watch: watch.errors).errors == [why]
+                assert second.watch("other", lambda watch: watch.errors).errors == [reason]
                 second.choose()
                 first.choose()
                 instance.until(lambda: instance.engine.gallery.live.viewers == 1)

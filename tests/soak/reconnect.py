@@ -65,8 +65,8 @@ def main() -> int:
     parser.add_argument("--outages", type=int, default=10)
     parser.add_argument("--away", type=float, default=5.0, help="seconds of each outage")
     args = parser.parse_args()
-    if (why := missing()) is not None:
-        sys.exit(why)
+    if (reason := missing()) is not None:
+        sys.exit(reason)
     process = psutil.Process()
     slowest_s = 0.0
     held = []

@@ -83,11 +83,11 @@ class FakeActor:
     def _apply(self, files: dict[str, bytes], environment: dict[str, str]) -> str:
         text = files[next(reversed(files))]
         self.files.append(text)
-        for part, why in self.rejects.items():
+        for part, reason in self.rejects.items():
             if part in text:
-                if isinstance(why, Exception):
-                    raise why
-                return why
+                if isinstance(reason, Exception):
+                    raise reason
+                return reason
         return ""
 
 

@@ -121,9 +121,9 @@ class Receiver:
 @pytest.fixture
 def rtsp_receiver() -> Iterator[Callable[..., Receiver]]:
     """Make RTSP servers that record: call it with a name and a file, and `user` as "name:password"."""
-    why = missing_server()
-    if why is not None:
-        pytest.skip(why)
+    reason = missing_server()
+    if reason is not None:
+        pytest.skip(reason)
     receivers: list[Receiver] = []
 
     def receive(name: str, target: Path, *, user: str = "") -> Receiver:

@@ -294,9 +294,9 @@ class Proxy:
 @pytest.fixture(scope="session")
 def rtsp_there() -> None:
     """Skip where no camera can be served."""
-    why = missing()
-    if why is not None:
-        pytest.skip(why)
+    reason = missing()
+    if reason is not None:
+        pytest.skip(reason)
 
 
 @pytest.fixture

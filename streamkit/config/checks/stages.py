@@ -56,8 +56,8 @@ def check_inputs(graph: Graph, problems: list[Problem]) -> None:
         reader: Any = node.type(**node.options)
         path = str(node.options[option])
         for source in graph.sources:
-            if why := _without_frame_numbers(source):
-                problems.append(node.problem(f"{node.id}: the boxes belong to frames by number, but {why}"))
+            if reason := _without_frame_numbers(source):
+                problems.append(node.problem(f"{node.id}: the boxes belong to frames by number, but {reason}"))
                 continue
             try:
                 chosen = reader.read(source.id).chosen

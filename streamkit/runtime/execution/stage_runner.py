@@ -99,8 +99,8 @@ class Runner:
             key: identifies the instance, such as a source id.
             replaced: options that replace those of the YAML.
         """
-        if (why := self._unopened.get(key)) is not None:
-            raise NotOpenedError(why)  # a new exception: raising one again extends its traceback and keeps its frame
+        if (reason := self._unopened.get(key)) is not None:
+            raise NotOpenedError(reason)  # a new exception: raising one again extends its traceback and keeps its frame
         stage = self.make(**replaced)
         try:
             stage.open()

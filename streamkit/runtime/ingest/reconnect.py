@@ -182,8 +182,8 @@ class ReconnectingSource(Source):
             raise SourceError(f"{text_of(error)}; given up {given_up}", cause=error.cause) from error
         if had_frames or error.cause != self._cause or self._since_s is None:
             what = "cannot be reached" if self._last is None else "is lost" if had_frames else "is still away"
-            why = f" ({error.cause})" if error.cause else ""
-            text = f"{what} {at_now()}{why}: {text_of(error)}; trying again"
+            reason = f" ({error.cause})" if error.cause else ""
+            text = f"{what} {at_now()}{reason}: {text_of(error)}; trying again"
             self._logged = self._log(logging.WARNING, text) or (self._logged and not had_frames)
         self._cause = error.cause
         self._since_s = now_s if self._since_s is None else self._since_s

@@ -113,13 +113,13 @@ class MpsDaemon:
             self._use({"CUDA_MPS_PIPE_DIRECTORY": pipes}, f"uses the MPS daemon of {pipes}")
         elif control is None:
             self.reason = f"runs without MPS, processes take turns on the GPU: {CONTROL} is not installed"
-        elif (why := self._launch(control)) is not None:
-            self._without(why)
+        elif (reason := self._launch(control)) is not None:
+            self._without(reason)
         else:
             assert self._folder is not None
             variables = mps_guard.variables(self._folder)
-            if self._check is not None and (why := self._check(variables)) is not None:
-                self._without(why)
+            if self._check is not None and (reason := self._check(variables)) is not None:
+                self._without(reason)
             else:
                 self._use(variables, "started an MPS daemon for this run")
 

@@ -225,9 +225,9 @@ class SourceScheduler:
         for process, ids in shares:
             self.add_process(process)
             self.assign(process, [id_ for id_ in ids if id_ not in refused])
-        for id_, why in refused.items():
-            self.give_up(id_, why)
-            logger.error(f"source {id_} failed: {why}")
+        for id_, reason in refused.items():
+            self.give_up(id_, reason)
+            logger.error(f"source {id_} failed: {reason}")
         self.assign_rest()
 
     def assign_rest(self) -> None:

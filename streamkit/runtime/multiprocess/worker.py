@@ -335,8 +335,8 @@ class WorkerPipeline(PipelineRun):
     def _report_stuck(self, stuck_s: float) -> None:
         limit_s = self.graph.config.watchdog_s
         if stuck_s > limit_s:
-            why = f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed"
-            self._link.send(messages.Hangs(why))
+            reason = f"has not finished work on its GPU for {limit_s:g} s (watchdog) and was killed"
+            self._link.send(messages.Hangs(reason))
 
     def _start_sources(self) -> None:
         """Report that every stage is open, wait for `go`, and start."""

@@ -385,9 +385,9 @@ class _Outcomes:
             if done:
                 logger.info(f"telemetry is sent to {place} again")
             else:
-                why = mask(_reason(self._log.last.get(self._signal, "")))
+                reason = mask(_reason(self._log.last.get(self._signal, "")))
                 rest = "the run continues, and its report counts failed exports"
-                logger.warning(f"telemetry cannot be sent to {place}: {why}; {rest}")
+                logger.warning(f"telemetry cannot be sent to {place}: {reason}; {rest}")
         self._fails, self._log.last[self._signal] = not done, ""
 
     def close(self) -> None:

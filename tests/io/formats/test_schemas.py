@@ -116,9 +116,9 @@ def test_the_json_schema_accepts_records(name, validator):
 
 @pytest.mark.parametrize("name", BAD)
 def test_the_json_schema_refuses_invalid_records(name, validator):
-    record, why = BAD[name]
+    record, reason = BAD[name]
     (problem,) = problems(validator, record)
-    assert why in problem
+    assert reason in problem
 
 
 @pytest.mark.parametrize("name", [name for name in files() if name.endswith(".avsc")])

@@ -287,8 +287,8 @@ def test_a_long_temporary_folder_is_avoided(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 def test_a_client_reports_whether_cuda_works(monkeypatch: pytest.MonkeyPatch) -> None:
-    if (why := client_trouble({})) is not None:
-        assert why.startswith("CUDA fails with it (error ")
+    if (reason := client_trouble({})) is not None:
+        assert reason.startswith("CUDA fails with it (error ")
     monkeypatch.setattr(mps, "_CLIENT", "print(805)")
     assert client_trouble({}) == "CUDA fails with it (error 805)"
     monkeypatch.setattr(mps, "_CLIENT", "import os; print(int(os.environ['ONE'] != '1'))")

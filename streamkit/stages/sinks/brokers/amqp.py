@@ -138,8 +138,8 @@ class AmqpClient(ServerClient):
                 refused[index] = "names of exchanges and routing keys have at most 255 bytes"
                 continue
             except self._pika.exceptions.AMQPError as error:
-                why = self._lost_why or f"the connection is lost: {_why(error)}"
-                raise SendError(why, disconnected=self._disconnected) from error
+                reason = self._lost_why or f"the connection is lost: {_why(error)}"
+                raise SendError(reason, disconnected=self._disconnected) from error
             self._tag += 1
             self._open[self._tag] = index
         try:
@@ -181,8 +181,8 @@ class AmqpClient(ServerClient):
                 deadline.restart()
             self._check(deadline)
         if self._nacked:
-            why = "a queue may be full with overflow: reject-publish"
-            raise SendError(f"the broker does not accept a record now: {why}")
+            reason = "a queue may be full with overflow: reject-publish"
+            raise SendError(f"the broker does not accept a record now: {reason}")
 
     def _run_loop(self, wait_s: float) -> None:
         """Let pika send and receive, until something is settled or the time is over."""

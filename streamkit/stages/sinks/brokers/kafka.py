@@ -202,8 +202,10 @@ class KafkaSink(Emitter):
             raise ValueError(f"topic must be of {what}, got {self.topic!r}")
         if self.settings:
             with contextlib.suppress(MissingPackage):
-                if (why := self._producer().unusable()) is not None:
-                    raise ValueError(f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {why}")
+                if (reason := self._producer().unusable()) is not None:
+                    raise ValueError(
+                        f"settings must be librdkafka settings, as its CONFIGURATION.md lists them: {reason}"
+                    )
         if self.schema_id is not None and not 0 <= self.schema_id < 1 << 31:
             raise ValueError(f"schema_id must be the schema's number in its registry, got {self.schema_id}")
 

@@ -123,8 +123,8 @@ class MqttClient(ServerClient):
         sent: list[tuple[int, Sequence[int]]] = []  # message ids, and the indices of their records
         oversize: dict[int, str] = {}
         for topic, indices, payload in self._packets(messages):
-            if (why := self._too_large(topic, len(payload))) is not None:
-                oversize[indices[0]] = why  # it is alone in its packet
+            if (reason := self._too_large(topic, len(payload))) is not None:
+                oversize[indices[0]] = reason  # it is alone in its packet
                 continue
             try:
                 if self._in_flight and len(sent) >= self._in_flight:
@@ -170,7 +170,7 @@ class MqttClient(ServerClient):
         for topic, payload in list(self.retained.items()):
             if self._published.get(topic) == payload or self._failures[topic] >= _TRIES:
                 continue
-            if (why := self._too_large(topic, len(payload))) is None:
+            if (reason := self._too_large(topic, len(payload))) is None:
                 try:
                     mid = self._client.publish(topic, payload, qos=1, retain=True).mid
                     self._wait(lambda mid=mid: mid in self._answers, "acknowledgement")  # type: ignore[misc]
@@ -180,9 +180,9 @@ class MqttClient(ServerClient):
                         self._not_accepted(topic, str(error))
                     raise
                 if (code := self._answers.pop(mid)) >= _FAILED:
-                    why = f"reason code 0x{code:02x}"
-            if why is not None:
-                self._not_accepted(topic, why)
+                    reason = f"reason code 0x{code:02x}"
+            if reason is not None:
+                self._not_accepted(topic, reason)
                 self._failures[topic] = _TRIES
             self._published[topic] = payload
 

@@ -84,8 +84,8 @@ class WebhookClient(ServerClient):
             except (self._httpx.HTTPError, OSError) as error:
                 httpx = self._httpx
                 cut = isinstance(error, (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError))
-                why = f"no answer: {error or type(error).__name__}"
-                raise SendError(why, done, disconnected=cut and self._answers()) from error
+                reason = f"no answer: {error or type(error).__name__}"
+                raise SendError(reason, done, disconnected=cut and self._answers()) from error
             if answer.is_success:
                 continue
             text = f"HTTP {answer.status_code} {answer.reason_phrase}"
