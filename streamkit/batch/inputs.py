@@ -69,8 +69,8 @@ def _outside(out: Path | None, files: list[VideoFile]) -> list[VideoFile]:
 
 def _lies_in(folder: str, path: str) -> bool:
     """Whether a path is in a folder, or a link into it; both have resolved parents."""
-    ways = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
-    return any(os.path.commonpath((folder, way)) == folder for way in ways)
+    paths = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)
+    return any(os.path.commonpath((folder, candidate)) == folder for candidate in paths)
 
 
 def _is_list(pattern: str) -> bool:

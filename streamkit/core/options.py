@@ -115,8 +115,8 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
         which = ", ".join(map(repr, _unresolved(kind)))
         whose = getattr(kind, "name", "") or kind.__name__
         text = f"the type of the option {which} of {whose} cannot be read: {describe(error)}"
-        way = "import the types that it uses at the top of the file, not under TYPE_CHECKING"
-        raise ConfigError(f"{text}; {way}") from error
+        hint = "import the types that it uses at the top of the file, not under TYPE_CHECKING"
+        raise ConfigError(f"{text}; {hint}") from error
 
 
 def _unresolved(kind: type[Any]) -> list[str]:

@@ -280,9 +280,9 @@ def address(url: str, schemes: Mapping[str, tuple[int, bool]], tls: Tls | None =
     names = list(schemes)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in schemes:
-        way = did_you_mean(scheme, names) if separator else ""
+        hint = did_you_mean(scheme, names) if separator else ""
         raise ValueError(
-            f"url must begin with {' or '.join(f'{name}://' for name in names)}, as in {names[0]}://host{way}"
+            f"url must begin with {' or '.join(f'{name}://' for name in names)}, as in {names[0]}://host{hint}"
         )
     try:
         check_characters(url)  # before `urlsplit`, which drops line ends

@@ -98,11 +98,11 @@ def _check_target(card: Card) -> None:
     folder, file = card.path.parent.resolve(), card.file.resolve()
     if file.suffix.lower() == ".onnx" and file.is_relative_to(folder):
         return
-    way = "write a file name such as net.onnx or weights/net.onnx in the card"
+    hint = "write a file name such as net.onnx or weights/net.onnx in the card"
     if file.suffix.lower() == ".onnx":
-        way += ", or download the file manually and remove url and sha256"
+        hint += ", or download the file manually and remove url and sha256"
     where = load_file(card.path)[0].follow(["file"])[0]
-    text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {way}"
+    text = f"file names {file}, and pull writes only files *.onnx in the card's folder {folder} or below; {hint}"
     raise ModelError([where.problem(text)])
 
 

@@ -114,8 +114,8 @@ class TypeChecker:
         typed = self.of(tree)
         kind = kind_of(typed)
         if kind in (NUMBER, TEXT):
-            way = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
-            raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{way}")
+            hint = f"; compare it, as in {words(tree)} {'> 0' if kind == NUMBER else '== ' + _EXAMPLE[TEXT]}"
+            raise self.wrong(tree.at, f"{what} must be true or false, and this is {_TYPES[kind]}{hint}")
         return _as(typed, BOOL)
 
     def of(self, tree: Tree) -> Typed:
@@ -183,10 +183,10 @@ class TypeChecker:
         kind = kind_of(typed)
         if kind in (NUMBER, TEXT):
             word = {"&&": "and", "||": "or", "!": "not"}[tree.op]
-            way = f"; compare {words(arg)} with something"
+            hint = f"; compare {words(arg)} with something"
             if tree.op == "!":
-                way = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
-            raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{way}")
+                hint = f", as in not ({words(arg)} == {_EXAMPLE[kind]})"
+            raise self.wrong(arg.at, f"{word} wants true or false, and {words(arg)} is {_TYPES[kind]}{hint}")
         return _as(typed, BOOL)
 
     def _need(self, arg: Tree, typed: Typed, kind: str, why: str) -> Typed:

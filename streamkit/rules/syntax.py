@@ -160,8 +160,8 @@ def _prepared(text: str) -> tuple[str, float]:
             opened.append(at)
         elif kind == "close":
             if not opened or text[opened[-1]] != _PAIRS[token]:
-                way = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
-                raise RuleError(text, at, f"this {token} has no opening bracket; remove it{way}")
+                hint = f"; the {text[opened[-1]]} at column {opened[-1] + 1} is still open" if opened else ""
+                raise RuleError(text, at, f"this {token} has no opening bracket; remove it{hint}")
             opened.pop()
         elif kind == "word" and token == "for":
             for_s = _duration(text, match.end())

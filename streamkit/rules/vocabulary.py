@@ -109,8 +109,8 @@ class DetectionVocabulary(Vocabulary):
         first = parts[0] if parts else ""
         if first not in attributes:
             whose, of = ("frames", "without") if of_frame else ("objects", "with")
-            way = f"; put a stage classify {of} of:, or ask, above the rule"
-            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, attributes, way)
+            hint = f"; put a stage classify {of} of:, or ask, above the rule"
+            raise checker.unknown(name.at, f"{whose} have no attribute {first!r}", first, attributes, hint)
         if len(parts) > 2 or parts[1:] not in ((), ("label",), ("score",)):
             raise checker.wrong(name.at, f"an attribute has a label and a score; write {first}.label, not {name}")
         part = parts[1] if len(parts) > 1 else "label"
@@ -285,8 +285,8 @@ class DetectionVocabulary(Vocabulary):
         ]
         if stage not in kinds_by_stage:
             what = f"{stage} writes no events" if stage in self.above.stages else f"there is no stage {stage!r}"
-            way = "; put a stage that writes events above the rule"
-            raise checker.unknown(arg.at, f"{what} above the rule", event, names, way)
+            hint = "; put a stage that writes events above the rule"
+            raise checker.unknown(arg.at, f"{what} above the rule", event, names, hint)
         if kind and kinds_by_stage[stage] and kind not in kinds_by_stage[stage]:
             stage_events = [f"{stage}.{event_kind}" for event_kind in kinds_by_stage[stage]]
             raise checker.unknown(arg.at, f"{stage} writes no event {kind!r}", event, stage_events)

@@ -256,9 +256,9 @@ class ServeEngine:
         recorders = [node for node in self._nodes() if issubclass(node.type, Record)]
         allowed = bool(recorders) and all(node.options.get("hidden") == ALLOW for node in recorders)
         if not allowed and (hides := self.hides()):
-            way = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
+            hint = f"write `hidden: {ALLOW}` under {recorders[0].id} in the YAML" if recorders else "download it there"
             raise RequestRejected(
-                403, f"the clip shows what {', '.join(hides)} hides; to show clips nevertheless, {way}"
+                403, f"the clip shows what {', '.join(hides)} hides; to show clips nevertheless, {hint}"
             )
 
     def check_image(self, number: int, *, snapshot: bool = False) -> None:
@@ -311,8 +311,8 @@ class ServeEngine:
         except RequestRejected as error:
             if not unchanged or error.status != 422:
                 raise
-            way = f"; it keeps the options {', '.join(unchanged)}: send `options` to replace them"
-            raise RequestRejected(422, error.text + way) from None
+            hint = f"; it keeps the options {', '.join(unchanged)}: send `options` to replace them"
+            raise RequestRejected(422, error.text + hint) from None
 
     def _config(self, id_: str, entry: dict[str, Any], uri: str | None, options: dict[str, Any] | None) -> SourceConfig:
         """A source's entry with another address and other options, each unless None, checked like a YAML entry."""

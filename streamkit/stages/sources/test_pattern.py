@@ -99,8 +99,8 @@ def pattern_options(uri: str) -> dict[str, float]:
     parts = urlsplit(uri)
     word = (parts.netloc + parts.path).strip("/")
     if scheme(uri) != "test" or word or parts.fragment:
-        way = did_you_mean(word.partition("=")[0], options)
-        raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{way}")
+        hint = did_you_mean(word.partition("=")[0], options)
+        raise SourceError(f"{mask(uri)}: after test:// come only parameters, as in test://?width=640&height=360{hint}")
     for name, text in parse_qsl(urlsplit(uri).query, keep_blank_values=True):
         if name not in options:
             raise SourceError(f"{mask(uri)}: a test pattern has no parameter {name!r}, only {', '.join(options)}")

@@ -127,8 +127,8 @@ class NatsClient(ServerClient):
         except (self._errors.Error, OSError, ValueError, TimeoutError) as error:
             raise SendError(f"no connection: {self._why(error)}") from error
         if self._reported:
-            way = "let this user subscribe to _INBOX.>"
-            raise SendError(f"the answers of streams cannot be received: {self._reported[-1]}; {way}")
+            hint = "let this user subscribe to _INBOX.>"
+            raise SendError(f"the answers of streams cannot be received: {self._reported[-1]}; {hint}")
 
     def deliver(self, messages: Sequence[Message]) -> Mapping[int, str]:
         """See `Client.deliver`."""
