@@ -436,9 +436,9 @@ def _decoders(index: int, name: str) -> Iterator[Finding]:
         try:
             caps = capabilities(index, codec, bits)
         except RuntimeError as error:
-            reason, _, way = str(error).partition("; ")
+            reason, _, fix = str(error).partition("; ")
             text = f"no NVDEC, frames are decoded on the CPU and copied to the GPU: {reason}"
-            yield Finding("warn", name, text, way or install_command("gpu"))
+            yield Finding("warn", name, text, fix or install_command("gpu"))
             return
         if caps.get("supported", 1) and caps.get("num_decoder_engines", 1) and caps.get("width_max"):
             engines = caps.get("num_decoder_engines")

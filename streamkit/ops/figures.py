@@ -173,20 +173,20 @@ def _clip_lines(
     Returns:
         Start and end of the k remaining lines, (k, 2), and (n,) bool, which lines these are.
     """
-    way = end - start
+    direction = end - start
     with np.errstate(divide="ignore", invalid="ignore"):
-        near = (-beyond - start) / way
-        far = (size + beyond - start) / way
+        near = (-beyond - start) / direction
+        far = (size + beyond - start) / direction
     low = np.fmin(near, far)
     high = np.fmax(near, far)
-    still = way == 0
+    still = direction == 0
     inside = (start >= -beyond) & (start <= size + beyond)
     low = np.where(still, 0, low)
     high = np.where(still, 1, high)
     first = np.maximum(low.max(axis=1), 0)
     last = np.minimum(high.min(axis=1), 1)
     there = (first <= last) & (inside | ~still).all(axis=1)
-    cut = [start + share[:, None] * way for share in (first, last)]
+    cut = [start + share[:, None] * direction for share in (first, last)]
     begins = np.where((first > 0)[:, None], cut[0], start)
     ends = np.where((last < 1)[:, None], cut[1], end)
     return begins[there], ends[there], there
@@ -209,9 +209,9 @@ def _segments(start: np.ndarray, end: np.ndarray, line: np.ndarray, color: np.nd
     for axis, name in enumerate("xy"):
         marks[f"{name}1"] = np.minimum(ends[0][:, axis], ends[1][:, axis]) - half - odd
         marks[f"{name}2"] = np.maximum(ends[0][:, axis], ends[1][:, axis]) + half + odd
-    way = ends[1] - ends[0]
+    direction = ends[1] - ends[0]
     marks["border"], marks["color"], marks["sprite"] = line, color | _OPAQUE, LINE
-    marks["ink"] = way[:, 0] * way[:, 1] < 0
+    marks["ink"] = direction[:, 0] * direction[:, 1] < 0
     return marks
 
 
