@@ -60,7 +60,7 @@ class BatchWorker:
         self._names: dict[str, str] = {}
         graph = graph or graph_for(settings, device, self._names)
         self._place = next(iter(graph.nodes.values())).place
-        self._warm = WarmPipeline(graph, chosen, slots=slots, own_cores=cores)
+        self._warm = WarmPipeline(graph, chosen, slots=slots, reserved_cores=cores)
         self._jobs: dict[str, BatchJob] = {}
         self._warm.begin()
 

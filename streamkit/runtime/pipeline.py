@@ -165,7 +165,7 @@ class PipelineRun(Controls):
             self.sources.pause(id_)
         self._lanes = partition(graph)
         for lane in self._lanes:
-            lane.workers = instances(lane.nodes, device, config.own_cores)
+            lane.workers = instances(lane.nodes, device, config.reserved_cores)
         self._decoded = connect(graph, self._lanes)
         outputs = self.outputs = GraphOutputs(
             graph, self._lanes, self.sources.count, self._batcher.batch_done, self._source_complete

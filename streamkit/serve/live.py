@@ -48,7 +48,7 @@ class Watchers:
             gallery.request(source)
             thumbnail = gallery.newest(source)
             now_s = time.monotonic()
-            if thumbnail is not None and now_s - thumbnail.made_s <= _MAX_AGE_S:
+            if thumbnail is not None and now_s - thumbnail.created_s <= _MAX_AGE_S:
                 return thumbnail
             if now_s >= until_s or self._engine.running.stopping:
                 break

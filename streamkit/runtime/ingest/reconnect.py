@@ -173,13 +173,13 @@ class ReconnectingSource(Source):
         else:
             self._failed += 1
             self.context.counters.add("connection attempts failed")
-        given_up = None
+        limit_reached = None
         if retry.attempts is not None and self._failed >= retry.attempts:
-            given_up = f"after {self._failed} attempts"
+            limit_reached = f"after {self._failed} attempts"
         elif retry.give_up_s is not None and now_s - seen_s >= retry.give_up_s:
-            given_up = f"after {now_s - seen_s:.0f} s without a frame"
-        if given_up is not None:
-            raise SourceError(f"{text_of(error)}; given up {given_up}", cause=error.cause) from error
+            limit_reached = f"after {now_s - seen_s:.0f} s without a frame"
+        if limit_reached is not None:
+            raise SourceError(f"{text_of(error)}; given up {limit_reached}", cause=error.cause) from error
         if had_frames or error.cause != self._cause or self._since_s is None:
             what = "cannot be reached" if self._last is None else "is lost" if had_frames else "is still away"
             reason = f" ({error.cause})" if error.cause else ""

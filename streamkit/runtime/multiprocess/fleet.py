@@ -349,7 +349,7 @@ class WorkerFleet(FleetCounts):
             case messages.SessionsInUse(samples):
                 self.sessions.update(worker, samples)
             case messages.SessionsAhead(number):
-                worker.made_ahead = number
+                worker.sessions_ahead = number
             case messages.TraceRecording(recording) if self._trace is not None:
                 self._trace.receive(worker.name, recording)
             case messages.SetRefused(number):

@@ -33,14 +33,14 @@ class Thumbnail:
         number: increases with each image of any source.
         frame: the frame's index in its source.
         pts_s: the frame's PTS, in seconds.
-        made_s: monotonic time at which the image was made, in seconds.
+        created_s: monotonic time at which the image was created, in seconds.
     """
 
     jpeg: bytes
     number: int
     frame: int
     pts_s: float
-    made_s: float
+    created_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ class Gallery(PreviewDemand):
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Store an image as the newest of `source`."""
         self._images += 1
-        now_s = self._made_s[source] = time.monotonic()
+        now_s = self._created_s[source] = time.monotonic()
         self._newest[source] = Thumbnail(jpeg, self._images, frame, pts_s, now_s)
 
     def add_events(self, time_s: float, events: Sequence[Event], jpeg: bytes | None) -> None:

@@ -67,7 +67,7 @@ class RemoteGallery(PreviewDemand):
 
     def put(self, source: str, jpeg: bytes, frame: int, pts_s: float) -> None:
         """Send an image as the newest of `source`."""
-        self._made_s[source] = time.monotonic()
+        self._created_s[source] = time.monotonic()
         with self._changed:
             self._images[source] = (jpeg, frame, pts_s)
             self._changed.notify()

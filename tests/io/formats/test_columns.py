@@ -7,7 +7,7 @@ from streamkit.io.formats.columns import ArrowTableBuilder, arrow_schema, column
 
 
 def test_every_key_has_a_column_and_nested_values_are_json():
-    record = GOOD["all that our stages say of an object"]
+    record = GOOD["an object with every key"]
     (row,) = ArrowTableBuilder("objects").table([orjson.dumps(record)]).to_pylist()
     detected = record["object"]
     assert [row[name] for name in ("x1", "y1", "x2", "y2")] == detected["box"]
@@ -19,7 +19,7 @@ def test_every_key_has_a_column_and_nested_values_are_json():
     assert row["extra"] is None
     (row,) = ArrowTableBuilder("events").table([orjson.dumps(GOOD["an event"])]).to_pylist()
     assert (row["kind"], row["stage"], orjson.loads(row["data"])) == ("crossed", "crossing", {"direction": "in"})
-    (row,) = ArrowTableBuilder("frames").table([orjson.dumps(GOOD["one that failed, of a camera"])]).to_pylist()
+    (row,) = ArrowTableBuilder("frames").table([orjson.dumps(GOOD["a failed frame of a camera"])]).to_pylist()
     assert row["time"].isoformat() == "2026-08-01T12:00:00.250000+00:00"
     assert row["error"] == "detect failed"
 
