@@ -96,7 +96,7 @@ class Pipeline:
         """
         with self._lock:
             if self._thread is not None:
-                raise ConfigError("the pipeline has started already; create another Pipeline for another run")
+                raise ConfigError("the pipeline has already started; create another Pipeline for another run")
             self._thread = self._begin(None)
 
     def wait(self) -> dict[str, Any]:

@@ -161,7 +161,7 @@ def open_session(
         ) from None
     lost = [name for name in requested if name not in session.get_providers()]
     if lost:
-        reason = " ".join([_why_not_loaded(lost[0]), *printed.split()])
+        reason = " ".join([_loading_error(lost[0]), *printed.split()])
         raise DeviceError(f"ONNX Runtime did not load {lost[0]}: {reason}. {_fix(lost[0])}")
     return session
 
@@ -176,7 +176,7 @@ def _fix(provider: str) -> str:
     )
 
 
-def _why_not_loaded(provider: str) -> str:
+def _loading_error(provider: str) -> str:
     """Return why a provider is missing: ONNX Runtime only logs it; the dynamic loader names the missing library."""
     import onnxruntime as ort
 

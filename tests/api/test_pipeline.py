@@ -67,7 +67,7 @@ def test_a_pipeline_runs_without_a_loop(tmp_path):
     assert "(loop)" not in report["stages"]
     assert len((tmp_path / "street.jsonl").read_text().splitlines()) == 30
     assert pipeline.errors["gone"].cause == "refused"
-    with pytest.raises(ConfigError, match="has started already"):
+    with pytest.raises(ConfigError, match="has already started"):
         pipeline.run()
     with pytest.raises(ConfigError, match="started without a loop"):
         iter(pipeline)
