@@ -120,7 +120,7 @@ def test_a_deferred_recipient_does_not_delay_the_others(mail_server, mailing):  
     assert mailer.counters[SENT] == 2
 
 
-@pytest.mark.parametrize(("limit", "window"), [("_PATIENCE_S", 1000), ("_SHORT_S", 1)])
+@pytest.mark.parametrize(("limit", "window"), [("_PATIENCE_S", 1000), ("_FULL_WINDOW_PATIENCE_S", 1)])
 def test_a_recipient_deferred_for_ever_is_dropped_once_the_others_have_the_mail(
     limit, window, mail_server, mailing, monkeypatch  # noqa: F811
 ):  # fmt: skip

@@ -27,7 +27,7 @@ def connected(there):
 
 def wait_until_retained(there, topic, wanted):
     """Wait until it has come, and see that the broker has it for whoever comes now."""
-    for record in ("last", "kept"):
+    for record in ("last", "retained"):
         listener = Listener(there.broker)
         listener.listen(lambda: getattr(listener, record).get(topic) == wanted, f"{topic} is {wanted}")  # noqa: B023
         listener.close()

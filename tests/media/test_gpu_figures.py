@@ -101,7 +101,7 @@ def test_an_unwritable_folder_is_reported_and_the_run_continues(cache):
     cache.write_text("no folder")
     logged = collect()
     store_figure(GPU, "lock_us_h264", 180.0)
-    assert len([text for text in logged if "is not kept" in text]) == 1
+    assert len([text for text in logged if "is not stored" in text]) == 1
     assert read_figures(GPU) == dict(FIRST_GUESSES)
 
 
