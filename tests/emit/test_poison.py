@@ -80,12 +80,12 @@ def test_a_record_that_is_never_taken_is_the_only_loss(name, place, flow):  # no
 
 def test_a_mail_that_makes_the_server_hang_up_is_dropped(mail_server, mailing):  # noqa: F811
     server = mail_server()
-    server.hang_up_at = b"poison"
+    server.hang_up_at = b"Poison"
     mailer = mailing(server, batch_window=0.0)
     mailer.flow(event(kind="one"), event(kind="poison"), event(kind="three"))
     assert mailer.counters[POISON] == 1
     assert mailer.counters[SENT] == 2
     subjects = " ".join(str(mail["Subject"]) for mail in server.received)
-    assert "one at gate" in subjects
-    assert "three at gate" in subjects
-    assert "poison" not in subjects
+    assert "One for track 7 at gate" in subjects
+    assert "Three for track 7 at gate" in subjects
+    assert "Poison" not in subjects
